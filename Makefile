@@ -1,0 +1,48 @@
+# The commands of the house. Everything is installed into $(VENV); nothing else on the machine changes.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+LOCKED := -c requirements.lock
+
+.PHONY: demo test check bench install install-dev clean lock
+
+demo: $(VENV)/.installed ## install, tune two models, print both recommendations, serve the dashboard
+	$(BIN)/autotune demo $(ARGS)
+
+test: $(VENV)/.installed-dev ## install, then run every test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev ## every benchmark, each against a peer in the same run
+	for script in tests/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "autotune needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet $(LOCKED) pip
+
+$(VENV)/.installed: pyproject.toml requirements.lock | $(BIN)/python
+	@echo "Installing into $(VENV) (PyTorch and DeepSpeed included: a few minutes the first time) ..."
+	$(PIP) install --quiet $(LOCKED) --editable '.[trials]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet $(LOCKED) --editable '.[trials,postgresql]' --group dev
+	@touch $@
+
+lock: ## write the versions installed now, with every extra, as the lock
+	$(PIP) install --quiet --upgrade --editable '.[trials,ray,postgresql]' --group dev
+	$(PIP) freeze --all --exclude-editable | sed -e 's/+cpu$$//' -e '/^autotune /d' > requirements.lock
+
+clean:
+	rm -rf $(VENV)
