@@ -1,0 +1,136 @@
+"""The machine that this runs on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from search_spaces.machine import Machine
+
+LOCAL = "local"
+
+QUERY = ("nvidia-smi", "--query-gpu=name,memory.total,power.limit", "--format=csv,noheader,nounits")
+QUERY_LIMIT_S = 10.0
+
+# Without GPUs a rank runs on a process of its own. At least four let small layouts be told apart
+# even on two cores; more than eight would only wait for one another.
+FEWEST_RANKS, MOST_RANKS = 4, 8
+SHARE_OF_MEMORY = 0.5  # of the RAM, for all ranks together: the rest is for everybody else
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+# Orders of magnitude of one rank among several on a common CPU, gloo over loopback. They only steer
+# which trial comes first: what is reported here is measured.
+CPU_MEMORY_BANDWIDTH_GB_PER_S = 10.0
+LOOPBACK_GB_PER_S = 1.0
+
+
+@cache
+def local_machine() -> Machine:
+    """This machine: its NVIDIA GPUs where `nvidia-smi` lists any, its CPU otherwise.
+
+    Read once in a process, so that a campaign sees one machine.
+    """
+    gpus = parse_gpus(_query_gpus())
+    return machine_of_gpus(gpus) if gpus else machine_of_cpus()
+
+
+def machine_of_cpus() -> Machine:
+    """Four to eight ranks that share cores and memory; no peak, and so no MFU."""
+    cores = len(os.sched_getaffinity(0))
+    ranks = min(max(FEWEST_RANKS, cores), MOST_RANKS)
+    memory_gib = _memory_bytes() / 2**30
+    return Machine(
+        name=LOCAL,
+        description=f"this machine: {cores} CPU cores, {memory_gib:.0f} GiB, no GPU",
+        gpu=f"{platform.machine()} CPU process",
+        gpus_per_node=ranks,
+        max_nodes=1,
+        memory_gib=round(memory_gib * SHARE_OF_MEMORY / ranks, 2),
+        peak_tflops=None,
+        memory_bandwidth_gb_per_s=CPU_MEMORY_BANDWIDTH_GB_PER_S,
+        intra_node_gb_per_s=LOOPBACK_GB_PER_S,
+        inter_node_gb_per_s=LOOPBACK_GB_PER_S,
+        sources=(
+            "gpus_per_node, memory_gib: the operating system; half of the memory, shared by ranks",
+            "memory_bandwidth_gb_per_s, intra_node_gb_per_s, inter_node_gb_per_s: assumed",
+        ),
+    )
+
+
+def machine_of_gpus(gpus: list[tuple[str, float, float | None]]) -> Machine:
+    """A node of equal NVIDIA GPUs; the least memory counts where they are not equal.
+
+    Args:
+        gpus: name, memory in GiB, power cap in W (None where not told) of each.
+    """
+    name = gpus[0][0]
+    kind = _known_kind(name)
+    return Machine(
+        name=LOCAL,
+        description=f"this machine: {len(gpus)} x {name}",
+        gpu=name,
+        gpus_per_node=len(gpus),
+        max_nodes=1,
+        memory_gib=round(min(memory_gib for _, memory_gib, _ in gpus), 1),
+        peak_tflops=kind["peak_tflops"],
+        memory_bandwidth_gb_per_s=kind["memory_bandwidth_gb_per_s"],
+        intra_node_gb_per_s=kind["intra_node_gb_per_s"],
+        inter_node_gb_per_s=kind["intra_node_gb_per_s"],
+        gpu_max_watt=gpus[0][2],
+        sources=("gpu, gpus_per_node, memory_gib, gpu_max_watt: nvidia-smi", kind["source"]),
+    )
+
+
+def parse_gpus(listing: str) -> list[tuple[str, float, float | None]]:
+    """Lines of `name, MiB, W` as name, GiB and W; a line that is not so lists no GPU."""
+    gpus = []
+    for line in listing.splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == 3 and (memory_mib := _number(parts[1])):
+            gpus.append((parts[0], memory_mib / 1024, _number(parts[2])))
+    return gpus
+
+
+def _number(text: str) -> float | None:
+    """None for `[N/A]`, which nvidia-smi prints for what a device does not tell."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _query_gpus() -> str:
+    """The listing of nvidia-smi; empty where there is none, or it hangs or fails."""
+    try:
+        done = subprocess.run(
+            QUERY, capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _known_kind(name: str) -> dict[str, Any]:
+    """Figures of the first kind in `gpus.toml` that the name holds; its last kind matches all."""
+    kinds = tomllib.loads((files(__package__) / "gpus.toml").read_text("utf-8"))["kind"]
+    found: dict[str, Any] = next(
+        kind for kind in kinds if kind["holds"].casefold() in name.casefold()
+    )
+    return {"peak_tflops": None} | found
+
+
+def _memory_bytes() -> int:
+    """RAM, or less where a container may not use all of it."""
+    total = int(psutil.virtual_memory().total)
+    try:
+        return min(total, int(CGROUP_LIMIT.read_text()))
+    except (OSError, ValueError):  # no cgroup, or "max": no limit
+        return total

@@ -1,0 +1,172 @@
+"""Machines: presets, this machine, and a user's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from search_spaces.catalog.files import packaged_names, read_packaged, read_toml, unknown_name
+from search_spaces.catalog.local import LOCAL, local_machine
+from search_spaces.catalog.table import Field, checked, refuse_all
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.machine import Machine
+
+FOLDER = "machines"
+GB_PER_S = "GB/s (10^9 bytes a second)"
+BYTE_SLIPS = {"bytes per second": 1e9, "MB/s": 1e3, "TB/s": 1e-3}
+
+# Bounds hold every machine from one CPU core to the largest announced GPU; beyond them a unit
+# has been mistaken.
+FIELDS = (
+    Field(name="name", kind=str, required=False),
+    Field(name="description", kind=str, required=False),
+    Field(name="gpu", kind=str),
+    Field(name="gpus_per_node", kind=int, minimum=1, maximum=144),
+    Field(name="max_nodes", kind=int, minimum=1, maximum=1_000_000),
+    Field(
+        name="memory_gib",
+        kind=float,
+        minimum=0.01,
+        maximum=2048,
+        unit="GiB",
+        slips={"MiB": 1024, "KiB": 1024**2, "bytes": 1024**3},
+    ),
+    Field(
+        name="peak_tflops",
+        kind=float,
+        minimum=0.01,
+        maximum=20_000,
+        unit="TFLOP/s",
+        slips={"GFLOP/s": 1e3, "FLOP/s": 1e12, "PFLOP/s": 1e-3},
+        required=False,
+        nullable=True,
+    ),
+    Field(
+        name="memory_bandwidth_gb_per_s",
+        kind=float,
+        minimum=5,
+        maximum=50_000,
+        unit=GB_PER_S,
+        slips=BYTE_SLIPS,
+    ),
+    Field(
+        name="intra_node_gb_per_s",
+        kind=float,
+        minimum=0.1,
+        maximum=10_000,
+        unit=GB_PER_S,
+        slips=BYTE_SLIPS,
+    ),
+    Field(
+        name="inter_node_gb_per_s",
+        kind=float,
+        minimum=0.01,
+        maximum=2000,
+        unit=GB_PER_S,
+        slips=BYTE_SLIPS,
+    ),
+    Field(
+        name="gpu_idle_watt",
+        kind=float,
+        minimum=0,
+        maximum=1000,
+        unit="W",
+        slips={"mW": 1e3},
+        required=False,
+        nullable=True,
+    ),
+    Field(
+        name="gpu_max_watt",
+        kind=float,
+        minimum=5,
+        maximum=5000,
+        unit="W",
+        slips={"kW": 1e-3, "mW": 1e3},
+        required=False,
+        nullable=True,
+    ),
+    Field(
+        name="host_watt",
+        kind=float,
+        minimum=0,
+        maximum=20_000,
+        unit="W",
+        slips={"mW": 1e3},
+        required=False,
+        nullable=True,
+    ),
+)
+
+RENAMED = {
+    "memory_gb": "memory is given in GiB, as memory_gib (1 GB is 0.931 GiB)",
+    "memory_mib": "memory is given in GiB, as memory_gib (1024 MiB are 1 GiB)",
+    "memory_mb": "memory is given in GiB, as memory_gib (1 GB is 0.931 GiB)",
+    "memory_bytes": "memory is given in GiB, as memory_gib (2^30 bytes are 1 GiB)",
+    "memory": "memory is given in GiB, as memory_gib",
+    "peak_flops": "the peak is given in TFLOP/s, as peak_tflops",
+    "peak_gflops": "the peak is given in TFLOP/s, as peak_tflops (1000 GFLOP/s are 1)",
+    "peak_pflops": "the peak is given in TFLOP/s, as peak_tflops (1 PFLOP/s is 1000)",
+    "memory_bandwidth_tb_per_s": "given in GB/s, as memory_bandwidth_gb_per_s (1 TB/s is 1000)",
+    "memory_bandwidth_gib_per_s": "given in GB/s, as memory_bandwidth_gb_per_s (1 GiB/s is 1.074)",
+    "intra_node_gbit_per_s": "given in GB/s, as intra_node_gb_per_s (8 Gbit/s are 1)",
+    "inter_node_gbit_per_s": "given in GB/s, as inter_node_gb_per_s (8 Gbit/s are 1)",
+    "intra_node_gbps": "given in GB/s, as intra_node_gb_per_s (8 Gbit/s are 1)",
+    "inter_node_gbps": "given in GB/s, as inter_node_gb_per_s (8 Gbit/s are 1)",
+}
+
+
+def machine_names() -> list[str]:
+    """Names of the presets, and `local`; sorted."""
+    return sorted([*packaged_names(FOLDER), LOCAL])
+
+
+def load_machine(choice: str) -> Machine:
+    """A preset by its name; `local` is read off the machine that this runs on.
+
+    Raises:
+        InvalidInput: field `machine`, with the closest names.
+    """
+    if choice == LOCAL:
+        return local_machine()
+    if choice not in machine_names():
+        raise unknown_name("machine", choice, machine_names())
+    return machine_from_table({"name": choice} | read_packaged(FOLDER, choice))
+
+
+def read_machine(path: Path) -> Machine:
+    """A user's TOML file, with the fields of `Machine`; the name may be left to the file's name.
+
+    Raises:
+        InvalidInput, InvalidInputs: where the file cannot be read or a figure is refused.
+    """
+    return machine_from_table({"name": path.stem} | read_toml(path, field="machine"))
+
+
+def machine_from_table(table: Mapping[str, Any]) -> Machine:
+    """A machine from its fields.
+
+    Raises:
+        InvalidInputs: fields `machine.…`: unknown, missing, of a wrong type, or not plausible in
+            the field's unit.
+    """
+    figures = {key: value for key, value in table.items() if key != "sources"}
+    shape = checked(figures, FIELDS, prefix="machine", renamed=RENAMED)
+    defaults: dict[str, Any] = {"name": "custom", "description": "", "peak_tflops": None}
+    machine = Machine(**defaults | shape, sources=_sources(table.get("sources", ())))
+    refuse_all(_contradictions(machine))
+    return machine
+
+
+def _sources(value: object) -> tuple[str, ...]:
+    if isinstance(value, list | tuple) and all(isinstance(source, str) for source in value):
+        return tuple(value)
+    reason = "not a list of texts"
+    raise InvalidInputs([InvalidInput("machine.sources", value, reason, valid="a list of texts")])
+
+
+def _contradictions(machine: Machine) -> Iterator[InvalidInput]:
+    idle, cap = machine.gpu_idle_watt, machine.gpu_max_watt
+    if idle is not None and cap is not None and idle > cap:
+        reason = f"a GPU cannot idle above its cap of {cap:g} W"
+        yield InvalidInput("machine.gpu_idle_watt", idle, reason, valid=f"at most {cap:g} W")

@@ -1,0 +1,71 @@
+"""A model's shape from a table of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from search_spaces.catalog.table import Field, checked, refuse_all
+from search_spaces.errors import InvalidInput
+from search_spaces.transformer import Transformer
+
+FIELDS = (
+    Field(name="name", kind=str, required=False),
+    Field(name="num_layers", kind=int, minimum=1, maximum=10_000),
+    Field(name="hidden_size", kind=int, minimum=1, maximum=1_000_000),
+    Field(name="num_attention_heads", kind=int, minimum=1, maximum=100_000),
+    Field(
+        name="num_query_groups",
+        kind=int,
+        minimum=1,
+        maximum=100_000,
+        required=False,
+        nullable=True,
+    ),
+    Field(
+        name="ffn_hidden_size",
+        kind=int,
+        minimum=1,
+        maximum=10_000_000,
+        required=False,
+        nullable=True,
+    ),
+    Field(name="gated_mlp", kind=bool, required=False),
+    Field(
+        name="seq_length", kind=int, minimum=1, maximum=100_000_000, unit="tokens", required=False
+    ),
+    Field(name="vocab_size", kind=int, minimum=1, maximum=100_000_000, required=False),
+    Field(name="tied_embeddings", kind=bool, required=False),
+)
+
+
+def model_from_table(table: Mapping[str, Any]) -> Transformer:
+    """A transformer from its fields; what is left out, or None, follows GPT-3.
+
+    Raises:
+        InvalidInputs: fields `model.…`: every wrong figure, or every pair that does not divide.
+    """
+    given = {key: value for key, value in table.items() if value is not None}
+    shape = checked(given, FIELDS, prefix="model")
+    transformer = Transformer(
+        **{
+            "name": "custom",
+            "num_query_groups": shape.get("num_attention_heads"),
+            "ffn_hidden_size": 4 * shape["hidden_size"],
+        }
+        | shape
+    )
+    refuse_all(_indivisible(transformer))
+    return transformer
+
+
+def _indivisible(transformer: Transformer) -> Iterator[InvalidInput]:
+    heads, hidden = transformer.num_attention_heads, transformer.hidden_size
+    groups = transformer.num_query_groups
+    if hidden % heads:
+        reason = f"hidden_size {hidden} is not divisible by {heads} heads"
+        valid = f"a divisor of {hidden}"
+        yield InvalidInput("model.num_attention_heads", heads, reason, valid=valid)
+    if heads % groups:
+        reason = f"{heads} heads are not divisible by {groups} query groups"
+        yield InvalidInput("model.num_query_groups", groups, reason, valid=f"a divisor of {heads}")

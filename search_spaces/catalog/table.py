@@ -1,0 +1,122 @@
+"""A table of figures (a TOML file, a request) held against what each field may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from search_spaces.errors import InvalidInput, InvalidInputs, closest
+
+BEYOND_ALL = 10**300  # whole numbers above this do not turn into floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """What one field may be.
+
+    Attributes:
+        kind: `float` takes integers too; `int` takes no booleans.
+        minimum, maximum: bounds of what is plausible, both allowed; of numbers alone.
+        unit: named in refusals.
+        slips: unit that is easily given instead -> how many of it make one of `unit`.
+        required: whether the table must have it; nullable: whether it may be None.
+    """
+
+    name: str
+    kind: type
+    minimum: float = -math.inf
+    maximum: float = math.inf
+    unit: str = ""
+    slips: Mapping[str, float] | None = None
+    required: bool = True
+    nullable: bool = False
+
+    @property
+    def valid(self) -> str:
+        """What would do, in words."""
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is str:
+            return "text"
+        noun = "a whole number" if self.kind is int else "a number"
+        bounds = f" from {self.minimum:g}" if math.isfinite(self.minimum) else ""
+        bounds += f" to {self.maximum:g}" if math.isfinite(self.maximum) else ""
+        return noun + bounds + (f" {self.unit}" if self.unit else "")
+
+    def fault(self, value: object) -> str | None:
+        """Why `value` will not do, or None."""
+        if value is None:
+            return None if self.nullable else "a value is needed"
+        if not self._of_kind(value):
+            return f"not {self.valid}"
+        if isinstance(value, int | float) and not self.minimum <= value <= self.maximum:
+            return self._out_of_bounds(float(max(-BEYOND_ALL, min(value, BEYOND_ALL))))
+        return None
+
+    def _of_kind(self, value: object) -> bool:
+        if self.kind is float:
+            return type(value) is int or (isinstance(value, float) and math.isfinite(value))
+        return type(value) is self.kind
+
+    def _out_of_bounds(self, value: float) -> str:
+        for unit, in_one in (self.slips or {}).items():
+            meant = value / in_one
+            if self.minimum <= meant <= self.maximum:
+                return f"this looks like {unit}; in {self.unit} it would be {meant:g}"
+        return "not plausible" if value > 0 else "must be positive"
+
+
+def checked(
+    table: Mapping[str, Any],
+    fields: Sequence[Field],
+    *,
+    prefix: str,
+    renamed: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The table's values, floats made of integers where asked; absent optional ones are left out.
+
+    Args:
+        prefix: of the field names in refusals: `machine` makes `machine.memory_gib`.
+        renamed: a key that is not taken -> what to say of it.
+
+    Raises:
+        InvalidInputs: with every fault at once.
+    """
+    refuse_all(_faults(table, fields, prefix=prefix, renamed=renamed or {}))
+    taken = {field.name: field for field in fields}
+    return {
+        key: float(value) if taken[key].kind is float and value is not None else value
+        for key, value in table.items()
+    }
+
+
+def _faults(
+    table: Mapping[str, Any],
+    fields: Sequence[Field],
+    *,
+    prefix: str,
+    renamed: Mapping[str, str],
+) -> Iterator[InvalidInput]:
+    names = [field.name for field in fields]
+    for key in (key for key in table if key not in names):
+        near = closest(key, names)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        reason = renamed.get(key, f"no such field{hint}")
+        yield InvalidInput(f"{prefix}.{key}", table[key], reason, valid=", ".join(names))
+    for field in fields:
+        if field.name not in table:
+            if field.required:
+                reason = "this field is missing"
+                yield InvalidInput(f"{prefix}.{field.name}", None, reason, valid=field.valid)
+        elif (reason_found := field.fault(table[field.name])) is not None:
+            value = table[field.name]
+            yield InvalidInput(f"{prefix}.{field.name}", value, reason_found, valid=field.valid)
+
+
+def refuse_all(faults: Iterable[InvalidInput]) -> None:
+    """Raise InvalidInputs with all of them; nothing where there are none."""
+    problems = list(faults)
+    if problems:
+        raise InvalidInputs(problems)

@@ -1,0 +1,202 @@
+"""One dimension of a search space: from what a user chooses to the values that are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from search_spaces.batch import GlobalBatch
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.strategy import DIMENSIONS
+from search_spaces.transformer import Transformer
+
+Scalar: TypeAlias = int | bool | str
+Choice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
+"""`"auto"`, one value, a list, or `{"minimum", "maximum", "step"}`."""
+
+AUTO = "auto"
+MAIN = DIMENSIONS[:6]  # automatic where nothing is said; the others are fixed
+MOST_VALUES = 1024  # of one dimension: more is a slip, and would not be searched anyhow
+
+SWITCHES = ("sequence_parallel", "flash_attention")
+NAMED: Mapping[str, tuple[str, ...]] = {
+    "activation_checkpointing": ("none", "selective", "full"),
+    "precision": ("fp32", "bf16", "fp16"),
+}
+LARGEST_WHOLE = 1_000_000
+BOUNDS: Mapping[str, tuple[int, int]] = {"zero_stage": (0, 3)}
+
+WITHOUT_BF16 = ("P100", "V100", "T4")  # GPUs from before Ampere
+LARGEST_AUTOMATIC_MICRO_BATCH = 16
+LARGEST_AUTOMATIC_STAGES = 4
+ACCUMULATIONS_PER_STAGE = 4  # from there on a pipeline's bubble is under a fifth of an iteration
+LEAST_OF_LARGEST_ACCUMULATIONS = 32
+
+
+def values_of(dimension: str, choice: Choice) -> tuple[Scalar, ...]:
+    """The values that a choice other than `"auto"` means, without duplicates; numbers ascending.
+
+    Raises:
+        InvalidInput: named by the dimension, for a wrong type, a value beyond what the dimension
+            can be, an empty list, or a range that holds nothing.
+    """
+    if isinstance(choice, Mapping):
+        values = _values_of_range(dimension, choice)
+    else:
+        values = list(choice) if isinstance(choice, list | tuple) else [cast("Scalar", choice)]
+    if not 0 < len(values) <= MOST_VALUES:
+        reason = f"a list of {len(values)} values" if values else "an empty list"
+        raise InvalidInput(dimension, choice, reason, valid=f"1 to {MOST_VALUES} values")
+    for value in values:
+        _refuse_wrong(dimension, value)
+    unique = dict.fromkeys(values)
+    return tuple(unique) if dimension in NAMED else tuple(sorted(unique, key=int))
+
+
+def describe_valid(dimension: str) -> str:
+    """What a dimension can be, in words."""
+    if dimension in SWITCHES:
+        return "true or false"
+    if dimension in NAMED:
+        return ", ".join(NAMED[dimension])
+    low, high = BOUNDS.get(dimension, (1, LARGEST_WHOLE))
+    return f"whole numbers from {low} to {high}"
+
+
+def _refuse_wrong(dimension: str, value: object) -> None:
+    if dimension in SWITCHES:
+        right = type(value) is bool
+    elif dimension in NAMED:
+        right = value in NAMED[dimension]
+    else:
+        low, high = BOUNDS.get(dimension, (1, LARGEST_WHOLE))
+        right = type(value) is int and low <= value <= high
+    if not right:
+        reason = "not a value of this dimension"
+        raise InvalidInput(dimension, value, reason, valid=f"{describe_valid(dimension)}, or auto")
+
+
+def _values_of_range(dimension: str, choice: Mapping[str, Any]) -> list[Scalar]:
+    if dimension in NAMED or dimension in SWITCHES:
+        reason = "this dimension has no ranges"
+        raise InvalidInput(dimension, dict(choice), reason, valid=describe_valid(dimension))
+    form = '{"minimum": …, "maximum": …, "step": …}, the step optional'
+    if not {"minimum", "maximum"} <= set(choice) <= {"minimum", "maximum", "step"}:
+        raise InvalidInput(dimension, dict(choice), "not a range", valid=form)
+    low, high, step = choice["minimum"], choice["maximum"], choice.get("step", 1)
+    if any(type(number) is not int for number in (low, high, step)) or step < 1:
+        reason = "a range is made of whole numbers, its step at least 1"
+        raise InvalidInput(dimension, dict(choice), reason, valid=form)
+    if low > high:
+        reason = f"the minimum {low} lies above the maximum {high}"
+        raise InvalidInput(dimension, dict(choice), reason, valid=form)
+    _refuse_wrong(dimension, low)
+    _refuse_wrong(dimension, high)
+    return list(range(low, high + 1, step)[: MOST_VALUES + 1])
+
+
+def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
+    """What an optional dimension is where nothing is said of it."""
+    defaults: dict[str, Scalar] = {
+        "activation_checkpointing": "full",
+        "sequence_parallel": False,
+        "flash_attention": True,
+        "virtual_stages": 1,
+        "precision": default_precision(machine),
+    }
+    return (defaults[dimension],)
+
+
+def default_precision(machine: Machine) -> str:
+    """bf16; fp16 on GPUs that lack it, fp32 where no 16-bit peak is known (a CPU)."""
+    if machine.peak_tflops is None:
+        return "fp32"
+    return "bf16" if offers_bf16(machine) else "fp16"
+
+
+def offers_bf16(machine: Machine) -> bool:
+    return not any(gpu in machine.gpu for gpu in WITHOUT_BF16)
+
+
+def automatic(
+    dimension: str, transformer: Transformer, machine: Machine, *, nodes: int
+) -> tuple[Scalar, ...]:
+    """The values of `"auto"`, for every dimension but gradient_accumulation_steps."""
+    if dimension == "precision":
+        return ("fp32",) if machine.peak_tflops is None else _sixteen_bit(machine)
+    if dimension in SWITCHES:
+        return (False, True)
+    if dimension in NAMED:
+        return NAMED[dimension]
+    gpus = machine.gpus_per_node
+    by_layers = divisors(transformer.num_layers)
+    whole = {
+        "tensor_parallel": {*powers_of_two(gpus), *divisors(gpus)},
+        "pipeline_parallel": {stages for stages in by_layers if stages <= nodes * gpus},
+        "micro_batch_size": set(powers_of_two(LARGEST_AUTOMATIC_MICRO_BATCH)),
+        "zero_stage": set(range(4)),
+        "num_nodes": {*powers_of_two(nodes), nodes},
+        "virtual_stages": {stages for stages in by_layers if stages <= LARGEST_AUTOMATIC_STAGES},
+    }
+    return tuple(sorted(whole[dimension]))
+
+
+def _sixteen_bit(machine: Machine) -> tuple[str, ...]:
+    return ("bf16", "fp16") if offers_bf16(machine) else ("fp16",)
+
+
+def automatic_accumulations(
+    values: Mapping[str, tuple[Scalar, ...]], machine: Machine, batch: GlobalBatch
+) -> tuple[int, ...]:
+    """The values of `"auto"` for gradient_accumulation_steps, from all other dimensions' values.
+
+    Where the global batch has an upper bound: for each number of samples that one micro-batch
+    takes through all replicas, the most accumulation that keeps within the bounds, rounded down
+    to a power of two where the bounds leave room. Otherwise powers of two up to four for each
+    pipeline stage, or up to what the lower bound needs.
+    """
+    samples = _samples_per_micro_batch(values, machine)
+    least = [-(-batch.least // s) for s in samples]
+    if batch.maximum is None:
+        stages = max(int(stages) for stages in values["pipeline_parallel"])
+        highest = max(ACCUMULATIONS_PER_STAGE * stages, LEAST_OF_LARGEST_ACCUMULATIONS, *least)
+        return tuple(powers_of_two(_power_of_two_from(highest)))
+    most = [batch.maximum // s for s in samples]
+    fitting = {_roundest(low, high) for low, high in zip(least, most, strict=True) if low <= high}
+    return tuple(sorted(fitting)) or (1,)
+
+
+def _samples_per_micro_batch(
+    values: Mapping[str, tuple[Scalar, ...]], machine: Machine
+) -> list[int]:
+    """Every micro_batch_size x data_parallel that the other dimensions allow."""
+    tensor, pipeline, micro_batch, nodes = np.meshgrid(
+        *(
+            np.array(values[name], dtype=np.int64)
+            for name in ("tensor_parallel", "pipeline_parallel", "micro_batch_size", "num_nodes")
+        )
+    )
+    replicas, left_over = np.divmod(nodes * machine.gpus_per_node, tensor * pipeline)
+    return [int(s) for s in np.unique((micro_batch * replicas)[(left_over == 0) & (replicas > 0)])]
+
+
+def _roundest(low: int, high: int) -> int:
+    """The largest power of two from `low` to `high`, or `high` where there is none."""
+    power = 1 << (high.bit_length() - 1)
+    return power if power >= low else high
+
+
+def _power_of_two_from(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
+def powers_of_two(most: int) -> list[int]:
+    """1, 2, 4, … up to `most`."""
+    return [1 << exponent for exponent in range(most.bit_length())]
+
+
+def divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]

@@ -1,0 +1,35 @@
+"""What a user may be told about an input that cannot be used."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InvalidInput(ValueError):
+    """One input field that cannot be used: which, with what value, why, and what would do.
+
+    Every border (command line, REST, page) shows these four parts and never a traceback.
+    """
+
+    def __init__(self, field: str, value: object, reason: str, *, valid: str = "") -> None:
+        self.field = field
+        self.value = value
+        self.reason = reason
+        self.valid = valid
+        super().__init__(f"{field}={value!r}: {reason}" + (f" (valid: {valid})" if valid else ""))
+
+
+class InvalidInputs(ValueError):
+    """Several refused fields at once, so that a user mends them in one go."""
+
+    def __init__(self, problems: Iterable[InvalidInput]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+def closest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
+    """The known names nearest to `name`, best first; empty where nothing is near."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=count, cutoff=0.5)
+    return [by_folded[folded] for folded in found]

@@ -1,0 +1,68 @@
+"""A table of strategies, one NumPy column for each dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.strategy import DIMENSIONS, Strategy
+
+Column = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lattice:
+    """Strategies as columns of equal length, so that rules and costs take all of them at once.
+
+    Attributes:
+        columns: dimension name -> array of shape (n,); integers, booleans, or short strings.
+        gpus_per_node: of the machine that they are laid out on.
+    """
+
+    columns: Mapping[str, Column]
+    gpus_per_node: int
+
+    @classmethod
+    def of(cls, strategies: Sequence[Strategy], *, gpus_per_node: int) -> Lattice:
+        columns = {name: np.array([getattr(s, name) for s in strategies]) for name in DIMENSIONS}
+        return cls(columns=columns, gpus_per_node=gpus_per_node)
+
+    def __len__(self) -> int:
+        return len(self.columns["tensor_parallel"])
+
+    def __getitem__(self, dimension: str) -> Column:
+        return self.columns[dimension]
+
+    def __iter__(self) -> Iterator[Strategy]:
+        return (self.strategy(row) for row in range(len(self)))
+
+    def strategy(self, row: int) -> Strategy:
+        return Strategy(**{name: column[row].item() for name, column in self.columns.items()})
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> Lattice:
+        """The rows chosen by a mask of shape (n,) or by indices, in that order."""
+        chosen = {name: column[rows] for name, column in self.columns.items()}
+        return Lattice(columns=chosen, gpus_per_node=self.gpus_per_node)
+
+    @cached_property
+    def world_size(self) -> NDArray[np.int64]:
+        return np.asarray(self["num_nodes"] * self.gpus_per_node, dtype=np.int64)
+
+    @cached_property
+    def model_parallel(self) -> NDArray[np.int64]:
+        return np.asarray(self["tensor_parallel"] * self["pipeline_parallel"], dtype=np.int64)
+
+    @cached_property
+    def data_parallel(self) -> NDArray[np.int64]:
+        """Replicas, shape (n,); 0 where the model needs more GPUs than there are."""
+        return self.world_size // self.model_parallel
+
+    @cached_property
+    def global_batch_size(self) -> NDArray[np.int64]:
+        samples = self["micro_batch_size"] * self["gradient_accumulation_steps"]
+        return np.asarray(samples * self.data_parallel, dtype=np.int64)

@@ -1,0 +1,306 @@
+"""Legality: each rule is a named predicate over a lattice, with a sentence for one strategy.
+
+A rule of severity "refuse" makes a strategy illegal; one of severity "warn" says what to expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.batch import GlobalBatch
+from search_spaces.dimension import offers_bf16
+from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+Severity = Literal["refuse", "warn"]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that one strategy breaks, and why, with the numbers."""
+
+    rule: str
+    reason: str
+    severity: Severity
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What strategies are judged against."""
+
+    transformer: Transformer
+    machine: Machine
+    batch: GlobalBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A named predicate.
+
+    Attributes:
+        demand: what it demands of any strategy, as a sentence.
+        broken: mask of shape (n,), true where a lattice's strategy breaks it.
+        reason: why one strategy breaks it, as a sentence with the numbers in it.
+    """
+
+    name: str
+    demand: str
+    broken: Callable[[Lattice, Setting], Any]
+    reason: Callable[[Strategy, Setting], str]
+    severity: Severity = "refuse"
+
+
+def findings(
+    strategy: Strategy,
+    transformer: Transformer,
+    machine: Machine,
+    batch: GlobalBatch = GlobalBatch(),  # noqa: B008  (frozen, so shared safely)
+) -> list[Finding]:
+    """Every rule that one strategy breaks, refusals first; none where it is legal and sound."""
+    lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
+    setting = Setting(transformer, machine, batch)
+    return [
+        Finding(rule.name, rule.reason(strategy, setting), rule.severity)
+        for rule in sorted(RULES.values(), key=lambda rule: rule.severity)
+        if np.any(rule.broken(lattice, setting))
+    ]
+
+
+def judge(
+    lattice: Lattice,
+    transformer: Transformer,
+    machine: Machine,
+    batch: GlobalBatch,
+    *,
+    severity: Severity = "refuse",
+) -> dict[str, Mask]:
+    """Rule name -> mask of shape (n,), true where it refuses (or warns of) a strategy."""
+    setting = Setting(transformer, machine, batch)
+    return {
+        rule.name: np.broadcast_to(rule.broken(lattice, setting), len(lattice))
+        for rule in RULES.values()
+        if rule.severity == severity
+    }
+
+
+def _world(strategy: Strategy, setting: Setting) -> str:
+    gpus = setting.machine.gpus_per_node
+    nodes = f"{strategy.num_nodes} node{'s' if strategy.num_nodes > 1 else ''}"
+    return f"{strategy.world_size(gpus)} GPUs ({nodes} x {gpus})"
+
+
+def _uneven_world(lattice: Lattice) -> Mask:
+    return np.asarray(lattice.world_size % lattice.model_parallel != 0)
+
+
+def _out_of_batch(lattice: Lattice, setting: Setting) -> Mask:
+    """Judged only where the data-parallel size is whole; the rest has another reason."""
+    size = lattice.global_batch_size
+    outside = (size < setting.batch.least) | (size > setting.batch.most)
+    return np.asarray(outside & ~_uneven_world(lattice))
+
+
+def _batch_reason(strategy: Strategy, setting: Setting) -> str:
+    gpus = setting.machine.gpus_per_node
+    return (
+        f"micro_batch_size {strategy.micro_batch_size} x gradient_accumulation_steps "
+        f"{strategy.gradient_accumulation_steps} x data_parallel {strategy.data_parallel(gpus)} "
+        f"is a global batch of {strategy.global_batch_size(gpus)} samples, "
+        f"and {setting.batch} is allowed"
+    )
+
+
+def _beyond_node(lattice: Lattice, setting: Setting) -> Mask:
+    """Ranks of one group lie side by side: a degree that does not divide the node straddles two."""
+    return np.asarray(setting.machine.gpus_per_node % lattice["tensor_parallel"] != 0)
+
+
+_ALL = (
+    Rule(
+        name="machine_nodes",
+        demand="num_nodes is at most what the machine has",
+        broken=lambda lattice, to: lattice["num_nodes"] > to.machine.max_nodes,
+        reason=lambda s, to: (
+            f"{s.num_nodes} nodes are more than the {to.machine.max_nodes} of {to.machine.name}"
+        ),
+    ),
+    Rule(
+        name="world_size",
+        demand="tensor_parallel x pipeline_parallel divides the number of GPUs",
+        broken=lambda lattice, _: _uneven_world(lattice),
+        reason=lambda s, to: (
+            f"tensor_parallel {s.tensor_parallel} x pipeline_parallel {s.pipeline_parallel} = "
+            f"{s.model_parallel} does not divide {_world(s, to)}"
+        ),
+    ),
+    Rule(
+        name="layers_by_pipeline",
+        demand="pipeline_parallel divides the layers",
+        broken=lambda lattice, to: to.transformer.num_layers % lattice["pipeline_parallel"] != 0,
+        reason=lambda s, to: (
+            f"{to.transformer.num_layers} layers are not divisible by pipeline_parallel "
+            f"{s.pipeline_parallel}"
+        ),
+    ),
+    Rule(
+        name="heads_by_tensor",
+        demand="tensor_parallel divides the attention heads",
+        broken=lambda lattice, to: (
+            to.transformer.num_attention_heads % lattice["tensor_parallel"] != 0
+        ),
+        reason=lambda s, to: (
+            f"{to.transformer.num_attention_heads} attention heads are not divisible by "
+            f"tensor_parallel {s.tensor_parallel}"
+        ),
+    ),
+    Rule(
+        name="query_groups_by_tensor",
+        demand="tensor_parallel divides the query groups",
+        broken=lambda lattice, to: (
+            to.transformer.num_query_groups % lattice["tensor_parallel"] != 0
+        ),
+        reason=lambda s, to: (
+            f"{to.transformer.num_query_groups} query groups are not divisible by "
+            f"tensor_parallel {s.tensor_parallel}"
+        ),
+    ),
+    Rule(
+        name="ffn_by_tensor",
+        demand="tensor_parallel divides the MLP's width",
+        broken=lambda lattice, to: to.transformer.ffn_hidden_size % lattice["tensor_parallel"] != 0,
+        reason=lambda s, to: (
+            f"ffn_hidden_size {to.transformer.ffn_hidden_size} is not divisible by "
+            f"tensor_parallel {s.tensor_parallel}"
+        ),
+    ),
+    Rule(
+        name="zero_without_pipeline",
+        demand="ZeRO stages 2 and 3 run only without a pipeline",
+        broken=lambda lattice, _: (lattice["zero_stage"] >= 2) & (lattice["pipeline_parallel"] > 1),
+        reason=lambda s, _: (
+            f"zero_stage {s.zero_stage} does not go with pipeline_parallel {s.pipeline_parallel}: "
+            "it would reduce gradients once for each micro-batch, and DeepSpeed refuses it"
+        ),
+    ),
+    Rule(
+        name="global_batch",
+        demand="micro_batch_size x gradient_accumulation_steps x data_parallel is an allowed batch",
+        broken=_out_of_batch,
+        reason=_batch_reason,
+    ),
+    Rule(
+        name="virtual_stages_need_pipeline",
+        demand="virtual_stages above 1 need pipeline_parallel above 1",
+        broken=lambda lattice, _: (
+            (lattice["virtual_stages"] > 1) & (lattice["pipeline_parallel"] == 1)
+        ),
+        reason=lambda s, _: (
+            f"virtual_stages {s.virtual_stages} interleave a pipeline, and pipeline_parallel is 1"
+        ),
+    ),
+    Rule(
+        name="layers_by_virtual_stages",
+        demand="pipeline_parallel x virtual_stages divides the layers",
+        broken=lambda lattice, to: (
+            (lattice["virtual_stages"] > 1)
+            & (
+                to.transformer.num_layers
+                % (lattice["pipeline_parallel"] * lattice["virtual_stages"])
+                != 0
+            )
+        ),
+        reason=lambda s, to: (
+            f"{to.transformer.num_layers} layers are not divisible by pipeline_parallel "
+            f"{s.pipeline_parallel} x virtual_stages {s.virtual_stages}"
+        ),
+    ),
+    Rule(
+        name="accumulation_by_virtual_stages",
+        demand="with virtual stages, pipeline_parallel divides gradient_accumulation_steps",
+        broken=lambda lattice, _: (
+            (lattice["virtual_stages"] > 1)
+            & (lattice["gradient_accumulation_steps"] % lattice["pipeline_parallel"] != 0)
+        ),
+        reason=lambda s, _: (
+            f"gradient_accumulation_steps {s.gradient_accumulation_steps} is not divisible by "
+            f"pipeline_parallel {s.pipeline_parallel}, which the interleaved schedule needs"
+        ),
+    ),
+    Rule(
+        name="sequence_parallel_needs_tensor",
+        demand="sequence_parallel needs tensor_parallel above 1",
+        broken=lambda lattice, _: lattice["sequence_parallel"] & (lattice["tensor_parallel"] == 1),
+        reason=lambda *_: (
+            "sequence_parallel splits over the tensor-parallel ranks, and tensor_parallel is 1"
+        ),
+    ),
+    Rule(
+        name="sequence_by_tensor",
+        demand="with sequence_parallel, tensor_parallel divides the sequence",
+        broken=lambda lattice, to: (
+            lattice["sequence_parallel"]
+            & (to.transformer.seq_length % lattice["tensor_parallel"] != 0)
+        ),
+        reason=lambda s, to: (
+            f"a sequence of {to.transformer.seq_length} tokens is not divisible by "
+            f"tensor_parallel {s.tensor_parallel}"
+        ),
+    ),
+    Rule(
+        name="precision",
+        demand="bf16 needs a GPU that has it",
+        broken=lambda lattice, to: (lattice["precision"] == "bf16") & (not offers_bf16(to.machine)),
+        reason=lambda _, to: f"{to.machine.gpu} has no bf16; fp16 is its 16-bit format",
+    ),
+    Rule(
+        name="tensor_within_node",
+        demand="tensor-parallel groups stay within a node",
+        severity="warn",
+        broken=_beyond_node,
+        reason=lambda s, to: (
+            f"tensor_parallel {s.tensor_parallel} spans nodes of {to.machine.gpus_per_node} GPUs: "
+            "its all-reduces cross the network, which the Frontier study found slow"
+        ),
+    ),
+    Rule(
+        name="accumulation_fills_pipeline",
+        demand="gradient_accumulation_steps is at least pipeline_parallel",
+        severity="warn",
+        broken=lambda lattice, _: (
+            lattice["gradient_accumulation_steps"] < lattice["pipeline_parallel"]
+        ),
+        reason=lambda s, _: (
+            f"gradient_accumulation_steps {s.gradient_accumulation_steps} is less than "
+            f"pipeline_parallel {s.pipeline_parallel}: stages idle for most of an iteration"
+        ),
+    ),
+    Rule(
+        name="vocabulary_by_tensor",
+        demand="tensor_parallel divides the vocabulary",
+        severity="warn",
+        broken=lambda lattice, to: to.transformer.vocab_size % lattice["tensor_parallel"] != 0,
+        reason=lambda s, to: (
+            f"a vocabulary of {to.transformer.vocab_size} is not divisible by tensor_parallel "
+            f"{s.tensor_parallel}: it has to be padded"
+        ),
+    ),
+    Rule(
+        name="fp16_without_zero",
+        demand="fp16 goes with ZeRO stage 1 or more",
+        severity="warn",
+        broken=lambda lattice, _: (lattice["precision"] == "fp16") & (lattice["zero_stage"] == 0),
+        reason=lambda *_: (
+            "fp16 with zero_stage 0 gave a wrong loss in DeepSpeed 0.19.8: compare it before use"
+        ),
+    ),
+)
+
+RULES: Mapping[str, Rule] = {rule.name: rule for rule in _ALL}

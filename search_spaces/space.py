@@ -1,0 +1,219 @@
+"""The search space: dimensions and rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from search_spaces.batch import GlobalBatch
+from search_spaces.dimension import (
+    AUTO,
+    MAIN,
+    Choice,
+    Scalar,
+    automatic,
+    automatic_accumulations,
+    fixed_default,
+    values_of,
+)
+from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
+from search_spaces.rules import judge
+from search_spaces.strategy import DIMENSIONS
+from search_spaces.transformer import Transformer
+
+MOST_POINTS = 2_000_000  # enumerated in about two seconds and half a gigabyte
+ACCUMULATION = "gradient_accumulation_steps"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enumeration:
+    """What became of every raw point.
+
+    Attributes:
+        raw: points of the grid of all dimensions.
+        removed: rule -> raw points that it refuses, most first; one point may break several.
+        warned: rule -> legal points that it warns of, most first.
+    """
+
+    legal: Lattice
+    raw: int
+    removed: Mapping[str, int]
+    warned: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """Every strategy that may be tried for a model on a machine.
+
+    Attributes:
+        nodes: the most that a strategy may use.
+        dimensions: each of the eleven dimensions -> its values.
+    """
+
+    transformer: Transformer
+    machine: Machine
+    nodes: int
+    dimensions: Mapping[str, tuple[Scalar, ...]]
+    batch: GlobalBatch
+
+    @classmethod
+    def build(
+        cls,
+        transformer: Transformer,
+        machine: Machine,
+        *,
+        nodes: int,
+        choices: Mapping[str, Choice],
+        batch: GlobalBatch = GlobalBatch(),  # noqa: B008  (frozen, so shared safely)
+    ) -> SearchSpace:
+        """A space from a choice for each dimension; what is left out takes its default.
+
+        Raises:
+            InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`.
+        """
+        problems = [*_faults_of_nodes(nodes, machine), *_unknown_dimensions(choices)]
+        values: dict[str, tuple[Scalar, ...]] = {}
+        for dimension in DIMENSIONS:
+            default: Choice | None = AUTO if dimension in MAIN else None
+            choice = choices.get(dimension, default)
+            try:
+                if choice is None:
+                    values[dimension] = fixed_default(dimension, machine)
+                elif choice != AUTO:
+                    values[dimension] = values_of(dimension, choice)
+                elif not problems and dimension != ACCUMULATION:
+                    values[dimension] = automatic(dimension, transformer, machine, nodes=nodes)
+            except InvalidInput as problem:
+                problems.append(problem)
+        problems += _too_many_nodes(values.get("num_nodes", ()), nodes)
+        if problems:
+            raise InvalidInputs(problems)
+        if ACCUMULATION not in values:
+            values[ACCUMULATION] = automatic_accumulations(values, machine, batch)
+        dimensions = {dimension: values[dimension] for dimension in DIMENSIONS}
+        _refuse_huge(dimensions)
+        return cls(
+            transformer=transformer,
+            machine=machine,
+            nodes=nodes,
+            dimensions=dimensions,
+            batch=batch,
+        )
+
+    @property
+    def raw(self) -> int:
+        """Points of the grid, legal or not."""
+        return math.prod(len(values) for values in self.dimensions.values())
+
+    def enumerate(self) -> Enumeration:
+        """Every legal strategy, and which rule removed how many; computed once."""
+        return self._enumeration
+
+    def lattice(self) -> Lattice:
+        """The legal strategies, in the order of the dimensions' values."""
+        return self._enumeration.legal
+
+    @cached_property
+    def _enumeration(self) -> Enumeration:
+        grid = _grid(self.dimensions, gpus_per_node=self.machine.gpus_per_node)
+        refused = judge(grid, self.transformer, self.machine, self.batch)
+        legal = grid.take(~np.logical_or.reduce(list(refused.values())))
+        warned = judge(legal, self.transformer, self.machine, self.batch, severity="warn")
+        return Enumeration(
+            legal=legal, raw=len(grid), removed=_counts(refused), warned=_counts(warned)
+        )
+
+    def problem(self, seed: int) -> Any:
+        """The DeepHyper `HpProblem` over the same dimensions, sampling legal strategies alone.
+
+        A fixed dimension is a constant, so that every sampled dictionary is a whole strategy.
+
+        Raises:
+            InvalidInputs: where no strategy is legal: DeepHyper would sample for ever.
+        """
+        from deephyper.hpo import HpProblem
+
+        if len(self.lattice()) == 0:
+            reason = "no strategy of this space is legal"
+            raise InvalidInputs([InvalidInput("space", self.raw, reason)])
+        problem = HpProblem(seed=seed)
+        for dimension, values in self.dimensions.items():
+            problem.add_hyperparameter(_domain(values), dimension)
+        problem.set_sampling_fn(LegalSampler(self.lattice(), seed=seed))
+        return problem
+
+
+class LegalSampler:
+    """Draws legal strategies as dictionaries; the same ones, in the same order, for a seed."""
+
+    def __init__(self, lattice: Lattice, *, seed: int) -> None:
+        self._lattice = lattice
+        self._generator = np.random.default_rng(seed)
+
+    def __call__(self, size: int) -> list[dict[str, Any]]:
+        """`size` of them; all of them before any comes twice."""
+        rows = np.resize(self._generator.permutation(len(self._lattice)), size)
+        columns = self._lattice.take(rows).columns
+        values = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in values]
+
+
+def _domain(values: tuple[Scalar, ...]) -> Any:
+    """A list is ordinal (numbers) or categorical (the rest) to DeepHyper, one value a constant."""
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _grid(dimensions: Mapping[str, tuple[Scalar, ...]], *, gpus_per_node: int) -> Lattice:
+    axes = [np.array(values) for values in dimensions.values()]
+    rows = np.meshgrid(*axes, indexing="ij", copy=False)
+    columns = {name: row.ravel() for name, row in zip(dimensions, rows, strict=True)}
+    return Lattice(columns=columns, gpus_per_node=gpus_per_node)
+
+
+def _counts(masks: Mapping[str, Any]) -> dict[str, int]:
+    counts = {name: int(np.count_nonzero(mask)) for name, mask in masks.items()}
+    most_first = sorted(counts.items(), key=lambda item: -item[1])
+    return {name: count for name, count in most_first if count}
+
+
+def _faults_of_nodes(nodes: int, machine: Machine) -> Iterator[InvalidInput]:
+    if not 1 <= nodes <= machine.max_nodes:
+        reason = (
+            "at least one node is needed"
+            if nodes < 1
+            else f"{machine.name} has {machine.max_nodes} node{'s' * (machine.max_nodes > 1)}"
+        )
+        yield InvalidInput("nodes", nodes, reason, valid=f"1 to {machine.max_nodes}")
+
+
+def _unknown_dimensions(choices: Mapping[str, Choice]) -> Iterator[InvalidInput]:
+    for name in choices:
+        if name not in DIMENSIONS:
+            near = closest(name, DIMENSIONS)
+            reason = "no such dimension" + (f"; did you mean {near[0]}?" if near else "")
+            yield InvalidInput(name, choices[name], reason, valid=", ".join(DIMENSIONS))
+
+
+def _too_many_nodes(values: Sequence[Scalar], nodes: int) -> Iterator[InvalidInput]:
+    beyond = [value for value in values if int(value) > nodes]
+    if beyond:
+        reason = f"only {nodes} node{'s' if nodes > 1 else ''} may be used (nodes={nodes})"
+        valid = f"at most {nodes}, or raise nodes to {beyond[-1]}"
+        yield InvalidInput("num_nodes", beyond[-1], reason, valid=valid)
+
+
+def _refuse_huge(dimensions: Mapping[str, tuple[Scalar, ...]]) -> None:
+    sizes = {name: len(values) for name, values in dimensions.items() if len(values) > 1}
+    points = math.prod(sizes.values())
+    if points > MOST_POINTS:
+        largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
+        reason = f"{points:,} points are too many to enumerate; the largest are {largest}"
+        problem = InvalidInput("space", points, reason, valid=f"at most {MOST_POINTS:,} points")
+        raise InvalidInputs([problem])

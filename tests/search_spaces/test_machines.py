@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces.catalog import load_machine, machine_from_table, machine_names, read_machine
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.machine import MACHINE_FIELDS
+
+PRESETS = [name for name in machine_names() if name != "local"]
+MINE: dict[str, Any] = {
+    "gpu": "H100",
+    "gpus_per_node": 8,
+    "max_nodes": 4,
+    "memory_gib": 80,
+    "peak_tflops": 989,
+    "memory_bandwidth_gb_per_s": 3350,
+    "intra_node_gb_per_s": 450,
+    "inter_node_gb_per_s": 50,
+}
+
+
+def refused(table: dict[str, Any]) -> dict[str, InvalidInput]:
+    with pytest.raises(InvalidInputs) as refusal:
+        machine_from_table(table)
+    return {problem.field: problem for problem in refusal.value.problems}
+
+
+def test_frontier() -> None:
+    frontier = load_machine("frontier")
+    assert (frontier.gpus_per_node, frontier.memory_gib, frontier.peak_tflops) == (8, 64, 191.5)
+    assert (frontier.gpu_idle_watt, frontier.gpu_max_watt) == (45, 250)
+    assert frontier.inter_node_gb_per_s == 12.5
+
+
+def test_the_asked_machines_are_there() -> None:
+    asked = "aurora dgx-a100 dgx-h100 frontier gh200 local lumi-g mi300x perlmutter polaris summit"
+    assert set(asked.split()) <= set(machine_names())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_figure_of_a_preset_has_a_source(name: str) -> None:
+    machine = load_machine(name)
+    assert machine.name == name
+    assert machine.description
+    told = " ".join(source.split(":")[0] for source in machine.sources)
+    told_fields = set(told.replace(",", " ").split())
+    figures = set(MACHINE_FIELDS) - {"name", "description", "gpu", "sources"}
+    assert figures <= told_fields
+
+
+def test_an_unknown_machine_is_refused_with_the_closest_names() -> None:
+    with pytest.raises(InvalidInput, match="did you mean frontier") as refusal:
+        load_machine("Fronteer")
+    assert refusal.value.field == "machine"
+    assert "local" in refusal.value.valid
+
+
+def test_a_users_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("\n".join(f"{key} = {value!r}" for key, value in MINE.items()))
+    machine = read_machine(path)
+    assert (machine.name, machine.memory_gib, machine.gpu_max_watt) == ("mine", 80.0, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("memory_gib", 65536, "looks like MiB; in GiB it would be 64"),
+        ("memory_gib", 68719476736, "looks like bytes; in GiB it would be 64"),
+        ("peak_tflops", 191.5e12, "looks like FLOP/s; in TFLOP/s it would be 191.5"),
+        ("peak_tflops", 191_500, "looks like GFLOP/s; in TFLOP/s it would be 191.5"),
+        ("memory_bandwidth_gb_per_s", 1.6, "looks like TB/s"),
+        ("memory_bandwidth_gb_per_s", 1.6e12, "looks like bytes per second"),
+        ("intra_node_gb_per_s", 2e11, "looks like bytes per second"),
+        ("inter_node_gb_per_s", 12_500, "looks like MB/s"),
+        ("gpu_max_watt", 0.7, "looks like kW"),
+        ("memory_gib", 0, "must be positive"),
+        ("memory_gib", -64, "must be positive"),
+        ("memory_gib", 10**400, "not plausible"),
+        ("memory_gib", float("nan"), "not a number"),
+        ("memory_gib", "64", "not a number"),
+        ("memory_gib", None, "a value is needed"),
+        ("gpus_per_node", 8.0, "not a whole number"),
+        ("gpus_per_node", True, "not a whole number"),
+        ("gpus_per_node", 0, "must be positive"),
+        ("gpu", 100, "not text"),
+        ("sources", "a book", "not a list of texts"),
+    ],
+)
+def test_a_figure_in_a_wrong_unit_or_type_is_refused(field: str, value: Any, reason: str) -> None:
+    faults = refused(MINE | {field: value})
+    assert list(faults) == [f"machine.{field}"]
+    assert reason in str(faults[f"machine.{field}"])
+    assert faults[f"machine.{field}"].valid
+
+
+def test_a_field_in_another_unit_is_told_the_right_one() -> None:
+    table = {key: value for key, value in MINE.items() if key != "memory_gib"} | {"memory_gb": 80}
+    faults = refused(table)
+    assert faults["machine.memory_gb"].reason.startswith("memory is given in GiB, as memory_gib")
+    assert faults["machine.memory_gib"].reason == "this field is missing"
+
+
+def test_an_unknown_field_is_refused_with_the_closest() -> None:
+    faults = refused(MINE | {"gpu_per_node": 8})
+    assert "did you mean gpus_per_node?" in faults["machine.gpu_per_node"].reason
+
+
+def test_a_gpu_that_idles_above_its_cap_is_refused() -> None:
+    faults = refused(MINE | {"gpu_idle_watt": 500, "gpu_max_watt": 300})
+    assert "cannot idle above its cap of 300 W" in faults["machine.gpu_idle_watt"].reason
+
+
+def test_a_machine_without_a_peak_is_allowed() -> None:
+    assert machine_from_table(MINE | {"peak_tflops": None}).peak_tflops is None
+
+
+anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text("a1 ", max_size=3)
+
+
+@given(st.dictionaries(st.sampled_from([*MACHINE_FIELDS, "memory_gb"]), anything))
+def test_any_table_is_taken_or_refused_by_field(table: dict[str, Any]) -> None:
+    try:
+        machine = machine_from_table(MINE | table)
+    except InvalidInputs:
+        assert all(field.startswith("machine.") for field in refused(MINE | table))
+    else:
+        assert 0 < machine.memory_gib <= 2048

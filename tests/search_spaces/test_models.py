@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces.catalog import load_model, model_names, read_model
+from search_spaces.errors import InvalidInput, InvalidInputs
+
+PUBLISHED_PARAMETERS = {
+    "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3-70b": 70_553_706_496,
+    "llama-3-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), PUBLISHED_PARAMETERS.items())
+def test_llama_has_the_published_parameters(name: str, parameters: int) -> None:
+    assert load_model(name).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "hidden", "heads"),
+    [
+        ("gpt-1.4b", 24, 2064, 24),
+        ("gpt-22b", 48, 6144, 48),
+        ("gpt-175b", 96, 12288, 96),
+        ("gpt-1t", 128, 25600, 128),
+    ],
+)
+def test_models_of_the_study(name: str, layers: int, hidden: int, heads: int) -> None:
+    model = load_model(name)
+    assert (model.num_layers, model.hidden_size, model.num_attention_heads) == (
+        layers,
+        hidden,
+        heads,
+    )
+    assert (model.seq_length, model.vocab_size, model.ffn_hidden_size) == (2048, 51200, 4 * hidden)
+
+
+def test_every_preset_loads_under_its_own_name() -> None:
+    assert len(model_names()) >= 13
+    assert [load_model(name).name for name in model_names()] == model_names()
+
+
+def test_the_tiny_model_allows_four_way_tensor_and_pipeline_parallelism() -> None:
+    tiny = load_model("tiny")
+    assert tiny.num_layers % 4 == tiny.num_attention_heads % 4 == tiny.vocab_size % 4 == 0
+    assert tiny.parameters < 2_000_000
+
+
+def test_an_unknown_model_is_refused_with_the_closest_names() -> None:
+    with pytest.raises(InvalidInput, match="did you mean") as refusal:
+        load_model("lama-2-7b")
+    assert refusal.value.field == "model"
+    assert "llama-2-7b" in refusal.value.reason
+    assert "gpt-22b" in refusal.value.valid
+
+
+@pytest.mark.parametrize("nonsense", ["", "B", "13", "13 G", "-1B", "1e9B", "13BB", "½B"])
+def test_what_is_no_size_is_no_model(nonsense: str) -> None:
+    with pytest.raises(InvalidInput, match="no such model"):
+        load_model(nonsense)
+
+
+@pytest.mark.parametrize("size", ["0B", "1M", "100T"])
+def test_a_size_beyond_convention_is_refused(size: str) -> None:
+    with pytest.raises(InvalidInput, match="no conventional shape") as refusal:
+        load_model(size)
+    assert refusal.value.valid == "20M to 20T"
+
+
+@pytest.mark.parametrize(
+    ("size", "layers", "hidden"),
+    [
+        ("125M", 12, 768),
+        ("350M", 24, 1024),
+        ("1.3b", 24, 2048),
+        ("7B", 32, 4096),
+        ("13B", 40, 5120),
+        ("22B", 48, 6144),
+        ("175B", 96, 12288),
+        ("1T", 128, 25600),
+        (" 1 t ", 128, 25600),
+    ],
+)
+def test_a_bare_size_gives_the_familiar_shape(size: str, layers: int, hidden: int) -> None:
+    model = load_model(size)
+    assert (model.num_layers, model.hidden_size) == (layers, hidden)
+    assert model.name == "".join(size.split()).upper()
+
+
+@given(millions=st.integers(100, 2_000_000))
+def test_every_size_gets_a_shape_within_six_percent(millions: int) -> None:
+    model = load_model(f"{millions}M")
+    assert model.parameters == pytest.approx(millions * 1e6, rel=0.06)
+    assert model.hidden_size % 128 == 0
+    assert model.head_dim in (64, 128)
+    assert model.num_attention_heads % 4 == 0 or model.parameters < 2e9
+    assert 15 < model.hidden_size / model.num_layers < 260
+
+
+def written(folder: Path, text: str, name: str = "mine.toml") -> Path:
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+SHAPE = "num_layers = 8\nhidden_size = 512\nnum_attention_heads = 8\n"
+
+
+def test_a_users_file_is_read(tmp_path: Path) -> None:
+    model = read_model(written(tmp_path, SHAPE + 'num_query_groups = 2\nsources = ["me"]\n'))
+    assert (model.name, model.num_query_groups, model.ffn_hidden_size) == ("mine", 2, 2048)
+
+
+def test_every_fault_of_a_users_file_is_named_at_once(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "num_layer = 8\nhidden_size = 0\nnum_attention_heads = 8.0\ngated_mlp = 1\n"
+    )
+    with pytest.raises(InvalidInputs) as refusal:
+        read_model(path)
+    faults = {problem.field: problem for problem in refusal.value.problems}
+    assert "did you mean num_layers?" in faults["model.num_layer"].reason
+    assert faults["model.num_layers"].reason == "this field is missing"
+    assert faults["model.hidden_size"].reason == "must be positive"
+    assert faults["model.gated_mlp"].reason == "not true or false"
+    assert faults["model.num_attention_heads"].reason.startswith("not a whole number")
+
+
+@pytest.mark.parametrize(
+    ("shape", "field"),
+    [
+        ("num_layers = 8\nhidden_size = 512\nnum_attention_heads = 7", "model.num_attention_heads"),
+        (SHAPE + "num_query_groups = 3", "model.num_query_groups"),
+    ],
+)
+def test_heads_that_do_not_divide_are_refused(tmp_path: Path, shape: str, field: str) -> None:
+    with pytest.raises(InvalidInputs, match="not divisible") as refusal:
+        read_model(written(tmp_path, shape))
+    assert [problem.field for problem in refusal.value.problems] == [field]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("mine.toml", "num_layers = = 8", "not TOML"),
+        ("mine.toml", f"num_layers = {'9' * 5000}", "not TOML"),
+        ("mine.json", "{", "not JSON"),
+        ("mine.json", "[" * 100_000, "not JSON"),
+        ("mine.json", "[1]", "no JSON object"),
+        ("mine.toml", "#" * 1_000_001, "larger than 1 MB"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(
+    tmp_path: Path, name: str, text: str, reason: str
+) -> None:
+    with pytest.raises(InvalidInput, match=reason) as refusal:
+        read_model(written(tmp_path, text, name))
+    assert refusal.value.field == "model"
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="No such file"):
+        read_model(tmp_path / "absent.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="UTF-8"):
+        read_model(tmp_path / "binary.toml")

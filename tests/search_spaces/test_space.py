@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from search_spaces.batch import GlobalBatch
+from search_spaces.catalog import load_machine, load_model, load_space, space_names
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.rules import findings
+from search_spaces.space import LegalSampler, SearchSpace
+from search_spaces.strategy import DIMENSIONS, Strategy
+from tests.search_spaces.scene import FRONTIER, GPT_175B, table_v
+
+
+def faults(nodes: int = 2, **choices: Any) -> dict[str, InvalidInput]:
+    with pytest.raises(InvalidInputs) as refusal:
+        SearchSpace.build(GPT_175B, FRONTIER, nodes=nodes, choices=choices)
+    return {problem.field: problem for problem in refusal.value.problems}
+
+
+def test_table_v_has_3264_points_and_is_enumerated_at_once() -> None:
+    space = table_v()
+    began = time.perf_counter()
+    enumeration = space.enumerate()
+    took_s = time.perf_counter() - began
+    assert enumeration.raw == space.raw == 3264
+    assert took_s < 0.1
+    # 7 of 24 (TP, PP) pairs do not divide 96 GPUs or 128 GPUs: PP 16 with TP 4 or 8 on 12 nodes,
+    # PP 12 with any TP on 16 nodes, PP 8 with TP 8 on 12.
+    assert enumeration.removed == {"world_size": 7 * 17 * 2 * 2}
+    assert len(enumeration.legal) == 3264 - 476
+    assert enumeration.warned["accumulation_fills_pipeline"] > 0
+
+
+def test_every_enumerated_strategy_is_legal_and_comes_once() -> None:
+    lattice = table_v().lattice()
+    every = list(lattice)
+    assert len(set(every)) == len(every)
+    for one in every[::97]:
+        assert all(f.severity == "warn" for f in findings(one, GPT_175B, FRONTIER))
+
+
+def test_the_ready_space_of_this_machine() -> None:
+    tiny, local = load_model("tiny"), load_machine("local")
+    space = SearchSpace.build(tiny, local, nodes=1, choices=load_space("tiny-local"))
+    layouts = {(s.tensor_parallel, s.pipeline_parallel) for s in space.lattice()}
+    assert {(1, 1), (4, 1), (1, 4), (2, 2)} <= layouts
+    assert space_names() == ["table-v", "tiny-local"]
+
+
+def test_an_unknown_ready_space_is_refused_with_the_closest() -> None:
+    with pytest.raises(InvalidInput, match="did you mean table-v"):
+        load_space("tablev")
+
+
+def test_what_is_not_chosen_takes_its_default() -> None:
+    space = SearchSpace.build(GPT_175B, FRONTIER, nodes=16, choices={"tensor_parallel": 8})
+    assert tuple(space.dimensions) == DIMENSIONS
+    assert space.dimensions["tensor_parallel"] == (8,)
+    assert space.dimensions["num_nodes"] == (1, 2, 4, 8, 16)
+    assert space.dimensions["activation_checkpointing"] == ("full",)
+    assert space.dimensions["flash_attention"] == (True,)
+    assert space.dimensions["precision"] == ("bf16",)
+    assert space.dimensions["virtual_stages"] == (1,)
+
+
+def test_a_fixed_batch_is_kept_by_every_strategy() -> None:
+    space = SearchSpace.build(GPT_175B, FRONTIER, nodes=16, choices={}, batch=GlobalBatch.of(640))
+    lattice = space.lattice()
+    assert len(lattice) > 100
+    assert np.all(lattice.global_batch_size == 640)
+
+
+def test_removed_rules_come_most_first() -> None:
+    removed = SearchSpace.build(GPT_175B, FRONTIER, nodes=16, choices={}).enumerate().removed
+    assert list(removed.values()) == sorted(removed.values(), reverse=True)
+    assert 0 not in removed.values()
+
+
+def test_a_space_may_have_no_legal_point_and_tells_why() -> None:
+    choices = {"tensor_parallel": 5, "pipeline_parallel": 1, "gradient_accumulation_steps": 1}
+    space = SearchSpace.build(GPT_175B, FRONTIER, nodes=5, choices=choices | {"num_nodes": 5})
+    enumeration = space.enumerate()
+    assert len(enumeration.legal) == 0
+    assert enumeration.removed["heads_by_tensor"] == enumeration.raw
+    with pytest.raises(InvalidInputs, match="no strategy of this space is legal"):
+        space.problem(seed=0)
+
+
+def test_all_faults_come_at_once() -> None:
+    found = faults(nodes=0, tensor_paralel=1, zero_stage=9, precision="fp8", micro_batch_size=[])
+    assert set(found) == {"nodes", "tensor_paralel", "zero_stage", "precision", "micro_batch_size"}
+    assert "did you mean tensor_parallel?" in found["tensor_paralel"].reason
+    assert found["nodes"].reason == "at least one node is needed"
+
+
+def test_more_nodes_than_there_are_are_refused() -> None:
+    assert faults(nodes=9857)["nodes"].reason == "frontier has 9856 nodes"
+    found = faults(nodes=2, num_nodes=[1, 4])["num_nodes"]
+    assert found.value == 4
+    assert found.valid == "at most 2, or raise nodes to 4"
+
+
+def test_a_space_too_large_to_enumerate_is_refused() -> None:
+    wide = {"minimum": 1, "maximum": 1000}
+    found = faults(micro_batch_size=wide, gradient_accumulation_steps=wide)
+    assert "too many to enumerate" in found["space"].reason
+    assert "micro_batch_size" in found["space"].reason
+
+
+def test_a_large_space_is_enumerated_in_seconds() -> None:
+    choices: dict[str, Any] = {
+        "micro_batch_size": {"minimum": 1, "maximum": 20},
+        "gradient_accumulation_steps": {"minimum": 1, "maximum": 60},
+    }
+    space = SearchSpace.build(GPT_175B, FRONTIER, nodes=16, choices=choices)
+    began = time.perf_counter()
+    assert space.enumerate().raw == space.raw > 1_000_000
+    assert time.perf_counter() - began < 10
+
+
+def sampled(seed: int, size: int) -> list[dict[str, Any]]:
+    samples: list[dict[str, Any]] = table_v().problem(seed).sample(size)
+    return samples
+
+
+def test_the_problem_samples_legal_strategies_alone() -> None:
+    for parameters in sampled(seed=1, size=200):
+        chosen = Strategy(**parameters)
+        assert {type(value) for value in parameters.values()} <= {int, bool, str}
+        assert all(f.severity == "warn" for f in findings(chosen, GPT_175B, FRONTIER))
+
+
+def test_the_problem_is_reproducible_whatever_numpys_global_state() -> None:
+    np.random.seed(1)
+    first = sampled(seed=7, size=50)
+    np.random.seed(2)
+    assert sampled(seed=7, size=50) == first
+    assert sampled(seed=8, size=50) != first
+
+
+def test_a_problem_goes_on_to_other_samples() -> None:
+    problem = table_v().problem(3)
+    assert problem.sample(20) != problem.sample(20)
+
+
+def test_the_problem_has_every_dimension_and_accepts_its_own_samples() -> None:
+    space = table_v()
+    problem = space.problem(0)
+    assert set(problem.hyperparameter_names) == set(DIMENSIONS)
+    assert all(problem.check_configuration(sample) for sample in problem.sample(20))
+
+
+def test_samples_repeat_only_when_all_have_come() -> None:
+    lattice = table_v().lattice()
+    counts = Counter(tuple(s.values()) for s in LegalSampler(lattice, seed=0)(2 * len(lattice)))
+    assert set(counts.values()) == {2}
+    assert len(counts) == len(lattice)
+
+
+def test_deephypers_search_stays_within_the_legal_strategies() -> None:
+    from deephyper.hpo import CBO
+
+    space = table_v()
+    legal = set(space.lattice())
+    search = CBO(
+        space.problem(5),
+        random_state=5,
+        surrogate_model="ET",
+        acq_optimizer="sampling",
+        n_initial_points=3,
+        checkpoint_history_to_csv=False,
+        verbose=0,
+    )
+    for _ in range(5):
+        (asked,) = search.ask(1)
+        parameters = {name: np.asarray(asked[name]).item() for name in DIMENSIONS}
+        assert Strategy(**parameters) in legal
+        search.tell([(parameters, float(parameters["micro_batch_size"]))])
