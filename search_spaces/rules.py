@@ -198,12 +198,13 @@ _ALL = (
     ),
     Rule(
         name="virtual_stages_need_pipeline",
-        demand="virtual_stages above 1 need pipeline_parallel above 1",
+        demand="virtual_stages above 1 need pipeline_parallel above 2",
         broken=lambda lattice, _: (
-            (lattice["virtual_stages"] > 1) & (lattice["pipeline_parallel"] == 1)
+            (lattice["virtual_stages"] > 1) & (lattice["pipeline_parallel"] <= 2)
         ),
         reason=lambda s, _: (
-            f"virtual_stages {s.virtual_stages} interleave a pipeline, and pipeline_parallel is 1"
+            f"virtual_stages {s.virtual_stages} interleave a pipeline of more than two stages "
+            f"(Megatron-DeepSpeed refuses fewer), and pipeline_parallel is {s.pipeline_parallel}"
         ),
     ),
     Rule(

@@ -166,7 +166,7 @@ def legal_by_hand(s: Strategy, model: Transformer, batch: GlobalBatch) -> bool:
         and model.num_layers % (s.pipeline_parallel * s.virtual_stages) == 0
         and (s.zero_stage < 2 or s.pipeline_parallel == 1)
         and (batch.minimum or 0) <= samples <= (batch.maximum or 10**9)
-        and (not interleaved or s.pipeline_parallel > 1)
+        and (not interleaved or s.pipeline_parallel > 2)
         and (not interleaved or s.gradient_accumulation_steps % s.pipeline_parallel == 0)
         and (not s.sequence_parallel or s.tensor_parallel > 1)
         and (not s.sequence_parallel or model.seq_length % s.tensor_parallel == 0)

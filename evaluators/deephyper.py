@@ -1,0 +1,187 @@
+"""Any backend as a DeepHyper evaluator, so that DeepHyper searches with no service at all.
+
+evaluator = BackendEvaluator(SimulatedBackend(), space=space, directory=Path("trials"))
+CBO(space.problem(seed=1), random_state=1).search(evaluator, max_evals=30)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deephyper.evaluator import Evaluator, HPOJob, JobStatus
+
+from autotune.measurement import metrics, probe_accumulations
+from autotune.schemas import Objective
+from evaluators.backend import Backend
+from evaluators.trial import Protocol, TrialOutcome, TrialRequest, TrialStatus
+from search_spaces.rules import findings
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import DIMENSIONS, Strategy
+
+ATTEMPTS = 3
+"""How often a trial is started that vanishes without a result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How each trial measures; see `evaluators.trial.Protocol`."""
+
+    warmup_iterations: int = 1
+    measured_iterations: int = 3
+    time_limit_s: float = 1200.0
+
+
+class BackendEvaluator(Evaluator):  # type: ignore[misc]
+    """Runs DeepHyper's jobs as trials of a backend, `num_workers` of them at a time.
+
+    The objective is the plain rate (`tokens_per_s` or `tokens_per_s_per_gpu`), always above zero;
+    DeepHyper scales it by itself. A trial that fails yields `"F_<status>"`, and a strategy that a
+    rule refuses yields `"F_refused"` and is not run. Metadata hold the status, the error, the
+    figures and the paths of the trial.
+
+    A trial is named after what it measures. In the same `directory` a strategy is therefore run
+    once, however often it is proposed, and a search that is started again finds its results.
+
+    Args:
+        directory: gets one folder for each trial.
+        seed: of weights and data, and of a simulated trial's machine.
+        poll_interval_s: between two looks at the running trials, which are looked at all at once.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        space: SearchSpace,
+        directory: Path,
+        objective: Objective = "tokens_per_s",
+        num_workers: int = 1,
+        timing: Timing | None = None,
+        seed: int = 0,
+        poll_interval_s: float = 0.1,
+    ) -> None:
+        super().__init__(backend.submit, num_workers=num_workers)
+        self._job_class = HPOJob
+        self._backend = backend
+        self._space = space
+        self._directory = directory
+        self._objective = objective
+        self._timing = timing or Timing()
+        self._seed = seed
+        self._poll_interval_s = poll_interval_s
+        self._open: dict[str, TrialRequest] = {}
+        self._outcomes: dict[str, TrialOutcome] = {}
+        self._attempts: dict[str, int] = {}
+        self._polled_at = float("-inf")
+
+    async def execute(self, job: HPOJob) -> HPOJob:
+        """One trial, from DeepHyper's dictionary of values to its objective."""
+        async with self.sem:
+            job.status = JobStatus.RUNNING
+            strategy = self._strategy(job.args)
+            refusals = self._refusals(strategy)
+            if refusals:
+                output = {"objective": "F_refused", "metadata": {"error": refusals[0]}}
+            else:
+                request = self._request(strategy)
+                output = self._output(request, await self._run(request))
+            return self._update_job_when_done(job, output)
+
+    def _strategy(self, values: Mapping[str, Any]) -> Strategy:
+        """DeepHyper leaves out dimensions with one value, and answers with NumPy's scalars."""
+        chosen = {name: values.get(name, self._space.dimensions[name][0]) for name in DIMENSIONS}
+        return Strategy(**{k: v.item() if hasattr(v, "item") else v for k, v in chosen.items()})
+
+    def _refusals(self, strategy: Strategy) -> list[str]:
+        space = self._space
+        found = findings(strategy, space.transformer, space.machine, space.batch)
+        return [finding.reason for finding in found if finding.severity == "refuse"]
+
+    def _request(self, strategy: Strategy) -> TrialRequest:
+        space = self._space
+        protocol = Protocol(accumulations=probe_accumulations(strategy), **asdict(self._timing))
+        asked = (self._backend.name, self._seed, space.transformer, space.machine, strategy)
+        digest = hashlib.sha256(repr((*asked, protocol)).encode()).hexdigest()
+        token = f"trial-{digest[:16]}"
+        return TrialRequest(
+            token=token,
+            transformer=space.transformer,
+            machine=space.machine,
+            strategy=strategy,
+            protocol=protocol,
+            directory=self._directory / token,
+            seed=self._seed,
+        )
+
+    async def _run(self, request: TrialRequest) -> TrialOutcome:
+        token = request.token
+        self._open.setdefault(token, request)
+        self._attempts.setdefault(token, 1)
+        self._backend.submit(request)
+        try:
+            while token not in self._outcomes:
+                self._look()
+                if self.timeout is not None and self.time_left <= 0:
+                    self._backend.cancel(token)
+                await asyncio.sleep(self._poll_interval_s)
+        except asyncio.CancelledError:
+            self._backend.cancel(token)
+            raise
+        return self._outcomes[token]
+
+    def _look(self) -> None:
+        """One status call for all running trials, at most one in each interval."""
+        if time.monotonic() - self._polled_at < self._poll_interval_s:
+            return
+        found = self._backend.poll(list(self._open.values()))
+        self._polled_at = time.monotonic()
+        for token, request in list(self._open.items()):
+            outcome = found[token] if token in found else self._again(request)
+            if outcome is not None:
+                self._outcomes[token] = outcome
+                del self._open[token]
+
+    def _again(self, request: TrialRequest) -> TrialOutcome | None:
+        """Start a trial that vanished once more, unless it has done so too often."""
+        self._attempts[request.token] += 1
+        if self._attempts[request.token] <= ATTEMPTS:
+            self._backend.submit(request)
+            return None
+        return TrialOutcome(
+            status=TrialStatus.LOST,
+            started_at=datetime.now(UTC),
+            duration_s=0.0,
+            simulated=self._backend.simulated,
+            error=f"vanished {ATTEMPTS} times without a result",
+        )
+
+    def _output(self, request: TrialRequest, outcome: TrialOutcome) -> dict[str, Any]:
+        """What DeepHyper's job holds; the metadata become columns of its results."""
+        metadata: dict[str, Any] = {
+            "token": request.token,
+            "status": outcome.status.value,
+            "simulated": outcome.simulated,
+            "error": outcome.error,
+            "duration_s": outcome.duration_s,
+            "node_hours": outcome.duration_s * request.strategy.num_nodes / 3600,
+            "log_path": outcome.log_path,
+        }
+        if outcome.status is not TrialStatus.OK:
+            return {"objective": f"F_{outcome.status.value}", "metadata": metadata}
+        figures = metrics(
+            request.transformer,
+            request.machine,
+            request.strategy,
+            outcome.measurements,
+            peak_memory_gib=max(outcome.peak_memory_gib, default=None),
+            loss=outcome.loss,
+        )
+        rate = getattr(figures, self._objective)
+        return {"objective": float(rate), "metadata": metadata | figures.as_dict()}

@@ -1,0 +1,261 @@
+"""Trials that are predicted, not run: for planning, for demonstrations and for tests.
+
+What is simulated is another plausible machine than the one the search believes in: every constant
+of the cost model is drawn anew from the request's seed, so that all trials of a campaign meet the
+same one, and each layout and each run differs from the model by noise of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from autotune.cost_model import Parameters, estimate, perturbed
+from autotune.measurement import AccumulationMeasurement
+from evaluators.trainer.request_file import LOG, RESULT, read_result, write_result
+from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from search_spaces.lattice import Lattice
+from search_spaces.rules import findings
+
+LAYOUT_NOISE = 0.03
+"""Standard deviation of log time between layouts: what no closed form knows, such as the kernel
+that a library picks for a shape. Calibrated closed forms stay 5 to 13 % off; half is enough to
+reorder the best."""
+
+RUN_NOISE = 0.01
+"""Between two runs of one layout: other nodes, other neighbours on the network."""
+
+ITERATION_NOISE = 0.005
+"""Between the iterations of one run."""
+
+MEMORY_NOISE = 0.01
+"""Of the peak memory of a layout: how its allocations happen to fall."""
+
+FIRST_ITERATION = 1.15
+"""The first iteration over a later one (published logs: 225 s against 196 s)."""
+
+STARTUP_S = 45.0
+"""Imports, process groups and the model's construction on one node, assumed."""
+
+STARTUP_PER_DOUBLING_S = 15.0
+"""More of it for each doubling of the nodes: communicators and a slower file system, assumed."""
+
+_SUBMITTED = "submitted.json"
+_TAIL_LINES = 40
+
+
+class SimulatedBackend:
+    """The simulator as a backend. A trial's state lies in its directory alone.
+
+    `time_scale` is how many seconds are waited for each simulated second; 0 ends a trial at once.
+    """
+
+    name = "simulated"
+    simulated = True
+
+    def __init__(self, *, time_scale: float = 0.0) -> None:
+        self._time_scale = time_scale
+        self._requests: dict[str, TrialRequest] = {}
+
+    def submit(self, request: TrialRequest) -> None:
+        self._requests[request.token] = request
+        request.directory.mkdir(parents=True, exist_ok=True)
+        if (request.directory / _SUBMITTED).exists() or (request.directory / RESULT).exists():
+            return
+        now = datetime.now(UTC)
+        wait_s = simulate(request, started_at=now).outcome.duration_s * self._time_scale
+        ends_at = now + timedelta(seconds=wait_s)
+        state = {"started_at": now.isoformat(), "ends_at": ends_at.isoformat()}
+        partial = request.directory / f"{_SUBMITTED}.partial"
+        partial.write_text(json.dumps(state), encoding="utf-8")
+        partial.rename(request.directory / _SUBMITTED)
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
+        found: dict[str, TrialOutcome | None] = {}
+        for request in requests:
+            times = _times(request)
+            outcome = read_result(request.directory)
+            if outcome is None and times is None:
+                continue
+            if outcome is None and times and datetime.now(UTC) >= times[1]:
+                outcome = _finish(request, simulate(request, started_at=times[0]))
+            self._requests[request.token] = request
+            found[request.token] = outcome
+        return found
+
+    def cancel(self, token: str) -> None:
+        """Does nothing for a token that this object was never shown, by submit or by poll."""
+        request = self._requests.get(token)
+        times = _times(request) if request else None
+        if request is None or times is None or read_result(request.directory) is not None:
+            return
+        course = simulate(request, started_at=times[0])
+        held_s = (datetime.now(UTC) - times[0]).total_seconds()
+        simulated_s = held_s / self._time_scale if self._time_scale else 0.0
+        limit_s = min(simulated_s, course.outcome.duration_s)
+        _finish(request, course.cut(limit_s, TrialStatus.CANCELLED, "cancelled on request"))
+
+    def close(self) -> None:
+        """Nothing runs here: a simulated trial goes on by the clock, like a job in a queue."""
+        self._requests.clear()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """How a simulated trial goes: its outcome, and its iterations as (GAS, seconds) in order."""
+
+    outcome: TrialOutcome
+    startup_s: float
+    iterations: tuple[tuple[int, float], ...]
+
+    def cut(self, after_s: float, status: TrialStatus, error: str) -> Course:
+        """The same trial ended from outside, `after_s` simulated seconds from its start."""
+        ends = np.cumsum([self.startup_s, *(seconds for _, seconds in self.iterations)])[1:]
+        done = int(np.count_nonzero(ends <= after_s))
+        outcome = replace(
+            self.outcome,
+            status=status,
+            error=error,
+            duration_s=after_s,
+            measurements=(),
+            peak_memory_gib=self.outcome.peak_memory_gib if done else (),
+        )
+        return replace(self, outcome=outcome, iterations=self.iterations[:done])
+
+
+def simulate(request: TrialRequest, *, started_at: datetime) -> Course:
+    """What a trial would do; the same for the same seed, strategy and protocol."""
+    course = _course(request, started_at)
+    limit_s = request.protocol.time_limit_s
+    if course.outcome.duration_s <= limit_s:
+        return course
+    return course.cut(limit_s, TrialStatus.TIMEOUT, f"not finished within {limit_s:g} s")
+
+
+def _course(request: TrialRequest, started_at: datetime) -> Course:
+    startup_s = STARTUP_S + STARTUP_PER_DOUBLING_S * float(np.log2(request.strategy.num_nodes))
+    blank = TrialOutcome(
+        status=TrialStatus.OK,
+        started_at=started_at,
+        duration_s=startup_s,
+        simulated=True,
+        host=platform.node(),
+        versions={"autotune": version("autotune")},
+        log_path=str(request.directory / LOG),
+    )
+    refused = findings(request.strategy, request.transformer, request.machine)
+    reasons = [finding.reason for finding in refused if finding.severity == "refuse"]
+    if reasons:
+        crashed = replace(blank, status=TrialStatus.CRASHED, error=reasons[0])
+        return Course(outcome=crashed, startup_s=startup_s, iterations=())
+    times_s, peak_gib = _truth(request)
+    if peak_gib > request.machine.memory_gib:
+        return _out_of_memory(request, blank, first_s=times_s[0], peak_gib=peak_gib)
+    return _measured(request, blank, times_s=times_s, peak_gib=peak_gib)
+
+
+def _out_of_memory(
+    request: TrialRequest, blank: TrialOutcome, *, first_s: float, peak_gib: float
+) -> Course:
+    """A trial that ends in its first iteration."""
+    error = (
+        f"out of memory (simulated): the fullest rank needs {peak_gib:.1f} GiB "
+        f"and a GPU has {request.machine.memory_gib:g} GiB"
+    )
+    duration_s = blank.duration_s + first_s * FIRST_ITERATION
+    outcome = replace(blank, status=TrialStatus.OOM, duration_s=duration_s, error=error)
+    return Course(outcome=outcome, startup_s=blank.duration_s, iterations=())
+
+
+def _measured(
+    request: TrialRequest, blank: TrialOutcome, *, times_s: Sequence[float], peak_gib: float
+) -> Course:
+    protocol = request.protocol
+    rng = _generator(request.seed, request.strategy.as_dict(), protocol.accumulations)
+    run = rng.lognormal(0.0, RUN_NOISE)
+    shape = (len(times_s), protocol.warmup_iterations + protocol.measured_iterations)
+    seconds = np.array(times_s)[:, None] * run * rng.lognormal(0.0, ITERATION_NOISE, size=shape)
+    seconds[0, 0] *= FIRST_ITERATION
+    measurements = tuple(
+        AccumulationMeasurement(
+            gradient_accumulation_steps=gas,
+            iteration_times_s=tuple(row[protocol.warmup_iterations :].tolist()),
+        )
+        for gas, row in zip(protocol.accumulations, seconds, strict=True)
+    )
+    outcome = replace(
+        blank,
+        duration_s=blank.duration_s + float(seconds.sum()),
+        measurements=measurements,
+        peak_memory_gib=(peak_gib,),  # the model predicts the fullest rank alone
+    )
+    gas_of_each = np.repeat(protocol.accumulations, shape[1])
+    iterations = tuple(zip(gas_of_each.tolist(), seconds.ravel().tolist(), strict=True))
+    return Course(outcome=outcome, startup_s=blank.duration_s, iterations=iterations)
+
+
+def _truth(request: TrialRequest) -> tuple[list[float], float]:
+    """Seconds of an iteration at each GAS and the peak memory (GiB) on the simulated machine."""
+    machine, strategy = request.machine, request.strategy
+    twins = [strategy.with_accumulation(gas) for gas in request.protocol.accumulations]
+    lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
+    parameters = perturbed(Parameters.default(machine), seed=request.seed)
+    predicted = estimate(request.transformer, machine, lattice, parameters=parameters)
+    rng = _generator(request.seed, strategy.layout_key())
+    slower, fuller = rng.lognormal(0.0, [LAYOUT_NOISE, MEMORY_NOISE])
+    times_s = (predicted.iteration_time_s * slower).tolist()
+    return times_s, float(predicted.memory_gib.max() * fuller)
+
+
+def _generator(seed: int, *key: Any) -> np.random.Generator:
+    """Noise that depends on what is asked and on nothing else, such as the order of trials."""
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
+
+
+def _log(request: TrialRequest, course: Course) -> str:
+    """The trial in a training log's words, under a first line that says what it is."""
+    lines = [
+        "SIMULATED: no training took place; the figures below are predicted, with noise added.",
+        f"{request.transformer.name} on {request.machine.name}: {request.strategy.short()}",
+        f"start-up: {course.startup_s:.1f} s",
+    ]
+    samples = 0
+    for number, (gas, seconds) in enumerate(course.iterations, start=1):
+        twin = request.strategy.with_accumulation(gas)
+        batch = twin.global_batch_size(request.machine.gpus_per_node)
+        samples += batch
+        lines.append(
+            f" iteration {number:8d}/{len(course.iterations):8d} | consumed samples: {samples:12d}"
+            f" | elapsed time per iteration (ms): {seconds * 1000:.1f}"
+            f" | global batch size: {batch:5d} | samples per second: {batch / seconds:.3f} |"
+        )
+    if course.outcome.error:
+        lines.append(course.outcome.error)
+    lines.append(f"{course.outcome.status.value} after {course.outcome.duration_s:.1f} s\n")
+    return "\n".join(lines)
+
+
+def _finish(request: TrialRequest, course: Course) -> TrialOutcome:
+    log = _log(request, course)
+    outcome = replace(course.outcome, log_tail="".join(log.splitlines(True)[-_TAIL_LINES:]))
+    (request.directory / LOG).write_text(log, encoding="utf-8")
+    write_result(request.directory, outcome)
+    return outcome
+
+
+def _times(request: TrialRequest) -> tuple[datetime, datetime] | None:
+    """When the trial started and when it ends; None for one that was never submitted."""
+    try:
+        data = json.loads((request.directory / _SUBMITTED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return datetime.fromisoformat(data["started_at"]), datetime.fromisoformat(data["ends_at"])

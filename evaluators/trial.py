@@ -1,0 +1,113 @@
+"""What a trial is asked, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from autotune.measurement import AccumulationMeasurement
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+
+class TrialStatus(StrEnum):
+    """How a trial ended."""
+
+    OK = "ok"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    NODE_FAIL = "node_fail"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How a trial measures.
+
+    Attributes:
+        warmup_iterations: run before each GAS value is timed, and left out.
+        measured_iterations: timed at each GAS value.
+        accumulations: the GAS values, at least two of them in a trial of the search; a
+            confirmation measures the strategy's own alone.
+        time_limit_s: wall time of the whole trial, start-up included.
+    """
+
+    accumulations: tuple[int, ...]
+    warmup_iterations: int = 1
+    measured_iterations: int = 3
+    time_limit_s: float = 1200.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRequest:
+    """One short training run.
+
+    Attributes:
+        token: unique name of this attempt; a backend that is given it twice runs it once.
+        directory: of this trial alone; its log and its result file are written there.
+        seed: of weights and data (and of the noise of a simulated trial).
+    """
+
+    token: str
+    transformer: Transformer
+    machine: Machine
+    strategy: Strategy
+    protocol: Protocol
+    directory: Path
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOutcome:
+    """What came of a trial.
+
+    Attributes:
+        measurements: one for each measured GAS; empty unless status is ok.
+        peak_memory_gib: one figure for each rank, in rank order, where known.
+        error: the root cause in one line; None when ok.
+        log_tail: the last lines of the trial's log.
+        duration_s: wall time that the nodes were held.
+        versions: of what ran it, by package name.
+    """
+
+    status: TrialStatus
+    started_at: datetime
+    duration_s: float
+    simulated: bool
+    measurements: tuple[AccumulationMeasurement, ...] = ()
+    peak_memory_gib: tuple[float, ...] = ()
+    loss: float | None = None
+    error: str | None = None
+    log_tail: str = ""
+    log_path: str | None = None
+    host: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: the result file's content."""
+        return asdict(self) | {"status": self.status.value, "started_at": self.started_at.isoformat()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrialOutcome:
+        """The reverse of `as_dict`; raises KeyError, TypeError or ValueError on anything else."""
+        measurements = tuple(
+            AccumulationMeasurement(
+                gradient_accumulation_steps=m["gradient_accumulation_steps"],
+                iteration_times_s=tuple(m["iteration_times_s"]),
+            )
+            for m in data["measurements"]
+        )
+        plain = dict(data) | {
+            "status": TrialStatus(data["status"]),
+            "started_at": datetime.fromisoformat(data["started_at"]),
+            "measurements": measurements,
+            "peak_memory_gib": tuple(data["peak_memory_gib"]),
+        }
+        return cls(**plain)

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluators.launch import artefacts
+from evaluators.launch.train_script import train_script
+from evaluators.trainer.request_file import request_from_dict
+from evaluators.trial import TrialOutcome, TrialStatus
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.strategy import Strategy
+from tests.evaluators.launch.strategies import STRATEGIES, strategy_of
+from tests.requirement import require
+
+FRONTIER = load_machine("frontier")
+GPT = load_model("gpt-22b")
+TINY = load_model("tiny")
+
+SMALL = Strategy(
+    tensor_parallel=2,
+    pipeline_parallel=1,
+    micro_batch_size=1,
+    gradient_accumulation_steps=2,
+    zero_stage=1,
+    num_nodes=1,
+    activation_checkpointing="none",
+    flash_attention=False,
+    precision="fp32",
+)
+
+
+def run(script: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = directory / "train.sh"
+    path.write_text(script)
+    return subprocess.run(
+        ["/bin/bash", str(path)],
+        env=os.environ | environment,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_cluster_gets_three_files_and_this_machine_a_fourth() -> None:
+    cluster = artefacts(GPT, FRONTIER, STRATEGIES["the defaults"], name="x", evaluator="simulated")
+    here = artefacts(TINY, load_machine("local"), SMALL, name="x", evaluator="local")
+    assert list(cluster) == ["launch.sbatch", "megatron_deepspeed_args.txt", "ds_config.json"]
+    assert list(here) == [*cluster, "train.sh"]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_arguments_file_is_read_by_a_shell_into_the_same_strategy(
+    name: str, tmp_path: Path
+) -> None:
+    asked = STRATEGIES[name]
+    files = artefacts(GPT, FRONTIER, asked, name="x", evaluator="simulated")
+    file = tmp_path / "megatron_deepspeed_args.txt"
+    file.write_text(files[file.name])
+    words = subprocess.run(
+        ["/bin/bash", "-c", f"printf '%s\\n' $(cat {file})"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    ).stdout.split("\n")[:-1]
+    assert strategy_of(words, FRONTIER, num_nodes=asked.num_nodes) == asked
+    assert ("--deepspeed_config" in words) == ("--deepspeed" in words)
+
+
+def test_the_sbatch_script_holds_the_same_configuration_as_the_file() -> None:
+    files = artefacts(GPT, FRONTIER, STRATEGIES["the defaults"], name="x", evaluator="simulated")
+    assert files["ds_config.json"] in files["launch.sbatch"]
+
+
+def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
+    python = tmp_path / "a python"
+    python.write_text('#!/bin/bash\necho "$PWD: $*"\n')
+    python.chmod(0o755)
+    hostile = replace(TINY, name="it's $(touch pwned)\nJSON\ntouch pwned")
+    script = train_script(
+        hostile, FRONTIER, SMALL, name="my run; $(touch pwned)", python=str(python)
+    )
+    done = run(script, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert folder.name.startswith("my-run-touch-pwned-2")
+    assert f"{folder}: -m evaluators.trainer --request request.json" in done.stdout
+    data = json.loads((folder / "request.json").read_text())
+    request = request_from_dict(data | {"directory": str(folder)})
+    assert request.transformer == hostile
+    assert request.machine == FRONTIER
+    assert request.strategy == SMALL
+    assert request.protocol.accumulations == (2,)
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_the_users_python_and_folder_win(tmp_path: Path) -> None:
+    script = train_script(TINY, FRONTIER, SMALL, name="x", python="/no/such/python")
+    folder = tmp_path / "my own folder"
+    done = run(script, tmp_path, PYTHON="echo", RUN_DIR=str(folder))
+    assert done.returncode == 0, done.stderr
+    assert (folder / "request.json").is_file()
+
+
+def test_the_script_trains_on_this_machine(tmp_path: Path) -> None:
+    trials = [importlib.util.find_spec(name) for name in ("torch", "deepspeed")]
+    require(all(trials), "torch and deepspeed")
+    machine = replace(load_machine("local"), gpus_per_node=2)
+    files = artefacts(TINY, machine, SMALL, name="tiny", evaluator="local")
+    folder = tmp_path / "run here"
+    done = run(files["train.sh"], tmp_path, RUN_DIR=str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = TrialOutcome.from_dict(json.loads((folder / "result.json").read_text()))
+    assert outcome.status is TrialStatus.OK
+    assert not outcome.simulated
+    assert len(outcome.peak_memory_gib) == 2
+    assert len(outcome.measurements[0].iteration_times_s) == 10
+    assert outcome.loss is not None
+    assert (folder / "trial.log").stat().st_size > 0

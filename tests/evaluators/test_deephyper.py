@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deephyper.evaluator import HPOJob
+from deephyper.hpo import CBO
+
+from evaluators.deephyper import ATTEMPTS, BackendEvaluator, Timing
+from evaluators.simulated import SimulatedBackend
+from evaluators.trial import TrialOutcome, TrialRequest
+from search_spaces.batch import GlobalBatch
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.space import SearchSpace
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "cbo_without_service.py"
+
+SPACE = SearchSpace.build(
+    load_model("gpt-22b"),
+    load_machine("frontier"),
+    nodes=2,
+    choices={
+        "tensor_parallel": [1, 2, 4, 8],
+        "pipeline_parallel": [1, 2, 4, 8],
+        "micro_batch_size": [1, 2, 4],
+        "zero_stage": [0, 1],
+        "num_nodes": 2,
+        "precision": "fp16",
+    },
+    batch=GlobalBatch.of(320),
+)
+
+FITTING = {
+    "tensor_parallel": 1,
+    "pipeline_parallel": 8,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 160,
+    "zero_stage": 1,
+}
+TOO_LARGE = FITTING | {"pipeline_parallel": 1, "gradient_accumulation_steps": 20, "zero_stage": 0}
+ILLEGAL = FITTING | {"pipeline_parallel": 7}
+
+
+class Counting(SimulatedBackend):
+    """The simulated backend, counting the status calls and what is submitted."""
+
+    def __init__(self, *, time_scale: float = 0.0) -> None:
+        super().__init__(time_scale=time_scale)
+        self.submitted: list[str] = []
+        self.polled: list[int] = []
+
+    def submit(self, request: TrialRequest) -> None:
+        self.submitted.append(request.token)
+        super().submit(request)
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
+        self.polled.append(len(requests))
+        return super().poll(requests)
+
+
+class Forgetful(Counting):
+    """Loses every trial, as a cluster whose controller was rolled back does."""
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
+        for request in requests:
+            shutil.rmtree(request.directory)
+        return super().poll(requests)
+
+
+def run(evaluator: BackendEvaluator, *strategies: dict[str, Any]) -> list[HPOJob]:
+    """The finished jobs, in the order of their strategies."""
+    evaluator.submit(list(strategies))
+    jobs = {job.id: job for job in evaluator.gather("ALL")}
+    evaluator.close()
+    return [jobs[key] for key in sorted(jobs, key=lambda key: int(key.split(".")[1]))]
+
+
+def test_a_search_of_deephyper_finds_a_good_layout(tmp_path: Path) -> None:
+    evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path, num_workers=2)
+    search = CBO(
+        SPACE.problem(seed=3),
+        random_state=3,
+        surrogate_model="ET",
+        acq_func="UCB",
+        acq_optimizer="sampling",
+        acq_optimizer_kwargs={"max_total_failures": -1, "filter_failures": "mean"},
+        n_initial_points=4,
+        log_dir=str(tmp_path),
+        checkpoint_history_to_csv=False,
+    )
+    results = search.search(evaluator, max_evals=20)
+    measured = results[results["m:status"] == "ok"]
+    failed = results[results["m:status"] != "ok"]
+    rates = measured["objective"].astype(float)
+    assert len(results) >= 20
+    assert not failed.empty
+    assert set(failed["objective"]) <= {"F_oom"}
+    assert rates.max() > 1.2 * rates.median()
+    assert results["m:simulated"].all()
+    assert (rates == measured["m:tokens_per_s"]).all()
+
+
+def test_the_objective_is_the_rate_at_the_strategys_own_gas(tmp_path: Path) -> None:
+    (job,) = run(BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path), FITTING)
+    assert isinstance(job.objective, float)
+    assert job.objective > 0
+    assert job.metadata["gradient_accumulation_steps"] == 160
+    assert job.metadata["global_batch_size"] == 320
+    seconds = job.metadata["iteration_time_s"]
+    assert job.objective == pytest.approx(320 * 2048 / seconds)
+    assert job.metadata["status"] == "ok"
+    assert Path(job.metadata["log_path"]).is_file()
+
+
+def test_the_rate_for_each_gpu_is_an_objective_too(tmp_path: Path) -> None:
+    total, each = (
+        run(
+            BackendEvaluator(
+                SimulatedBackend(), space=SPACE, directory=tmp_path, objective=objective
+            ),
+            FITTING,
+        )[0].objective
+        for objective in ("tokens_per_s", "tokens_per_s_per_gpu")
+    )
+    assert each == pytest.approx(total / 16)
+
+
+def test_failures_are_named_and_keep_their_cause(tmp_path: Path) -> None:
+    evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path)
+    too_large, illegal = run(evaluator, TOO_LARGE, ILLEGAL)
+    assert too_large.objective == "F_oom"
+    assert "64 GiB" in too_large.metadata["error"]
+    assert illegal.objective == "F_refused"
+    assert "7" in illegal.metadata["error"]
+    assert len(list(tmp_path.iterdir())) == 1, "a refused strategy is not run"
+
+
+def test_a_trial_beyond_its_time_limit_times_out(tmp_path: Path) -> None:
+    timing = Timing(time_limit_s=50)
+    evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path, timing=timing)
+    (job,) = run(evaluator, FITTING)
+    assert job.objective == "F_timeout"
+    assert job.metadata["duration_s"] == 50
+
+
+def test_one_strategy_is_measured_once_however_often_it_is_asked(tmp_path: Path) -> None:
+    first = run(
+        BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path, num_workers=2),
+        FITTING,
+        FITTING,
+    )
+    later = run(BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path), FITTING)
+    assert len({job.objective for job in [*first, *later]}) == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_another_protocol_or_seed_is_another_trial(tmp_path: Path) -> None:
+    for seed, iterations in [(0, 3), (1, 3), (0, 4)]:
+        timing = Timing(measured_iterations=iterations)
+        evaluator = BackendEvaluator(
+            SimulatedBackend(), space=SPACE, directory=tmp_path, timing=timing, seed=seed
+        )
+        run(evaluator, FITTING)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_running_trials_share_one_status_call(tmp_path: Path) -> None:
+    backend = Counting(time_scale=0.002)
+    evaluator = BackendEvaluator(
+        backend, space=SPACE, directory=tmp_path, num_workers=3, poll_interval_s=0.05
+    )
+    strategies = [
+        FITTING | {"micro_batch_size": m, "gradient_accumulation_steps": 160 // m}
+        for m in (1, 2, 4)
+    ]
+    started = time.monotonic()
+    run(evaluator, *strategies)
+    most = (time.monotonic() - started) / 0.05 + 1
+    assert max(backend.polled) == 3
+    assert len(backend.polled) <= most
+
+
+def test_no_more_run_at_a_time_than_there_are_workers(tmp_path: Path) -> None:
+    backend = Counting(time_scale=0.001)
+    evaluator = BackendEvaluator(
+        backend, space=SPACE, directory=tmp_path, num_workers=1, poll_interval_s=0.02
+    )
+    run(evaluator, FITTING, FITTING | {"zero_stage": 0})
+    assert set(backend.polled) == {1}
+
+
+def test_a_trial_that_vanishes_is_started_again_and_then_given_up(tmp_path: Path) -> None:
+    backend = Forgetful()
+    evaluator = BackendEvaluator(backend, space=SPACE, directory=tmp_path, poll_interval_s=0.01)
+    (job,) = run(evaluator, FITTING)
+    assert job.objective == "F_lost"
+    assert f"vanished {ATTEMPTS} times" in job.metadata["error"]
+    assert len(backend.submitted) == ATTEMPTS
+
+
+def test_a_search_out_of_time_cancels_what_runs(tmp_path: Path) -> None:
+    backend = Counting(time_scale=1.0)
+    evaluator = BackendEvaluator(backend, space=SPACE, directory=tmp_path, num_workers=2)
+    search = CBO(
+        SPACE.problem(seed=3),
+        random_state=3,
+        acq_func="UCB",
+        acq_optimizer="sampling",
+        log_dir=str(tmp_path),
+        checkpoint_history_to_csv=False,
+    )
+    started = time.monotonic()
+    results = search.search(evaluator, timeout=1)
+    assert time.monotonic() - started < 10
+    assert set(results["objective"]) == {"F_cancelled"}
+    for token in backend.submitted:
+        assert '"cancelled"' in (tmp_path / token / "result.json").read_text()
+
+
+def test_metadata_hold_utilisation_and_cost(tmp_path: Path) -> None:
+    evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path)
+    (job,) = run(evaluator, FITTING)
+    assert job.metadata["hfu"] > job.metadata["mfu"] > 0
+    assert math.isfinite(job.metadata["node_hours"])
+    assert job.metadata["node_hours"] == pytest.approx(job.metadata["duration_s"] * 2 / 3600)
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), str(tmp_path / "trials")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all simulated" in done.stdout
+    assert "tokens/s" in done.stdout

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+
+from autotune.cost_model import Parameters, estimate, perturbed
+from evaluators.simulated import SimulatedBackend, simulate
+from evaluators.trial import Protocol, TrialOutcome, TrialRequest, TrialStatus
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.lattice import Lattice
+from search_spaces.strategy import Strategy
+
+NOW = datetime(2025, 11, 20, tzinfo=UTC)
+
+STRATEGY = Strategy(
+    tensor_parallel=1,
+    pipeline_parallel=8,
+    micro_batch_size=1,
+    gradient_accumulation_steps=16,
+    zero_stage=1,
+    num_nodes=2,
+    precision="fp16",
+)
+
+
+def request_at(directory: Path, *, seed: int = 0, strategy: Strategy = STRATEGY) -> TrialRequest:
+    return TrialRequest(
+        token=directory.name,
+        transformer=load_model("gpt-22b"),
+        machine=load_machine("frontier"),
+        strategy=strategy,
+        protocol=Protocol(accumulations=(8, 16)),
+        directory=directory,
+        seed=seed,
+    )
+
+
+def outcome_of(backend: SimulatedBackend, request: TrialRequest) -> TrialOutcome:
+    """The outcome of a trial that has ended."""
+    outcome = backend.poll([request])[request.token]
+    assert outcome is not None
+    return outcome
+
+
+def run(request: TrialRequest) -> TrialOutcome:
+    backend = SimulatedBackend()
+    backend.submit(request)
+    return outcome_of(backend, request)
+
+
+def test_a_trial_measures_each_gas_and_says_that_it_is_simulated(tmp_path: Path) -> None:
+    outcome = run(request_at(tmp_path / "a"))
+    assert outcome.status is TrialStatus.OK
+    assert outcome.simulated
+    assert outcome.error is None
+    assert outcome.loss is None
+    assert outcome.started_at.tzinfo is UTC
+    assert [m.gradient_accumulation_steps for m in outcome.measurements] == [8, 16]
+    assert all(len(m.iteration_times_s) == 3 for m in outcome.measurements)
+    assert 0 < max(outcome.peak_memory_gib) < 64
+
+
+def test_the_log_says_that_it_is_a_simulation_and_has_a_line_for_each_iteration(
+    tmp_path: Path,
+) -> None:
+    outcome = run(request_at(tmp_path / "a"))
+    assert outcome.log_path == str(tmp_path / "a" / "trial.log")
+    log = Path(outcome.log_path).read_text()
+    assert log.startswith("SIMULATED: no training took place")
+    assert log.count("elapsed time per iteration (ms)") == 2 * (1 + 3)
+    assert outcome.log_tail == log
+
+
+def test_figures_follow_from_seed_and_strategy_alone(tmp_path: Path) -> None:
+    first = run(request_at(tmp_path / "a", seed=7))
+    again = run(request_at(tmp_path / "b", seed=7))
+    other = run(request_at(tmp_path / "c", seed=8))
+    assert again.measurements == first.measurements
+    assert again.peak_memory_gib == first.peak_memory_gib
+    assert again.duration_s == first.duration_s
+    assert other.measurements != first.measurements
+
+
+def test_a_confirmation_does_not_repeat_the_same_noise(tmp_path: Path) -> None:
+    searched = request_at(tmp_path / "a")
+    confirmed = replace(searched, protocol=Protocol(accumulations=(16,)))
+    first = simulate(searched, started_at=NOW).outcome.measurements[1]
+    second = simulate(confirmed, started_at=NOW).outcome.measurements[0]
+    assert first.iteration_times_s != second.iteration_times_s
+    assert second.iteration_time_s == pytest.approx(first.iteration_time_s, rel=0.1)
+
+
+def believed_and_true(seed: int, tmp_path: Path) -> tuple[list[float], list[float], list[float]]:
+    """Iteration times: as the search believes, on the simulated machine, and as simulated."""
+    strategies = [
+        replace(STRATEGY, tensor_parallel=t, pipeline_parallel=p)
+        for t, p in [(1, 8), (2, 8), (4, 4), (8, 2), (1, 16), (2, 4)]
+    ]
+    requests = [request_at(tmp_path, seed=seed, strategy=s) for s in strategies]
+    courses = [simulate(request, started_at=NOW).outcome for request in requests]
+    simulated = [course.measurements[1].iteration_time_s for course in courses]
+    transformer, machine = requests[0].transformer, requests[0].machine
+    lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
+    belief = Parameters.default(machine)
+    times = [
+        estimate(transformer, machine, lattice, parameters=parameters).iteration_time_s.tolist()
+        for parameters in (belief, perturbed(belief, seed=seed))
+    ]
+    return times[0], times[1], simulated
+
+
+def test_all_trials_of_a_campaign_meet_the_same_other_machine(tmp_path: Path) -> None:
+    off_truth, off_belief = [], []
+    for seed in range(8):
+        believed, true, simulated = believed_and_true(seed, tmp_path)
+        off_truth += np.abs(np.log(np.array(simulated) / true)).tolist()
+        off_belief += np.abs(np.log(np.array(simulated) / believed)).tolist()
+    assert max(off_truth) < 0.15
+    assert np.mean(off_truth) < np.mean(off_belief)
+    assert max(off_belief) > 0.1
+
+
+def test_too_much_memory_is_an_out_of_memory_after_one_iteration(tmp_path: Path) -> None:
+    whole = replace(
+        STRATEGY, pipeline_parallel=1, zero_stage=0, gradient_accumulation_steps=4, num_nodes=1
+    )
+    outcome = run(request_at(tmp_path / "a", strategy=whole))
+    assert outcome.status is TrialStatus.OOM
+    assert outcome.measurements == ()
+    assert "64 GiB" in str(outcome.error)
+    fitting = replace(whole, pipeline_parallel=8, zero_stage=1)
+    assert outcome.duration_s < run(request_at(tmp_path / "b", strategy=fitting)).duration_s
+
+
+def test_an_illegal_strategy_crashes_with_the_reason(tmp_path: Path) -> None:
+    outcome = run(request_at(tmp_path / "a", strategy=replace(STRATEGY, pipeline_parallel=7)))
+    assert outcome.status is TrialStatus.CRASHED
+    assert "7" in str(outcome.error)
+    assert outcome.measurements == ()
+
+
+def test_the_duration_is_start_up_and_every_iteration(tmp_path: Path) -> None:
+    course = simulate(request_at(tmp_path), started_at=NOW)
+    assert len(course.iterations) == 8
+    seconds = sum(seconds for _, seconds in course.iterations)
+    assert course.outcome.duration_s == pytest.approx(course.startup_s + seconds)
+    first, *others = [seconds for gas, seconds in course.iterations if gas == 8]
+    assert first > 1.1 * median(others)
+
+
+def test_start_up_takes_longer_on_more_nodes(tmp_path: Path) -> None:
+    wide = replace(STRATEGY, num_nodes=128)
+    few = simulate(request_at(tmp_path), started_at=NOW)
+    many = simulate(request_at(tmp_path, strategy=wide), started_at=NOW)
+    assert many.startup_s > few.startup_s + 60
+
+
+def test_the_time_limit_is_kept(tmp_path: Path) -> None:
+    request = request_at(tmp_path / "a")
+    limited = replace(request, protocol=replace(request.protocol, time_limit_s=70.0))
+    assert simulate(request, started_at=NOW).outcome.duration_s > 70
+    outcome = run(limited)
+    assert outcome.status is TrialStatus.TIMEOUT
+    assert outcome.duration_s == 70
+    assert outcome.measurements == ()
+    assert "70 s" in str(outcome.error)
+
+
+def test_waiting_is_scaled_and_the_duration_is_not(tmp_path: Path) -> None:
+    request = request_at(tmp_path / "a")
+    duration_s = simulate(request, started_at=NOW).outcome.duration_s
+    backend = SimulatedBackend(time_scale=0.3 / duration_s)
+    backend.submit(request)
+    assert backend.poll([request]) == {"a": None}
+    assert not (request.directory / "result.json").exists()
+    time.sleep(0.35)
+    assert outcome_of(backend, request).duration_s == duration_s
+
+
+def test_a_restarted_runner_finds_the_running_and_the_finished_trial(tmp_path: Path) -> None:
+    request = request_at(tmp_path / "a")
+    slow = SimulatedBackend(time_scale=1.0)
+    slow.submit(request)
+    slow.close()
+    restarted = SimulatedBackend(time_scale=1.0)
+    assert restarted.poll([request]) == {"a": None}
+    submitted = json.loads((request.directory / "submitted.json").read_text())
+    earlier = datetime.fromisoformat(submitted["ends_at"]) - timedelta(days=1)
+    submitted["ends_at"] = earlier.isoformat()
+    (request.directory / "submitted.json").write_text(json.dumps(submitted))
+    outcome = outcome_of(SimulatedBackend(time_scale=1.0), request)
+    assert outcome.started_at.isoformat() == submitted["started_at"]
+    assert outcome_of(SimulatedBackend(), request) == outcome
+
+
+def test_submitting_twice_runs_once(tmp_path: Path) -> None:
+    request = request_at(tmp_path / "a")
+    backend = SimulatedBackend()
+    backend.submit(request)
+    outcome = outcome_of(backend, request)
+    SimulatedBackend().submit(request)
+    assert outcome_of(backend, request) == outcome
+
+
+def test_a_trial_that_was_never_submitted_is_left_out(tmp_path: Path) -> None:
+    request = request_at(tmp_path / "a")
+    other = request_at(tmp_path / "b")
+    backend = SimulatedBackend()
+    backend.submit(other)
+    assert set(backend.poll([request, other])) == {"b"}
+
+
+def test_a_cancelled_trial_ends_as_cancelled(tmp_path: Path) -> None:
+    request = request_at(tmp_path / "a")
+    backend = SimulatedBackend(time_scale=0.01)
+    backend.submit(request)
+    time.sleep(0.1)
+    backend.cancel("a")
+    outcome = outcome_of(backend, request)
+    assert outcome.status is TrialStatus.CANCELLED
+    assert outcome.measurements == ()
+    assert 10 <= outcome.duration_s < simulate(request, started_at=NOW).outcome.duration_s
+    assert outcome_of(SimulatedBackend(), request) == outcome
+
+
+def test_cancelling_a_finished_or_an_unknown_trial_changes_nothing(tmp_path: Path) -> None:
+    request = request_at(tmp_path / "a")
+    backend = SimulatedBackend()
+    backend.cancel("nobody")
+    backend.submit(request)
+    outcome = outcome_of(backend, request)
+    backend.cancel("a")
+    assert outcome_of(backend, request) == outcome
+
+
+def test_nothing_half_written_is_left_behind(tmp_path: Path) -> None:
+    run(request_at(tmp_path / "a"))
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert files == ["result.json", "submitted.json", "trial.log"]
