@@ -1,0 +1,190 @@
+"""The local backend: a thin client of its warm process."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import evaluators
+from evaluators.trainer.device import device_of_trials
+from evaluators.trainer.libraries import environment
+from evaluators.trainer.request_file import LOG, log_tail, read_result, request_as_dict
+from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+
+WARM = "evaluators.local.warm"
+CLOSE_LIMIT_S = 10.0
+
+
+class LocalBackend:
+    """Real trials on this machine.
+
+    All that is running belongs to this object: when its process ends, in whatever way, every
+    process of every trial ends too. What is finished lies in the trials' directories.
+    """
+
+    name = "local"
+    simulated = False
+
+    def __init__(self) -> None:
+        self._running: dict[str, TrialRequest] = {}
+        self._unwritten: dict[str, TrialOutcome] = {}
+        self._warm: _WarmProcess | None = None
+
+    def submit(self, request: TrialRequest) -> None:
+        """Start the trial, unless its token is running or has a result: then do nothing."""
+        if request.token in self._running or read_result(request.directory):
+            return
+        self._unwritten.pop(request.token, None)
+        try:
+            request.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._unwritten[request.token] = _crashed(request, f"no directory for it: {error}")
+            return
+        self._running[request.token] = request
+        self._send({"run": request_as_dict(request)})
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
+        """By token: the outcome of each finished trial and None for each running one.
+
+        A trial that does not run and left no result is left out. One whose result could not be
+        written, on a full disk say, is `crashed`, as long as this object lives.
+        """
+        self._listen()
+        found: dict[str, TrialOutcome | None] = {}
+        for request in requests:
+            if request.token in self._running:
+                found[request.token] = None
+            elif outcome := read_result(request.directory) or self._unwritten.get(request.token):
+                found[request.token] = outcome
+        return found
+
+    def cancel(self, token: str) -> None:
+        """End the trial and all its processes; its outcome becomes `cancelled`."""
+        if token in self._running:
+            self._send({"cancel": token})
+
+    def close(self) -> None:
+        """End everything this backend started; unfinished trials leave no result."""
+        if self._warm:
+            self._warm.close()
+        self._warm = None
+        self._running.clear()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._warm = self._warm or _WarmProcess()
+        if not self._warm.send(message):
+            self._listen()
+
+    def _listen(self) -> None:
+        """Take in which trials have ended."""
+        if self._warm is None:
+            return
+        for message in self._warm.received():
+            self._take_end(message["ended"], message["error"])
+        if not self._warm.alive:
+            self._warm.close()
+            words = self._warm.last_words
+            self._warm = None
+            for token in list(self._running):
+                self._take_end(token, f"the process that runs local trials has ended: {words}")
+
+    def _take_end(self, token: str, error: str | None) -> None:
+        request = self._running.pop(token, None)
+        if request and error:
+            self._unwritten[token] = _crashed(request, error)
+
+
+def _crashed(request: TrialRequest, error: str) -> TrialOutcome:
+    return TrialOutcome(
+        status=TrialStatus.CRASHED,
+        started_at=datetime.now(UTC),
+        duration_s=0.0,
+        simulated=False,
+        error=error,
+        log_tail=log_tail(request.directory),
+        log_path=str(request.directory / LOG),
+        host=socket.gethostname(),
+    )
+
+
+class _WarmProcess:
+    """The process of `evaluators.local.warm`, and the socket to it."""
+
+    def __init__(self) -> None:
+        self._socket, self._theirs = socket.socketpair()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
+        self.last_words = ""
+        self._unread = b""
+        self._process: subprocess.Popen[bytes] | None = None
+        self.alive = True
+        started = threading.Event()
+        # The kernel ends the warm process when the thread that started it ends, so that thread
+        # must be there for as long as this process is: it can be none of the caller's.
+        self._keeper = threading.Thread(
+            target=self._keep, args=(started,), name="local-backend", daemon=True
+        )
+        self._keeper.start()
+        started.wait()
+
+    def _keep(self, started: threading.Event) -> None:
+        root = str(Path(evaluators.__file__).parents[1])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        # Only ever made if something is compiled, which nothing is.
+        extensions = Path(tempfile.gettempdir()) / f"autotune-torch-extensions-{os.getpid()}"
+        variables = environment(device_of_trials(), extensions=extensions)
+        descriptor = self._theirs.fileno()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", WARM, str(descriptor), str(os.getpid())],
+                env=os.environ | variables | {"PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=[descriptor],
+                process_group=0,
+            )
+        finally:
+            self._theirs.close()
+            started.set()
+        self._process.wait()
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Whether it was there to receive it."""
+        try:
+            self._socket.sendall((json.dumps(message) + "\n").encode())
+        except OSError:
+            return False
+        return True
+
+    def received(self) -> list[dict[str, Any]]:
+        """What it has said since the last call; sets `alive`."""
+        try:
+            while part := self._socket.recv(65536, socket.MSG_DONTWAIT):
+                self._unread += part
+            self.alive = False
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.alive = False
+        *lines, self._unread = self._unread.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """End it; the kernel ends all that it started."""
+        self._socket.close()
+        if self._process:
+            self._process.kill()
+        self._keeper.join(CLOSE_LIMIT_S)
+        with self._errors as errors:
+            errors.seek(0)
+            lines = errors.read().decode("utf-8", "replace").splitlines()
+        self.last_words = lines[-1] if lines else "no error of its own"

@@ -1,0 +1,113 @@
+"""The warm process: imports torch and DeepSpeed once and forks a supervisor for each trial.
+
+`python -m evaluators.local.warm SOCKET PARENT`: it reads one JSON object a line from its owner,
+{"run": request} or {"cancel": token}, and answers {"ended": token, "error": str | None}. It ends,
+and every trial with it, when its owner does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from evaluators.trainer import processes
+from evaluators.trainer.device import device_of_trials
+from evaluators.trainer.libraries import load
+from evaluators.trainer.request_file import request_from_dict
+from evaluators.trainer.supervisor import owned, supervise
+from evaluators.trial import TrialRequest
+
+POLL_INTERVAL_S = 0.05
+# A supervisor that was told to cancel and has not within this time is killed.
+CANCEL_LIMIT_S = 5.0
+
+
+@dataclass
+class Supervised:
+    pid: int
+    kill_at: float | None = None
+
+
+@dataclass
+class Warm:
+    """Trials of one owner; single-threaded, so that it may fork."""
+
+    owner: socket.socket
+    trials: dict[str, Supervised] = field(default_factory=dict)
+    unread: bytes = b""
+
+    def serve(self) -> None:
+        """Until the owner closes its end."""
+        while self._receive():
+            self._reap()
+
+    def _receive(self) -> bool:
+        """Take in what the owner wants; whether it is still there."""
+        timeout = POLL_INTERVAL_S if self.trials else None
+        readable, _, _ = select.select([self.owner], [], [], timeout)
+        if not readable:
+            return True
+        received = self.owner.recv(65536)
+        *lines, self.unread = (self.unread + received).split(b"\n")
+        for line in lines:
+            self._obey(json.loads(line))
+        return bool(received)
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if "run" in message:
+            request = request_from_dict(message["run"])
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            self.trials[request.token] = Supervised(processes.fork(lambda: self._run(request)))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        elif trial := self.trials.get(message["cancel"]):
+            os.kill(trial.pid, signal.SIGTERM)
+            trial.kill_at = time.monotonic() + CANCEL_LIMIT_S
+
+    def _run(self, request: TrialRequest) -> int:
+        """In the supervisor's process; 0, or the errno that kept the result from being written."""
+        os.setpgid(0, 0)
+        self.owner.close()
+        try:
+            with owned(request.directory) as mine:
+                if mine:
+                    supervise(request)
+        except OSError as error:
+            return error.errno or 1
+        return 0
+
+    def _reap(self) -> None:
+        now = time.monotonic()
+        for token, trial in list(self.trials.items()):
+            if trial.kill_at is not None and now > trial.kill_at:
+                os.kill(trial.pid, signal.SIGKILL)
+            if (code := processes.exit_code_of(trial.pid)) is not None:
+                del self.trials[token]
+                self._tell(token, code)
+
+    def _tell(self, token: str, code: int) -> None:
+        error = None
+        if code > 0:
+            error = f"the result could not be written: {os.strerror(code)}"
+        elif code < 0:
+            error = f"the trial's supervisor was ended by {signal.Signals(-code).name}"
+        self.owner.sendall((json.dumps({"ended": token, "error": error}) + "\n").encode())
+
+
+def main() -> None:
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    processes.die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches it too
+    if device_of_trials() == "cpu":
+        load()
+    Warm(socket.socket(fileno=descriptor)).serve()
+
+
+if __name__ == "__main__":
+    main()

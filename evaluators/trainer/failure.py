@@ -1,0 +1,78 @@
+"""Why a rank failed, and which of several failures is the cause of the others."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evaluators.trial import TrialStatus
+
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemoryError|can't allocate memory|Cannot allocate memory"
+    r"|not enough memory|\bMemoryError\b|bad_alloc|bad allocation",
+    re.IGNORECASE,
+)
+# What the others say when one rank has gone.
+CONNECTION = re.compile(
+    r"closed by peer|reset by peer|broken pipe|connection (was )?(refused|closed|reset|aborted)"
+    r"|connectFullMesh|socket|Timed out waiting|remote process exited|DistNetworkError"
+    r"|ncclRemoteError|Application timeout|recvValue",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """How one rank ended badly: the error it reported, or the signal that ended it."""
+
+    rank: int
+    error: str
+    at: float
+    signalled: bool = False
+
+    @property
+    def out_of_memory(self) -> bool:
+        return OUT_OF_MEMORY.search(self.error) is not None
+
+    @property
+    def consequence(self) -> bool:
+        """Whether this only says that another rank has gone."""
+        return not self.out_of_memory and CONNECTION.search(self.error) is not None
+
+    @property
+    def status(self) -> TrialStatus:
+        return TrialStatus.OOM if self.out_of_memory else TrialStatus.CRASHED
+
+    def sentence(self) -> str:
+        return f"rank {self.rank}: {self.error}"
+
+
+def root_cause(failures: Sequence[Failure]) -> Failure:
+    """The earliest failure that is not about a connection; the earliest of all otherwise."""
+    return min(failures, key=lambda f: (f.consequence, f.at))
+
+
+def error_line(error: BaseException) -> str:
+    """Type and message in one line, C++ stack frames left out."""
+    text = str(error).split("Exception raised from")[0].split("\nframe #")[0]
+    return " ".join(f"{type(error).__name__}: {text}".split())[:500]
+
+
+def ended_by(rank: int, exit_code: int, *, last_words: str, at: float) -> Failure:
+    """The failure of a rank that ended with no report.
+
+    Args:
+        exit_code: as of `os.waitstatus_to_exitcode`: negative for a signal.
+        last_words: the end of the log, where C++ code that aborts says why.
+    """
+    if exit_code >= 0:
+        return Failure(rank=rank, error=f"exited with {exit_code} and no report", at=at)
+    name = signal.Signals(-exit_code).name
+    error = f"ended by {name}"
+    if -exit_code == signal.SIGKILL:
+        error += " (killed by hand, or by the kernel because the machine ran out of RAM)"
+    if -exit_code == signal.SIGABRT and (cause := OUT_OF_MEMORY.search(last_words)):
+        error += f": {cause[0]}"
+    return Failure(rank=rank, error=error, at=at, signalled=True)

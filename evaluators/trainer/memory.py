@@ -1,0 +1,96 @@
+"""A limit on what one rank may hold, and how much it held at most.
+
+On a GPU both are of torch's allocator on that GPU. On a CPU the limit is `RLIMIT_DATA`, set above
+what the process holds before the model is built (the interpreter and its libraries, which stand
+for what lives outside a GPU's memory); torch's own allocator then fails as it does on a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+GIB = 2**30
+M_ARENA_MAX = -8
+THREAD_STACK_BYTES = 2**20
+
+
+class Memory(Protocol):
+    def limit(self, gib: float) -> None:
+        """Let this rank hold `gib` GiB from now on; counting starts here."""
+
+    def lift(self) -> None:
+        """Take the limit away, so that a rank which ran out can still say so."""
+
+    def peak_gib(self) -> float:
+        """The most that was held since the limit was set, GiB."""
+
+
+class GpuMemory:
+    """torch's allocator on the current GPU: reserved memory, as the limit counts it."""
+
+    def limit(self, gib: float) -> None:
+        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, gib * GIB / total))
+        torch.cuda.reset_peak_memory_stats()
+
+    def lift(self) -> None:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+    def peak_gib(self) -> float:
+        return torch.cuda.max_memory_reserved() / GIB
+
+
+class CpuMemory:
+    """This process's private writable memory, in bytes of address space as RLIMIT_DATA counts.
+
+    Linux keeps no peak of that figure, but one of the whole address space; beyond the baseline
+    the two grow together, because all libraries are mapped by then.
+    """
+
+    def __init__(self) -> None:
+        keep_address_space_small()
+        self._size = 0
+
+    def limit(self, gib: float) -> None:
+        self._size = status_bytes("VmSize")
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = status_bytes("VmData") + int(gib * GIB)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+    def lift(self) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+    def peak_gib(self) -> float:
+        return (status_bytes("VmPeak") - self._size) / GIB
+
+
+def memory_of(device: str) -> Memory:
+    return GpuMemory() if device == "cuda" else CpuMemory()
+
+
+def status_bytes(field: str) -> int:
+    """A figure of /proc/self/status, bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(field)
+
+
+def keep_address_space_small() -> None:
+    """One heap for all threads and small stacks.
+
+    Otherwise each of gloo's threads takes 64 MiB of address space for a heap and 8 for a stack,
+    which would count as the model's.
+    """
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_ARENA_MAX, 1)
+    attributes = ctypes.create_string_buffer(64)
+    libc.pthread_attr_init(attributes)
+    libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(THREAD_STACK_BYTES))
+    libc.pthread_setattr_default_np(attributes)

@@ -1,0 +1,67 @@
+"""Processes that never outlive the one that started them (Linux)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+PR_SET_PDEATHSIG = 1
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when `parent` ends, and end now if it already has.
+
+    The kernel watches the *thread* that started this process: it must live as long as its process.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def fork(work: Callable[[], int]) -> int:
+    """Run `work` in a child that dies with this process; its result is the exit code."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    return os.fork() or _work_and_exit(work, parent)
+
+
+def _work_and_exit(work: Callable[[], int], parent: int) -> NoReturn:
+    code = 1
+    try:
+        die_with(parent)
+        code = work()
+    finally:
+        os._exit(code)
+
+
+def kill(pid: int) -> None:
+    """End one child and all of its process group, and reap it."""
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            end(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def exit_code_of(pid: int) -> int | None:
+    """Of a child that has ended (negative: by which signal); None while it runs. Reaps it."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def processor_time_s(pid: int, *, main_thread_only: bool = False) -> float:
+    """Processor time that a process has used so far; 0 once it has gone."""
+    process = Path(f"/proc/{pid}/task/{pid}" if main_thread_only else f"/proc/{pid}")
+    try:
+        fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S

@@ -1,0 +1,195 @@
+"""One rank of a trial: joins the others, trains, measures, reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
+
+from evaluators.trainer.device import Device
+from evaluators.trainer.failure import error_line
+from evaluators.trainer.libraries import versions
+from evaluators.trainer.memory import memory_of
+from evaluators.trainer.training import Training, build_training
+from evaluators.trial import TrialRequest
+
+# Longer than any trial: a trial's own time limit ends it, with a better reason.
+COLLECTIVE_LIMIT = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a rank stands.
+
+    Attributes:
+        address: (host, port) at which rank 0 serves the rendezvous; None where torch's own
+            environment variables (MASTER_ADDR, …) say where it is.
+        listening: on rank 0, the file descriptor of a socket that already listens there.
+        reports: file descriptor for its messages to the supervisor; None without a supervisor.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    device: Device
+    address: tuple[str, int] | None = None
+    listening: int | None = None
+    reports: int | None = None
+
+
+@dataclass
+class Reporter:
+    """Sends one JSON object a line to whoever supervises this rank."""
+
+    place: Place
+    lost: bool = field(default=False)
+
+    def send(self, kind: str, **content: Any) -> None:
+        if self.place.reports is None or self.lost:
+            return
+        message = {"kind": kind, "rank": self.place.rank, "at": time.monotonic()} | content
+        try:
+            os.write(self.place.reports, (json.dumps(message) + "\n").encode())
+        except OSError:
+            self.lost = True  # the supervisor has gone, and this rank goes with it
+
+
+def run_rank(request: TrialRequest, place: Place) -> tuple[int, Mapping[str, Any] | None]:
+    """Train and measure; an exit code, and on rank 0 what was measured. Never raises."""
+    reporter = Reporter(place)
+    memory = memory_of(place.device)
+    try:
+        _join(place)
+        device = torch.device(f"cuda:{place.local_rank}" if place.device == "cuda" else "cpu")
+        training = build_training(request, device=device, memory=memory)
+        measured = _measure(request, training, reporter=reporter)
+        peaks = _gathered(memory.peak_gib())
+    except BaseException as error:
+        memory.lift()
+        _tell(error, place=place, reporter=reporter)
+        return 1, None
+    report = measured | {"peak_memory_gib": peaks, "versions": versions()}
+    if place.rank == 0:
+        reporter.send("report", **report)
+    return 0, report if place.rank == 0 else None
+
+
+def _join(place: Place) -> None:
+    """Enter the process group, through a store on rank 0."""
+    os.environ |= {
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_RANK": str(place.local_rank),
+    }
+    torch.set_num_threads(1)
+    if place.device == "cuda":
+        torch.cuda.set_device(place.local_rank)
+    dist.init_process_group(
+        "nccl" if place.device == "cuda" else "gloo",
+        store=_store(place),
+        rank=place.rank,
+        world_size=place.world_size,
+        timeout=COLLECTIVE_LIMIT,
+    )
+    deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
+
+
+def _store(place: Place) -> Store | None:
+    """Where ranks find one another; None leaves that to torch."""
+    if place.address is None:
+        return None
+    return TCPStore(
+        *place.address,
+        place.world_size,
+        is_master=place.rank == 0,
+        wait_for_workers=False,
+        master_listen_fd=place.listening,
+    )
+
+
+def _measure(request: TrialRequest, training: Training, *, reporter: Reporter) -> dict[str, Any]:
+    """Iteration times of the slowest rank at each GAS, and all losses."""
+    protocol = request.protocol
+    measurements, losses = [], []
+    for accumulation in protocol.accumulations:
+        training.accumulate(accumulation)
+        times = []
+        for iteration in range(protocol.warmup_iterations + protocol.measured_iterations):
+            seconds, loss = _timed(training)
+            times.append(seconds)
+            losses.append(loss)
+            _log_iteration(accumulation, iteration, seconds=seconds, loss=loss, reporter=reporter)
+        kept = times[protocol.warmup_iterations :]
+        measurements.append(
+            {"gradient_accumulation_steps": accumulation, "iteration_times_s": kept}
+        )
+    return {"measurements": measurements, "losses": losses}
+
+
+def _timed(training: Training) -> tuple[float, float]:
+    """Seconds of one iteration on the slowest rank, all starting together, and its loss."""
+    _synchronize()
+    dist.barrier()
+    start = time.perf_counter()
+    loss = training.iterate()
+    _synchronize()
+    seconds = time.perf_counter() - start
+    return max(_gathered(seconds)), loss
+
+
+def _synchronize() -> None:
+    if _device().type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _device() -> torch.device:
+    """Where collectives take their tensors."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def _gathered(value: float) -> list[float]:
+    """One value of each rank, in rank order, on every rank."""
+    values = torch.zeros(dist.get_world_size(), dtype=torch.float64, device=_device())
+    values[dist.get_rank()] = value
+    dist.all_reduce(values)
+    return [float(v) for v in values]
+
+
+def _log_iteration(
+    accumulation: int, iteration: int, *, seconds: float, loss: float, reporter: Reporter
+) -> None:
+    if reporter.place.rank:
+        return
+    at = f"GAS {accumulation}, iteration {iteration + 1}"
+    print(f"{at} | {1000 * seconds:.1f} ms | loss {loss:.7f}", flush=True)
+    reporter.send("progress", text=at)
+
+
+def _tell(error: BaseException, *, place: Place, reporter: Reporter) -> None:
+    """To the supervisor first: the log may be on a full disk."""
+    reporter.send("failure", error=error_line(error))
+    try:
+        text = "".join(traceback.format_exception(error))
+        lines = [f"[rank {place.rank}] {line}" for line in text.splitlines()]
+        sys.stderr.write("\n".join([*lines, ""]))
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def leave(code: int) -> None:
+    """End this process at once: communicators of a failed trial may never close in order."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

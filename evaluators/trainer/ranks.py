@@ -1,0 +1,152 @@
+"""All ranks of one trial on this machine, and what they send."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from evaluators.trainer import processes
+from evaluators.trainer.device import Device
+from evaluators.trainer.failure import Failure, ended_by
+from evaluators.trainer.request_file import LOG, log_tail, request_as_dict
+from evaluators.trial import TrialRequest
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass
+class Rank:
+    """One process; `exit_code` is None while it runs."""
+
+    number: int
+    pid: int
+    reports: int
+    exit_code: int | None = None
+    unread: bytes = b""
+
+
+@dataclass
+class Ranks:
+    """The processes of one trial.
+
+    On a CPU they are forked from this process, which has torch and DeepSpeed imported; with GPUs
+    they are fresh processes, because a GPU context does not survive a fork.
+    """
+
+    request: TrialRequest
+    device: Device
+    running: list[Rank] = field(default_factory=list)
+    ended: list[Rank] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    report: Mapping[str, Any] | None = None
+    progress: str = "starting up"
+    _fresh: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self) -> None:
+        strategy, machine = self.request.strategy, self.request.machine
+        with socket.create_server((LOOPBACK, 0)) as listening:
+            for number in range(strategy.world_size(machine.gpus_per_node)):
+                self.running.append(self._start(number, listening))
+
+    def _start(self, number: int, listening: socket.socket) -> Rank:
+        receive, send = os.pipe()
+        os.set_blocking(receive, False)
+        place = {
+            "rank": number,
+            "world_size": self.request.strategy.world_size(self.request.machine.gpus_per_node),
+            "local_rank": number,
+            "device": self.device,
+            "address": [LOOPBACK, listening.getsockname()[1]],
+            "listening": listening.fileno() if number == 0 else None,
+            "reports": send,
+        }
+        start = self._spawned if self.device == "cuda" else self._forked
+        pid = start(place)
+        os.close(send)
+        return Rank(number, pid, receive)
+
+    def _forked(self, place: Mapping[str, Any]) -> int:
+        def work() -> int:
+            from evaluators.trainer.entry import enter
+
+            os.setpgid(0, 0)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for rank in self.running:
+                os.close(rank.reports)
+            with (self.request.directory / LOG).open("ab") as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            return enter(self.request, place)
+
+        return processes.fork(work)
+
+    def _spawned(self, place: Mapping[str, Any]) -> int:
+        task = {"parent": os.getpid(), "place": place, "request": request_as_dict(self.request)}
+        kept = [fd for fd in (place["reports"], place["listening"]) if fd is not None]
+        with (self.request.directory / LOG).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "evaluators.trainer.entry", json.dumps(task)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=kept,
+                process_group=0,
+            )
+        # Kept, because subprocess reaps a forgotten one behind our back.
+        self._fresh.append(process)
+        return process.pid
+
+    def watch(self) -> None:
+        """Take in what the ranks sent, and which of them have ended."""
+        for rank in list(self.running):
+            # Its end first and its messages after, so that none of them is missed.
+            rank.exit_code = processes.exit_code_of(rank.pid)
+            self._read(rank)
+            if rank.exit_code is not None:
+                self._take_leave(rank)
+
+    def _take_leave(self, rank: Rank) -> None:
+        os.close(rank.reports)
+        self.running.remove(rank)
+        self.ended.append(rank)
+        told = any(failure.rank == rank.number for failure in self.failures)
+        if rank.exit_code and not told:
+            words = log_tail(self.request.directory)
+            self.failures.append(
+                ended_by(rank.number, rank.exit_code, last_words=words, at=time.monotonic())
+            )
+
+    def _read(self, rank: Rank) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while received := os.read(rank.reports, 65536):
+                rank.unread += received
+        *lines, rank.unread = rank.unread.split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "failure":
+            self.failures.append(
+                Failure(rank=message["rank"], error=message["error"], at=message["at"])
+            )
+        elif kind == "progress":
+            self.progress = message["text"]
+        else:
+            self.report = message
+
+    def end(self) -> None:
+        """Kill every rank that still runs; returns when all are gone."""
+        for rank in self.running:
+            processes.kill(rank.pid)
+            os.close(rank.reports)
+        self.running.clear()

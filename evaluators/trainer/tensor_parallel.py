@@ -1,0 +1,202 @@
+"""Layers cut over the tensor-parallel ranks, as in Megatron (Shoeybi et al. 2019, section 3).
+
+Every weight is drawn whole from a generator seeded by (seed, name) and then cut, so that a layer
+holds the same numbers however it is laid out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class TensorGroup:
+    """The ranks that share each layer, and this rank's place among them."""
+
+    rank: int
+    size: int
+    group: dist.ProcessGroup | None
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        if self.size > 1:
+            dist.all_reduce(tensor, group=self.group)
+        return tensor
+
+    def maximum(self, tensor: Tensor) -> Tensor:
+        if self.size > 1:
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.group)
+        return tensor
+
+    def share(self, count: int) -> tuple[int, int]:
+        """First and one-past-last of this rank's part of `count` things; the last may be less."""
+        width = -(-count // self.size)
+        return min(self.rank * width, count), min((self.rank + 1) * width, count)
+
+
+@dataclass(frozen=True)
+class Build:
+    """How weights come into being: where, in which precision, from which seed, cut how."""
+
+    tensor: TensorGroup
+    device: torch.device
+    dtype: torch.dtype
+    seed: int
+
+    def cut(self, name: str, shape: tuple[int, int], *, std: float, dim: int) -> nn.Parameter:
+        """This rank's part, along `dim`, of a normal matrix."""
+        start, stop = self.tensor.share(shape[dim])
+        part = self._drawn(name, shape, std).narrow(dim, start, stop - start)
+        return self._flagged(part, cut=True)
+
+    def whole(self, name: str, shape: tuple[int, ...], *, std: float) -> nn.Parameter:
+        """A normal array that every tensor-parallel rank holds."""
+        return self._flagged(self._drawn(name, shape, std), cut=False)
+
+    def constant(self, size: int, value: float, *, cut: bool = False) -> nn.Parameter:
+        """A vector of one value; with `cut`, this rank's part of `size`."""
+        start, stop = self.tensor.share(size) if cut else (0, size)
+        return self._flagged(torch.full((stop - start,), value, device="cpu"), cut=cut)
+
+    def _drawn(self, name: str, shape: tuple[int, ...], std: float) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + zlib.crc32(name.encode()))
+        return torch.empty(shape, device="cpu").normal_(0.0, std, generator=generator)
+
+    def _flagged(self, values: Tensor, *, cut: bool) -> nn.Parameter:
+        # DeepSpeed's gradient norm leaves out every parameter of a later pipeline stage that is
+        # not flagged; a replicated one must be counted once, so on the first rank alone.
+        placed = values.to(device=self.device, dtype=self.dtype, copy=True)
+        parameter = nn.Parameter(placed.contiguous())
+        parameter.model_parallel = cut or self.tensor.rank == 0  # type: ignore[attr-defined]
+        return parameter
+
+
+class _CopyToRanks(torch.autograd.Function):
+    """Identity forward, sum over the ranks backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tensor: TensorGroup) -> Tensor:
+        ctx.tensor = tensor
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return ctx.tensor.sum(gradients[0].contiguous()), None
+
+
+class _SumOverRanks(torch.autograd.Function):
+    """Sum over the ranks forward, identity backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tensor: TensorGroup) -> Tensor:
+        ctx.mark_dirty(x)
+        return tensor.sum(x)
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0], None
+
+
+def copy_to_ranks(x: Tensor, tensor: TensorGroup) -> Tensor:
+    return x if tensor.size == 1 else _CopyToRanks.apply(x, tensor)  # type: ignore[no-untyped-call]
+
+
+def sum_over_ranks(x: Tensor, tensor: TensorGroup) -> Tensor:
+    return x if tensor.size == 1 else _SumOverRanks.apply(x, tensor)  # type: ignore[no-untyped-call]
+
+
+class ColumnLinear(nn.Module):
+    """`y = x A + b` with the columns of A cut: each rank yields its part of y's features."""
+
+    def __init__(
+        self, build: Build, name: str, *, inputs: int, outputs: int, bias: bool, std: float
+    ) -> None:
+        super().__init__()
+        self.tensor = build.tensor
+        self.weight = build.cut(name, (outputs, inputs), std=std, dim=0)
+        self.bias = build.constant(outputs, 0.0, cut=True) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(copy_to_ranks(x, self.tensor), self.weight, self.bias)
+
+
+class RowLinear(nn.Module):
+    """`y = x A + b` with the rows of A cut: takes each rank's part of x's features, yields y."""
+
+    def __init__(
+        self, build: Build, name: str, *, inputs: int, outputs: int, bias: bool, std: float
+    ) -> None:
+        super().__init__()
+        self.tensor = build.tensor
+        self.weight = build.cut(name, (outputs, inputs), std=std, dim=1)
+        self.bias = build.constant(outputs, 0.0) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = sum_over_ranks(functional.linear(x, self.weight), self.tensor)
+        return y if self.bias is None else y + self.bias
+
+
+class VocabularyEmbedding(nn.Module):
+    """The vocabulary cut over the ranks, used in both directions.
+
+    Given integer tokens it looks their vectors up; given hidden states it yields this rank's part
+    of the logits. One module with one forward, because ZeRO 3 gathers a weight only around the
+    forward of the module that owns it, and a tied output layer uses the same weight.
+    """
+
+    def __init__(self, build: Build, name: str, *, vocabulary: int, hidden: int) -> None:
+        super().__init__()
+        self.tensor = build.tensor
+        self.first, self.last = build.tensor.share(vocabulary)
+        self.weight = build.cut(name, (vocabulary, hidden), std=0.02, dim=0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            return functional.linear(copy_to_ranks(x, self.tensor), self.weight)
+        if self.tensor.size == 1:
+            return functional.embedding(x, self.weight)
+        elsewhere = (x < self.first) | (x >= self.last)
+        local = (x - self.first).masked_fill(elsewhere, 0)
+        vectors = functional.embedding(local, self.weight).masked_fill(elsewhere.unsqueeze(-1), 0.0)
+        return sum_over_ranks(vectors, self.tensor)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Mean cross entropy of logits whose vocabulary is cut over the ranks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, first: int, tensor: TensorGroup
+    ) -> Tensor:
+        largest = tensor.maximum(logits.amax(dim=-1))
+        exponentials = (logits - largest.unsqueeze(-1)).exp_()
+        total = tensor.sum(exponentials.sum(dim=-1))
+        elsewhere = (labels < first) | (labels >= first + logits.shape[-1])
+        local = (labels - first).masked_fill(elsewhere, 0).unsqueeze(-1)
+        chosen = logits.gather(-1, local).squeeze(-1).masked_fill(elsewhere, 0.0)
+        chosen = tensor.sum(chosen)
+        ctx.save_for_backward(exponentials.div_(total.unsqueeze(-1)), local, elsewhere)
+        return (total.log() + largest - chosen).mean()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        probabilities, local, elsewhere = ctx.saved_tensors
+        here = (~elsewhere).to(probabilities.dtype).unsqueeze(-1)
+        difference = probabilities.scatter_add(-1, local, -here)
+        return difference.mul_(gradients[0] / elsewhere.numel()), None, None, None
+
+
+def cross_entropy(
+    logits: Tensor, labels: Tensor, *, vocabulary: int, tensor: TensorGroup
+) -> Tensor:
+    """Mean over all tokens, in fp32; `logits` is this rank's part of the vocabulary."""
+    if tensor.size == 1:
+        return functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten())
+    first, _ = tensor.share(vocabulary)
+    return _CrossEntropy.apply(logits.float(), labels, first, tensor)  # type: ignore

@@ -1,0 +1,169 @@
+"""One model on DeepSpeed, trained an iteration at a time, with or without a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
+from deepspeed.runtime.pipe.topology import PipelineParallelGrid, PipeModelDataParallelTopology
+from torch import nn
+
+from evaluators.trainer.data import Samples
+from evaluators.trainer.deepspeed_config import deepspeed_config
+from evaluators.trainer.memory import Memory
+from evaluators.trainer.model import Embedding, Plan, WholeModel, loss_of, middle_layers
+from evaluators.trainer.tensor_parallel import Build, TensorGroup
+from evaluators.trial import TrialRequest
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Training(Protocol):
+    def accumulate(self, steps: int) -> None:
+        """Use `steps` micro-batches in each iteration from now on."""
+
+    def iterate(self) -> float:
+        """One optimizer step over a global batch; its mean loss, the same on every rank."""
+
+
+def build_training(request: TrialRequest, *, device: torch.device, memory: Memory) -> Training:
+    """Build the model under the memory limit; the communicators come first and are not counted."""
+    strategy = request.strategy
+    replicas = strategy.data_parallel(request.machine.gpus_per_node)
+    topology = PipeModelDataParallelTopology(
+        num_pp=strategy.pipeline_parallel, num_mp=strategy.tensor_parallel, num_dp=replicas
+    )
+    coordinate = topology.get_coord(dist.get_rank())
+    tensor = _tensor_group(topology, strategy.tensor_parallel)
+    build = Build(tensor, device, DTYPES[strategy.precision], request.seed)
+    plan = Plan(request.transformer, strategy, build)
+    samples = Samples(
+        vocab_size=request.transformer.vocab_size,
+        seq_length=request.transformer.seq_length,
+        seed=request.seed,
+        replica=coordinate.data,
+        replicas=replicas,
+        micro_batch_size=strategy.micro_batch_size,
+    )
+    kind = PipelineTraining if strategy.pipeline_parallel > 1 else WholeTraining
+    return kind(
+        plan, samples, topology=topology, memory=memory, limit_gib=request.machine.memory_gib
+    )
+
+
+def _tensor_group(topology: Any, size: int) -> TensorGroup:
+    if size == 1:
+        return TensorGroup(0, 1, None)
+    rank = dist.get_rank()
+    groups = {
+        tuple(ranks): dist.new_group(ranks) for ranks in topology.get_axis_comm_lists("model")
+    }
+    mine = next(ranks for ranks in groups if rank in ranks)
+    return TensorGroup(mine.index(rank), size, groups[mine])
+
+
+class WholeTraining:
+    """No pipeline: DeepSpeed's plain engine, which knows every ZeRO stage."""
+
+    def __init__(
+        self, plan: Plan, samples: Samples, *, topology: Any, memory: Memory, limit_gib: float
+    ) -> None:
+        self.samples = samples
+        self.device = plan.build.device
+        config = deepspeed_config(plan.transformer, plan.strategy, data_parallel=samples.replicas)
+        grid = PipelineParallelGrid(topology=topology)
+        self.group = grid.get_data_parallel_group()
+        memory.limit(limit_gib)
+        # Under ZeRO 3 each layer is cut up as soon as it is made: no rank ever holds the model.
+        partitioned = plan.strategy.zero_stage == 3
+        with deepspeed.zero.Init(
+            data_parallel_group=self.group,
+            config_dict_or_path=config,
+            mpu=grid,
+            enabled=partitioned,
+        ):
+            model = WholeModel(plan)
+        self.engine: Any = _initialize(model, config, mpu=grid)
+
+    def accumulate(self, steps: int) -> None:
+        samples = self.samples
+        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.replicas)
+
+    def iterate(self) -> float:
+        steps = self.engine.gradient_accumulation_steps()
+        total = torch.zeros((), device=self.device)
+        for tokens, labels in self.samples.step(steps):
+            loss = self.engine(tokens.to(self.device), labels.to(self.device))
+            self.engine.backward(loss)
+            self.engine.step()
+            total += loss.detach().float()
+        dist.all_reduce(total, group=self.group)
+        mean: float = total.item() / (steps * self.samples.replicas)
+        return mean
+
+
+class PipelineTraining:
+    """A pipeline under 1F1B: DeepSpeed's pipeline engine, which knows ZeRO 0 and 1."""
+
+    def __init__(
+        self, plan: Plan, samples: Samples, *, topology: Any, memory: Memory, limit_gib: float
+    ) -> None:
+        self.samples = samples
+        self.steps = plan.strategy.gradient_accumulation_steps
+        config = deepspeed_config(plan.transformer, plan.strategy, data_parallel=samples.replicas)
+        model = _LimitedPipeline(plan, topology=topology, memory=memory, limit_gib=limit_gib)
+        self.engine: Any = _initialize(model, config, mpu=None)
+
+    def accumulate(self, steps: int) -> None:
+        samples = self.samples
+        self.steps = steps
+        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.replicas)
+
+    def iterate(self) -> float:
+        return float(self.engine.train_batch(data_iter=self.samples.step(self.steps)))
+
+
+class _LimitedPipeline(PipelineModule):  # type: ignore[misc]
+    """DeepSpeed's pipeline, with the memory limit set once its communicators stand."""
+
+    def __init__(self, plan: Plan, *, topology: Any, memory: Memory, limit_gib: float) -> None:
+        self._start_limit: Callable[[], None] = lambda: memory.limit(limit_gib)
+        super().__init__(
+            layers=_pipeline_layers(plan),
+            topology=topology,
+            loss_fn=loss_of(plan),
+            partition_method="type:Block",
+        )
+        for module in self.tied_modules.values():
+            for parameter in module.parameters():
+                # Held by the first stage too, whose copy alone the gradient norm counts.
+                parameter.model_parallel &= not parameter.ds_pipe_replicated
+
+    def _build(self) -> None:
+        self._start_limit()
+        super()._build()
+
+
+def _pipeline_layers(plan: Plan) -> list[LayerSpec]:
+    if plan.transformer.tied_embeddings:
+        first = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
+        last = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
+    else:
+        first, last = LayerSpec(Embedding, plan), LayerSpec(Embedding, plan, "logits")
+    middle = [LayerSpec(kind, *inputs) for kind, inputs in middle_layers(plan)]
+    return [first, *middle, last]
+
+
+def _initialize(model: nn.Module, config: dict[str, Any], *, mpu: Any) -> Any:
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        model_parameters=[p for p in model.parameters() if p.requires_grad],
+        config=config,
+        mpu=mpu,
+        dist_init_required=False,
+    )
+    return engine

@@ -1,0 +1,245 @@
+"""Real processes: how trials end, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evaluators.local import LocalBackend
+from evaluators.trainer.request_file import request_as_dict
+from evaluators.trial import TrialRequest, TrialStatus
+from tests.evaluators.local.trials import (
+    FOREVER,
+    PATIENCE_S,
+    WIDE,
+    finished,
+    ranks_of,
+    request,
+    run,
+    strategy,
+    training,
+    until,
+)
+
+OWNER = """
+import json, sys, time
+from evaluators.local import LocalBackend
+from evaluators.trainer.request_file import request_from_dict
+backend = LocalBackend()
+backend.submit(request_from_dict(json.loads(sys.argv[1])))
+time.sleep(3600)
+"""
+
+
+def endless(directory: Path, *, ranks: int = 2, time_limit_s: float = PATIENCE_S) -> TrialRequest:
+    return request(
+        directory,
+        strategy(),
+        ranks=ranks,
+        measured_iterations=FOREVER,
+        time_limit_s=time_limit_s,
+    )
+
+
+def test_a_trial_reports_all_that_it_measured(backend: LocalBackend, tmp_path: Path) -> None:
+    trial = request(tmp_path, strategy(2, 2), ranks=4, accumulations=(2, 4), measured_iterations=3)
+    outcome = run(backend, trial)
+    assert outcome.status is TrialStatus.OK
+    assert [m.gradient_accumulation_steps for m in outcome.measurements] == [2, 4]
+    assert all(len(m.iteration_times_s) == 3 for m in outcome.measurements)
+    assert all(t > 0 for m in outcome.measurements for t in m.iteration_times_s)
+    assert len(outcome.peak_memory_gib) == 4
+    assert all(0 < peak < 0.1 for peak in outcome.peak_memory_gib)
+    assert outcome.loss
+    assert 2 < outcome.loss < 4
+    assert not outcome.simulated
+    assert outcome.error is None
+    assert set(outcome.versions) == {"python", "torch", "deepspeed"}
+    assert outcome.host
+    assert outcome.log_path == str(tmp_path / "trial.log")
+    assert "GAS 4, iteration 4" in outcome.log_tail
+    assert outcome.duration_s > sum(sum(m.iteration_times_s) for m in outcome.measurements)
+
+
+def test_a_finished_trial_is_not_run_again(backend: LocalBackend, tmp_path: Path) -> None:
+    trial = request(tmp_path, strategy(), ranks=1)
+    backend.submit(trial)
+    backend.submit(trial)
+    first = finished(backend, trial)
+    log = (tmp_path / "trial.log").read_text()
+    assert log.count("at most") == 1
+    successor = LocalBackend()
+    successor.submit(trial)
+    assert successor.poll([trial])[trial.token] == first
+    assert (tmp_path / "trial.log").read_text() == log
+
+
+def test_trials_run_at_the_same_time(backend: LocalBackend, tmp_path: Path) -> None:
+    slow = endless(tmp_path / "slow", ranks=1)
+    quick = request(tmp_path / "quick", strategy(2), ranks=2)
+    backend.submit(slow)
+    until(lambda: training(slow), "the endless trial trains")
+    assert run(backend, quick).status is TrialStatus.OK
+    assert backend.poll([slow, quick])[slow.token] is None
+    backend.cancel(slow.token)
+    assert finished(backend, slow).status is TrialStatus.CANCELLED
+
+
+def test_an_unknown_trial_is_left_out(backend: LocalBackend, tmp_path: Path) -> None:
+    backend.cancel("unknown")
+    assert backend.poll([request(tmp_path, strategy(), ranks=1)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("layout", "status"),
+    [
+        (strategy(1, 1, micro_batch_size=8), TrialStatus.OOM),
+        (strategy(1, 1, micro_batch_size=1), TrialStatus.OK),
+        (strategy(1, 1, micro_batch_size=8, activation_checkpointing="full"), TrialStatus.OK),
+        (strategy(4, 1, micro_batch_size=8), TrialStatus.OK),
+        (strategy(1, 4, micro_batch_size=8), TrialStatus.OK),
+    ],
+    ids=lambda value: value.short() if hasattr(value, "short") else str(value),
+)
+def test_memory_limits_what_fits(
+    backend: LocalBackend, tmp_path: Path, layout: object, status: TrialStatus
+) -> None:
+    """One layout does not fit; less of a batch, recomputation, or a share of the model does."""
+    assert isinstance(layout, type(strategy()))
+    trial = request(tmp_path, layout, ranks=4, transformer=WIDE, memory_gib=0.11)
+    outcome = run(backend, trial)
+    assert outcome.status is status, outcome.error
+    if status is TrialStatus.OOM:
+        assert outcome.error
+        assert "allocate" in outcome.error
+        assert outcome.measurements == ()
+    else:
+        assert max(outcome.peak_memory_gib) <= 0.11
+
+
+def test_a_time_limit_ends_a_trial(backend: LocalBackend, tmp_path: Path) -> None:
+    outcome = run(backend, endless(tmp_path, time_limit_s=4.0))
+    assert outcome.status is TrialStatus.TIMEOUT
+    assert outcome.error
+    assert "time limit of 4 s" in outcome.error
+    assert 4 <= outcome.duration_s < 30
+
+
+def test_a_stopped_rank_is_a_hang(backend: LocalBackend, tmp_path: Path) -> None:
+    trial = endless(tmp_path)
+    backend.submit(trial)
+    until(lambda: training(trial), "it trains")
+    ranks = ranks_of(os.getpid())
+    assert len(ranks) == 2
+    ranks[1].suspend()
+    outcome = finished(backend, trial)
+    assert outcome.status is TrialStatus.TIMEOUT
+    assert outcome.error
+    assert outcome.error.startswith("hung")
+    assert "iteration" in outcome.error
+    assert outcome.duration_s < PATIENCE_S / 2
+
+
+def test_a_killed_rank_is_a_crash_and_its_signal_the_cause(
+    backend: LocalBackend, tmp_path: Path
+) -> None:
+    trial = endless(tmp_path, ranks=4)
+    backend.submit(trial)
+    until(lambda: training(trial), "it trains")
+    ranks = ranks_of(os.getpid())
+    assert len(ranks) == 4
+    ranks[2].kill()
+    outcome = finished(backend, trial)
+    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.error
+    assert "SIGKILL" in outcome.error
+    assert not any(rank.is_running() for rank in ranks)
+
+
+def test_a_killed_supervisor_is_a_crash(backend: LocalBackend, tmp_path: Path) -> None:
+    trial = endless(tmp_path)
+    backend.submit(trial)
+    until(lambda: training(trial), "it trains")
+    ranks = ranks_of(os.getpid())
+    assert len(ranks) == 2
+    psutil.Process(ranks[0].ppid()).kill()
+    outcome = finished(backend, trial)
+    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.error
+    assert "supervisor" in outcome.error
+    until(lambda: not any(rank.is_running() for rank in ranks), "its ranks have gone", limit_s=10)
+
+
+def test_what_cannot_be_trained_is_refused_with_its_reason(
+    backend: LocalBackend, tmp_path: Path
+) -> None:
+    outcome = run(backend, request(tmp_path, strategy(virtual_stages=2), ranks=1))
+    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.error
+    assert "virtual_stages" in outcome.error
+
+
+def test_cancel_ends_all_ranks(backend: LocalBackend, tmp_path: Path) -> None:
+    trial = endless(tmp_path, ranks=4)
+    backend.submit(trial)
+    until(lambda: training(trial), "it trains")
+    ranks = ranks_of(os.getpid())
+    backend.cancel(trial.token)
+    assert finished(backend, trial).status is TrialStatus.CANCELLED
+    assert not any(rank.is_running() for rank in ranks)
+
+
+@pytest.mark.parametrize("full", ["trial.log", "result.json.partial"])
+def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path, full: str) -> None:
+    (tmp_path / full).symlink_to("/dev/full")
+    outcome = run(backend, request(tmp_path, strategy(), ranks=1))
+    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.error
+    assert "No space left on device" in outcome.error
+
+
+def test_a_directory_that_cannot_be_made_is_told(backend: LocalBackend, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    outcome = run(backend, request(tmp_path / "file" / "trial", strategy(), ranks=1))
+    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.error
+    assert "directory" in outcome.error
+
+
+@pytest.mark.parametrize("moment", ["importing", "training"])
+def test_nothing_outlives_the_owner(tmp_path: Path, moment: str) -> None:
+    """The owner is killed while the warm process imports, or while ranks train."""
+    trial = endless(tmp_path, ranks=4)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    asked = json.dumps(request_as_dict(trial))
+    with subprocess.Popen([sys.executable, "-c", OWNER, asked], env=environment) as owner:
+        family = psutil.Process(owner.pid)
+        ready = {"importing": lambda: family.children(), "training": lambda: training(trial)}
+        until(ready[moment], moment)
+        below = family.children(recursive=True)
+        assert len(below) == {"importing": 1, "training": 6}[moment]
+        owner.send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    until(lambda: not any(process.is_running() for process in below), "all have gone", limit_s=10)
+    assert time.monotonic() - killed < 10
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_an_interrupted_trial_is_run_again(tmp_path: Path, backend: LocalBackend) -> None:
+    first = LocalBackend()
+    trial = endless(tmp_path)
+    first.submit(trial)
+    until(lambda: training(trial), "it trains")
+    first.close()
+    assert backend.poll([trial]) == {}
+    again = replace(trial, protocol=replace(trial.protocol, measured_iterations=1))
+    assert run(backend, again).status is TrialStatus.OK

@@ -1,0 +1,82 @@
+"""The trial program as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from evaluators.trainer.request_file import read_result, request_as_dict, request_from_dict
+from evaluators.trial import TrialStatus
+from tests.evaluators.local.trials import PATIENCE_S, request, strategy
+from tests.requirement import require
+
+ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def command(*arguments: object) -> list[str]:
+    require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
+    return [sys.executable, "-m", "evaluators.trainer", *map(str, arguments)]
+
+
+def test_a_request_survives_the_file(tmp_path: Path) -> None:
+    trial = request(tmp_path, strategy(2, 2), ranks=4, accumulations=(2, 4))
+    assert request_from_dict(json.loads(json.dumps(request_as_dict(trial)))) == trial
+
+
+def test_one_command_runs_a_trial(tmp_path: Path) -> None:
+    written = request_as_dict(request(tmp_path, strategy(2), ranks=2))
+    del written["directory"]
+    file = tmp_path / "trial.json"
+    file.write_text(json.dumps(written))
+    done = subprocess.run(
+        command("--request", file, "--iterations", 5, "--accumulations", 2, 4),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "GAS 4, iteration 6" in done.stdout
+    assert "tokens/s" in done.stdout
+    outcome = read_result(tmp_path)
+    assert outcome
+    assert [len(m.iteration_times_s) for m in outcome.measurements] == [5, 5]
+
+
+def test_ranks_that_something_else_started_find_one_another(tmp_path: Path) -> None:
+    file = tmp_path / "trial.json"
+    file.write_text(json.dumps(request_as_dict(request(tmp_path, strategy(1, 2), ranks=2))))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared["GLOO_SOCKET_IFNAME"] = "lo"
+    ranks = [
+        subprocess.Popen(
+            command("--request", file),
+            env=ENVIRONMENT | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+        )
+        for rank in range(2)
+    ]
+    assert [rank.wait(PATIENCE_S) for rank in ranks] == [0, 0]
+    outcome = read_result(tmp_path)
+    assert outcome
+    assert outcome.status is TrialStatus.OK
+    assert len(outcome.peak_memory_gib) == 2
+
+
+def test_a_file_that_is_no_request_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "trial.json"
+    file.write_text("{}")
+    done = subprocess.run(
+        command("--request", file), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "no trial request" in done.stderr
+    assert "Traceback" not in done.stderr

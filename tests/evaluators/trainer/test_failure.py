@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from evaluators.trainer.failure import Failure, ended_by, error_line, root_cause
+from evaluators.trial import TrialStatus
+
+CLOSED = "RuntimeError: Connection closed by peer [127.0.0.1]:4242"
+ALLOCATOR = (
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate "
+    "memory: you tried to allocate 2147483648 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+def failure(error: str, *, rank: int = 0, at: float = 0.0) -> Failure:
+    return Failure(rank=rank, error=error, at=at)
+
+
+def test_the_cause_is_the_first_error_that_is_not_about_a_connection() -> None:
+    told = [failure(CLOSED, at=1), failure("ValueError: b", rank=2, at=3), failure("x: a", at=4)]
+    assert root_cause(told).rank == 2
+    assert root_cause(told[:1]).error == CLOSED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ALLOCATOR,
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",
+        "RuntimeError: HIP out of memory.",
+        "MemoryError: ",
+        "RuntimeError: std::bad_alloc",
+    ],
+)
+def test_out_of_memory_is_known_by_its_words(error: str) -> None:
+    assert failure(error).status is TrialStatus.OOM
+    assert not failure(error).consequence
+
+
+def test_anything_else_is_a_crash() -> None:
+    assert failure("ValueError: x").status is TrialStatus.CRASHED
+    assert not failure("ValueError: x").consequence
+    assert failure(CLOSED).consequence
+
+
+def test_a_signal_is_named() -> None:
+    killed = ended_by(3, -signal.SIGKILL, last_words="", at=0)
+    assert "SIGKILL" in killed.error
+    assert killed.status is TrialStatus.CRASHED
+    aborted = ended_by(0, -signal.SIGABRT, last_words="what():  std::bad_alloc", at=0)
+    assert aborted.status is TrialStatus.OOM
+    silent = ended_by(0, 7, last_words="", at=0)
+    assert "exited with 7" in silent.error
+    assert not silent.signalled
+
+
+def test_an_error_is_one_line_without_its_stack() -> None:
+    error = RuntimeError("first\nsecond\nException raised from x at y\nframe #0: z")
+    assert error_line(error) == "RuntimeError: first second"

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evaluators.trainer import unsupported
+from evaluators.trainer.device import gpu_count
+from evaluators.trainer.support import indivisible
+from tests.evaluators.local.trials import GPT, LLAMA, strategy
+
+
+@pytest.mark.parametrize(
+    ("refused", "word"),
+    [
+        (strategy(virtual_stages=2), "virtual_stages"),
+        (strategy(sequence_parallel=True), "sequence"),
+        (strategy(1, 2, zero_stage=2), "pipeline_parallel"),
+        (strategy(precision="fp16"), "fp16"),
+    ],
+    ids=str,
+)
+def test_what_it_cannot_run_is_refused_in_a_sentence(refused: object, word: str) -> None:
+    assert isinstance(refused, type(strategy()))
+    assert word in (unsupported(refused) or "")
+
+
+def test_all_else_is_supported() -> None:
+    for stage in (0, 1, 2, 3):
+        assert unsupported(strategy(2, 1, zero_stage=stage, precision="bf16")) is None
+    assert unsupported(strategy(2, 4, zero_stage=1, activation_checkpointing="selective")) is None
+
+
+def test_a_model_that_cannot_be_cut_is_refused() -> None:
+    assert indivisible(GPT, strategy(4, 4)) is None
+    assert "3 tensor-parallel" in (indivisible(GPT, strategy(3)) or "")
+    assert "query groups" in (indivisible(LLAMA, strategy(4)) or "")
+    assert "stages" in (indivisible(GPT, strategy(1, 5)) or "")
+
+
+def test_it_is_told_without_torch() -> None:
+    told = (
+        "import sys; import evaluators.trainer, evaluators.local, evaluators.trainer.supervisor; "
+        "print(sorted({'torch', 'deepspeed'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_gpus_are_counted_as_a_process_would_see_them(tmp_path: Path) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / name).touch()
+    assert gpu_count({}, tmp_path) == 3
+    assert gpu_count({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == 0
+    assert gpu_count({"CUDA_VISIBLE_DEVICES": "0,2"}, tmp_path) == 2
+    assert gpu_count({}, tmp_path / "absent") == 0
