@@ -1,0 +1,222 @@
+"""What a trial measured, and every figure that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import hypot
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from autotune.schemas import Accumulation
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+TERA = 1e12
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccumulationMeasurement:
+    """Seconds of each measured iteration at one GAS, warm-up left out."""
+
+    gradient_accumulation_steps: int
+    iteration_times_s: tuple[float, ...]
+
+    @property
+    def iteration_time_s(self) -> float:
+        return median(self.iteration_times_s)
+
+    @property
+    def spread_s(self) -> float:
+        """Half of the distance between the 10th and the 90th percentile, seconds."""
+        low, high = np.percentile(self.iteration_times_s, [10, 90])
+        return float(high - low) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccumulationLaw:
+    """Iteration time of one layout at any GAS: `fixed_s + (GAS + bubble) x micro_batch_s`.
+
+    Under 1F1B the bubble is `(PP - 1) / virtual_stages` micro-batches long, so two measured values
+    give all others; on published logs within 2 % as long as both are at least PP.
+
+    Attributes:
+        fixed_s: what does not grow with GAS: gradient reduction and optimizer step.
+        micro_batch_s: the slowest stage's time for one micro-batch.
+        bubble: micro-batches that filling and draining the pipeline take.
+        measurements: what it was fitted to.
+    """
+
+    fixed_s: float
+    micro_batch_s: float
+    bubble: float
+    measurements: tuple[AccumulationMeasurement, ...]
+
+    @classmethod
+    def fit(
+        cls, strategy: Strategy, measurements: Sequence[AccumulationMeasurement]
+    ) -> AccumulationLaw:
+        """Least squares through the medians; raises ValueError for fewer than two GAS values.
+
+        Where noise gives a line that physics excludes (more micro-batches in less time, or less
+        than nothing fixed), all of the time is ascribed to the micro-batches, the reading that
+        promises least for a larger GAS.
+        """
+        if len({m.gradient_accumulation_steps for m in measurements}) < 2:
+            raise ValueError("the law needs measurements at two or more GAS values")
+        bubble = (strategy.pipeline_parallel - 1) / strategy.virtual_stages
+        slots = np.array([m.gradient_accumulation_steps + bubble for m in measurements])
+        seconds = np.array([m.iteration_time_s for m in measurements])
+        each, fixed = (float(c) for c in np.polyfit(slots, seconds, 1))
+        if each <= 0 or fixed < 0:
+            each, fixed = float(slots @ seconds / (slots @ slots)), 0.0
+        return cls(
+            fixed_s=fixed, micro_batch_s=each, bubble=bubble, measurements=tuple(measurements)
+        )
+
+    def iteration_time_s(self, gradient_accumulation_steps: int) -> float:
+        return self.fixed_s + (gradient_accumulation_steps + self.bubble) * self.micro_batch_s
+
+    def spread_s(self, gradient_accumulation_steps: int) -> float:
+        """Spread of a predicted time: those of the outermost measurements, carried along the line.
+
+        It grows with the distance from what was measured.
+        """
+        ends = sorted(self.measurements, key=lambda m: m.gradient_accumulation_steps)
+        low, high = ends[0], ends[-1]
+        distance = high.gradient_accumulation_steps - low.gradient_accumulation_steps
+        weight = (gradient_accumulation_steps - low.gradient_accumulation_steps) / distance
+        return hypot((1 - weight) * low.spread_s, weight * high.spread_s)
+
+
+LEAST_PROBE = 4
+"""Fewer micro-batches than this say too little against the noise of a step."""
+
+
+def probe_accumulations(strategy: Strategy) -> tuple[int, int]:
+    """The two GAS values at which a trial of this strategy measures, smaller first.
+
+    At least PP and twice PP (4 and 8 for short pipelines), where the law holds, and never beyond
+    what the strategy itself asks for, except to have a second point.
+    """
+    asked = strategy.gradient_accumulation_steps
+    low = max(strategy.pipeline_parallel, LEAST_PROBE)
+    if asked >= 2 * low or asked == low:
+        return low, 2 * low
+    return (low, asked) if asked > low else (asked, low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """The figures of one strategy at its own GAS.
+
+    Attributes:
+        measured: False where `iteration_time_s` follows from two other GAS values by the law.
+        model_tflops_per_gpu: no recomputation counted; hardware_tflops_per_gpu counts it. MFU and
+            HFU are the same over the machine's 16-bit peak; None where that is not known.
+        peak_memory_gib: of the fullest rank.
+        loss: of the last iteration, where the trial trains for real.
+    """
+
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    iteration_time_s: float
+    iteration_time_spread_s: float
+    measured: bool
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    model_tflops_per_gpu: float
+    hardware_tflops_per_gpu: float
+    mfu: float | None
+    hfu: float | None
+    peak_memory_gib: float | None
+    loss: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def metrics(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    measurements: Sequence[AccumulationMeasurement],
+    *,
+    peak_memory_gib: float | None = None,
+    loss: float | None = None,
+) -> Metrics:
+    """All figures of `strategy` from what a trial of its layout measured.
+
+    Raises:
+        ValueError: its GAS was not measured and there are not two others to tell it.
+    """
+    gas = strategy.gradient_accumulation_steps
+    direct = {m.gradient_accumulation_steps: m for m in measurements}.get(gas)
+    if direct:
+        seconds, spread = direct.iteration_time_s, direct.spread_s
+    else:
+        law = AccumulationLaw.fit(strategy, measurements)
+        seconds, spread = law.iteration_time_s(gas), law.spread_s(gas)
+    batch = strategy.global_batch_size(machine.gpus_per_node)
+    gpus = strategy.world_size(machine.gpus_per_node)
+    tokens_per_s = batch * transformer.seq_length / seconds
+    per_gpu = 1 / (seconds * gpus * TERA)
+    model = transformer.model_flops(batch) * per_gpu
+    hardware = transformer.hardware_flops(batch, strategy.activation_checkpointing) * per_gpu
+    peak = machine.peak_tflops
+    return Metrics(
+        gradient_accumulation_steps=gas,
+        global_batch_size=batch,
+        iteration_time_s=seconds,
+        iteration_time_spread_s=spread,
+        measured=direct is not None,
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_gpu=tokens_per_s / gpus,
+        model_tflops_per_gpu=model,
+        hardware_tflops_per_gpu=hardware,
+        mfu=model / peak if peak else None,
+        hfu=hardware / peak if peak else None,
+        peak_memory_gib=peak_memory_gib,
+        loss=loss,
+    )
+
+
+def accumulations(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    measurements: Sequence[AccumulationMeasurement],
+) -> list[Accumulation]:
+    """Iteration time of `strategy` at every GAS of interest, in rising order.
+
+    The measured ones as they are; by the law the strategy's own and each power of two up to the
+    largest of these, if at least two were measured.
+    """
+    measured = {m.gradient_accumulation_steps: m for m in measurements}
+    times = _times_by_law(strategy, measurements) if len(measured) > 1 else {}
+    times |= {gas: m.iteration_time_s for gas, m in measured.items()}
+    return [
+        Accumulation(
+            gradient_accumulation_steps=gas,
+            global_batch_size=(batch := twin.global_batch_size(machine.gpus_per_node)),
+            iteration_time_s=seconds,
+            tokens_per_s=batch * transformer.seq_length / seconds,
+            measured=gas in measured,
+            iteration_times_s=list(measured[gas].iteration_times_s) if gas in measured else [],
+        )
+        for gas, seconds in sorted(times.items())
+        for twin in [strategy.with_accumulation(gas)]
+    ]
+
+
+def _times_by_law(
+    strategy: Strategy, measurements: Sequence[AccumulationMeasurement]
+) -> dict[int, float]:
+    law = AccumulationLaw.fit(strategy, measurements)
+    asked = strategy.gradient_accumulation_steps
+    largest = max(asked, *(m.gradient_accumulation_steps for m in measurements))
+    wanted = {1 << power for power in range(largest.bit_length())} | {asked}
+    return {gas: law.iteration_time_s(gas) for gas in wanted}

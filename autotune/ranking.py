@@ -1,0 +1,129 @@
+"""Strategies in the order of their measured rates.
+
+Trials are told apart by their number and figures are read by their name, never by position: a
+published tuner recommended a step of 23.6 s where 15.05 s had been measured, because it sorted by
+a column that had moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from autotune.resolution import strategy_of
+from autotune.schemas import Objective, StrategyShape, Trial, TrialMetrics, TrialState
+from search_spaces.strategy import Strategy
+
+REPEATABILITY = 0.01
+"""Relative: the same trial run again differs by about this much, whatever its own spread."""
+
+FAILED_STATES = frozenset({TrialState.OOM, TrialState.TIMEOUT, TrialState.CRASHED})
+"""Failures that the strategy itself may have caused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One strategy with all its successful trials, and whether a confirmation of it failed."""
+
+    strategy: Strategy
+    trials: tuple[Trial, ...]
+    objective: Objective
+    failed_confirmation: bool
+
+    @property
+    def shape(self) -> StrategyShape:
+        return self.trials[0].strategy
+
+    @property
+    def confirmed(self) -> bool:
+        return any(trial.purpose == "confirmation" for trial in self.trials)
+
+    @property
+    def counted(self) -> list[TrialMetrics]:
+        """The figures that count: those measured at the strategy's own GAS if there are any."""
+        figures = [trial.metrics for trial in self.trials if trial.metrics is not None]
+        return [figure for figure in figures if figure.measured] or figures
+
+    @cached_property
+    def metrics(self) -> TrialMetrics:
+        """The median of the figures that count, with the spread of and between them."""
+        counted = sorted(self.counted, key=lambda figure: figure.iteration_time_s)
+        seconds = median(figure.iteration_time_s for figure in counted)
+        between = (counted[-1].iteration_time_s - counted[0].iteration_time_s) / 2
+        within = max(figure.iteration_time_spread_s for figure in counted)
+        peaks = [f.peak_memory_gib for f in counted if f.peak_memory_gib is not None]
+        slowest = counted[-1]
+        faster = {
+            name: None if (value := getattr(slowest, name)) is None else value * ratio
+            for ratio in [slowest.iteration_time_s / seconds]
+            for name in _RATES
+        }
+        times = {"iteration_time_s": seconds, "iteration_time_spread_s": max(between, within)}
+        peak = {"peak_memory_gib": max(peaks, default=None)}
+        return slowest.model_copy(update=faster | times | peak)
+
+    @property
+    def rate(self) -> float:
+        """The campaign's objective."""
+        return float(getattr(self.metrics, self.objective))
+
+    @property
+    def uncertainty(self) -> float:
+        """Of the rate, in its unit: the spread of its trials, or REPEATABILITY if that is more."""
+        relative = self.metrics.iteration_time_spread_s / self.metrics.iteration_time_s
+        return self.rate * max(relative, REPEATABILITY)
+
+    def beats(self, other: Contender) -> bool:
+        """By more than both uncertainties together."""
+        return self.rate - other.rate > self.uncertainty + other.uncertainty
+
+
+_RATES = (
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "model_tflops_per_gpu",
+    "hardware_tflops_per_gpu",
+    "mfu",
+    "hfu",
+)
+
+
+def contenders(trials: Iterable[Trial], *, objective: Objective) -> list[Contender]:
+    """One for each layout with a successful trial, the best first.
+
+    Confirmed ones come before all others, and those that failed when they were measured once more
+    after all others. Of several strategies of one layout (they differ in GAS) the best stands.
+    """
+    by_strategy: dict[Strategy, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        by_strategy.setdefault(strategy_of(trial.strategy), []).append(trial)
+    found = [_contender(s, same, objective=objective) for s, same in by_strategy.items()]
+    ranked = sorted((one for one in found if one is not None), key=_order)
+    by_layout: dict[tuple[Any, ...], Contender] = {}
+    for one in ranked:
+        by_layout.setdefault(one.strategy.layout_key(), one)
+    return list(by_layout.values())
+
+
+def _contender(
+    strategy: Strategy, trials: Sequence[Trial], *, objective: Objective
+) -> Contender | None:
+    ok = [t for t in trials if t.state is TrialState.OK and t.metrics is not None]
+    if not ok:
+        return None
+    again = [t for t in trials if t.purpose == "confirmation"]
+    failed = any(t.state in FAILED_STATES for t in again)
+    succeeded = any(t.purpose == "confirmation" for t in ok)
+    return Contender(
+        strategy=strategy,
+        trials=tuple(ok),
+        objective=objective,
+        failed_confirmation=failed and not succeeded,
+    )
+
+
+def _order(one: Contender) -> tuple[bool, bool, float, Strategy]:
+    return one.failed_confirmation, not one.confirmed, -one.rate, one.strategy

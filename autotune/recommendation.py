@@ -1,0 +1,160 @@
+"""What the trials of a campaign come to: the strategy to train with, and what that will cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from autotune.caveats import caveats
+from autotune.cost_model import training_energy_joule
+from autotune.measurement import AccumulationMeasurement, accumulations
+from autotune.ranking import Contender, contenders
+from autotune.resolution import machine_of, strategy_of, transformer_of
+from autotune.schemas import (
+    Accumulation,
+    Campaign,
+    CampaignState,
+    Ranked,
+    Recommendation,
+    TrainingCost,
+    Trial,
+    TrialState,
+)
+from search_spaces.strategy import Strategy
+
+RUNNERS_UP = 4
+
+SUSTAINED_UTILISATION = 0.6
+"""HFU at which a GPU is taken to draw its capped power: about the best that large trainings
+sustain. Below it, power is taken to rise linearly with HFU from idle."""
+
+UNFINISHED = frozenset(
+    {CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING, CampaignState.PAUSED}
+)
+FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}
+
+JOULES_PER_MWH = 3.6e9
+SECONDS_PER_DAY = 86400.0
+
+
+def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[Strategy]:
+    """The strategies to measure once more, best first; empty when that is done.
+
+    They are the `protocol.confirmations` best layouts by what the search measured, less those
+    with a confirmation already, in whatever state. For one whose confirmation failed the next in
+    line is taken, as long as no more than twice as many were started in all.
+    """
+    wanted = campaign.request.protocol.confirmations
+    searched = [t for t in trials if t.purpose == "search"]
+    confirmations = [t for t in trials if t.purpose == "confirmation"]
+    pending_or_ok = {TrialState.PENDING, TrialState.OK}
+    started = {_layout(t): t.state in pending_or_ok for t in _by_success(confirmations)}
+    ranked = contenders(searched, objective=campaign.request.objective)
+    standing = [one for one in ranked if started.get(one.strategy.layout_key(), True)][:wanted]
+    missing = [one.strategy for one in standing if one.strategy.layout_key() not in started]
+    return missing[: max(0, 2 * wanted - len(confirmations))]
+
+
+def recommend(
+    campaign: Campaign, trials: Sequence[Trial], *, artefacts: Sequence[str] = ()
+) -> Recommendation | None:
+    """The recommendation as the trials stand, in any order; None without any successful trial.
+
+    Args:
+        artefacts: names of the files that go with it.
+    """
+    ranked = contenders(trials, objective=campaign.request.objective)
+    if not ranked:
+        return None
+    best = ranked[0]
+    unfinished = campaign.state in UNFINISHED
+    return Recommendation(
+        campaign_id=campaign.id,
+        provisional=unfinished or not best.confirmed,
+        simulated=campaign.simulated,
+        objective=campaign.request.objective,
+        best=_ranked(campaign, best, best=best, rank=1),
+        runners_up=[
+            _ranked(campaign, one, best=best, rank=rank)
+            for rank, one in enumerate(ranked[1 : 1 + RUNNERS_UP], start=2)
+        ],
+        training=_training(campaign, best),
+        accumulations=_accumulations(campaign, best, trials),
+        trials=len(trials),
+        failures=sum(trial.state in FAILURES for trial in trials),
+        node_hours=sum(trial.node_hours or 0.0 for trial in trials),
+        caveats=caveats(campaign, ranked, trials),
+        artefacts=list(artefacts),
+    )
+
+
+def _layout(trial: Trial) -> tuple[object, ...]:
+    return strategy_of(trial.strategy).layout_key()
+
+
+def _by_success(trials: Sequence[Trial]) -> list[Trial]:
+    """Successful ones last, so that they decide where a layout was confirmed more than once."""
+    return sorted(trials, key=lambda trial: trial.state is TrialState.OK)
+
+
+def _ranked(campaign: Campaign, one: Contender, *, best: Contender, rank: int) -> Ranked:
+    peak = one.metrics.peak_memory_gib
+    predicted = [t.predicted_iteration_time_s for t in one.trials]
+    return Ranked(
+        rank=rank,
+        trial_numbers=[trial.number for trial in one.trials],
+        strategy=one.shape,
+        metrics=one.metrics,
+        predicted_iteration_time_s=next((p for p in predicted if p is not None), None),
+        relative_to_best=one.rate / best.rate,
+        significant=None if one is best else best.beats(one),
+        confirmed=one.confirmed,
+        memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
+    )
+
+
+def _training(campaign: Campaign, best: Contender) -> TrainingCost:
+    figures, tokens = best.metrics, campaign.request.tokens
+    iterations = math.ceil(tokens / (figures.global_batch_size * campaign.model.seq_length))
+    seconds = iterations * figures.iteration_time_s
+    nodes = best.strategy.num_nodes
+    return TrainingCost(
+        tokens=tokens,
+        iterations=iterations,
+        days=seconds / SECONDS_PER_DAY,
+        node_hours=nodes * seconds / 3600.0,
+        energy_mwh=_energy_mwh(campaign, best, seconds=seconds),
+    )
+
+
+def _energy_mwh(campaign: Campaign, best: Contender, *, seconds: float) -> float | None:
+    """None where the machine's peak, and with it the utilisation, or its power is not known."""
+    if best.metrics.hfu is None:
+        return None
+    joule = training_energy_joule(
+        machine_of(campaign.machine),
+        num_nodes=best.strategy.num_nodes,
+        seconds=seconds,
+        utilisation=min(1.0, best.metrics.hfu / SUSTAINED_UTILISATION),
+    )
+    return None if joule is None else joule / JOULES_PER_MWH
+
+
+def _accumulations(
+    campaign: Campaign, best: Contender, trials: Sequence[Trial]
+) -> list[Accumulation]:
+    """Of the best layout, from all its successful trials together."""
+    layout = best.strategy.layout_key()
+    times: dict[int, list[float]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        if trial.state is TrialState.OK and _layout(trial) == layout:
+            for one in trial.accumulations:
+                if one.measured:
+                    seconds = one.iteration_times_s or [one.iteration_time_s]
+                    times.setdefault(one.gradient_accumulation_steps, []).extend(seconds)
+    measurements = [
+        AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=tuple(seconds))
+        for gas, seconds in sorted(times.items())
+    ]
+    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    return accumulations(transformer, machine, best.strategy, measurements)

@@ -1,0 +1,36 @@
+"""When a campaign has had enough trials."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from autotune.schemas import Budget
+
+
+def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datetime) -> str | None:
+    """Why no further trial may start, as a sentence; None while the budget lasts.
+
+    Args:
+        trials: of the search, running ones included; confirmations are not counted.
+        node_hours: spent, and committed to running trials.
+        now: compared with `budget.deadline`; a deadline without a time zone is taken in the zone
+            of `now`.
+    """
+    if trials >= budget.max_trials:
+        return f"The budget of {budget.max_trials} trial{_s(budget.max_trials)} is spent."
+    if budget.max_node_hours is not None and node_hours >= budget.max_node_hours:
+        return f"The budget of {budget.max_node_hours:g} node-hours is spent ({node_hours:.3g})."
+    if budget.deadline is not None and now >= _in_zone_of(now, budget.deadline):
+        return f"The deadline, {budget.deadline.isoformat(timespec='minutes')}, has passed."
+    return None
+
+
+def _in_zone_of(now: datetime, deadline: datetime) -> datetime:
+    """The deadline made comparable: both aware, or both naive."""
+    if (now.tzinfo is None) == (deadline.tzinfo is None):
+        return deadline
+    return deadline.replace(tzinfo=now.tzinfo)
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,184 @@
+"""What bites in DeepHyper 0.13, and that none of it bites here.
+
+The first tests show a trap itself, so that a release which mends or moves it is noticed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deephyper.hpo import CBO, HpProblem
+from deephyper.skopt.optimizer.optimizer import ExhaustedFailures
+
+from autotune.search import Observation, Proposer
+from autotune.search.choice import TREES_BEYOND
+from autotune.search.layouts import LAYOUT_DIMENSIONS
+from search_spaces.strategy import Strategy
+from tests.autotune.search.scene import (
+    crashed,
+    layouts_of,
+    ok,
+    oom,
+    running,
+    small_space,
+    space_22b,
+)
+
+
+def stock(**settings: Any) -> Any:
+    problem = HpProblem(seed=1)
+    problem.add_hyperparameter((1, 1000), "x")
+    options = {"acq_optimizer": "sampling", "checkpoint_history_to_csv": False} | settings
+    return CBO(problem, random_state=1, log_dir=tempfile.gettempdir(), **options)
+
+
+def strategies(count: int, *, fitting: bool | None = None) -> list[Strategy]:
+    layouts = layouts_of(space_22b())
+    fits = layouts.memory_gib <= layouts.memory_limit_gib
+    rows = np.flatnonzero(np.ones_like(fits) if fitting is None else fits == fitting)
+    chosen = np.random.default_rng(4).choice(rows, count, replace=False)
+    return [layouts.lattice.strategy(int(row)) for row in chosen]
+
+
+def results(count: int) -> list[Observation]:
+    return [ok(space_22b(), strategy) for strategy in strategies(count, fitting=True)]
+
+
+def proposer(seed: int = 3) -> Proposer:
+    return Proposer(space_22b(), objective="tokens_per_s", seed=seed)
+
+
+def test_trap_a_hundred_failures_end_a_stock_search() -> None:
+    with pytest.raises(ExhaustedFailures):
+        stock().tell([({"x": x}, "F") for x in range(1, 121)])
+
+
+def test_120_failures_do_not_end_ours() -> None:
+    failures = [oom(s) for s in strategies(120, fitting=False)]
+    seen = [*failures, *results(5), *map(crashed, strategies(150)[120:])]
+    assert len(proposer().propose(seen, count=2, free_nodes=8)) == 2
+
+
+def test_failures_alone_do_not_make_the_choice_random() -> None:
+    """DeepHyper counts successes towards its random phase; here the cost model leads it."""
+    failures = [oom(s) for s in strategies(60, fitting=False)]
+    chosen = [proposer(seed).propose(failures, count=1, free_nodes=8)[0] for seed in range(3)]
+    layouts = layouts_of(space_22b())
+    rows = [layouts.row_of(strategy) for strategy in chosen]
+    assert len(set(rows)) == 1
+    assert layouts.memory_gib[rows[0]] <= layouts.memory_limit_gib
+
+
+def test_trap_stock_asks_the_same_point_again_while_nothing_is_told() -> None:
+    search = stock(n_initial_points=1, acq_func="UCB")
+    search.tell([({"x": x}, float(x)) for x in range(1, 20)])
+    assert search.ask(1) == search.ask(1)
+
+
+def test_ours_asks_another_point_for_each_running_one() -> None:
+    seen = results(8)
+    subject = proposer()
+    for _ in range(4):
+        found = subject.propose(seen, count=1, free_nodes=8)
+        assert found[0].layout_key() not in {o.strategy.layout_key() for o in seen}
+        seen += running(found)
+
+
+def test_the_same_rows_give_the_same_answer_as_often_as_asked() -> None:
+    seen = results(12)
+    subject = proposer()
+    answers = [subject.propose(seen, count=3, free_nodes=12) for _ in range(3)]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_no_failed_layout_is_asked_for_again() -> None:
+    """What `filter_failures="ignore"` would do for ever."""
+    subject = proposer()
+    seen = results(3)
+    for _ in range(6):
+        strategy = subject.propose(seen, count=1, free_nodes=4)[0]
+        assert strategy.layout_key() not in {o.strategy.layout_key() for o in seen}
+        seen.append(crashed(strategy))
+
+
+@pytest.mark.parametrize("count", [0, 1, 30, TREES_BEYOND + 20])
+def test_numpys_global_state_is_neither_read_nor_written(count: int) -> None:
+    seen = [ok(space_22b(), strategy) for strategy in strategies(count)]
+    answers = []
+    for seed in (1, 2):
+        np.random.seed(seed)
+        before = np.random.get_state()[1].copy()  # type: ignore[index]
+        answers.append(proposer().propose(seen, count=2, free_nodes=8))
+        assert np.array_equal(before, np.random.get_state()[1])  # type: ignore[index]
+    assert answers[0] == answers[1]
+
+
+def test_names_are_alphabetical_as_deephyper_returns_them() -> None:
+    problem = HpProblem(seed=1)
+    for name in reversed(LAYOUT_DIMENSIONS):
+        problem.add_hyperparameter([1, 2], name)
+    assert problem.hyperparameter_names == list(LAYOUT_DIMENSIONS)
+
+
+def test_the_told_point_is_the_observed_one_whatever_the_order_of_names() -> None:
+    """TP, PP and MBS all differ, so a mix-up of columns would give a layout that is not here."""
+    space = small_space(tensor_parallel=[1, 2, 4], micro_batch_size=[8, 16, 32])
+    subject = Proposer(space, objective="tokens_per_s", seed=1)
+    seen: list[Observation] = []
+    while len(seen) < 9:
+        seen.append(ok(space, subject.propose(seen, count=1, free_nodes=1)[0]))
+    tried = {(o.strategy.tensor_parallel, o.strategy.micro_batch_size) for o in seen}
+    assert tried == {(t, b) for t in (1, 2, 4) for b in (8, 16, 32)}
+
+
+def test_a_whole_number_and_a_log_rate_of_zero_are_results_like_others() -> None:
+    """DeepHyper takes integers for failures in places, and loses an objective of exactly 0.0."""
+    told = strategies(4, fitting=True)
+    rates = [1, 2, 3, 1.0]
+    seen = [
+        Observation(strategy=s, state="ok", objective=r) for s, r in zip(told, rates, strict=True)
+    ]
+    as_floats = [
+        Observation(strategy=s, state="ok", objective=float(r))
+        for s, r in zip(told, rates, strict=True)
+    ]
+    assert proposer().propose(seen, count=2, free_nodes=8) == proposer().propose(
+        as_floats, count=2, free_nodes=8
+    )
+
+
+def test_an_illegal_point_is_never_told() -> None:
+    """DeepHyper raises for a point outside its space; ours drops what the space does not hold."""
+    illegal = strategies(1)[0].with_accumulation(3)
+    stranger = Strategy(**illegal.as_dict() | {"tensor_parallel": 7})
+    seen = [*results(4), crashed(stranger)]
+    assert proposer().propose(seen, count=1, free_nodes=8)
+
+
+def test_proposing_writes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    proposer().propose(results(5), count=2, free_nodes=8)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_importing_the_search_imports_no_deephyper() -> None:
+    code = "import sys, autotune.search; sys.exit('deephyper' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_trees_take_over_beyond_a_few_hundred_trials() -> None:
+    factors = np.random.default_rng(2).lognormal(0.0, 0.1, TREES_BEYOND + 1)
+    seen = [
+        ok(space_22b(), s, factor=float(f))
+        for s, f in zip(strategies(TREES_BEYOND + 1), factors, strict=True)
+    ]
+    first = proposer(1).propose(seen, count=2, free_nodes=8)
+    assert first == proposer(1).propose(seen[::-1], count=2, free_nodes=8)
+    assert len({s.layout_key() for s in first} - {o.strategy.layout_key() for o in seen}) == 2

@@ -1,0 +1,47 @@
+"""The budget's end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from autotune.schemas import Budget
+from autotune.search import reason_to_stop
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("budget", "trials", "node_hours", "expected"),
+    [
+        (Budget(max_trials=3), 2, 1e9, None),
+        (Budget(max_trials=3), 3, 0.0, "The budget of 3 trials is spent."),
+        (Budget(max_trials=1), 1, 0.0, "The budget of 1 trial is spent."),
+        (Budget(max_node_hours=8), 1, 7.9, None),
+        (Budget(max_node_hours=8), 1, 8.25, "The budget of 8 node-hours is spent (8.25)."),
+        (Budget(deadline=NOW + timedelta(seconds=1)), 1, 0.0, None),
+        (
+            Budget(deadline=NOW),
+            1,
+            0.0,
+            "The deadline, 2026-05-01T12:00+00:00, has passed.",
+        ),
+        (
+            Budget(deadline=NOW.replace(tzinfo=None)),
+            1,
+            0.0,
+            "The deadline, 2026-05-01T12:00, has passed.",
+        ),
+    ],
+)
+def test_the_first_limit_reached_is_named(
+    budget: Budget, trials: int, node_hours: float, expected: str | None
+) -> None:
+    assert reason_to_stop(budget, trials=trials, node_hours=node_hours, now=NOW) == expected
+
+
+def test_a_naive_clock_is_compared_with_an_aware_deadline() -> None:
+    budget = Budget(deadline=NOW)
+    later = (NOW + timedelta(hours=1)).replace(tzinfo=None)
+    assert reason_to_stop(budget, trials=0, node_hours=0.0, now=later) is not None

@@ -1,0 +1,153 @@
+"""What a trial's seconds come to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.measurement import (
+    LEAST_PROBE,
+    AccumulationLaw,
+    AccumulationMeasurement,
+    accumulations,
+    metrics,
+    probe_accumulations,
+)
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.strategy import Strategy
+
+MODEL = load_model("gpt-22b")
+MACHINE = load_machine("frontier")
+
+
+def strategy(*, pp: int = 8, gas: int = 80) -> Strategy:
+    return Strategy(
+        tensor_parallel=1,
+        pipeline_parallel=pp,
+        micro_batch_size=1,
+        gradient_accumulation_steps=gas,
+        zero_stage=1,
+        num_nodes=2,
+    )
+
+
+def measured(gas: int, *seconds: float) -> AccumulationMeasurement:
+    return AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=seconds)
+
+
+def test_the_median_stands_and_the_spread_leaves_the_tails_out() -> None:
+    one = measured(8, 1.0, 1.1, 1.2, 1.3, 1.4, 9.0)
+    assert one.iteration_time_s == pytest.approx(1.25)
+    assert measured(8, 1.0, 2.0, 3.0).spread_s == pytest.approx(0.8)
+    assert measured(8, 1.0).spread_s == 0.0
+
+
+@given(
+    intercept=st.floats(0.0, 10.0),
+    slope=st.floats(0.01, 10.0),
+    wanted=st.integers(1, 1000),
+)
+def test_two_measurements_give_the_line(intercept: float, slope: float, wanted: int) -> None:
+    """A pipeline of 8 stages keeps 7 more micro-batches than it accumulates."""
+
+    def seconds(gas: int) -> float:
+        return intercept + (gas + 7) * slope
+
+    law = AccumulationLaw.fit(strategy(), [measured(gas, seconds(gas)) for gas in (8, 16)])
+    expected = seconds(wanted)
+    assert law.iteration_time_s(wanted) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("same", [[], [measured(8, 1.0)], [measured(8, 1.0), measured(8, 2.0)]])
+def test_one_value_gives_no_line(same: list[AccumulationMeasurement]) -> None:
+    with pytest.raises(ValueError, match="two or more"):
+        AccumulationLaw.fit(strategy(), same)
+
+
+@given(pp=st.sampled_from([1, 2, 4, 8, 16]), gas=st.integers(1, 512))
+def test_a_trial_probes_two_values_within_reach_of_the_law(pp: int, gas: int) -> None:
+    low, high = probe_accumulations(strategy(pp=pp, gas=gas))
+    assert low < high
+    assert high <= max(gas, 2 * max(pp, LEAST_PROBE))
+    assert low >= min(gas, pp)
+
+
+def test_figures_of_the_studys_22b_setting() -> None:
+    """22B at 38.38 % of peak (hardware FLOPs): 640 samples on 16 GCDs."""
+    subject = strategy(gas=320)
+    batch = subject.global_batch_size(8)
+    assert batch == 640
+    seconds = MODEL.hardware_flops(batch, "full") / (0.3838 * 191.5e12 * 16)
+    found = metrics(MODEL, MACHINE, subject, [measured(320, seconds)], peak_memory_gib=50.0)
+    assert found.measured
+    assert found.hfu == pytest.approx(0.3838)
+    assert found.mfu == pytest.approx(0.3838 * 3 / 4, rel=0.02)
+    assert found.tokens_per_s == pytest.approx(640 * 2048 / seconds)
+    assert found.tokens_per_s_per_gpu == pytest.approx(found.tokens_per_s / 16)
+    assert found.as_dict()["peak_memory_gib"] == 50.0
+
+
+def test_interleaved_stages_shorten_the_bubble() -> None:
+    interleaved = Strategy(**strategy().as_dict() | {"virtual_stages": 7})
+    law = AccumulationLaw.fit(interleaved, [measured(8, 9.5), measured(16, 17.5)])
+    assert law.bubble == 1.0
+    assert law.fixed_s == pytest.approx(0.5)
+    assert law.micro_batch_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("later", [0.9, 4.0])
+def test_a_line_that_physics_excludes_goes_through_the_origin(later: float) -> None:
+    """More micro-batches in less time, or less than nothing fixed: that is noise."""
+    law = AccumulationLaw.fit(strategy(), [measured(8, 1.0), measured(16, later)])
+    assert law.fixed_s == 0.0
+    assert law.micro_batch_s == pytest.approx((15 * 1.0 + 23 * later) / (15**2 + 23**2))
+
+
+def test_an_unmeasured_accumulation_follows_by_the_law() -> None:
+    found = metrics(
+        MODEL, MACHINE, strategy(gas=80), [measured(8, 1.7), measured(16, 2.3, 2.5, 2.7)]
+    )
+    assert not found.measured
+    assert found.iteration_time_s == pytest.approx(0.2 + 87 * 0.1)
+
+
+def test_the_spread_grows_with_the_distance_from_what_was_measured() -> None:
+    spreads = [
+        metrics(
+            MODEL,
+            MACHINE,
+            strategy(gas=gas),
+            [measured(8, 1.6, 1.7, 1.8), measured(16, 2.3, 2.5, 2.7)],
+        ).iteration_time_spread_s
+        for gas in (12, 16, 32, 80)
+    ]
+    assert spreads == sorted(spreads)
+    assert spreads[1] == pytest.approx(0.16)
+    assert spreads[2] == pytest.approx(((3 * 0.16) ** 2 + (2 * 0.08) ** 2) ** 0.5)
+
+
+def test_neither_measured_nor_two_others_is_an_error() -> None:
+    with pytest.raises(ValueError, match="two or more"):
+        metrics(MODEL, MACHINE, strategy(gas=80), [measured(8, 1.0)])
+
+
+def test_the_curve_marks_what_was_measured() -> None:
+    found = accumulations(
+        MODEL, MACHINE, strategy(gas=12), [measured(8, 1.6, 1.7, 1.8), measured(16, 2.5)]
+    )
+    assert [one.gradient_accumulation_steps for one in found] == [1, 2, 4, 8, 12, 16]
+    by_gas = {one.gradient_accumulation_steps: one for one in found}
+    assert by_gas[8].measured
+    assert by_gas[8].iteration_times_s == [1.6, 1.7, 1.8]
+    assert not by_gas[12].measured
+    assert by_gas[12].iteration_times_s == []
+    assert by_gas[12].iteration_time_s == pytest.approx(2.1)
+    assert by_gas[12].global_batch_size == 24
+    assert by_gas[12].tokens_per_s == pytest.approx(24 * 2048 / 2.1)
+
+
+def test_one_measured_value_is_shown_alone_and_none_is_nothing() -> None:
+    found = accumulations(MODEL, MACHINE, strategy(gas=80), [measured(80, 4.0)])
+    assert [(one.gradient_accumulation_steps, one.measured) for one in found] == [(80, True)]
+    assert accumulations(MODEL, MACHINE, strategy(), []) == []
