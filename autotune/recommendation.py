@@ -42,7 +42,9 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
 
     They are the `protocol.confirmations` best layouts by what the search measured, less those
     with a confirmation already, in whatever state. For one whose confirmation failed the next in
-    line is taken, as long as no more than twice as many were started in all.
+    line is taken; and when all have ended, any that still stands clearly above the best confirmed
+    one, which a search figure that was too good can bring about. No more than twice as many are
+    started in all.
     """
     wanted = campaign.request.protocol.confirmations
     searched = [t for t in trials if t.purpose == "search"]
@@ -52,7 +54,18 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     ranked = contenders(searched, objective=campaign.request.objective)
     standing = [one for one in ranked if started.get(one.strategy.layout_key(), True)][:wanted]
     missing = [one.strategy for one in standing if one.strategy.layout_key() not in started]
+    if not missing and not any(t.state is TrialState.PENDING for t in confirmations):
+        missing = _above_the_confirmed(contenders(trials, objective=campaign.request.objective))
     return missing[: max(0, 2 * wanted - len(confirmations))]
+
+
+def _above_the_confirmed(ranked: Sequence[Contender]) -> list[Strategy]:
+    """The best unconfirmed one, if it beats every confirmed one by more than both spreads."""
+    confirmed = [one for one in ranked if one.confirmed]
+    fresh = [one for one in ranked if not one.confirmed and not one.failed_confirmation]
+    if confirmed and fresh and fresh[0].beats(confirmed[0]):
+        return [fresh[0].strategy]
+    return []
 
 
 def recommend(

@@ -198,6 +198,17 @@ def test_the_next_in_line_takes_the_place_of_one_that_failed() -> None:
     assert strategies_to_confirm(campaign(confirmations=1), [*trials, failed, second]) == []
 
 
+def test_one_clearly_above_the_confirmed_is_measured_too_before_one_is_named() -> None:
+    trials = [
+        trial(1, A, seconds=1.0),
+        trial(2, B, seconds=1.2),
+        trial(3, A, seconds=9.0, purpose="confirmation"),  # the search's figure was too good
+    ]
+    assert strategies_to_confirm(campaign(confirmations=1), trials) == [B]
+    within_noise = [*trials[:2], trial(3, A, seconds=1.205, purpose="confirmation")]
+    assert strategies_to_confirm(campaign(confirmations=1), within_noise) == []
+
+
 def test_twins_are_confirmed_once_by_the_better() -> None:
     twin = A.with_accumulation(32)
     trials = [trial(1, A, seconds=1.0), trial(2, twin, seconds=1.9)]

@@ -1,0 +1,227 @@
+"""Every request of the API as a value: what to send, and how its answer is read. No I/O."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx2
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from autotune.errors import ApiError
+from autotune.schemas import (
+    BudgetExtension,
+    Campaign,
+    CampaignCreate,
+    CampaignPage,
+    DryRun,
+    MachineShape,
+    ModelShape,
+    Prediction,
+    PredictionQuery,
+    Recommendation,
+    SpaceQuery,
+    SpaceReport,
+    Trial,
+    TrialPage,
+)
+
+T = TypeVar("T")
+WireModel = TypeVar("WireModel", bound=BaseModel)
+PREFIX = "/api/v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[T]):
+    """One request.
+
+    Attributes:
+        read: takes the body of a successful answer.
+        repeatable: whether sending it twice does no more than sending it once, so that it may be
+            sent again when its connection broke with no answer.
+    """
+
+    method: str
+    path: str
+    read: Callable[[bytes], T]
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+
+    @property
+    def repeatable(self) -> bool:
+        return self.method in {"GET", "DELETE"} or "Idempotency-Key" in self.headers
+
+    def sent_with(self, client: httpx2.Client | httpx2.AsyncClient) -> httpx2.Request:
+        headers = dict(self.headers)
+        if self.body is not None:
+            headers["Content-Type"] = "application/json"
+        return client.build_request(
+            self.method,
+            PREFIX + self.path,
+            params=self.params,
+            headers=headers,
+            content=self.body,
+        )
+
+    def answer(self, response: httpx2.Response) -> T:
+        """What was asked for; raises ApiError where the service refused."""
+        if not response.is_success:
+            raise refusal(response)
+        try:
+            return self.read(response.content)
+        except ValidationError as error:
+            raise ApiError(response.status_code, _not_understood(response.url, error)) from error
+
+
+def refusal(response: httpx2.Response) -> ApiError:
+    """The problem document of a refused request, or one made up where the body is none."""
+    problem: dict[str, Any] = {
+        "title": response.reason_phrase,
+        "status": response.status_code,
+        "detail": f"{response.request.method} {response.url} was answered with "
+        f"{response.status_code} {response.reason_phrase}",
+    }
+    if "json" in response.headers.get("content-type", ""):
+        document = response.json()
+        problem |= document if isinstance(document, dict) else {}
+    return ApiError(response.status_code, problem)
+
+
+def _not_understood(url: httpx2.URL, error: ValidationError) -> dict[str, str]:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "its body"
+    return {
+        "title": "Answer not understood",
+        "detail": f"what answers at {url} is no autotune service of this version: "
+        f"{where}: {first['msg']}",
+    }
+
+
+def create(request: CampaignCreate) -> Call[Campaign]:
+    """Each call has a key of its own, sent again with each retry: a campaign is made once."""
+    return Call(
+        method="POST",
+        path="/campaigns",
+        headers={"Idempotency-Key": str(uuid.uuid4())},
+        body=_body(request),
+        read=Campaign.model_validate_json,
+    )
+
+
+def dry_run(request: CampaignCreate) -> Call[DryRun]:
+    return Call(
+        method="POST",
+        path="/campaigns",
+        params={"dry_run": "true"},
+        body=_body(request),
+        read=DryRun.model_validate_json,
+    )
+
+
+def campaign(campaign_id: int) -> Call[Campaign]:
+    return _get(f"/campaigns/{campaign_id}", Campaign)
+
+
+def campaigns(*, state: str | None, cursor: str | None) -> Call[CampaignPage]:
+    return _get("/campaigns", CampaignPage, state=state, cursor=cursor)
+
+
+def control(campaign_id: int, action: str) -> Call[Campaign]:
+    """`action` is pause, resume or cancel."""
+    return Call(
+        method="POST",
+        path=f"/campaigns/{campaign_id}/{action}",
+        read=Campaign.model_validate_json,
+    )
+
+
+def extend(campaign_id: int, extension: BudgetExtension) -> Call[Campaign]:
+    return Call(
+        method="POST",
+        path=f"/campaigns/{campaign_id}/extend",
+        body=_body(extension),
+        read=Campaign.model_validate_json,
+    )
+
+
+def delete(campaign_id: int) -> Call[None]:
+    return Call(method="DELETE", path=f"/campaigns/{campaign_id}", read=lambda _: None)
+
+
+def trials(
+    campaign_id: int, *, state: str | None, purpose: str | None, sort: str, cursor: str | None
+) -> Call[TrialPage]:
+    path = f"/campaigns/{campaign_id}/trials"
+    return _get(path, TrialPage, state=state, purpose=purpose, sort=sort, cursor=cursor)
+
+
+def trial(campaign_id: int, number: int) -> Call[Trial]:
+    return _get(f"/campaigns/{campaign_id}/trials/{number}", Trial)
+
+
+def trial_log(campaign_id: int, number: int, *, lines: int) -> Call[str]:
+    path = f"/campaigns/{campaign_id}/trials/{number}/log"
+    return Call(method="GET", path=path, params={"lines": str(lines)}, read=bytes.decode)
+
+
+def recommendation(campaign_id: int) -> Call[Recommendation]:
+    return _get(f"/campaigns/{campaign_id}/recommendation", Recommendation)
+
+
+def artefact(campaign_id: int, name: str, *, rank: int) -> Call[str]:
+    path = f"/campaigns/{campaign_id}/artefacts/{quote(name, safe='')}"
+    return Call(method="GET", path=path, params={"rank": str(rank)}, read=bytes.decode)
+
+
+def archive(campaign_id: int, *, rank: int) -> Call[bytes]:
+    path = f"/campaigns/{campaign_id}/artefacts.zip"
+    return Call(method="GET", path=path, params={"rank": str(rank)}, read=bytes)
+
+
+def predict(query: PredictionQuery) -> Call[Prediction]:
+    return _asked("/predictions", query, Prediction)
+
+
+def space(query: SpaceQuery) -> Call[SpaceReport]:
+    return _asked("/spaces", query, SpaceReport)
+
+
+def models() -> Call[list[str]]:
+    return _names("/models")
+
+
+def model(name: str) -> Call[ModelShape]:
+    return _get(f"/models/{quote(name, safe='')}", ModelShape)
+
+
+def machines() -> Call[list[str]]:
+    return _names("/machines")
+
+
+def machine(name: str) -> Call[MachineShape]:
+    return _get(f"/machines/{quote(name, safe='')}", MachineShape)
+
+
+def spaces() -> Call[list[str]]:
+    return _names("/spaces")
+
+
+def _names(path: str) -> Call[list[str]]:
+    return Call(method="GET", path=path, read=TypeAdapter(list[str]).validate_json)
+
+
+def _get(path: str, answer: type[WireModel], **params: str | None) -> Call[WireModel]:
+    given = {name: value for name, value in params.items() if value is not None}
+    return Call(method="GET", path=path, params=given, read=answer.model_validate_json)
+
+
+def _asked(path: str, query: BaseModel, answer: type[WireModel]) -> Call[WireModel]:
+    return Call(method="POST", path=path, body=_body(query), read=answer.model_validate_json)
+
+
+def _body(document: BaseModel) -> bytes:
+    return document.model_dump_json(exclude_unset=True).encode()

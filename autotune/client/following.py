@@ -1,0 +1,98 @@
+"""Following a campaign's events over streams that may break. No I/O: the clients do that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx2
+
+from autotune.client.calls import PREFIX
+from autotune.client.connection import timeout
+from autotune.client.patience import LOST_ON_THE_WAY, REFUSED_FOR_NOW, Patience, unreachable
+from autotune.client.views import AT_REST
+from autotune.schemas import Campaign, Event, TrialState
+
+SILENCE_S = 60.0
+"""The service sends at least a comment every 15 s: this long without is a broken connection."""
+LAST_WORDS_S = 1.0
+"""Once the campaign is at rest: events stored already are sent at once, so after this long without
+one there is none left."""
+SHORTEST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 1.0
+
+
+class Follower:
+    """Where in a campaign's events a reader is, and whether it has read to the end.
+
+    Events say how the campaign stands *now*, also those of an hour ago that are read again. A
+    campaign at rest is therefore not yet the end: the stream is taken up once more and read until
+    it falls silent.
+
+    Attributes:
+        ended: the campaign is at rest and all its events were read.
+        turned: the campaign came to rest within the present stream, which is to be left.
+        wait_s: to wait before the next stream.
+    """
+
+    def __init__(self, campaign: Campaign, *, after: int) -> None:
+        self.ended = False
+        self.turned = False
+        self.wait_s = 0.0
+        self._campaign_id = campaign.id
+        self._rests = campaign.state in AT_REST
+        self._pending = campaign.pending
+        self._last_id = str(after)
+        self._failures = 0
+
+    @property
+    def path(self) -> str:
+        return f"{PREFIX}/campaigns/{self._campaign_id}/events"
+
+    def headers(self) -> dict[str, str]:
+        """Of the next stream; it goes on after the last event that was read."""
+        self.turned = False
+        self.wait_s = SHORTEST_PAUSE_S
+        return {"Last-Event-ID": self._last_id}
+
+    def timeout(self) -> httpx2.Timeout:
+        return timeout(LAST_WORDS_S if self._at_rest else SILENCE_S)
+
+    def refused(self, response: httpx2.Response) -> bool:
+        """Whether the answer is a refusal for good; one for now is treated as a broken stream."""
+        if response.status_code in REFUSED_FOR_NOW | LOST_ON_THE_WAY:
+            raise httpx2.RemoteProtocolError(f"answered with {response.status_code}")
+        return not response.is_success
+
+    def take(self, message: httpx2.ServerSentEvent) -> Iterator[Event]:
+        """The event of one message; other messages, such as those that keep alive, have none."""
+        if not message.id or not message.data:
+            return
+        event = Event.model_validate_json(message.data)
+        self._last_id = message.id
+        self._failures = 0
+        before = self._at_rest
+        self._note(event)
+        self.turned = self._at_rest and not before
+        yield event
+
+    @property
+    def _at_rest(self) -> bool:
+        """A campaign that was cancelled may have trials that are still being ended."""
+        return self._rests and self._pending <= 0
+
+    def _note(self, event: Event) -> None:
+        if event.campaign is not None:
+            self._rests = event.campaign.state in AT_REST
+            self._pending = event.campaign.pending
+        elif event.trial is not None and event.trial.state != TrialState.PENDING:
+            self._pending -= 1
+
+    def lost(self, error: httpx2.TransportError, patience: Patience, *, base_url: str) -> None:
+        """A stream broke or fell silent; raises ServiceUnreachable when it has too often."""
+        if self._at_rest and isinstance(error, httpx2.ReadTimeout):
+            self.ended = True
+            return
+        self._failures += 1
+        if self._failures > patience.stream_attempts:
+            raise unreachable(base_url, error) from error
+        self.wait_s = min(LONGEST_PAUSE_S, patience.pause_s(self._failures))

@@ -1,0 +1,82 @@
+"""When a request is sent again, and after how long."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx2
+
+from autotune.client.calls import Call
+from autotune.errors import ServiceUnreachable
+
+REFUSED_FOR_NOW = frozenset({429, 503})
+LOST_ON_THE_WAY = frozenset({502, 504})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How often a request is tried and how long is waited in between.
+
+    Attributes:
+        attempts: in all, the first one included.
+        first_wait_s: doubled after each attempt, with up to half of it added by chance so that
+            clients that failed together do not come back together.
+        longest_wait_s: a Retry-After beyond this is not waited for; the refusal is raised.
+        stream_attempts: how often in a row a broken stream of events is taken up again, at most a
+            second apart: a service that is restarted is waited for.
+    """
+
+    attempts: int = 4
+    first_wait_s: float = 0.1
+    longest_wait_s: float = 60.0
+    stream_attempts: int = 30
+
+    def after_error(self, error: Exception, call: Call[Any], *, attempt: int) -> float | None:
+        """Seconds to wait before `call` is sent again; None where it is not."""
+        never_arrived = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+        if attempt >= self.attempts or not (never_arrived or call.repeatable):
+            return None
+        return self.pause_s(attempt)
+
+    def after_answer(
+        self, response: httpx2.Response, call: Call[Any], *, attempt: int
+    ) -> float | None:
+        """Likewise after an answer; None also where the answer is to be taken."""
+        status = response.status_code
+        again = status in REFUSED_FOR_NOW or (status in LOST_ON_THE_WAY and call.repeatable)
+        if attempt >= self.attempts or not again:
+            return None
+        asked_s = retry_after_s(response.headers, now=datetime.now(UTC))
+        wait_s = self.pause_s(attempt) if asked_s is None else asked_s
+        return wait_s if wait_s <= self.longest_wait_s else None
+
+    def pause_s(self, attempt: int) -> float:
+        backoff_s: float = self.first_wait_s * 2 ** (attempt - 1)
+        return min(self.longest_wait_s, backoff_s * (1 + random.random() / 2))
+
+
+def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:
+    """Seconds that a `Retry-After` header asks for, from its number or its date (RFC 9110, 10.2.3);
+    None where there is none or it is neither."""
+    value = headers.get("retry-after", "").strip()
+    if value.isdigit():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def unreachable(base_url: str, error: Exception) -> ServiceUnreachable:
+    """The sentence that names the address and what to do."""
+    cause = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    return ServiceUnreachable(
+        f"no autotune service answers at {base_url} ({cause}): start one with `autotune serve`, "
+        "or give another address by base_url, --url or AUTOTUNE_URL"
+    )

@@ -1,0 +1,284 @@
+"""The client that waits: `Client` and its handles."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx2
+
+from autotune.client import calls
+from autotune.client.calls import Call
+from autotune.client.connection import settings
+from autotune.client.files import save_archive
+from autotune.client.following import Follower
+from autotune.client.patience import Patience, unreachable
+from autotune.client.questions import (
+    CampaignQuestion,
+    Machine,
+    Model,
+    campaign_request,
+    prediction_query,
+    space_query,
+    validated,
+)
+from autotune.client.views import CampaignView, RecommendationView
+from autotune.schemas import (
+    BudgetExtension,
+    Campaign,
+    DryRun,
+    Event,
+    MachineShape,
+    ModelShape,
+    Prediction,
+    Recommendation,
+    SpaceReport,
+    SpaceSpec,
+    StrategyShape,
+    Trial,
+)
+
+T = TypeVar("T")
+
+
+class Transport:
+    """Sends calls over one pool of connections, with patience."""
+
+    def __init__(self, base_url: str | None, patience: Patience) -> None:
+        self._http = httpx2.Client(**settings(base_url))
+        self._patience = patience
+
+    @property
+    def base_url(self) -> str:
+        return str(self._http.base_url).rstrip("/")
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send(self, call: Call[T]) -> T:
+        attempt = 1
+        while True:
+            try:
+                response = self._http.send(call.sent_with(self._http))
+            except httpx2.TransportError as error:
+                wait_s = self._patience.after_error(error, call, attempt=attempt)
+                if wait_s is None:
+                    raise unreachable(self.base_url, error) from error
+            else:
+                wait_s = self._patience.after_answer(response, call, attempt=attempt)
+                if wait_s is None:
+                    return call.answer(response)
+            time.sleep(wait_s)
+            attempt += 1
+
+    def follow(self, follower: Follower) -> Iterator[Event]:
+        """Events until the follower has seen the end; broken streams are taken up again."""
+        while not follower.ended:
+            try:
+                with self._http.sse(
+                    follower.path, headers=follower.headers(), timeout=follower.timeout()
+                ) as source:
+                    if follower.refused(source.response):
+                        source.response.read()
+                        raise calls.refusal(source.response)
+                    for message in source:
+                        yield from follower.take(message)
+                        if follower.turned:
+                            break
+            except httpx2.TransportError as error:
+                follower.lost(error, self._patience, base_url=self.base_url)
+            time.sleep(follower.wait_s)
+
+
+class Client:
+    """The service, from Python.
+
+    Args:
+        base_url: AUTOTUNE_URL where not given, else http://127.0.0.1:8765.
+        patience: how often a request is tried again, and how long is waited in between.
+
+    Every method raises `ServiceUnreachable` where nothing answers, `ApiError` where the service
+    refuses, and `InvalidInput(s)` where that can be told before anything is sent.
+    """
+
+    def __init__(self, base_url: str | None = None, *, patience: Patience | None = None) -> None:
+        self._transport = Transport(base_url, patience or Patience())
+
+    @property
+    def base_url(self) -> str:
+        return self._transport.base_url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def create(self, **question: Unpack[CampaignQuestion]) -> CampaignHandle:
+        """Submit a campaign; it is made once, however often the request had to be sent."""
+        created = self._transport.send(calls.create(campaign_request(question)))
+        return CampaignHandle(self._transport, created)
+
+    def dry_run(self, **question: Unpack[CampaignQuestion]) -> DryRun:
+        """What `create` with the same question would try, and what it would cost."""
+        return self._transport.send(calls.dry_run(campaign_request(question)))
+
+    def campaign(self, campaign_id: int) -> CampaignHandle:
+        return CampaignHandle(self._transport, self._transport.send(calls.campaign(campaign_id)))
+
+    def campaigns(self, *, state: str | None = None) -> Iterator[CampaignHandle]:
+        """All campaigns, newest first; pages are fetched as they are needed."""
+        cursor: str | None = None
+        while True:
+            page = self._transport.send(calls.campaigns(state=state, cursor=cursor))
+            yield from (CampaignHandle(self._transport, item) for item in page.items)
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def predict(
+        self, *, model: Model, machine: Machine, strategy: StrategyShape | Mapping[str, Any]
+    ) -> Prediction:
+        """Is this strategy legal, does it fit, how long does an iteration take?"""
+        query = prediction_query(model=model, machine=machine, strategy=strategy)
+        return self._transport.send(calls.predict(query))
+
+    def space(
+        self,
+        *,
+        model: Model,
+        machine: Machine,
+        nodes: int = 1,
+        space: SpaceSpec | Mapping[str, Any] | None = None,
+    ) -> SpaceReport:
+        """How many strategies there are, and which rule removes how many."""
+        query = space_query(model=model, machine=machine, nodes=nodes, space=space or {})
+        return self._transport.send(calls.space(query))
+
+    def models(self) -> list[str]:
+        """Names of models; any size such as "13B" is taken as well."""
+        return self._transport.send(calls.models())
+
+    def model(self, name: str) -> ModelShape:
+        """The shape that a name or a size stands for."""
+        return self._transport.send(calls.model(name))
+
+    def machines(self) -> list[str]:
+        """Names of machines; `local` is the one that the service runs on."""
+        return self._transport.send(calls.machines())
+
+    def machine(self, name: str) -> MachineShape:
+        return self._transport.send(calls.machine(name))
+
+    def spaces(self) -> list[str]:
+        """Names of ready search spaces."""
+        return self._transport.send(calls.spaces())
+
+
+class CampaignHandle(CampaignView):
+    """One campaign; `campaign` is how it stood when last asked."""
+
+    def __init__(self, transport: Transport, campaign: Campaign) -> None:
+        super().__init__(campaign)
+        self._transport = transport
+
+    def refresh(self) -> Self:
+        self.campaign = self._transport.send(calls.campaign(self.id))
+        return self
+
+    def watch(self, *, after: int = 0) -> Iterator[Event]:
+        """Events from number `after` on (0: from the campaign's start), until it is at rest.
+
+        A broken connection is taken up where it broke, with no event lost or repeated.
+        """
+        follower = Follower(self.refresh().campaign, after=after)
+        for event in self._transport.follow(follower):
+            self.campaign = event.campaign or self.campaign
+            yield event
+
+    def wait(self, *, timeout_s: float | None = None) -> Self:
+        """Until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
+        deadline = self.deadline(timeout_s)
+        while not self.refresh().at_rest:
+            time.sleep(self.pause_s(deadline))
+        return self
+
+    def trials(
+        self, *, state: str | None = None, purpose: str | None = None, sort: str = "number"
+    ) -> list[Trial]:
+        """All trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
+        found: list[Trial] = []
+        cursor: str | None = None
+        while True:
+            page = self._transport.send(
+                calls.trials(self.id, state=state, purpose=purpose, sort=sort, cursor=cursor)
+            )
+            found.extend(page.items)
+            cursor = page.next
+            if cursor is None:
+                return found
+
+    def trial(self, number: int) -> Trial:
+        return self._transport.send(calls.trial(self.id, number))
+
+    def log(self, number: int, *, lines: int = 200) -> str:
+        """The last lines of a trial's log."""
+        return self._transport.send(calls.trial_log(self.id, number, lines=lines))
+
+    def best(self) -> RecommendationHandle:
+        """The recommendation; raises ApiError with status 404 while there is none."""
+        return RecommendationHandle(
+            self._transport, self._transport.send(calls.recommendation(self.id))
+        )
+
+    def artefacts(self) -> list[str]:
+        """Names of the files that `download` writes."""
+        return self.best().artefacts()
+
+    def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
+        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`)."""
+        return save_archive(self._transport.send(calls.archive(self.id, rank=rank)), Path(path))
+
+    def pause(self) -> Self:
+        return self._control("pause")
+
+    def resume(self) -> Self:
+        return self._control("resume")
+
+    def cancel(self) -> Self:
+        return self._control("cancel")
+
+    def _control(self, action: str) -> Self:
+        self.campaign = self._transport.send(calls.control(self.id, action))
+        return self
+
+    def extend(self, **budget: Any) -> Self:
+        """Raise the budget (the fields of `BudgetExtension`); a campaign that is done goes on."""
+        extension = validated(BudgetExtension, budget)
+        self.campaign = self._transport.send(calls.extend(self.id, extension))
+        return self
+
+    def delete(self) -> None:
+        self._transport.send(calls.delete(self.id))
+
+
+class RecommendationHandle(RecommendationView):
+    """The answer of a campaign, with the files that run it."""
+
+    def __init__(self, transport: Transport, recommendation: Recommendation) -> None:
+        super().__init__(recommendation)
+        self._transport = transport
+
+    def artefact(self, name: str, *, rank: int = 1) -> str:
+        """The text of one file, for the strategy at `rank` (1 is the best)."""
+        call = calls.artefact(self.recommendation.campaign_id, name, rank=rank)
+        return self._transport.send(call)
+
+    def launch_script(self, *, rank: int = 1) -> str:
+        """The script that starts training with the strategy at `rank`."""
+        return self.artefact(self.launch_script_name, rank=rank)

@@ -1,0 +1,88 @@
+"""What a handle tells without asking the service."""
+
+from __future__ import annotations
+
+import time
+
+from autotune.schemas import (
+    Campaign,
+    CampaignState,
+    Ranked,
+    Recommendation,
+    StrategyShape,
+    TrialMetrics,
+)
+
+AT_REST = frozenset(
+    {CampaignState.PAUSED, CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED}
+)
+POLL_S = 0.5
+
+
+class CampaignView:
+    """A campaign as it stood when last asked."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.campaign = campaign
+
+    def __repr__(self) -> str:
+        return f"<campaign {self.id} {self.campaign.name!r} {self.state}>"
+
+    @property
+    def id(self) -> int:
+        return self.campaign.id
+
+    @property
+    def state(self) -> CampaignState:
+        return self.campaign.state
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody works on it: paused, done, cancelled or failed, and no trial runs on."""
+        return self.state in AT_REST and self.campaign.pending == 0
+
+    def deadline(self, timeout_s: float | None) -> float | None:
+        """The moment, on this machine's monotonic clock, at which waiting gives up."""
+        return None if timeout_s is None else time.monotonic() + timeout_s
+
+    def pause_s(self, deadline: float | None) -> float:
+        """Seconds until the campaign is looked at again; raises TimeoutError at the deadline."""
+        if deadline is None:
+            return POLL_S
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError(f"campaign {self.id} is still {self.state}; it goes on by itself")
+        return min(POLL_S, left_s)
+
+
+class RecommendationView:
+    """A recommendation and its best strategy."""
+
+    def __init__(self, recommendation: Recommendation) -> None:
+        self.recommendation = recommendation
+
+    @property
+    def best(self) -> Ranked:
+        return self.recommendation.best
+
+    @property
+    def strategy(self) -> StrategyShape:
+        return self.best.strategy
+
+    @property
+    def metrics(self) -> TrialMetrics:
+        return self.best.metrics
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the figures are predictions of a model rather than measurements."""
+        return self.recommendation.simulated
+
+    def artefacts(self) -> list[str]:
+        """Names of the files that come with it."""
+        return list(self.recommendation.artefacts)
+
+    @property
+    def launch_script_name(self) -> str:
+        """The script for the machine that was measured: `train.sh` here, sbatch on a cluster."""
+        return "train.sh" if "train.sh" in self.recommendation.artefacts else "launch.sbatch"

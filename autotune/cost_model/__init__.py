@@ -1,0 +1,20 @@
+"""Step time, memory and energy of a whole lattice of strategies at once.
+
+A first model: closed formulas from the literature with general knowledge of the hardware, good
+enough to filter a space and to simulate. `docs/cost-model.md` lists its terms and its errors.
+"""
+
+from autotune.cost_model.energy import training_energy_joule
+from autotune.cost_model.estimate import Estimate, estimate
+from autotune.cost_model.memory import StateBytes, state_bytes_per_parameter
+from autotune.cost_model.parameters import Parameters, perturbed
+
+__all__ = [
+    "Estimate",
+    "Parameters",
+    "StateBytes",
+    "estimate",
+    "perturbed",
+    "state_bytes_per_parameter",
+    "training_energy_joule",
+]

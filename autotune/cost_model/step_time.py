@@ -1,0 +1,109 @@
+"""Time of one iteration, part by part: 1F1B over the stages, then gradients and optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.cost_model import communication, compute
+from autotune.cost_model.layouts import Array, Layouts, total
+from autotune.cost_model.memory import fullest_stage_parameters
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Seconds of one micro-batch, forward and backward, shape (n,) each.
+
+    Attributes:
+        layer: parts of one layer, by name.
+        first, last: what the first and the last stage do besides their layers.
+        transfer: what each stage receives from its neighbours.
+    """
+
+    layer: dict[str, Array]
+    first: Array
+    last: Array
+    transfer: Array
+
+    @classmethod
+    def of(cls, layouts: Layouts) -> MicroBatch:
+        reduce = communication.tensor_all_reduce_time_s(layouts)
+        return cls(
+            layer=layer_parts(layouts),
+            # The embedding's result and the gradient of the last hidden state are all-reduced.
+            first=compute.embedding_time_s(layouts) + reduce,
+            last=compute.logits_time_s(layouts) + reduce,
+            transfer=communication.pipeline_time_s(layouts),
+        )
+
+    @property
+    def layer_s(self) -> Array:
+        return total(self.layer)
+
+
+def layer_parts(layouts: Layouts) -> dict[str, Array]:
+    """One layer and micro-batch, forward and backward; `host` is what launches add beyond it."""
+    matrix = compute.matrix_time_s(layouts)
+    attention = compute.attention_time_s(layouts)
+    elementwise = compute.elementwise_time_s(layouts)
+    parts = {
+        "matrix_multiplication": matrix[0] + matrix[1],
+        "attention": attention[0] + attention[1],
+        "elementwise": elementwise[0] + elementwise[1],
+        "recomputation": compute.recomputation_time_s(
+            layouts, matrix=matrix[0], attention=attention[0], elementwise=elementwise[0]
+        ),
+        "tensor_parallel": communication.tensor_parallel_time_s(layouts),
+    }
+    idle = compute.host_time_s(layouts) - total(parts)
+    return parts | {"host": np.maximum(idle, 0.0)}
+
+
+def ends_of_slowest(layouts: Layouts, micro_batch: MicroBatch) -> Array:
+    """What the slowest stage does besides its layers: the worse end, or both without a pipeline."""
+    one = np.maximum(micro_batch.first, micro_batch.last)
+    return np.where(layouts.has_pipeline, one, micro_batch.first + micro_batch.last)
+
+
+def bubble_time_s(layouts: Layouts, micro_batch: MicroBatch) -> Array:
+    """Filling and draining: sum of the stages less the slowest, divided by the virtual stages.
+
+    With m micro-batches 1F1B takes `sum of stages + (m - 1) x slowest`, that is `m x slowest` and
+    this (Narayanan et al. 2021, section 2.2).
+    """
+    ends = ends_of_slowest(layouts, micro_batch)
+    slowest = layouts.stage_layers * micro_batch.layer_s + ends + micro_batch.transfer
+    hops = layouts.pipeline_parallel * micro_batch.transfer
+    layers = layouts.transformer.num_layers * micro_batch.layer_s
+    stages = layers + micro_batch.first + micro_batch.last + hops
+    return np.maximum(stages - slowest, 0.0) / layouts.virtual_stages
+
+
+def data_parallel_parts(layouts: Layouts, micro_batch: MicroBatch) -> dict[str, Array]:
+    """Exposed traffic of the replicas, with every micro-batch and once in each step.
+
+    It hides behind the computation of one micro-batch on the stage that holds most parameters.
+    """
+    n = fullest_stage_parameters(layouts)
+    work = layouts.stage_layers * micro_batch.layer_s
+    each = communication.micro_batch_traffic_s(layouts, parameters_of_rank=n)
+    once = communication.step_traffic_s(layouts, parameters_of_rank=n)
+    exposed_each = communication.exposed_time_s(layouts, each, behind=work)
+    return {
+        "zero_micro_batches": layouts.micro_batches * exposed_each,
+        "data_parallel": communication.exposed_time_s(layouts, once, behind=work),
+        "optimizer_step": compute.optimizer_time_s(layouts, parameters_of_rank=n),
+    }
+
+
+def time_parts(layouts: Layouts) -> dict[str, Array]:
+    """All parts of one iteration, seconds, shape (n,) each: they add up to its time."""
+    micro_batch = MicroBatch.of(layouts)
+    m = layouts.micro_batches
+    layers = m * layouts.stage_layers
+    parts = {name: layers * seconds for name, seconds in micro_batch.layer.items()}
+    parts["embedding_and_logits"] = m * ends_of_slowest(layouts, micro_batch)
+    parts["pipeline_transfer"] = m * micro_batch.transfer
+    parts["pipeline_bubble"] = bubble_time_s(layouts, micro_batch)
+    return parts | data_parallel_parts(layouts, micro_batch)

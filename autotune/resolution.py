@@ -1,0 +1,113 @@
+"""From the wire models to the domain and back.
+
+Names and shapes only, never paths: the service reads no file that a caller names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from autotune.schemas import (
+    BatchBounds,
+    Dimension,
+    MachineChoice,
+    MachineShape,
+    ModelChoice,
+    ModelShape,
+    Range,
+    SpaceSpec,
+    StrategyShape,
+)
+from search_spaces.batch import GlobalBatch
+from search_spaces.catalog import (
+    load_machine,
+    load_model,
+    load_space,
+    machine_from_table,
+    model_from_table,
+)
+from search_spaces.dimension import Choice
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.machine import Machine
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.transformer import Transformer
+
+BATCH = "global_batch_size"
+OUTSIDE_SPACE = ("nodes", "space")  # fields of a request that do not lie under its `space`
+
+
+def transformer_of(choice: ModelChoice) -> Transformer:
+    """Raises InvalidInput (`model`) or InvalidInputs (`model.…`)."""
+    if isinstance(choice, str):
+        return load_model(choice)
+    return model_from_table(choice.model_dump())
+
+
+def machine_of(choice: MachineChoice) -> Machine:
+    """Raises InvalidInput (`machine`) or InvalidInputs (`machine.…`)."""
+    if isinstance(choice, str):
+        return load_machine(choice)
+    return machine_from_table(choice.model_dump())
+
+
+def strategy_of(shape: StrategyShape) -> Strategy:
+    return Strategy(**shape.model_dump())
+
+
+def space_of(
+    spec: SpaceSpec, transformer: Transformer, machine: Machine, *, nodes: int
+) -> SearchSpace:
+    """The ready space that is named, if any, with each given field in its place.
+
+    Raises:
+        InvalidInputs: fields `space.…` and `nodes`.
+    """
+    try:
+        ready = dict(load_space(spec.preset)) if spec.preset is not None else {}
+        batch = _batch_of(spec.global_batch_size or ready.pop(BATCH, None))
+        choices = ready | {
+            name: _choice_of(getattr(spec, name))
+            for name in DIMENSIONS
+            if getattr(spec, name) is not None
+        }
+        return SearchSpace.build(transformer, machine, nodes=nodes, choices=choices, batch=batch)
+    except InvalidInput as problem:
+        raise InvalidInputs([_within_space(problem)]) from problem
+    except InvalidInputs as refusal:
+        raise InvalidInputs(_within_space(problem) for problem in refusal.problems) from refusal
+
+
+def _within_space(problem: InvalidInput) -> InvalidInput:
+    """The same refusal, named by its place in a request."""
+    if problem.field == "space" and isinstance(problem.value, str):
+        field = "space.preset"
+    else:
+        field = problem.field if problem.field in OUTSIDE_SPACE else f"space.{problem.field}"
+    return InvalidInput(field, problem.value, problem.reason, valid=problem.valid)
+
+
+def _choice_of(dimension: Dimension) -> Choice:
+    return dimension.model_dump() if isinstance(dimension, Range) else dimension
+
+
+def _batch_of(size: int | BatchBounds | dict[str, Any] | None) -> GlobalBatch:
+    if size is None:
+        return GlobalBatch()
+    if isinstance(size, int):
+        return GlobalBatch.of(size)
+    bounds = size if isinstance(size, dict) else size.model_dump()
+    return GlobalBatch(**bounds)
+
+
+def model_shape(transformer: Transformer) -> ModelShape:
+    return ModelShape(**asdict(transformer))
+
+
+def machine_shape(machine: Machine) -> MachineShape:
+    return MachineShape(**asdict(machine))
+
+
+def strategy_shape(strategy: Strategy) -> StrategyShape:
+    return StrategyShape(**strategy.as_dict())

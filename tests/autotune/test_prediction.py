@@ -1,0 +1,313 @@
+"""Predictions, reports of spaces, dry runs, and every sentence about bad input."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.capacity import least_nodes
+from autotune.cost_model import estimate
+from autotune.prediction import check_campaign, dry_run, predict, space_report
+from autotune.resolution import space_of
+from autotune.schemas import (
+    Budget,
+    CampaignCreate,
+    MachineShape,
+    ModelShape,
+    Prediction,
+    PredictionQuery,
+    ProtocolSpec,
+    SpaceQuery,
+    SpaceSpec,
+    StrategyShape,
+)
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInput, InvalidInputs
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def strategy(**changes: Any) -> StrategyShape:
+    plain: dict[str, Any] = {
+        "tensor_parallel": 1,
+        "pipeline_parallel": 8,
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": 320,
+        "zero_stage": 1,
+        "num_nodes": 2,
+        "precision": "fp16",
+    }
+    return StrategyShape(**(plain | changes))
+
+
+def predicted(**changes: Any) -> Prediction:
+    query = PredictionQuery(model="gpt-22b", machine="frontier", strategy=strategy(**changes))
+    return predict(query)
+
+
+def campaign(**changes: Any) -> CampaignCreate:
+    plain: dict[str, Any] = {
+        "model": "gpt-22b",
+        "machine": "frontier",
+        "nodes": 2,
+        "evaluator": "simulated",
+    }
+    return CampaignCreate(**(plain | changes))
+
+
+def problems(request: CampaignCreate) -> dict[str, InvalidInput]:
+    with pytest.raises(InvalidInputs) as refusal:
+        check_campaign(request, now=NOW)
+    return {problem.field: problem for problem in refusal.value.problems}
+
+
+def test_prediction_of_a_legal_strategy() -> None:
+    """All figures agree with one another and with the definitions."""
+    answer = predicted()
+    assert answer.legal
+    assert answer.fits
+    assert answer.reasons == []
+    assert (answer.data_parallel, answer.global_batch_size) == (2, 640)
+    assert answer.iteration_time_s == pytest.approx(sum(answer.time_parts_s.values()))
+    assert answer.memory_gib == pytest.approx(sum(answer.memory_parts_gib.values()))
+    tokens_per_s = 640 * 2048 / sum(answer.time_parts_s.values())
+    assert answer.tokens_per_s == pytest.approx(tokens_per_s)
+    assert answer.tokens_per_s_per_gpu == pytest.approx(tokens_per_s / 16)
+    assert answer.hardware_tflops_per_gpu is not None
+    share = answer.hardware_tflops_per_gpu / 191.5
+    assert answer.hfu == pytest.approx(share)
+    # Three passes of four are the model's own, but for the logits, which nobody recomputes.
+    assert answer.mfu == pytest.approx(0.75 * share, rel=0.02)
+
+
+def test_an_illegal_strategy_gets_reasons_and_no_figures() -> None:
+    answer = predicted(tensor_parallel=5)
+    assert not answer.legal
+    assert {reason.rule for reason in answer.reasons} >= {"world_size", "heads_by_tensor"}
+    assert answer.iteration_time_s is None
+    assert answer.fits is None
+    assert answer.time_parts_s == {}
+
+
+def test_a_warning_leaves_a_strategy_legal() -> None:
+    answer = predicted(tensor_parallel=16, pipeline_parallel=1)
+    assert answer.legal
+    assert [reason.severity for reason in answer.reasons] == ["warn"]
+    assert answer.iteration_time_s is not None
+
+
+def test_a_strategy_that_does_not_fit_says_so() -> None:
+    answer = predicted(tensor_parallel=1, pipeline_parallel=1)
+    assert answer.legal
+    assert answer.fits is False
+    assert answer.memory_gib is not None
+    assert answer.memory_limit_gib is not None
+    assert answer.memory_gib > answer.memory_limit_gib
+
+
+def test_both_unknown_names_are_refused_at_once() -> None:
+    query = PredictionQuery(model="gpt-22", machine="frontire", strategy=strategy())
+    with pytest.raises(InvalidInputs) as refusal:
+        predict(query)
+    assert [problem.field for problem in refusal.value.problems] == ["model", "machine"]
+    assert "gpt-22b" in str(refusal.value)
+    assert "frontier" in str(refusal.value)
+
+
+def test_every_fault_of_two_shapes_is_refused_at_once() -> None:
+    model = ModelShape(num_layers=2, hidden_size=10, num_attention_heads=3)
+    machine = load_machine("frontier")
+    shape = MachineShape(**(vars(machine) | {"gpu_idle_watt": 500.0}))
+    with pytest.raises(InvalidInputs) as refusal:
+        predict(PredictionQuery(model=model, machine=shape, strategy=strategy()))
+    fields = {problem.field.split(".")[0] for problem in refusal.value.problems}
+    assert fields == {"model", "machine"}
+
+
+def test_space_report_counts() -> None:
+    """Each count against the lattice itself."""
+    query = SpaceQuery(
+        model="gpt-175b", machine="frontier", nodes=16, space=SpaceSpec(preset="table-v")
+    )
+    report = space_report(query)
+    model, machine = load_model("gpt-175b"), load_machine("frontier")
+    lattice = space_of(query.space, model, machine, nodes=16).lattice()
+    assert report.raw == 3264
+    assert report.legal == len(lattice)
+    fits = estimate(model, machine, lattice).fits
+    assert 0 < report.fitting == np.count_nonzero(fits)
+    layouts = {s.layout_key() for s in lattice.take(fits)}
+    assert 0 < report.layouts <= len(layouts)
+    sizes = sorted({s.global_batch_size(machine.gpus_per_node) for s in lattice})
+    assert report.global_batch_sizes == sizes
+    counts = [refusal.count for refusal in report.refusals]
+    assert counts == sorted(counts, reverse=True)
+    assert any("global batch size varies" in warning for warning in report.warnings)
+
+
+def test_space_report_of_a_fixed_batch_has_no_word_on_it() -> None:
+    query = SpaceQuery(
+        model="gpt-22b", machine="frontier", nodes=2, space=SpaceSpec(global_batch_size=640)
+    )
+    report = space_report(query)
+    assert report.global_batch_sizes == [640]
+    assert not any("batch size varies" in warning for warning in report.warnings)
+
+
+def test_space_report_of_nothing_legal_says_which_rule_removed_how_many() -> None:
+    spec = SpaceSpec(tensor_parallel=3)
+    report = space_report(SpaceQuery(model="gpt-22b", machine="frontier", nodes=1, space=spec))
+    assert (report.legal, report.fitting, report.layouts) == (0, 0, 0)
+    assert report.global_batch_sizes == []
+    assert f"world_size removed {report.raw}" in report.warnings[0]
+
+
+def test_space_report_of_what_fits_nowhere_says_the_least_nodes() -> None:
+    report = space_report(SpaceQuery(model="gpt-1t", machine="frontier", nodes=2))
+    assert report.legal > 0
+    assert (report.fitting, report.layouts) == (0, 0)
+    assert "fits nowhere within 2 nodes" in report.warnings[0]
+    least = int(report.warnings[0].rsplit(" ", 1)[1])
+    at_least, below = (
+        space_report(SpaceQuery(model="gpt-1t", machine="frontier", nodes=nodes, space=exactly))
+        for nodes, exactly in (
+            (least, SpaceSpec(num_nodes=least)),
+            (least - 1, SpaceSpec(num_nodes=least - 1)),
+        )
+    )
+    assert at_least.fitting > 0
+    assert below.fitting == 0
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4])
+def test_least_nodes_is_the_least_of_all(nodes: int) -> None:
+    """Against the plain way: every number of nodes, one after the other."""
+    model, machine = load_model("gpt-175b"), load_machine("frontier")
+    spec = SpaceSpec(micro_batch_size=1, zero_stage=1, tensor_parallel=[1, 2, 4, 8])
+    space = space_of(spec, model, machine, nodes=nodes)
+    fitting = [
+        n
+        for n in range(nodes + 1, 33)
+        if space_report(
+            SpaceQuery(
+                model="gpt-175b",
+                machine="frontier",
+                nodes=n,
+                space=spec.model_copy(update={"num_nodes": n}),
+            )
+        ).fitting
+    ]
+    assert least_nodes(space, spec=spec) == fitting[0]
+
+
+def test_a_campaign_gets_its_space() -> None:
+    space = check_campaign(campaign(), now=NOW)
+    assert space.nodes == 2
+    assert len(space.lattice()) > 0
+
+
+def test_a_campaign_that_fits_nowhere() -> None:
+    problem = problems(campaign(model="gpt-175b", nodes=1))["nodes"]
+    assert "gpt-175b fits nowhere within 1 node:" in problem.reason
+    least = int(problem.valid.split()[0])
+    assert f"the least number of nodes that would do is {least}" in problem.reason
+    check_campaign(campaign(model="gpt-175b", nodes=least), now=NOW)
+
+
+def test_a_campaign_that_not_even_the_whole_machine_fits() -> None:
+    small = MachineShape(**(vars(load_machine("frontier")) | {"max_nodes": 3, "name": "small"}))
+    problem = problems(campaign(model="gpt-1t", machine=small))["nodes"]
+    assert "not even the whole of small, 3 nodes, would do" in problem.reason
+
+
+def test_a_campaign_of_nothing_legal() -> None:
+    problem = problems(campaign(space=SpaceSpec(tensor_parallel=7)))["space"]
+    assert f"none of the {problem.value} strategies is legal" in problem.reason
+    assert "heads_by_tensor removed" in problem.reason
+
+
+def test_nodes_beyond_the_machine() -> None:
+    problem = problems(campaign(nodes=10**6))["nodes"]
+    assert "frontier has" in problem.reason
+
+
+@pytest.mark.parametrize("zone", [UTC, None])
+def test_a_deadline_in_the_past(zone: Any) -> None:
+    passed = (NOW - timedelta(seconds=1)).replace(tzinfo=zone)
+    request = campaign(budget=Budget(deadline=passed))
+    assert "has passed" in problems(request)["budget.deadline"].reason
+    check_campaign(campaign(budget=Budget(deadline=NOW + timedelta(hours=1))), now=NOW)
+
+
+def test_the_clock_is_what_a_deadline_is_compared_with() -> None:
+    with pytest.raises(InvalidInputs, match="has passed"):
+        check_campaign(campaign(budget=Budget(deadline=datetime.now(UTC) - timedelta(days=1))))
+
+
+def test_real_trials_run_on_this_machine_alone() -> None:
+    assert "not on 'frontier'" in problems(campaign(evaluator="local"))["evaluator"].reason
+    here = campaign(
+        model="tiny", machine="local", nodes=1, evaluator="local", space=SpaceSpec(precision="fp32")
+    )
+    assert check_campaign(here, now=NOW).machine.name == "local"
+
+
+def test_a_pool_that_no_strategy_fits_in() -> None:
+    spec = SpaceSpec(num_nodes=2)
+    assert (
+        "needs 2 nodes or more" in problems(campaign(space=spec, pool_nodes=1))["pool_nodes"].reason
+    )
+    assert "frontier has" in problems(campaign(pool_nodes=10**6))["pool_nodes"].reason
+
+
+def test_all_faults_come_at_once() -> None:
+    request = campaign(
+        evaluator="local",
+        nodes=10**6,
+        space=SpaceSpec(preset="table-vi"),
+        budget=Budget(deadline=NOW - timedelta(days=1)),
+    )
+    assert {"budget.deadline", "evaluator", "space.preset"} <= set(problems(request))
+
+
+def test_dry_run_counts_what_a_budget_buys() -> None:
+    free = dry_run(campaign(budget=Budget(max_trials=10)), now=NOW)
+    assert free.trials_affordable == 10
+    assert free.node_hours_budget is None
+    each = free.node_hours_per_trial
+    # Two nodes are held at least for the start-up.
+    assert each > 60 / 3600
+    tight = dry_run(campaign(budget=Budget(max_trials=10, max_node_hours=3.5 * each)), now=NOW)
+    assert tight.trials_affordable == 3
+    assert tight.node_hours_budget == pytest.approx(3.5 * each)
+    confirmations = free.node_hours_expected - 10 * each
+    assert confirmations > 0
+    assert tight.node_hours_expected == pytest.approx(3 * each + confirmations)
+
+
+def test_dry_run_without_confirmations_and_with_few_layouts() -> None:
+    spec = SpaceSpec(
+        tensor_parallel=[1, 2],
+        pipeline_parallel=8,
+        micro_batch_size=1,
+        gradient_accumulation_steps=[8, 16],
+        zero_stage=1,
+        num_nodes=2,
+    )
+    request = campaign(space=spec, protocol=ProtocolSpec(confirmations=0))
+    answer = dry_run(request, now=NOW)
+    assert answer.trials_affordable == answer.space.layouts == 2
+    assert answer.node_hours_expected == pytest.approx(2 * answer.node_hours_per_trial)
+
+
+def test_a_trial_never_costs_more_than_its_time_limit() -> None:
+    short = campaign(nodes=2, protocol=ProtocolSpec(time_limit_s=10, confirmations=0))
+    assert dry_run(short, now=NOW).node_hours_per_trial == pytest.approx(2 * 10 / 3600)
+
+
+def test_dry_run_refuses_like_the_campaign_itself() -> None:
+    with pytest.raises(InvalidInputs, match="fits nowhere"):
+        dry_run(campaign(model="gpt-175b", nodes=1), now=NOW)
