@@ -21,7 +21,8 @@ from autotune.search.layouts import Floats, Integers, Layouts
 from autotune.search.observation import Observation
 
 MAY_FIT = 0.1
-"""A layout is chosen among as long as it fits with this probability; the others come last."""
+"""A layout is chosen among as long as it fits with this probability; of the others one is tried
+only while nothing at all has run."""
 
 CAUTION = 0.1
 """What a layout loses for its risk: CAUTION times the logarithm of its probability to fit, in log

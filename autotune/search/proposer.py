@@ -83,14 +83,16 @@ class Proposer:
     def _open(self, known: Known, probability: Floats) -> Integers:
         """The rows to choose among now, most promising first; empty when there are none.
 
-        First those that may well fit. When these are used up, of the others those with the least
-        estimated memory.
+        Those that may well fit. When these are used up: none as soon as anything was measured, for
+        a trial that will hardly run buys nothing; before that, those with the least memory.
         """
         failed = known.where(state="failed", out_of_memory=True)
         untried = ~hopeless(self._layouts, probability, failed)
         untried[known.rows] = False
         possible = np.flatnonzero(untried & (probability >= MAY_FIT))
-        return possible if len(possible) else self._least_memory(untried)
+        if len(possible) or known.log_rates:
+            return possible
+        return self._least_memory(untried)
 
     def _least_memory(self, untried: NDArray[np.bool_]) -> Integers:
         """Of the untried, the least memory for each number of nodes: the likeliest to fit."""
@@ -105,5 +107,5 @@ class Proposer:
             return f"all {every} layouts of the space have been tried"
         return (
             f"{tried} of the space's {every} layouts have been tried; the other {every - tried} "
-            "need much more memory than what already ran out of it"
+            "are not likely to fit in memory, judged by what has run and what ran out of it"
         )

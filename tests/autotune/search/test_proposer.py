@@ -216,8 +216,29 @@ def test_when_the_least_memory_ran_out_the_much_larger_are_ruled_out() -> None:
     seen: list[Observation] = []
     for _ in range(close):
         seen.append(oom(subject.propose(seen, count=1, free_nodes=1)[0]))
-    with pytest.raises(NothingToPropose, match="need much more memory"):
+    with pytest.raises(NothingToPropose, match="not likely to fit"):
         subject.propose(seen, count=1, free_nodes=1)
+
+
+def test_no_trial_is_spent_on_what_will_hardly_fit_once_something_has_run() -> None:
+    """Measured peaks agree with the estimate, so large micro-batches are known not to fit."""
+    space = space_table_v()
+    layouts = layouts_of(space)
+
+    def ran(strategy: Strategy) -> Observation:
+        row = layouts.row_of(strategy)
+        assert row is not None
+        peak, rate = float(layouts.memory_gib[row]), math.exp(float(layouts.log_rate[row]))
+        if peak > layouts.memory_limit_gib:
+            return oom(strategy)
+        return Observation(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+
+    subject, seen = proposer(space), [ran(s) for s in some(space, 20)]
+    tried = len(seen)
+    with pytest.raises(NothingToPropose, match="not likely to fit"):
+        for _ in layouts.lattice:
+            seen += [ran(s) for s in subject.propose(seen, count=6, free_nodes=10_000)]
+    assert sum(o.out_of_memory for o in seen[tried:]) <= 0.2 * len(seen[tried:])
 
 
 def test_a_layout_that_the_model_wrongly_condemns_is_reached() -> None:
