@@ -1,0 +1,58 @@
+"""The charts' script: Vega, Vega-Lite and Vega-Embed out of the installed vl-convert-python.
+
+Nothing is downloaded and nothing of it is kept in the repository. Run as a program
+(`python -m server.dashboard.bundle TARGET`) it writes the bundle: building takes over a second and
+holds the interpreter's lock, so the service does it once, in a child process.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+VEGA_LITE_VERSION = "6.4"
+"""The Vega-Lite that the installed Altair writes for."""
+SNIPPET = "window.vegaEmbed = vegaEmbed;"
+BUILD_TIME_LIMIT_S = 120.0
+
+
+def bundle_name() -> str:
+    """Changes with the script's content, so that a browser may keep it for ever."""
+    return f"vega-{VEGA_LITE_VERSION}-vl-convert-{version('vl-convert-python')}.js"
+
+
+def bundle_path(cache: Path) -> Path:
+    """The gzipped script in `cache`, built where it is not there yet.
+
+    Raises:
+        OSError: the folder cannot be written.
+        subprocess.SubprocessError: the build failed or took over two minutes.
+    """
+    target = cache / f"{bundle_name()}.gz"
+    if not target.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [sys.executable, "-m", "server.dashboard.bundle", str(target)],
+            check=True,
+            timeout=BUILD_TIME_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    return target
+
+
+def build(target: Path) -> None:
+    """Write the gzipped bundle under a temporary name, then rename it: readers see all or none."""
+    import vl_convert
+
+    script: str = vl_convert.javascript_bundle(SNIPPET, vl_version=VEGA_LITE_VERSION)
+    temporary = target.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_bytes(gzip.compress(script.encode(), mtime=0))
+    temporary.replace(target)
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

@@ -1,0 +1,131 @@
+"""What the form of a new campaign offers: choices from the catalog, fields, two examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.resolution import model_shape
+from autotune.schemas import CampaignCreate, SpaceSpec
+from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
+from search_spaces.machine import Machine
+from server.dashboard.wording import figure, parameters
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One input. `name` is its place in `CampaignCreate`, by which refusals find it."""
+
+    name: str
+    label: str
+    kind: str = "number"
+    hint: str = ""
+    value: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.name.replace(".", "-")
+
+
+@dataclass(frozen=True)
+class Choice:
+    value: str
+    label: str
+
+
+SHAPE_FIELDS = (
+    Field(name="model.num_layers", label="Layers"),
+    Field(name="model.hidden_size", label="Hidden size"),
+    Field(name="model.num_attention_heads", label="Attention heads"),
+    Field(name="model.num_query_groups", label="Query groups", hint="empty: as many as heads"),
+    Field(name="model.ffn_hidden_size", label="FFN size", hint="empty: 4 × hidden"),
+    Field(name="model.seq_length", label="Sequence length", hint="empty: 2048"),
+    Field(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),
+)
+
+DIMENSION_HINTS = {
+    "tensor_parallel": "such as 1, 2, 4, 8",
+    "micro_batch_size": "such as 4..20 step 4",
+    "activation_checkpointing": "none, full",
+    "sequence_parallel": "true, false",
+    "flash_attention": "true, false",
+    "precision": "fp32, bf16, fp16",
+}
+
+
+def dimension_fields() -> list[Field]:
+    """One input for each dimension of a space."""
+    names = [name for name in SpaceSpec.model_fields if name not in ("preset", "global_batch_size")]
+    return [
+        Field(
+            name=f"space.{name}",
+            label=_label(name),
+            kind="dimension",
+            hint=DIMENSION_HINTS.get(name, ""),
+        )
+        for name in names
+    ]
+
+
+def model_choices() -> list[Choice]:
+    """Ready models by size, each with its shape."""
+    models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
+    shapes = [(m, model_shape(m)) for m in models]
+    return [
+        Choice(m.name, f"{parameters(m.parameters)}: {s.num_layers} layers, hidden {s.hidden_size}")
+        for m, s in shapes
+    ]
+
+
+def machine_choices() -> list[Choice]:
+    """Ready machines, the one that the service runs on first."""
+    names = sorted(machine_names(), key=lambda name: (name != LOCAL, name))
+    return [Choice(name, _machine_label(load_machine(name), name)) for name in names]
+
+
+def space_choices() -> list[Choice]:
+    return [Choice(name, name) for name in space_names()]
+
+
+def examples() -> dict[str, dict[str, Any]]:
+    """Campaigns to start from, as values of the form's inputs."""
+    return {
+        "a tiny GPT, real trials on this machine": {
+            "model": "tiny",
+            "machine": LOCAL,
+            "nodes": "1",
+            "evaluator": "local",
+            "space.preset": "tiny-local",
+            "budget.max_trials": "12",
+            "tokens": "100M",
+        },
+        "175B on Frontier, simulated": {
+            "model": "gpt-175b",
+            "machine": "frontier",
+            "nodes": "16",
+            "evaluator": "simulated",
+            "space.preset": "table-v",
+            "budget.max_trials": "40",
+            "tokens": "300B",
+        },
+    }
+
+
+def default_of(path: str) -> str:
+    """The default that the API gives a field, as text: `budget.max_trials`."""
+    value: Any = CampaignCreate(model="tiny", machine=LOCAL, evaluator="simulated")
+    for part in path.split("."):
+        value = getattr(value, part)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _label(name: str) -> str:
+    words = name.replace("_", " ").capitalize()
+    return {"Zero stage": "ZeRO stage", "Num nodes": "Nodes"}.get(words, words)
+
+
+def _machine_label(machine: Machine, name: str) -> str:
+    gpus = f"{machine.gpus_per_node} × {machine.gpu}, {figure(machine.memory_gib)} GiB each"
+    return f"{'this machine' if name == LOCAL else name}: {gpus}"

@@ -1,0 +1,207 @@
+"""What each page and fragment shows, read from the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from autotune.schemas import (
+    Accumulation,
+    Campaign,
+    CampaignState,
+    Recommendation,
+    Trial,
+    TrialState,
+)
+from server.api.recommendations import recommendation_of
+from server.dashboard.bundle import bundle_name
+from server.dashboard.series import accumulation_series, trajectory
+from server.dashboard.wording import count, figure, plural
+from server.store import NotFound
+from server.store.queries import all_trials, get_campaign, get_trial, last_event_id
+from server.store.trial_pages import list_trials
+
+NEWEST_FIRST = "-number"
+ROWS = 100
+
+ACTIONS: dict[CampaignState, tuple[str, ...]] = {
+    CampaignState.QUEUED: ("pause", "extend", "cancel"),
+    CampaignState.RUNNING: ("pause", "extend", "cancel"),
+    CampaignState.CONFIRMING: ("pause", "extend", "cancel"),
+    CampaignState.PAUSED: ("resume", "extend", "cancel", "delete"),
+    CampaignState.DONE: ("extend", "delete"),
+    CampaignState.FAILED: ("resume", "cancel", "delete"),
+    CampaignState.CANCELLED: ("delete",),
+}
+ACTION_LABELS = {"extend": "Extend budget"}
+Context = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """Of the table of trials. `sort` is the API's word; `first` how the first click sorts."""
+
+    label: str
+    help: str
+    sort: str = ""
+    first: str = "rising"
+    number: bool = True
+
+
+COLUMNS = (
+    Column("Trial", "number of the trial", "number", "falling"),
+    Column("State", "how the trial stands, or how it ended", number=False),
+    Column("TP", "tensor parallel"),
+    Column("PP", "pipeline parallel"),
+    Column("MBS", "micro-batch size"),
+    Column("GAS", "gradient accumulation steps"),
+    Column("ZeRO", "ZeRO stage"),
+    Column("Nodes", "number of nodes"),
+    Column("Other", "activation checkpointing, precision and the rest", number=False),
+    Column("Iteration", "median seconds of an iteration, and its spread", "iteration_time_s"),
+    Column("Tokens/s", "tokens a second of all GPUs", "tokens_per_s", "falling"),
+    Column(
+        "TFLOP/s per GPU",
+        "model FLOPs / hardware FLOPs (with recomputation)",
+        "model_tflops_per_gpu",
+        "falling",
+    ),
+    Column("MFU", "model FLOPs over the machine's 16-bit peak", "mfu", "falling"),
+    Column("Peak memory", "of the fullest rank", "peak_memory_gib", "falling"),
+    Column("Duration", "wall time that the nodes were held", "duration_s", "falling"),
+)
+
+
+def summary_context(campaign: Campaign, *, now: datetime | None = None) -> Context:
+    """The header: state, progress, figures, and the buttons that fit the state."""
+    start = campaign.started_at or campaign.created_at
+    end = campaign.finished_at or now or datetime.now(UTC)
+    maximum = max(campaign.request.budget.max_trials, campaign.trials)
+    done = campaign.state is CampaignState.DONE
+    labels = [(a, ACTION_LABELS.get(a, a.capitalize())) for a in ACTIONS[campaign.state]]
+    return {
+        "campaign": campaign,
+        "actions": labels,
+        "progress_text": progress_text(campaign),
+        "budget_trials": maximum,
+        "searched": maximum if done else searched(campaign),
+        "elapsed_s": (end - start).total_seconds(),
+    }
+
+
+def searched(campaign: Campaign) -> int:
+    """Finished trials of the search. While the best are confirmed, those alone are pending."""
+    confirming = campaign.state is CampaignState.CONFIRMING
+    return campaign.trials - (0 if confirming else campaign.pending)
+
+
+def progress_text(campaign: Campaign) -> str:
+    """Where the campaign stands, in a sentence."""
+    trials, pending = plural(campaign.trials, "trial"), count(campaign.pending)
+    so_far = f"{count(searched(campaign))} of {count(campaign.request.budget.max_trials)} trials"
+    confirmed = campaign.confirmations - campaign.pending
+    again = f" and {plural(campaign.confirmations, 'confirmation')}"
+    return {
+        CampaignState.QUEUED: "Waiting for a runner to take it up",
+        CampaignState.RUNNING: f"{so_far} finished, {pending} running",
+        CampaignState.CONFIRMING: f"{trials} searched; measuring the best once more: "
+        f"{count(confirmed)} finished, {pending} running",
+        CampaignState.PAUSED: f"Paused after {so_far}",
+        CampaignState.DONE: f"Done: {trials}{again if campaign.confirmations else ''}",
+        CampaignState.CANCELLED: f"Cancelled after {so_far}",
+        CampaignState.FAILED: f"Failed after {so_far}",
+    }[campaign.state]
+
+
+def campaign_context(session: Session, campaign_id: int) -> Context:
+    """The whole page of one campaign; raises NotFound.
+
+    The last event's id is read first: what changes while the page is made is sent again.
+    """
+    last_event = last_event_id(session)
+    campaign = get_campaign(session, campaign_id)
+    return (
+        summary_context(campaign)
+        | rows_context(session, campaign_id)
+        | recommendation_context(session, campaign)
+        | {
+            "here": "campaign",
+            "last_event": last_event,
+            "bundle": bundle_name(),
+            "trajectory": trajectory(campaign, all_trials(session, campaign_id)),
+            "columns": COLUMNS,
+            "sort": NEWEST_FIRST,
+            "states": [state.value for state in TrialState],
+        }
+    )
+
+
+def rows_context(
+    session: Session,
+    campaign_id: int,
+    *,
+    state: TrialState | None = None,
+    purpose: str | None = None,
+    sort: str = NEWEST_FIRST,
+    shown: int = ROWS,
+) -> Context:
+    """The first rows of the table of trials; raises NotFound, InvalidInput."""
+    page = list_trials(session, campaign_id, state, purpose, sort, None, shown)
+    filtered = state is not None or purpose is not None
+    return {"trials": page.items, "more": page.next is not None, "filtered": filtered}
+
+
+def recommendation_context(session: Session, campaign: Campaign) -> Context:
+    """The recommendation as it stands, or None in its place."""
+    found = find_recommendation(session, campaign.id)
+    sentence = accumulation_summary(found.accumulations) if found else ""
+    return {"campaign": campaign, "recommendation": found, "accumulation_summary": sentence}
+
+
+def find_recommendation(session: Session, campaign_id: int) -> Recommendation | None:
+    try:
+        return recommendation_of(session, campaign_id)
+    except NotFound:
+        return None
+
+
+def trial_context(session: Session, campaign_id: int, number: int) -> Context:
+    """The details of one trial; raises NotFound."""
+    campaign = get_campaign(session, campaign_id)
+    trial = get_trial(session, campaign_id, number)
+    points = accumulation_series(campaign, trial).points
+    return {
+        "trial": trial,
+        "machine": campaign.machine,
+        "accumulations": points,
+        "accumulation_summary": accumulation_summary(points),
+        "memory_summary": memory_summary(trial, limit_gib=campaign.machine.memory_gib),
+    }
+
+
+def accumulation_summary(points: list[Accumulation]) -> str:
+    """The throughput curve in one sentence."""
+    measured = [p for p in points if p.measured]
+    if not points or not measured:
+        return ""
+    steps = ", ".join(str(p.gradient_accumulation_steps) for p in measured)
+    best = max(points, key=lambda p: p.tokens_per_s)
+    origin = "measured" if best.measured else "predicted"
+    return (
+        f"Measured at {steps} accumulation steps; most at {best.gradient_accumulation_steps}: "
+        f"{figure(best.tokens_per_s)} tokens/s ({origin})."
+    )
+
+
+def memory_summary(trial: Trial, *, limit_gib: float) -> str:
+    """The memory of the ranks in one sentence."""
+    ranks = trial.peak_memory_gib_by_rank
+    if not ranks:
+        return ""
+    return (
+        f"{plural(len(ranks), 'rank')}: from {figure(min(ranks))} to {figure(max(ranks))} GiB, "
+        f"of {figure(limit_gib)} GiB each."
+    )

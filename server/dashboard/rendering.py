@@ -1,0 +1,110 @@
+"""Jinja2 templates with the words that pages use, and the headers that every page carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+from fastapi.templating import Jinja2Templates
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from autotune.resolution import strategy_of, transformer_of
+from autotune.schemas import Campaign, MachineShape, ModelShape, StrategyShape, Trial
+from server.dashboard import wording
+from server.dashboard.series import OBJECTIVE_TITLES, strategy_line
+
+HERE = Path(__file__).parent
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+        "object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def render(
+    request: Request, template: str, context: dict[str, Any], *, status: int = HTTPStatus.OK
+) -> Response:
+    """One page or fragment. Scripts and styles in it come from this service's files alone."""
+    return TEMPLATES.TemplateResponse(request, template, context, status, HEADERS)
+
+
+def title(campaign: Campaign) -> str:
+    return campaign.name or f"Campaign {campaign.id}"
+
+
+def objective_title(campaign: Campaign) -> str:
+    return OBJECTIVE_TITLES[campaign.request.objective]
+
+
+def size(model: ModelShape) -> str:
+    return wording.parameters(transformer_of(model).parameters)
+
+
+def data_parallel(strategy: StrategyShape, machine: MachineShape) -> int:
+    return strategy_of(strategy).data_parallel(machine.gpus_per_node)
+
+
+def other_dimensions(strategy: StrategyShape) -> str:
+    """What the table has no column for, briefly."""
+    parts = [f"{strategy.activation_checkpointing} ckpt", strategy.precision]
+    parts += [] if strategy.flash_attention else ["no flash"]
+    parts += ["SP"] if strategy.sequence_parallel else []
+    parts += [f"VP {strategy.virtual_stages}"] if strategy.virtual_stages > 1 else []
+    return " · ".join(parts)
+
+
+def peak_memory(trial: Trial) -> str:
+    """Of the fullest rank, also where the trial failed."""
+    measured = trial.metrics.peak_memory_gib if trial.metrics else None
+    peak = max(trial.peak_memory_gib_by_rank, default=measured)
+    return "–" if peak is None else f"{wording.figure(peak)} GiB"
+
+
+def tokens(number: float) -> str:
+    """A training budget: `300 billion`."""
+    for scale, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if number >= scale:
+            return f"{number / scale:g} {name}"
+    return f"{number:,.0f}"
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "age": wording.age,
+    "count": wording.count,
+    "data_parallel": data_parallel,
+    "duration": wording.duration,
+    "figure": wording.figure,
+    "objective_title": objective_title,
+    "other_dimensions": other_dimensions,
+    "peak_memory": peak_memory,
+    "percent": wording.percent,
+    "plural": wording.plural,
+    "seconds": wording.seconds,
+    "size": size,
+    "strategy_line": strategy_line,
+    "title": title,
+    "tokens": tokens,
+}
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= FILTERS
+    return environment
+
+
+TEMPLATES = Jinja2Templates(env=_environment())

@@ -1,0 +1,145 @@
+"""Pages and their fragments. A fragment is what a page's script puts in its part's place."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi.responses import FileResponse, Response
+from fastapi.staticfiles import StaticFiles
+
+from autotune.schemas import TrialState
+from server.api.access import LARGEST_ID, CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber
+from server.dashboard import chart_routes, form, pages
+from server.dashboard.bundle import bundle_path
+from server.dashboard.rendering import HERE, render
+from server.store import NotFound, Store
+from server.store.queries import get_campaign, last_event_id, list_campaigns
+
+MOST_ROWS = 5000
+YEAR_S = 365 * 24 * 3600
+
+router = APIRouter(include_in_schema=False)
+router.include_router(chart_routes.router)
+
+
+class StaticFilesKeptFresh(StaticFiles):
+    """Asks browsers to check for a newer file, as scripts of two versions do not go together."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def install(app: FastAPI) -> None:
+    """The pages and their files as part of the service."""
+    app.include_router(router)
+    app.mount("/static", StaticFilesKeptFresh(directory=HERE / "static"), name="static")
+
+
+@router.get("/static/vega.js")
+def vega(settings: SettingsOf) -> FileResponse:
+    """The charts' script, built at the first request; its address changes with its version."""
+    path: Path = bundle_path(settings.data_dir / "cache")
+    headers = {
+        "Content-Encoding": "gzip",
+        "Cache-Control": f"public, max-age={YEAR_S}, immutable",
+    }
+    return FileResponse(path, media_type="text/javascript", headers=headers)
+
+
+@router.get("/")
+def campaigns(request: Request, store: StoreOf, cursor: Cursor = None) -> Response:
+    context = _list_context(store, cursor)
+    return render(request, "campaigns.html", context)
+
+
+@router.get("/fragments/campaigns")
+def campaigns_fragment(request: Request, store: StoreOf, cursor: Cursor = None) -> Response:
+    return render(request, "_campaigns.html", _list_context(store, cursor))
+
+
+def _list_context(store: Store, cursor: str | None) -> dict[str, Any]:
+    with store.session() as session:
+        last_event = last_event_id(session)
+        page = list_campaigns(session, cursor=cursor)
+    first = cursor is None
+    return {"here": "campaigns", "page": page, "first_page": first, "last_event": last_event}
+
+
+@router.get("/campaigns/new")
+def new_campaign(request: Request) -> Response:
+    context = {
+        "here": "new",
+        "models": form.model_choices(),
+        "machines": form.machine_choices(),
+        "spaces": form.space_choices(),
+        "shape_fields": form.SHAPE_FIELDS,
+        "dimension_fields": form.dimension_fields(),
+        "examples": form.examples(),
+        "default": form.default_of,
+    }
+    return render(request, "new_campaign.html", context)
+
+
+@router.get("/campaigns/{campaign_id}")
+def campaign(request: Request, campaign_id: str, store: StoreOf) -> Response:
+    """The page of one campaign; whatever else stands in its place is a page that says so."""
+    number = int(campaign_id) if campaign_id.isascii() and campaign_id.isdecimal() else 0
+    try:
+        with store.session() as session:
+            context = pages.campaign_context(session, min(number, LARGEST_ID))
+    except NotFound:
+        context = {"here": "missing", "asked": campaign_id}
+        return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
+    return render(request, "campaign.html", context)
+
+
+@router.get("/campaigns/{campaign_id}/fragments/summary")
+def summary(request: Request, campaign_id: CampaignId, store: StoreOf) -> Response:
+    with store.session() as session:
+        found = get_campaign(session, campaign_id)
+    return render(request, "_summary.html", pages.summary_context(found))
+
+
+@router.get("/campaigns/{campaign_id}/fragments/recommendation")
+def recommendation(request: Request, campaign_id: CampaignId, store: StoreOf) -> Response:
+    with store.session() as session:
+        found = get_campaign(session, campaign_id)
+        context = pages.recommendation_context(session, found)
+    return render(request, "_recommendation.html", context)
+
+
+@router.get("/campaigns/{campaign_id}/fragments/trials")
+def trials(
+    request: Request,
+    campaign_id: CampaignId,
+    store: StoreOf,
+    state: TrialState | Literal[""] = "",
+    purpose: Literal["search", "confirmation", ""] = "",
+    sort: Annotated[str, Query(max_length=50)] = pages.NEWEST_FIRST,
+    shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = pages.ROWS,
+) -> Response:
+    """Rows of the table of trials; an empty filter is none."""
+    with store.session() as session:
+        context = pages.rows_context(
+            session,
+            campaign_id,
+            state=TrialState(state) if state else None,
+            purpose=purpose or None,
+            sort=sort,
+            shown=shown,
+        )
+    return render(request, "_trials.html", context)
+
+
+@router.get("/campaigns/{campaign_id}/fragments/trials/{number}")
+def trial(
+    request: Request, campaign_id: CampaignId, number: TrialNumber, store: StoreOf
+) -> Response:
+    with store.session() as session:
+        context = pages.trial_context(session, campaign_id, number)
+    return render(request, "_trial.html", context)

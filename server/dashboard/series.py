@@ -1,0 +1,323 @@
+"""What the charts show, as typed series computed from the wire models alone.
+
+The page, its JSON twin, the pictures and the tests all read these; scripts only map them to marks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from autotune.measurement import AccumulationMeasurement, accumulations
+from autotune.resolution import machine_of, strategy_of, transformer_of
+from autotune.schemas import (
+    Accumulation,
+    Campaign,
+    Objective,
+    Recommendation,
+    StrategyShape,
+    Trial,
+    TrialState,
+    Wire,
+)
+from server.dashboard.wording import axis_unit, figure, plural
+
+MAXIMUM_POINTS = 3000
+"""More marks than this cost the browser more than they tell the eye."""
+
+NOTABLE_GAIN = 1.05
+"""Less than this over the first measured trial is not worth a word."""
+
+Axis = Literal["trial", "time", "node_hours"]
+
+OBJECTIVE_TITLES: dict[Objective, str] = {
+    "tokens_per_s": "tokens/s",
+    "tokens_per_s_per_gpu": "tokens/s per GPU",
+}
+
+
+NOT_DRAWN = frozenset({TrialState.PENDING, TrialState.CANCELLED})
+"""Neither a measurement nor a failure; they are in the table of trials all the same."""
+
+
+class Outcome(StrEnum):
+    """How a finished trial is drawn; its value is the legend's word."""
+
+    MEASURED = "measured"
+    CONFIRMED = "confirmation"
+    OOM = "out of memory"
+    TIMEOUT = "time limit"
+    CRASHED = "crashed"
+    OTHER = "node failure or lost"
+
+
+FAILURES = (Outcome.OOM, Outcome.TIMEOUT, Outcome.CRASHED, Outcome.OTHER)
+_OUTCOMES = {
+    TrialState.OOM: Outcome.OOM,
+    TrialState.TIMEOUT: Outcome.TIMEOUT,
+    TrialState.CRASHED: Outcome.CRASHED,
+}
+
+
+class TrajectoryPoint(Wire):
+    """One finished trial. `x` is in the unit of `Trajectory.x_title`; `objective` is None for a
+    failure, which is drawn below the axis all the same."""
+
+    number: int
+    x: float
+    objective: float | None
+    outcome: Outcome
+    purpose: Literal["search", "confirmation"]
+    strategy: str
+    note: str
+
+
+class BestStep(Wire):
+    """The best objective so far, from `x` on."""
+
+    x: float
+    objective: float
+    number: int
+    strategy: str
+
+
+class Trajectory(Wire):
+    """The search as it went: the source study's figure 9 (Dash et al. 2023, arXiv:2312.12705).
+
+    `drawn` is smaller than `finished` where points were thinned; improvements, confirmations and
+    at least a share of every kind of failure are always among the drawn.
+    """
+
+    campaign_id: int
+    objective: Objective
+    objective_title: str
+    simulated: bool
+    by: Axis
+    x_title: str
+    points: list[TrajectoryPoint]
+    best: list[BestStep] = Field(
+        description="improvements; the last step repeats the best at the end"
+    )
+    finished: int
+    drawn: int
+    failures: dict[Outcome, int]
+    summary: str
+
+
+class AccumulationSeries(Wire):
+    """Throughput of one layout at each GAS: what was measured, and what the law says."""
+
+    strategy: str
+    simulated: bool
+    points: list[Accumulation]
+
+
+class RankMemory(Wire):
+    rank: int
+    peak_memory_gib: float
+
+
+class MemorySeries(Wire):
+    """Peak memory of each rank against one GPU's limit, GiB."""
+
+    limit_gib: Annotated[float, Field(gt=0)]
+    simulated: bool
+    ranks: list[RankMemory]
+
+
+def outcome_of(trial: Trial) -> Outcome:
+    """How a finished trial is drawn."""
+    if trial.state is TrialState.OK:
+        return Outcome.CONFIRMED if trial.purpose == "confirmation" else Outcome.MEASURED
+    return _OUTCOMES.get(trial.state, Outcome.OTHER)
+
+
+def objective_of(trial: Trial, objective: Objective) -> float | None:
+    """The trial's figure under `objective`; None unless it went well."""
+    if trial.state is not TrialState.OK or trial.metrics is None:
+        return None
+    return float(getattr(trial.metrics, objective))
+
+
+def trajectory(
+    campaign: Campaign,
+    trials: Sequence[Trial],
+    *,
+    by: Axis = "trial",
+    maximum_points: int = MAXIMUM_POINTS,
+) -> Trajectory:
+    """All that the trajectory chart shows, by trial number, by time, or by node-hours spent."""
+    objective = campaign.request.objective
+    axis = _axis(campaign, [t for t in trials if t.state not in NOT_DRAWN], by=by)
+    points = [_point(placed, objective) for placed in axis.trials]
+    best = best_so_far(points)
+    failures = Counter(p.outcome for p in points if p.objective is None)
+    drawn = thin(points, keep={step.number for step in best}, maximum=maximum_points)
+    return Trajectory(
+        campaign_id=campaign.id,
+        objective=objective,
+        objective_title=OBJECTIVE_TITLES[objective],
+        simulated=campaign.simulated,
+        by=by,
+        x_title=axis.title,
+        points=drawn,
+        best=best,
+        finished=len(points),
+        drawn=len(drawn),
+        failures={outcome: failures[outcome] for outcome in FAILURES if failures[outcome]},
+        summary=_summary(points, best, failures, objective),
+    )
+
+
+def best_so_far(points: Sequence[TrajectoryPoint]) -> list[BestStep]:
+    """Each improvement, confirmations included, and the best once more at the last point."""
+    steps: list[BestStep] = []
+    for point in points:
+        objective = point.objective
+        if objective is not None and (not steps or objective > steps[-1].objective):
+            step = BestStep(
+                x=point.x, objective=objective, number=point.number, strategy=point.strategy
+            )
+            steps.append(step)
+    if steps and points[-1].x > steps[-1].x:
+        steps.append(steps[-1].model_copy(update={"x": points[-1].x}))
+    return steps
+
+
+def thin(
+    points: Sequence[TrajectoryPoint], *, keep: set[int], maximum: int = MAXIMUM_POINTS
+) -> list[TrajectoryPoint]:
+    """At most about `maximum` points, evenly from each outcome, in order.
+
+    Trials in `keep` and confirmations always stay, so no record and no kind of failure vanishes.
+    """
+    if len(points) <= maximum:
+        return list(points)
+    stride = -(-len(points) // maximum)
+    seen: Counter[Outcome] = Counter()
+    kept = []
+    for point in points:
+        always = point.number in keep or point.purpose == "confirmation"
+        if always or seen[point.outcome] % stride == 0:
+            kept.append(point)
+        seen[point.outcome] += 1
+    return kept
+
+
+def accumulation_series(campaign: Campaign, trial: Trial) -> AccumulationSeries:
+    """Throughput at each GAS that a trial's measurements tell of, smallest first."""
+    measured = [
+        AccumulationMeasurement(
+            gradient_accumulation_steps=one.gradient_accumulation_steps,
+            iteration_times_s=tuple(one.iteration_times_s),
+        )
+        for one in trial.accumulations
+        if one.iteration_times_s
+    ]
+    points = accumulations(
+        transformer_of(campaign.model),
+        machine_of(campaign.machine),
+        strategy_of(trial.strategy),
+        measured,
+    )
+    return AccumulationSeries(
+        strategy=strategy_line(trial.strategy), simulated=trial.simulated, points=points
+    )
+
+
+def best_accumulation_series(recommendation: Recommendation) -> AccumulationSeries:
+    """The same of the best layout, from all its trials together."""
+    return AccumulationSeries(
+        strategy=strategy_line(recommendation.best.strategy),
+        simulated=recommendation.simulated,
+        points=recommendation.accumulations,
+    )
+
+
+def memory_series(trial: Trial, *, limit_gib: float) -> MemorySeries:
+    """Peak memory of each rank of one trial."""
+    ranks = enumerate(trial.peak_memory_gib_by_rank)
+    return MemorySeries(
+        limit_gib=limit_gib,
+        simulated=trial.simulated,
+        ranks=[RankMemory(rank=rank, peak_memory_gib=gib) for rank, gib in ranks],
+    )
+
+
+# --- where each trial stands on the axis ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Placed:
+    x: float
+    trial: Trial
+
+
+@dataclass(frozen=True)
+class _Placement:
+    title: str
+    trials: list[_Placed]
+
+
+def _axis(campaign: Campaign, trials: Sequence[Trial], *, by: Axis) -> _Placement:
+    """The finished trials in the axis's order, each with its place on it."""
+    if by == "trial":
+        ordered = sorted(trials, key=lambda t: t.number)
+        return _Placement("trial", [_Placed(float(t.number), t) for t in ordered])
+    start = campaign.started_at or campaign.created_at
+    ordered = sorted(trials, key=lambda t: (t.finished_at or start, t.number))
+    if by == "node_hours":
+        spent = accumulate(t.node_hours or 0.0 for t in ordered)
+        places = [_Placed(x, t) for x, t in zip(spent, ordered, strict=True)]
+        return _Placement("node-hours spent on trials", places)
+    seconds = [max(0.0, ((t.finished_at or start) - start).total_seconds()) for t in ordered]
+    unit, length_s = axis_unit(max(seconds, default=0.0))
+    places = [_Placed(s / length_s, t) for s, t in zip(seconds, ordered, strict=True)]
+    return _Placement(f"time since the start, {unit}", places)
+
+
+def _point(placed: _Placed, objective: Objective) -> TrajectoryPoint:
+    trial = placed.trial
+    return TrajectoryPoint(
+        number=trial.number,
+        x=placed.x,
+        objective=objective_of(trial, objective),
+        outcome=outcome_of(trial),
+        purpose=trial.purpose,
+        strategy=strategy_line(trial.strategy),
+        note=(trial.error or "")[:160],
+    )
+
+
+def strategy_line(strategy: StrategyShape) -> str:
+    """A strategy in one line."""
+    return strategy_of(strategy).short()
+
+
+def _summary(
+    points: Sequence[TrajectoryPoint],
+    best: Sequence[BestStep],
+    failures: Counter[Outcome],
+    objective: Objective,
+) -> str:
+    """The chart in one sentence, for those who do not see it and those in a hurry."""
+    if not points:
+        return "No trial has finished yet."
+    kinds = ", ".join(f"{failures[kind]} {kind}" for kind in FAILURES if failures[kind])
+    failed = f"{plural(failures.total(), 'failure')} ({kinds})" if kinds else "no failures"
+    if not best:
+        return f"{plural(len(points), 'trial')} finished, none with a measurement: {failed}."
+    top = best[-1]
+    gain = top.objective / best[0].objective
+    gained = f", {gain:.2g} times the first measured" if gain >= NOTABLE_GAIN else ""
+    title = OBJECTIVE_TITLES[objective]
+    return (
+        f"Best so far {figure(top.objective)} {title} in trial {top.number}{gained}; "
+        f"{plural(len(points), 'trial')} finished, {failed}."
+    )

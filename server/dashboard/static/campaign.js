@@ -1,0 +1,67 @@
+// One campaign's page: follows its stream and brings each part up to date.
+
+import * as actions from "./actions.js";
+import { drawAll, tidy } from "./charts.js";
+import { batched, follow } from "./live.js";
+import { getNodes } from "./requests.js";
+import * as trajectory from "./trajectory.js";
+import * as trials from "./trials.js";
+
+const MANY_TRIALS = 300;
+const { campaign, lastEvent } = document.body.dataset;
+const page = `/campaigns/${campaign}`;
+const api = `/api/v1/campaigns/${campaign}`;
+let known = Number(document.getElementById("progress").value);
+let gone = false;
+
+// A quarter of a second while there is little to draw; a second, then more, when there is much.
+const pause = () => (known > 10 * MANY_TRIALS ? 3000 : known > MANY_TRIALS ? 1000 : 250);
+
+async function replaceFragment(id) {
+  const target = document.getElementById(id);
+  const focused = target.contains(document.activeElement) ? document.activeElement.dataset.action : null;
+  const open = [...target.querySelectorAll("details")].map((details) => details.open);
+  const nodes = await getNodes(`${page}/fragments/${id}`);
+  target.replaceChildren(nodes);
+  target.querySelectorAll("details").forEach((details, i) => (details.open = open[i] ?? false));
+  if (focused) target.querySelector(`[data-action="${focused}"]`)?.focus();
+  return target;
+}
+
+// Nothing is asked any more about a campaign that is being deleted.
+const whileThere = (action) => batched(() => (gone ? null : action()), pause);
+
+const showSummary = whileThere(() => replaceFragment("summary"));
+const showTrials = whileThere(() => Promise.all([trajectory.update(trials.open), trials.update()]));
+const showRecommendation = whileThere(async () => {
+  await drawAll(await replaceFragment("recommendation"));
+  tidy();
+});
+
+function everything() {
+  showSummary();
+  showTrials();
+  showRecommendation();
+}
+
+function onEvent(event) {
+  if (gone) return;
+  showSummary();
+  if (event.kind === "trial") {
+    known = Math.max(known, event.trial?.number ?? 0);
+    showTrials();
+    if (event.trial) trials.refresh(event.trial.number);
+  }
+  if (event.kind !== "trial" || event.trial?.state !== "pending") showRecommendation();
+}
+
+trials.start(page);
+actions.start(api, { onChange: everything, onLeave: (leaving) => (gone = leaving) });
+await Promise.all([trajectory.start(trials.open), drawAll(document.getElementById("recommendation"))]);
+follow(`${api}/events`, Number(lastEvent), {
+  onEvent,
+  onResume: everything,
+  status: document.getElementById("stream"),
+});
+addEventListener("pagehide", () => (gone = true));
+document.body.dataset.ready = "true";

@@ -1,0 +1,82 @@
+// Draws the specifications that the server makes, in the scheme of the system.
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const views = new Map();
+
+const OPTIONS = {
+  mode: "vega-lite",
+  ast: true, // expressions are interpreted: the page's policy forbids eval
+  actions: false,
+  defaultStyle: false,
+  renderer: "canvas",
+  tooltip: showTip,
+  logLevel: 1, // errors: a chart that is still empty is none
+};
+
+// Draws `element.dataset.spec` (with `query` added) into the element; resolves to {view, spec}, or
+// to null where that failed.
+export async function draw(element, query = {}) {
+  const search = new URLSearchParams({ ...query, scheme: dark.matches ? "dark" : "light" });
+  const response = await fetch(`${element.dataset.spec}?${search}`);
+  if (!response.ok) return complain(element);
+  const spec = await response.json();
+  views.get(element)?.result.finalize();
+  const result = await window.vegaEmbed(element, spec, OPTIONS);
+  element.classList.remove("vega-embed");
+  views.set(element, { result, query });
+  return result;
+}
+
+export function drawAll(root) {
+  return Promise.all([...root.querySelectorAll("[data-spec]")].map((element) => draw(element)));
+}
+
+export const viewOf = (element) => views.get(element)?.result.view;
+
+function complain(element) {
+  element.classList.add("failed");
+  element.textContent = "This chart could not be drawn; its figures are in the table.";
+  return null;
+}
+
+// Charts whose element has left the page are let go.
+export function tidy() {
+  for (const [element, { result }] of views) {
+    if (element.isConnected) continue;
+    result.finalize();
+    views.delete(element);
+  }
+}
+
+dark.addEventListener("change", () => {
+  tidy();
+  for (const [element, { query }] of [...views]) draw(element, query);
+});
+
+// --- the tooltip: vega's own sets inline styles from a style sheet that the policy forbids --------
+
+const tip = document.createElement("div");
+tip.className = "tip";
+tip.hidden = true;
+document.body.append(tip);
+
+function showTip(handler, event, item, value) {
+  if (!value || typeof value !== "object") {
+    tip.hidden = true;
+    return;
+  }
+  const list = document.createElement("dl");
+  for (const [name, text] of Object.entries(value)) {
+    if (text === "" || text === "null" || text == null) continue;
+    const term = document.createElement("dt");
+    const description = document.createElement("dd");
+    term.textContent = name;
+    description.textContent = text;
+    list.append(term, description);
+  }
+  tip.replaceChildren(list);
+  tip.hidden = false;
+  const room = { x: innerWidth - tip.offsetWidth - 8, y: innerHeight - tip.offsetHeight - 8 };
+  tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, room.x))}px`;
+  tip.style.top = `${Math.max(8, Math.min(event.clientY + 14, room.y))}px`;
+}

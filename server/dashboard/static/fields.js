@@ -1,0 +1,64 @@
+// A problem's errors, each at its field; those without a field stand together at the form's end.
+
+export function clearErrors(form) {
+  for (const input of form.querySelectorAll("[aria-invalid]")) {
+    input.removeAttribute("aria-invalid");
+    input.setAttribute("aria-describedby", input.dataset.hint ?? "");
+  }
+  for (const message of form.querySelectorAll(".field-error")) message.remove();
+  form.querySelector("[data-errors]").hidden = true;
+}
+
+export function showErrors(form, problem) {
+  const left = [];
+  let first = null;
+  for (const error of problem.errors) {
+    const input = inputOf(form, error.field);
+    const text = sentence(error);
+    if (!input) {
+      left.push(`${error.field}: ${text}`);
+      continue;
+    }
+    mark(input, text);
+    first ??= input;
+  }
+  const box = form.querySelector("[data-errors]");
+  if (problem.errors.length === 0) left.push(problem.message);
+  box.textContent = left.join(" ");
+  box.hidden = left.length === 0;
+  reveal(first ?? box);
+}
+
+const sentence = ({ reason, valid }) => (valid ? `${reason} (valid: ${valid})` : reason);
+
+// The field itself, or the nearest one that holds it: a refused part of a choice belongs to its input.
+function inputOf(form, field) {
+  const path = field.split(".").filter((part) => part !== "body");
+  for (let length = path.length; length > 0; length -= 1) {
+    const name = path.slice(0, length).join(".");
+    const found = [...form.querySelectorAll(`[name="${CSS.escape(name)}"]`)];
+    const visible = found.find((input) => !input.closest("[hidden]"));
+    if (visible) return visible;
+  }
+  const tail = CSS.escape(path.at(-1));
+  const parts = [...form.querySelectorAll(`[name^="${CSS.escape(path.join("."))}."]`)];
+  const part = parts.find((input) => !input.closest("[hidden]"));
+  return part ?? (path.length === 1 ? form.querySelector(`[name$=".${tail}"]`) : null);
+}
+
+function mark(input, text) {
+  const message = document.createElement("p");
+  message.className = "field-error";
+  message.id = `error-${input.name.replaceAll(".", "-")}`;
+  message.textContent = text;
+  document.getElementById(message.id)?.remove();
+  input.setAttribute("aria-invalid", "true");
+  input.setAttribute("aria-describedby", `${input.dataset.hint ?? ""} ${message.id}`.trim());
+  (input.closest(".field") ?? input.parentElement).append(message);
+}
+
+function reveal(element) {
+  element.closest("details")?.setAttribute("open", "");
+  element.scrollIntoView({ block: "center", behavior: "smooth" });
+  element.focus?.({ preventScroll: true });
+}

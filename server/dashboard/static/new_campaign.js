@@ -1,0 +1,127 @@
+// The form of a new campaign: its values go to the API as JSON, refusals come back to their fields.
+
+import { clearErrors, showErrors } from "./fields.js";
+import { send } from "./requests.js";
+import { values } from "./values.js";
+
+const form = document.getElementById("campaign");
+const report = document.getElementById("report");
+const buttons = [form.querySelector("[type=submit]"), document.getElementById("check")];
+let sent = { body: "", key: "" };
+
+function showModelInputs() {
+  const shape = form.elements["model-given"].value === "shape";
+  document.getElementById("model-name").hidden = shape;
+  document.getElementById("model-shape").hidden = !shape;
+}
+
+function fillIn(example) {
+  form.reset();
+  for (const [name, value] of Object.entries(example)) form.elements[name].value = value;
+  showModelInputs();
+  clearErrors(form);
+  report.hidden = true;
+}
+
+// One key for one body, so that a second click or a retry creates nothing new.
+function keyFor(body) {
+  const text = JSON.stringify(body);
+  if (sent.body !== text) {
+    const bytes = crypto.getRandomValues(new Uint8Array(16));
+    sent = { body: text, key: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
+  }
+  return sent.key;
+}
+
+async function attempt(work) {
+  clearErrors(form);
+  report.hidden = true;
+  for (const button of buttons) button.disabled = true;
+  try {
+    await work(values(form));
+  } catch (problem) {
+    showErrors(form, problem);
+  }
+  for (const button of buttons) button.disabled = false;
+}
+
+async function start(body) {
+  const campaign = await send("POST", "/api/v1/campaigns", body, { "Idempotency-Key": keyFor(body) });
+  location.assign(`/campaigns/${campaign.id}`);
+}
+
+async function check(body) {
+  show(await send("POST", "/api/v1/campaigns?dry_run=true", body));
+}
+
+// --- the report of a check ------------------------------------------------------------------------
+
+// Three significant digits, more where the whole number has more.
+function number(value) {
+  const digits = Math.max(3, String(Math.trunc(value)).length);
+  return value.toLocaleString("en", { maximumSignificantDigits: digits });
+}
+
+function element(name, text, className = "") {
+  const made = document.createElement(name);
+  made.textContent = text;
+  made.className = className;
+  return made;
+}
+
+function tile(label, count, note) {
+  const made = document.createElement("div");
+  const value = element("dd", number(count));
+  value.append(element("small", note));
+  made.append(element("dt", label), value);
+  return made;
+}
+
+function show(dry) {
+  const { space } = dry;
+  const { model } = space;
+  const limit = dry.node_hours_budget === null ? "no limit set" : `of ${number(dry.node_hours_budget)}`;
+  document.getElementById("report-counts").replaceChildren(
+    tile("Strategies in all", space.raw, "points of the space"),
+    tile("Legal", space.legal, "no rule refuses them"),
+    tile("Fitting", space.fitting, "predicted to fit in memory"),
+    tile("Layouts to try", space.layouts, "differing in more than GAS"),
+    tile("Node-hours, expected", dry.node_hours_expected, limit),
+  );
+  document.getElementById("report-cost").textContent =
+    `A trial is expected to cost ${number(dry.node_hours_per_trial)} node-hours; ` +
+    `the budget buys ${number(dry.trials_affordable)} trials. ` +
+    `Model: ${model.name}, ${model.num_layers} layers, hidden ${model.hidden_size}, ` +
+    `${model.num_attention_heads} heads. ` +
+    `Global batch sizes: ${listed(space.global_batch_sizes)}.`;
+  document.getElementById("report-warnings").replaceChildren(...space.warnings.map((text) => element("li", text)));
+  document.getElementById("report-refusals").replaceChildren(...space.refusals.map(refusalRow));
+  document.getElementById("report-refusals-title").textContent =
+    space.refusals.length ? "Refused strategies and warnings, by rule" : "No rule refuses any strategy";
+  report.hidden = false;
+  report.scrollIntoView({ block: "nearest", behavior: "smooth" });
+}
+
+function refusalRow({ count, rule, reason, severity }) {
+  const row = document.createElement("tr");
+  row.append(element("td", number(count), "number"));
+  row.append(element("td", severity === "warn" ? `${rule} (warning only)` : rule), element("td", reason));
+  return row;
+}
+
+function listed(sizes) {
+  if (sizes.length <= 6) return sizes.map((size) => number(size)).join(", ") || "none";
+  return `${sizes.length} different ones, from ${number(Math.min(...sizes))} to ${number(Math.max(...sizes))}`;
+}
+
+form.addEventListener("change", (event) => event.target.name === "model-given" && showModelInputs());
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(start);
+});
+document.getElementById("check").addEventListener("click", () => attempt(check));
+for (const button of document.querySelectorAll("[data-example]")) {
+  button.addEventListener("click", () => fillIn(JSON.parse(button.dataset.example)));
+}
+showModelInputs();
+document.body.dataset.ready = "true";

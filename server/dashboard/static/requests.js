@@ -1,0 +1,48 @@
+// Requests to this service; every refusal becomes a Problem with its fields.
+
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body.detail || body.title || `The service answered ${status}.`);
+    this.status = status;
+    this.errors = body.errors ?? [];
+  }
+}
+
+async function ask(url, options = {}) {
+  let response;
+  try {
+    response = await fetch(url, options);
+  } catch {
+    throw new Problem(0, { detail: "The service does not answer. Is autotune serve still running?" });
+  }
+  if (response.ok) return response;
+  const text = await response.text();
+  let body = {};
+  try {
+    body = JSON.parse(text);
+  } catch {
+    // Not a problem document: its status is all there is to say.
+  }
+  throw new Problem(response.status, body);
+}
+
+export const getJson = async (url) => (await ask(url)).json();
+export const getText = async (url) => (await ask(url)).text();
+
+// A fragment that the server rendered, as nodes.
+export async function getNodes(url) {
+  const template = document.createElement("template");
+  template.innerHTML = await getText(url);
+  return template.content;
+}
+
+// Resolves to the answer's JSON, or null where there is none.
+export async function send(method, url, body, headers = {}) {
+  const options = { method, headers };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers = { "Content-Type": "application/json", ...headers };
+  }
+  const response = await ask(url, options);
+  return response.status === 204 ? null : response.json();
+}

@@ -1,0 +1,69 @@
+// The search trajectory: maps the server's series to the chart's rows, its sentence and its table.
+
+import { draw, viewOf } from "./charts.js";
+import { getJson } from "./requests.js";
+
+const plot = document.getElementById("trajectory");
+const summary = document.getElementById("trajectory-summary");
+const thinned = document.getElementById("trajectory-thinned");
+const improvements = document.getElementById("improvements");
+const toggle = document.getElementById("trajectory-by");
+let drawnKind = null;
+
+const axis = () => toggle.querySelector("input:checked").value;
+const url = plot.dataset.spec.replace(".vega.json", ".json");
+
+export async function start(onTrial) {
+  toggle.addEventListener("change", () => redraw(onTrial));
+  await redraw(onTrial);
+}
+
+async function redraw(onTrial) {
+  const result = await draw(plot, { by: axis() });
+  if (!result) return;
+  drawnKind = kind(result.spec.usermeta);
+  describe(result.spec.usermeta);
+  result.view.addEventListener("click", (event, item) => {
+    if (item?.datum?.number) onTrial(item.datum.number);
+  });
+}
+
+// What decides on a chart's axes: their unit, and whether there is anything to span them.
+const kind = (series) => [series.x_title, series.finished > 0, series.best.length > 0].join();
+
+// New rows into the chart as it stands; drawn anew where its axes are other ones.
+export async function update(onTrial) {
+  const series = await getJson(`${url}?by=${axis()}`);
+  const view = viewOf(plot);
+  if (!view || kind(series) !== drawnKind) return redraw(onTrial);
+  describe(series);
+  replace(view, "measured", series.points.filter((point) => point.objective !== null));
+  replace(view, "failed", series.points.filter((point) => point.objective === null));
+  replace(view, "best", series.best);
+  return view.runAsync();
+}
+
+function replace(view, name, rows) {
+  view.change(name, view.changeset().remove(() => true).insert(rows));
+}
+
+function describe(series) {
+  if (summary.textContent !== series.summary) summary.textContent = series.summary;
+  const all = series.drawn === series.finished;
+  const share = `${series.drawn} of ${series.finished} marks are drawn`;
+  thinned.textContent = all ? "" : `${share}, every improvement among them.`;
+  const steps = series.best.filter((step, i) => i === 0 || step.number !== series.best[i - 1].number);
+  improvements.replaceChildren(...steps.map(row));
+}
+
+function row(step) {
+  const rate = step.objective.toLocaleString("en", { maximumSignificantDigits: 6 });
+  const cells = [step.number, rate, step.strategy];
+  const line = document.createElement("tr");
+  cells.forEach((text, i) => {
+    const cell = line.insertCell();
+    cell.textContent = text;
+    if (i < 2) cell.className = "number";
+  });
+  return line;
+}

@@ -1,0 +1,117 @@
+// The table of trials: sorted and filtered by the server, its open details kept over each update.
+
+import { drawAll, tidy } from "./charts.js";
+import { getNodes, getText } from "./requests.js";
+
+const STEP = 100;
+const table = document.getElementById("trials");
+const body = document.getElementById("trial-rows");
+const filters = document.getElementById("trials-filters");
+const more = document.getElementById("more-trials");
+const details = new Map();
+let url;
+let sort = "-number";
+let shown = STEP;
+
+export function start(campaignUrl) {
+  url = campaignUrl;
+  table.tHead.addEventListener("click", sortBy);
+  filters.addEventListener("change", update);
+  filters.addEventListener("submit", (event) => event.preventDefault());
+  more.addEventListener("click", () => {
+    shown += STEP;
+    update();
+  });
+  body.addEventListener("click", (event) => {
+    const row = event.target.closest("tr.trial");
+    if (row && !String(getSelection())) toggle(Number(row.dataset.number));
+  });
+}
+
+// Asks for the rows anew and puts in place those that differ.
+export async function update() {
+  const query = new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown });
+  const fragment = await getNodes(`${url}/fragments/trials?${query}`);
+  more.hidden = !fragment.querySelector("[data-more]");
+  const old = new Map([...body.querySelectorAll("tr.trial")].map((row) => [row.dataset.number, row]));
+  const focused = document.activeElement?.closest("tr.trial")?.dataset.number;
+  const rows = [];
+  for (const row of fragment.querySelectorAll("tr:not([data-more])")) {
+    const detail = details.get(Number(row.dataset.number));
+    if (detail) row.querySelector(".open").setAttribute("aria-expanded", "true");
+    const before = old.get(row.dataset.number);
+    rows.push(before?.isEqualNode(row) ? before : row);
+    if (detail) rows.push(detail);
+  }
+  body.replaceChildren(...rows);
+  if (focused) body.querySelector(`tr[data-number="${focused}"] .open`)?.focus({ preventScroll: true });
+}
+
+async function sortBy(event) {
+  const button = event.target.closest("[data-sort]");
+  if (!button) return;
+  const key = button.dataset.sort;
+  const rising = sort === `-${key}` || (sort !== key && button.dataset.first === "rising");
+  sort = rising ? key : `-${key}`;
+  shown = STEP;
+  table.tHead.querySelector("[aria-sort]")?.removeAttribute("aria-sort");
+  button.closest("th").setAttribute("aria-sort", rising ? "ascending" : "descending");
+  await update();
+}
+
+// Shows or hides a trial's details under its row.
+async function toggle(number) {
+  const button = body.querySelector(`tr[data-number="${number}"] .open`);
+  const open = details.get(number);
+  if (open) {
+    open.remove();
+    details.delete(number);
+    tidy();
+  } else {
+    const detail = document.createElement("tr");
+    detail.className = "detail";
+    const cell = detail.insertCell();
+    cell.colSpan = table.tHead.rows[0].cells.length;
+    details.set(number, detail);
+    button.closest("tr").after(detail);
+    await fill(cell, number);
+  }
+  button.setAttribute("aria-expanded", String(!open));
+}
+
+async function fill(cell, number) {
+  try {
+    cell.replaceChildren(await getNodes(`${url}/fragments/trials/${number}`));
+    await Promise.all([drawAll(cell), showLog(cell.querySelector("[data-log]"))]);
+  } catch (problem) {
+    cell.textContent = problem.message;
+  }
+}
+
+async function showLog(element) {
+  try {
+    element.textContent = (await getText(element.dataset.log)) || "The log is empty.";
+  } catch (problem) {
+    element.textContent = problem.message;
+  }
+  element.scrollTop = element.scrollHeight;
+}
+
+// A finished trial's details are shown anew, if they are open.
+export function refresh(number) {
+  const detail = details.get(number);
+  if (detail) fill(detail.cells[0], number);
+}
+
+// Opens a trial from elsewhere on the page; loads more rows until it is among them.
+export async function open(number) {
+  const find = () => body.querySelector(`tr[data-number="${number}"]`);
+  while (!find() && !more.hidden) {
+    shown += 5 * STEP;
+    await update();
+  }
+  if (!find()) return;
+  if (!details.has(number)) await toggle(number);
+  find().scrollIntoView({ block: "start", behavior: "smooth" });
+  find().querySelector(".open").focus({ preventScroll: true });
+}

@@ -1,0 +1,79 @@
+"""Figures, durations and ages in the words of a page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+
+def figure(value: float | None) -> str:
+    """Three or more significant digits, thousands separated; a dash for None."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    if size >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
+
+
+def count(value: int) -> str:
+    return f"{value:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def seconds(value: float | None) -> str:
+    """A short time as it is measured: `345 ms`, `12.3 s`."""
+    if value is None:
+        return "–"
+    return f"{1000 * value:.3g} ms" if value < 1 else f"{figure(value)} s"
+
+
+def duration(value: float | None) -> str:
+    """A long time in its two largest units: `45 s`, `3 min 20 s`, `1 h 5 min`, `2 d 3 h`."""
+    if value is None:
+        return "–"
+    if round(value) < MINUTE:
+        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+    units = [(DAY, HOUR, "d", "h"), (HOUR, MINUTE, "h", "min"), (MINUTE, 1.0, "min", "s")]
+    large, small, large_name, small_name = next(unit for unit in units if round(value) >= unit[0])
+    whole, rest = divmod(round(value), large)
+    tail = int(rest // small) if whole < 100 else 0
+    return f"{whole:,.0f} {large_name}" + (f" {tail} {small_name}" if tail else "")
+
+
+def age(moment: datetime | None, *, now: datetime | None = None) -> str:
+    """How long ago, in one unit: `just now`, `5 min ago`, `3 d ago`."""
+    if moment is None:
+        return "–"
+    passed = ((now or datetime.now(UTC)) - moment).total_seconds()
+    for length, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if passed >= length:
+            return f"{int(passed // length)} {name} ago"
+    return "just now"
+
+
+def parameters(number: float) -> str:
+    """A model's size: `22.1B`, `345M`, `12K`."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.0f}"
+
+
+def axis_unit(longest_s: float) -> tuple[str, float]:
+    """The unit in which a time axis up to `longest_s` reads best, and its length in seconds."""
+    for length, name in ((3 * DAY, "days"), (3 * HOUR, "hours"), (3 * MINUTE, "minutes")):
+        if longest_s >= length:
+            return name, length / 3
+    return "seconds", 1.0

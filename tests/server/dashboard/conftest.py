@@ -1,0 +1,140 @@
+"""A real service on a real port, and a real browser that notes everything that goes wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+from server.app import create_app
+from server.settings import Settings
+from server.web import WebServer
+from tests.requirement import require
+from tests.server.dashboard.campaigns import Campaigns
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+STARTUP_LIMIT_S = 30.0
+
+
+class Service:
+    """The service over one data folder; it can be stopped and started again on its port."""
+
+    def __init__(self, data_dir: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.settings = Settings(data_dir=data_dir, port=port, stream_poll_s=0.1)
+        self.campaigns = Campaigns(self.settings)
+        self.url = f"http://127.0.0.1:{port}"
+        self.start()
+
+    def start(self) -> None:
+        self.server = WebServer(create_app(self.settings), self.settings)
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        ends = time.monotonic() + STARTUP_LIMIT_S
+        while not self.server.started:
+            assert time.monotonic() < ends, "the service did not start"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join()
+
+    def close(self) -> None:
+        self.stop()
+        self.campaigns.store.close()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Shared: every test makes campaigns of its own in it."""
+    data_dir = tmp_path_factory.mktemp("dashboard")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AUTOTUNE_CONFIG", str(data_dir / "no-config.toml"))
+        running = Service(data_dir)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def own_service(tmp_path: Path) -> Iterator[Service]:
+    """For one test alone: with an empty database, and free to be stopped."""
+    running = Service(tmp_path)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    require(CHROMIUM.exists(), f"browser {CHROMIUM}")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Faults:
+    """What a page complained of: script errors, refused resources, violated policies."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.found: list[str] = []
+        self.expected = ["willReadFrequently"]  # the tests' own reading of pixels
+        context.on("console", self._console)
+        context.on("weberror", lambda error: self.found.append(str(error.error)))
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.found.append(message.text)
+
+    def expect(self, words: str) -> None:
+        """The browser will report this, rightly: such as a refusal that the test provokes."""
+        self.expected.append(words)
+
+    def check(self) -> None:
+        left = [f for f in self.found if not any(words in f for words in self.expected)]
+        assert left == []
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def faults() -> list[Faults]:
+    return []
+
+
+@pytest.fixture
+def visit(chromium: Browser, faults: list[Faults]) -> Iterator[Open]:
+    """Opens an address in a fresh context and waits until it is ready; checks faults at the end."""
+    contexts: list[BrowserContext] = []
+
+    def visit(url: str, *, width: int = 1280, height: int = 900, **options: Any) -> Page:
+        context = chromium.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(15_000)
+        contexts.append(context)
+        faults.append(Faults(context))
+        page = context.new_page()
+        page.goto(url)
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    for fault in faults:
+        fault.check()

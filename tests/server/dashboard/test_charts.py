@@ -1,0 +1,123 @@
+"""The charts' specifications, the bundle that draws them, and the colours of pages."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+import vl_convert
+
+from autotune.schemas import TrialState
+from server.dashboard.bundle import VEGA_LITE_VERSION, bundle_path
+from server.dashboard.charts import (
+    PALETTES,
+    SHAPES,
+    Scheme,
+    Spec,
+    accumulation_chart,
+    memory_chart,
+    trajectory_chart,
+)
+from server.dashboard.rendering import HERE
+from server.dashboard.series import (
+    FAILURES,
+    AccumulationSeries,
+    MemorySeries,
+    Outcome,
+    RankMemory,
+    trajectory,
+)
+from tests.server.dashboard.test_series import campaign, trial
+
+
+def svg(spec: Spec) -> str:
+    drawn: str = vl_convert.vegalite_to_svg(spec | {"width": 600}, vl_version=VEGA_LITE_VERSION)
+    return drawn
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_outcome_is_drawn_in_its_colour(scheme: Scheme) -> None:
+    states = [TrialState.OOM, TrialState.TIMEOUT, TrialState.CRASHED, TrialState.NODE_FAIL]
+    trials = [trial(n, None, state=state) for n, state in enumerate(states, start=1)]
+    trials += [trial(5, 100.0), trial(6, 120.0, purpose="confirmation")]
+    drawn = svg(trajectory_chart(trajectory(campaign(), trials), scheme=scheme)).lower()
+    marks = re.findall(r'aria-roledescription="point"[^>]*fill="(#[0-9a-f]{6})"', drawn)
+    expected = {PALETTES[scheme].of(outcome).lower() for outcome in Outcome}
+    assert set(marks) == expected
+    assert len(marks) == len(trials)
+
+
+def test_failures_differ_by_shape_and_by_colour() -> None:
+    for palette in PALETTES.values():
+        assert len({palette.of(outcome) for outcome in Outcome}) == len(Outcome)
+    assert len({SHAPES[outcome] for outcome in FAILURES}) == len(FAILURES)
+
+
+def test_charts_without_rows_are_still_charts() -> None:
+    assert "<svg" in svg(trajectory_chart(trajectory(campaign(), [])))
+    assert "<svg" in svg(trajectory_chart(trajectory(campaign(), [trial(1, None)])))
+    empty = AccumulationSeries(strategy="TP 1", simulated=True, points=[])
+    assert "<svg" in svg(accumulation_chart(empty))
+
+
+def test_memory_has_a_bar_for_each_rank() -> None:
+    ranks = [RankMemory(rank=rank, peak_memory_gib=10.0 + rank) for rank in range(4)]
+    drawn = svg(memory_chart(MemorySeries(limit_gib=64.0, simulated=True, ranks=ranks)))
+    assert drawn.count('aria-roledescription="bar"') == 4
+
+
+def test_bundle_is_built_once(tmp_path: Path) -> None:
+    path = bundle_path(tmp_path / "cache")
+    script = gzip.decompress(path.read_bytes()).decode()
+    assert "window.vegaEmbed" in script
+    before = path.stat().st_mtime_ns
+    assert bundle_path(tmp_path / "cache") == path
+    assert path.stat().st_mtime_ns == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_no_style_or_script_of_others_is_kept() -> None:
+    files = [path for path in (HERE / "static").iterdir() if path.suffix in (".js", ".css")]
+    assert files
+    for path in files:
+        assert "://" not in path.read_text()
+
+
+def variables(block: str) -> dict[str, str]:
+    return dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block))
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2.2)."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+PAIRS = [
+    (text, ground)
+    for ground in ("ground", "card")
+    for text in ("text", "faint", "accent", "danger", "good", "warn")
+] + [
+    ("on-accent", "accent"),
+    ("accent", "accent-ground"),
+    ("danger", "danger-ground"),
+    ("good", "good-ground"),
+    ("warn", "warn-ground"),
+]
+
+
+@pytest.mark.parametrize(("text", "ground"), PAIRS)
+def test_text_stands_out_from_its_ground(text: str, ground: str) -> None:
+    style = (HERE / "static" / "dashboard.css").read_text()
+    light = variables(style.partition("@media (prefers-color-scheme: dark)")[0])
+    dark = light | variables(style.partition("@media (prefers-color-scheme: dark)")[2])
+    assert contrast(light[text], light[ground]) >= 4.5
+    assert contrast(dark[text], dark[ground]) >= 4.5

@@ -1,0 +1,130 @@
+"""What pages and their data answer with, asked without a browser."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from autotune.schemas import CampaignState
+from server.dashboard.series import Trajectory, trajectory
+from server.store.queries import all_trials
+from tests.server.dashboard.conftest import Service
+
+
+def get(service: Service, path: str) -> tuple[int, dict[str, str], str]:
+    try:
+        with urlopen(Request(service.url + path), timeout=30) as answer:
+            return answer.status, dict(answer.headers), answer.read().decode(errors="replace")
+    except HTTPError as refusal:
+        with refusal:
+            return refusal.code, dict(refusal.headers), refusal.read().decode()
+
+
+def get_json(service: Service, path: str) -> Any:
+    status, _, body = get(service, path)
+    assert status == HTTPStatus.OK, body
+    return json.loads(body)
+
+
+@pytest.mark.parametrize("path", ["/", "/campaigns/new", "/campaigns/999"])
+def test_pages_allow_this_services_files_alone(service: Service, path: str) -> None:
+    _, headers, body = get(service, path)
+    assert headers["content-security-policy"].startswith("default-src 'self';")
+    assert headers["content-type"].startswith("text/html")
+    assert "<style" not in body
+    assert 'style="' not in body
+    assert "://" not in body
+
+
+@pytest.mark.parametrize("asked", ["999", "nothing", "0", "9" * 30, "%00"])
+def test_a_campaign_that_is_not_there_is_a_page_that_says_so(service: Service, asked: str) -> None:
+    status, _, body = get(service, f"/campaigns/{asked}")
+    assert status == HTTPStatus.NOT_FOUND
+    assert "There is no campaign" in body
+
+
+@pytest.mark.parametrize("by", ["trial", "time", "node_hours"])
+def test_trajectory_twin_is_the_series(service: Service, by: Any) -> None:
+    campaign = service.campaigns.running(ok=3, too_big=2)
+    twin = get_json(service, f"/campaigns/{campaign.id}/charts/trajectory.json?by={by}")
+    with service.campaigns.store.session() as session:
+        trials = all_trials(session, campaign.id)
+    assert Trajectory.model_validate(twin) == trajectory(campaign, trials, by=by)
+    assert len(twin["points"]) == 5
+
+
+def test_a_charts_specification_carries_its_rows(service: Service) -> None:
+    campaign = service.campaigns.running(ok=3, too_big=2)
+    spec = get_json(service, f"/campaigns/{campaign.id}/charts/trajectory.vega.json?scheme=dark")
+    datasets = spec["datasets"]
+    numbers = [row["number"] for row in datasets["measured"] + datasets["failed"]]
+    assert sorted(numbers) == [1, 2, 3, 4, 5]
+
+
+def test_charts_of_a_trial_and_of_the_best(service: Service) -> None:
+    campaign = service.campaigns.done()
+    number = campaign.best_trial
+    for path in (f"trials/{number}/charts/memory", f"trials/{number}/charts/accumulations"):
+        series = get_json(service, f"/campaigns/{campaign.id}/{path}.json")
+        spec = get_json(service, f"/campaigns/{campaign.id}/{path}.vega.json")
+        rows = series.get("points") or series["ranks"]
+        assert len(rows) == max(len(data) for data in spec["datasets"].values())
+        assert series["simulated"] is True
+    best = get_json(service, f"/campaigns/{campaign.id}/charts/accumulations.json")
+    spec = get_json(service, f"/campaigns/{campaign.id}/charts/accumulations.vega.json")
+    assert len(best["points"]) == len(spec["datasets"]["points"]) > 0
+
+
+def test_trial_rows_are_filtered_sorted_and_limited(service: Service) -> None:
+    campaign = service.campaigns.running(ok=6, too_big=2)
+    path = f"/campaigns/{campaign.id}/fragments/trials"
+    _, _, everything = get(service, f"{path}?state=&purpose=")
+    assert everything.count("data-number=") == 8
+    assert "data-more" not in everything
+    _, _, failed = get(service, f"{path}?state=oom")
+    assert failed.count("data-number=") == campaign.failures
+    _, _, few = get(service, f"{path}?sort=-tokens_per_s&shown=3")
+    assert few.count("data-number=") == 3
+    assert f'data-number="{campaign.best_trial}"' in few.partition("</tr>")[0]
+    assert "data-more" in few
+    _, _, none = get(service, f"{path}?purpose=confirmation")
+    assert "No trial matches this filter" in none
+    assert get(service, f"{path}?sort=nonsense")[0] == HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+@pytest.mark.parametrize(
+    ("state", "offered"),
+    [
+        (CampaignState.QUEUED, {"pause", "extend", "cancel"}),
+        (CampaignState.RUNNING, {"pause", "extend", "cancel"}),
+        (CampaignState.PAUSED, {"resume", "extend", "cancel", "delete"}),
+        (CampaignState.DONE, {"extend", "delete"}),
+        (CampaignState.CANCELLED, {"delete"}),
+        (CampaignState.FAILED, {"resume", "cancel", "delete"}),
+    ],
+)
+def test_buttons_fit_the_state(service: Service, state: CampaignState, offered: set[str]) -> None:
+    campaign = service.campaigns.create()
+    service.campaigns.move(campaign, state)
+    _, _, body = get(service, f"/campaigns/{campaign.id}/fragments/summary")
+    shown = {part.partition('"')[0] for part in body.split('data-action="')[1:]}
+    assert shown == offered
+
+
+def test_names_are_text_and_never_markup(service: Service) -> None:
+    campaign = service.campaigns.create(name="<script>alert(1)</script>")
+    for path in ("/", f"/campaigns/{campaign.id}"):
+        assert "<script>alert" not in get(service, path)[2]
+
+
+def test_scripts_are_checked_for_newer_ones_and_the_bundle_is_kept(service: Service) -> None:
+    _, headers, _ = get(service, "/static/campaign.js")
+    assert headers["cache-control"] == "no-cache"
+    _, headers, _ = get(service, "/static/vega.js")
+    assert "immutable" in headers["cache-control"]
+    assert headers["content-encoding"] == "gzip"
