@@ -1,0 +1,53 @@
+"""What every endpoint is given: the store, the settings, ids that a database can hold."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query, Request
+
+from autotune.schemas import Problem
+from server.settings import Settings
+from server.store import Store
+
+LARGEST_ID = 2**63 - 1
+LARGEST_NUMBER = 2**31 - 1
+
+
+def _store(request: Request) -> Store:
+    store: Store = request.app.state.store
+    return store
+
+
+def _settings(request: Request) -> Settings:
+    settings: Settings = request.app.state.settings
+    return settings
+
+
+StoreOf = Annotated[Store, Depends(_store)]
+SettingsOf = Annotated[Settings, Depends(_settings)]
+CampaignId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="id of the campaign")]
+TrialNumber = Annotated[
+    int, Path(ge=1, le=LARGEST_NUMBER, description="number of the trial within its campaign")
+]
+Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
+Rank = Annotated[int, Query(ge=1, le=100, description="1 is the best strategy")]
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def problems(*statuses: int) -> Responses:
+    """The OpenAPI description of these refusals, and of those that every endpoint shares."""
+    meanings = {
+        403: "refused: another site's page sent it",
+        404: "there is no such thing",
+        409: "its state does not allow it",
+        421: "the service does not go by this name",
+        422: "a field is refused; `errors` names each with its value, reason and what is valid",
+        503: "the database does not answer now",
+        507: "the disk is full; nothing was stored",
+    }
+    schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
+    content = {"application/problem+json": {"schema": schema}}
+    shown = sorted({*statuses, 421, 422, 503})
+    return {status: {"description": meanings[status], "content": content} for status in shown}

@@ -1,0 +1,211 @@
+"""Campaigns: asked, listed, steered and deleted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Query, Response
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from autotune.prediction import check_campaign, dry_run
+from autotune.resolution import machine_shape, model_shape
+from autotune.schemas import (
+    BudgetExtension,
+    Campaign,
+    CampaignCreate,
+    CampaignPage,
+    CampaignState,
+    DryRun,
+)
+from server.api.access import CampaignId, Cursor, SettingsOf, StoreOf, problems
+from server.store import Store
+from server.store.commands import (
+    IdempotencyKey,
+    cancel_campaign,
+    create_campaign,
+    delete_campaign,
+    extend_campaign,
+    find_replay,
+    pause_campaign,
+    resume_campaign,
+)
+from server.store.queries import get_campaign, list_campaigns
+
+router = APIRouter(prefix="/campaigns", tags=["campaigns"])
+
+EXAMPLES: dict[str, Any] = {
+    "simulated": {
+        "summary": "175B on 16 Frontier nodes, simulated",
+        "value": {
+            "name": "175B on Frontier",
+            "model": "gpt-175b",
+            "machine": "frontier",
+            "nodes": 16,
+            "pool_nodes": 64,
+            "evaluator": "simulated",
+            "space": {"preset": "table-v"},
+            "budget": {"max_trials": 40},
+        },
+    },
+    "local": {
+        "summary": "a tiny GPT by real training on this machine",
+        "value": {
+            "model": "tiny",
+            "machine": "local",
+            "evaluator": "local",
+            "space": {"preset": "tiny-local"},
+            "budget": {"max_trials": 12},
+        },
+    },
+}
+KeyHeader = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="any word; a repeated request with the same key and body creates nothing new",
+    ),
+]
+
+
+@router.post(
+    "",
+    status_code=HTTPStatus.CREATED,
+    responses={
+        200: {"model": DryRun, "description": "dry_run: what the campaign would do"},
+        201: {
+            "model": Campaign,
+            "headers": {"Location": {"schema": {"type": "string"}, "description": "its address"}},
+        },
+        **problems(403, 409, 507),
+    },
+)
+def create(
+    request: Annotated[CampaignCreate, Body(openapi_examples=EXAMPLES)],
+    response: Response,
+    store: StoreOf,
+    dry: Annotated[
+        bool, Query(alias="dry_run", description="check and count, store nothing")
+    ] = False,
+    key: KeyHeader = None,
+) -> Campaign | DryRun:
+    """Create a campaign, or say what it would do."""
+    if dry:
+        response.status_code = HTTPStatus.OK
+        return dry_run(request)
+    idempotency = IdempotencyKey(key=key, digest=digest(request)) if key else None
+    campaign = create_once(store, request, idempotency=idempotency)
+    response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
+    return campaign
+
+
+def digest(request: CampaignCreate) -> str:
+    """SHA-256 of what a body asks for, however it is written."""
+    canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def create_once(
+    store: Store, request: CampaignCreate, *, idempotency: IdempotencyKey | None = None
+) -> Campaign:
+    """The campaign that this request creates, or created before under the same key.
+
+    Raises:
+        InvalidInput, InvalidInputs: what is asked cannot be done.
+        Conflict: the key stands for another request.
+    """
+    replayed = _replay(store, idempotency)
+    if replayed is not None:
+        return replayed
+    space = check_campaign(request)
+    try:
+        with store.transaction() as session:
+            return create_campaign(
+                session,
+                request,
+                model=model_shape(space.transformer),
+                machine=machine_shape(space.machine),
+                simulated=request.evaluator == "simulated",
+                idempotency=idempotency,
+            )
+    except IntegrityError:
+        # The same key came twice at once, and the other request was first.
+        replayed = _replay(store, idempotency)
+        if replayed is None:
+            raise
+        return replayed
+
+
+def _replay(store: Store, idempotency: IdempotencyKey | None) -> Campaign | None:
+    if idempotency is None:
+        return None
+    with store.session() as session:
+        return find_replay(session, idempotency)
+
+
+@router.get("", responses=problems())
+def listing(
+    store: StoreOf,
+    state: CampaignState | None = None,
+    cursor: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> CampaignPage:
+    """Campaigns, newest first."""
+    with store.session() as session:
+        return list_campaigns(session, state=state, cursor=cursor, limit=limit)
+
+
+@router.get("/{campaign_id}", responses=problems(404))
+def read(campaign_id: CampaignId, store: StoreOf) -> Campaign:
+    with store.session() as session:
+        return get_campaign(session, campaign_id)
+
+
+@router.post("/{campaign_id}/pause", responses=problems(403, 404, 409, 507))
+def pause(campaign_id: CampaignId, store: StoreOf) -> Campaign:
+    """Running trials end, no new ones start."""
+    return _steer(store, campaign_id, pause_campaign)
+
+
+@router.post("/{campaign_id}/resume", responses=problems(403, 404, 409, 507))
+def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
+    """A paused or failed campaign goes on."""
+    return _steer(store, campaign_id, resume_campaign)
+
+
+@router.post("/{campaign_id}/cancel", responses=problems(403, 404, 409, 507))
+def cancel(campaign_id: CampaignId, store: StoreOf) -> Campaign:
+    """For good: running trials are ended, too."""
+    return _steer(store, campaign_id, cancel_campaign)
+
+
+@router.post("/{campaign_id}/extend", responses=problems(403, 404, 409, 507))
+def extend(campaign_id: CampaignId, extension: BudgetExtension, store: StoreOf) -> Campaign:
+    """New totals of the budget; a finished campaign goes on."""
+    with store.transaction() as session:
+        return extend_campaign(session, campaign_id, extension)
+
+
+@router.delete(
+    "/{campaign_id}",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems(403, 404, 409, 507),
+)
+def delete(campaign_id: CampaignId, store: StoreOf, settings: SettingsOf) -> None:
+    """A resting campaign, with its trials, their logs and results."""
+    with store.transaction() as session:
+        tokens = delete_campaign(session, campaign_id)
+    for token in tokens:
+        shutil.rmtree(settings.trial_dir(token), ignore_errors=True)
+
+
+def _steer(store: Store, campaign_id: int, command: Callable[[Session, int], Campaign]) -> Campaign:
+    with store.transaction() as session:
+        return command(session, campaign_id)

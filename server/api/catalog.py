@@ -1,0 +1,49 @@
+"""The catalog: models, machines and ready spaces."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from autotune.resolution import machine_shape, model_shape
+from autotune.schemas import MachineShape, ModelShape
+from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
+from search_spaces.errors import InvalidInput
+from server.api.access import problems
+from server.store import NotFound
+
+router = APIRouter(tags=["catalog"])
+
+
+@router.get("/models")
+def models() -> list[str]:
+    """Names of models; bare sizes such as 13B are taken, too."""
+    return model_names()
+
+
+@router.get("/models/{name}", responses=problems(404))
+def model(name: str) -> ModelShape:
+    """The shape that a preset or a bare size stands for."""
+    try:
+        return model_shape(load_model(name))
+    except InvalidInput as error:
+        raise NotFound("model", name, reason=str(error)) from error
+
+
+@router.get("/machines")
+def machines() -> list[str]:
+    """Names of machines; `local` is the one that the service runs on."""
+    return machine_names()
+
+
+@router.get("/machines/{name}", responses=problems(404))
+def machine(name: str) -> MachineShape:
+    try:
+        return machine_shape(load_machine(name))
+    except InvalidInput as error:
+        raise NotFound("machine", name, reason=str(error)) from error
+
+
+@router.get("/spaces")
+def spaces() -> list[str]:
+    """Names of ready search spaces."""
+    return space_names()

@@ -1,0 +1,32 @@
+"""Whether the service is alive, and whether it can work."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from pydantic import BaseModel
+
+from server.api.access import StoreOf, problems
+from server.problems import problem
+
+router = APIRouter(tags=["health"])
+
+
+class Health(BaseModel):
+    status: str = "ok"
+
+
+@router.get("/healthz")
+def alive() -> Health:
+    """The process answers."""
+    return Health()
+
+
+@router.get("/readyz", response_model=Health, responses=problems(503))
+def ready(store: StoreOf) -> Health | Response:
+    """Its database answers and has the schema that this version expects."""
+    if not store.is_current():
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the database's schema is not up to date")
+    return Health()

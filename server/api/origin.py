@@ -1,0 +1,82 @@
+"""Keeps other sites' pages, opened in a user's browser, from using the service."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from autotune.schemas import FieldProblem
+from server.problems import problem
+from server.settings import Settings
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def trusted_hosts(settings: Settings) -> frozenset[str] | None:
+    """Names under which the service may be addressed; None where any will do.
+
+    Bound to loopback, a request for another name comes from a page whose name was made to resolve
+    to 127.0.0.1 (DNS rebinding). Bound to the network, its names are not known here.
+    """
+    if not is_loopback(settings.host):
+        return None
+    return LOOPBACK_NAMES | {settings.host} | set(settings.allowed_hosts)
+
+
+class OriginGuard:
+    """Refuses requests for names that are not the service's, and cross-origin writes."""
+
+    def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None) -> None:
+        self.app = app
+        self.hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            host, origin = headers.get("host", ""), headers.get("origin")
+            if self.hosts is not None and host_name(host) not in self.hosts:
+                return await self._refuse_host(host)(scope, receive, send)
+            if scope["method"] not in SAFE_METHODS and not same_origin(origin, host):
+                return await refuse_origin(origin)(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+    def _refuse_host(self, host: str) -> ASGIApp:
+        valid = ", ".join(sorted(self.hosts or ()))
+        named = FieldProblem(
+            field="Host",
+            value=host,
+            reason="the service does not go by this name",
+            valid=f"{valid}, or a name listed in AUTOTUNE_ALLOWED_HOSTS",
+        )
+        return problem(HTTPStatus.MISDIRECTED_REQUEST, named.reason, errors=[named])
+
+
+def host_name(authority: str) -> str:
+    """The name in `name:port`; empty for what is neither."""
+    try:
+        return urlsplit(f"//{authority}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def same_origin(origin: str | None, host: str) -> bool:
+    """Browsers send Origin with every write; other clients send none."""
+    return origin is None or origin.partition("://")[2] == host
+
+
+def refuse_origin(origin: str | None) -> ASGIApp:
+    reason = "only this service's own pages may change something"
+    named = FieldProblem(field="Origin", value=origin, reason=reason)
+    return problem(HTTPStatus.FORBIDDEN, reason, errors=[named])

@@ -1,0 +1,111 @@
+"""The recommendation of a campaign, and files that launch it."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse, Response
+from sqlalchemy.orm import Session
+
+from autotune.recommendation import recommend
+from autotune.resolution import machine_of, strategy_of, transformer_of
+from autotune.schemas import Campaign, Ranked, Recommendation
+from evaluators.launch import artefacts
+from search_spaces.errors import InvalidInput
+from server.api.access import CampaignId, Rank, StoreOf, problems
+from server.store import NotFound, Store
+from server.store.queries import all_trials, get_campaign
+
+router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["recommendation"])
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@router.get("/recommendation", responses=problems(404))
+def read(campaign_id: CampaignId, store: StoreOf) -> Recommendation:
+    """The best strategy so far and its runners-up; 404 while no trial has succeeded."""
+    with store.session() as session:
+        return recommendation_of(session, campaign_id)
+
+
+@router.get(
+    "/artefacts/{file}",
+    response_class=PlainTextResponse,
+    responses=problems(404),
+)
+def artefact(
+    campaign_id: CampaignId, file: str, store: StoreOf, rank: Rank = 1
+) -> PlainTextResponse:
+    """One file of those that launch the strategy of this rank."""
+    files = files_of(store, campaign_id, rank=rank)
+    if file not in files:
+        reason = f"there is no file {file!r}; there are {', '.join(files)}"
+        raise NotFound("file", file, reason=reason)
+    return PlainTextResponse(files[file], headers=_attachment(file))
+
+
+@router.get(
+    "/artefacts.zip",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}},
+        **problems(404),
+    },
+)
+def archive(campaign_id: CampaignId, store: StoreOf, rank: Rank = 1) -> Response:
+    """All of them in one archive; the same bytes for the same strategy."""
+    files = files_of(store, campaign_id, rank=rank)
+    folder = f"campaign-{campaign_id}-rank-{rank}"
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
+        for name, text in files.items():
+            target.writestr(_entry(f"{folder}/{name}"), text)
+    headers = _attachment(f"{folder}.zip")
+    return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
+
+
+def recommendation_of(session: Session, campaign_id: int) -> Recommendation:
+    """Raises NotFound where there is no campaign, or none of its trials has succeeded."""
+    campaign = get_campaign(session, campaign_id)
+    trials = all_trials(session, campaign_id)
+    found = recommend(campaign, trials)
+    if found is None:
+        reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
+        raise NotFound("recommendation", campaign_id, reason=reason)
+    names = sorted(_artefacts(campaign, found.best))
+    return found.model_copy(update={"artefacts": names})
+
+
+def files_of(store: Store, campaign_id: int, *, rank: int) -> dict[str, str]:
+    """File name -> text; raises NotFound without a recommendation, InvalidInput for the rank."""
+    with store.session() as session:
+        campaign = get_campaign(session, campaign_id)
+        found = recommendation_of(session, campaign_id)
+    ranked = {entry.rank: entry for entry in (found.best, *found.runners_up)}
+    if rank not in ranked:
+        valid = f"1 to {max(ranked)}"
+        raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
+    return _artefacts(campaign, ranked[rank])
+
+
+def _artefacts(campaign: Campaign, ranked: Ranked) -> dict[str, str]:
+    return artefacts(
+        transformer_of(campaign.model),
+        machine_of(campaign.machine),
+        strategy_of(ranked.strategy),
+        name=campaign.name,
+        evaluator=campaign.request.evaluator,
+    )
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, ZIP_EPOCH)
+    mode = 0o755 if name.endswith((".sh", ".sbatch")) else 0o644
+    entry.external_attr = (0o100000 | mode) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
+
+
+def _attachment(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -1,0 +1,53 @@
+"""Questions answered by the cost model alone: what a space holds, what one strategy would do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body
+
+from autotune.prediction import predict, space_report
+from autotune.schemas import Prediction, PredictionQuery, SpaceQuery, SpaceReport
+from server.api.access import problems
+
+router = APIRouter(tags=["predictions"])
+
+SPACE: dict[str, Any] = {
+    "table-v": {
+        "value": {
+            "model": "gpt-175b",
+            "machine": "frontier",
+            "nodes": 16,
+            "space": {"preset": "table-v"},
+        }
+    }
+}
+STRATEGY: dict[str, Any] = {
+    "175B on Frontier": {
+        "value": {
+            "model": "gpt-175b",
+            "machine": "frontier",
+            "strategy": {
+                "tensor_parallel": 4,
+                "pipeline_parallel": 16,
+                "micro_batch_size": 1,
+                "gradient_accumulation_steps": 320,
+                "zero_stage": 1,
+                "num_nodes": 16,
+                "precision": "fp16",
+            },
+        }
+    }
+}
+
+
+@router.post("/spaces", responses=problems(403))
+def report(query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)]) -> SpaceReport:
+    """How many strategies there are, are legal, and fit; and which rule removes how many."""
+    return space_report(query)
+
+
+@router.post("/predictions", responses=problems(403))
+def prediction(query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)]) -> Prediction:
+    """One strategy: whether it is legal and why not, its memory and its time, part by part."""
+    return predict(query)

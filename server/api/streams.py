@@ -1,0 +1,102 @@
+"""Changes as they happen, by Server-Sent Events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from autotune.schemas import Event
+from search_spaces.errors import InvalidInput
+from server.api.access import LARGEST_ID, CampaignId, StoreOf, problems
+from server.store import Store
+from server.store.queries import campaign_row, events_since, last_event_id
+
+router = APIRouter(tags=["events"])
+BATCH = 200
+RETRY_MS = 1000
+
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", max_length=30, description="sent by a stream that resumes"),
+]
+After = Annotated[
+    int | None,
+    Query(ge=0, le=LARGEST_ID, description="as Last-Event-ID, for a first connection"),
+]
+
+
+def _existing(campaign_id: CampaignId, store: StoreOf) -> int:
+    with store.session() as session:
+        return campaign_row(session, campaign_id).id
+
+
+def _resume_after(last_event_id: LastEventId = None, after: After = None) -> int | None:
+    """The header wins: a browser repeats the first address when it reconnects."""
+    if last_event_id is None:
+        return after
+    if not (last_event_id.isascii() and last_event_id.isdecimal()):
+        raise InvalidInput(
+            "Last-Event-ID", last_event_id, "not an event's id", valid="the `id` of an event"
+        )
+    return int(last_event_id)
+
+
+ResumeAfter = Annotated[int | None, Depends(_resume_after)]
+
+
+@router.get(
+    "/campaigns/{campaign_id}/events",
+    response_class=EventSourceResponse,
+    responses=problems(404),
+)
+async def of_campaign(
+    request: Request,
+    campaign_id: Annotated[int, Depends(_existing)],
+    store: StoreOf,
+    after: ResumeAfter = None,
+) -> AsyncIterator[ServerSentEvent]:
+    """This campaign's changes from the first one on, or after `Last-Event-ID` (or `after`)."""
+    async for message in follow(request, store, after or 0, campaign_id=campaign_id):
+        yield message
+
+
+@router.get("/events", response_class=EventSourceResponse, responses=problems())
+async def of_all(
+    request: Request, store: StoreOf, after: ResumeAfter = None
+) -> AsyncIterator[ServerSentEvent]:
+    """All campaigns' changes from now on, or after `Last-Event-ID` (or `after`)."""
+    start = after if after is not None else await run_in_threadpool(_last, store)
+    async for message in follow(request, store, start):
+        yield message
+
+
+def _last(store: Store) -> int:
+    with store.session() as session:
+        return last_event_id(session)
+
+
+async def follow(
+    request: Request, store: Store, after: int, *, campaign_id: int | None = None
+) -> AsyncIterator[ServerSentEvent]:
+    """Events until the stream's life is over or the service stops; readers then reconnect."""
+    settings = request.app.state.settings
+    ends = time.monotonic() + settings.stream_life_s
+    yield ServerSentEvent(retry=RETRY_MS, comment="connected")
+    while time.monotonic() < ends and not request.app.state.stopping.is_set():
+        events = await run_in_threadpool(_read, store, after, campaign_id)
+        for event in events:
+            yield ServerSentEvent(data=event, event=event.kind, id=str(event.id))
+            after = event.id
+        if len(events) < BATCH:
+            await asyncio.sleep(settings.stream_poll_s)
+
+
+def _read(store: Store, after: int, campaign_id: int | None) -> list[Event]:
+    with store.session() as session:
+        return events_since(session, after, campaign_id, BATCH)

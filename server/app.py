@@ -1,0 +1,75 @@
+"""The application factory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from autotune.schemas import Problem
+from server.api import campaigns, catalog, health, recommendations, spaces, streams, trials
+from server.api.origin import OriginGuard, trusted_hosts
+from server.dashboard import routes as dashboard
+from server.problems import install
+from server.settings import Settings
+from server.store import Store
+
+DESCRIPTION = "How should this model be laid out on this cluster so that it trains fastest?"
+
+
+class Service(FastAPI):
+    """Its description also has the schema that every refusal refers to and no endpoint answers."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            document = super().openapi()
+            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+            named = {**schema.pop("$defs"), Problem.__name__: schema}
+            document["components"]["schemas"] |= named
+        return super().openapi()
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service, its database brought up to date.
+
+    Raises:
+        InvalidInput: the database's URL is not one.
+    """
+    settings.trials_dir.mkdir(parents=True, exist_ok=True)
+    store = Store(settings.url)
+    store.upgrade()
+    app = Service(
+        title="autotune",
+        version=version("autotune"),
+        description=DESCRIPTION,
+        lifespan=_lifespan,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.store, app.state.settings = store, settings
+    app.state.stopping = threading.Event()
+    app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))
+    install(app)
+    app.include_router(_api())
+    app.include_router(health.router)
+    dashboard.install(app)
+    return app
+
+
+def _api() -> APIRouter:
+    api = APIRouter(prefix="/api/v1")
+    for resource in (campaigns, trials, recommendations, catalog, spaces, streams):
+        api.include_router(resource.router)
+    return api
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.stopping.set()
+    app.state.store.close()

@@ -1,0 +1,5 @@
+"""`python -m server.cli`, the same as `autotune`."""
+
+from server.cli import main
+
+main()

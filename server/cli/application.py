@@ -1,0 +1,66 @@
+"""All commands, gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from server.cli import best, campaigns, catalog, demo, doctor, predict, serve, show, space, submit
+from server.cli import watch as watching
+from server.cli.examples import epilog
+from server.cli.failures import EXIT_CODES, Commands
+from server.cli.grouped import expanded
+
+HELP = f"""Find the parallel layout with which a language model trains fastest, by short real runs.
+
+Start with `autotune demo`. Or run `autotune serve` in one terminal, and in another:
+
+  autotune submit --model tiny --machine local --space tiny-local --max-trials 10 --watch\n
+  autotune best 1 --out run/
+
+Without a service, `autotune predict` and `autotune space` answer from the cost model.
+
+{EXIT_CODES}
+"""
+
+app = typer.Typer(
+    cls=Commands,
+    help=HELP,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {"demo": demo.demo, "serve": serve.serve, "runner": serve.runner},
+    "Campaigns": {
+        "submit": submit.submit,
+        "watch": watching.watch,
+        "ls": campaigns.ls,
+        "show": show.show,
+        "best": best.best,
+        "pause": campaigns.pause,
+        "resume": campaigns.resume,
+        "cancel": campaigns.cancel,
+        "extend": campaigns.extend,
+        "rm": campaigns.rm,
+    },
+    "Without a service": {
+        "predict": predict.predict,
+        "space": space.space,
+        "models": catalog.models,
+        "machines": catalog.machines,
+        "doctor": doctor.doctor,
+    },
+}
+
+for panel, commands in COMMANDS.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel, epilog=epilog(name))(expanded(command))
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="autotune")

@@ -1,0 +1,45 @@
+"""What each command's --help shows as examples. Tests run them."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "demo": ("autotune demo", "autotune demo --once --json > result.json"),
+    "serve": ("autotune serve", "autotune serve --port 9000 --data-dir ./run"),
+    "runner": ("AUTOTUNE_DATABASE_URL=postgresql://user@host/name autotune runner",),
+    "submit": (
+        "autotune submit --model tiny --space tiny-local --max-trials 12 --watch",
+        "autotune submit --model gpt-175b --machine frontier --nodes 16 --space table-v",
+        "autotune submit --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4 --mbs 1:8 "
+        "--global-batch 512:1024 --max-node-hours 20 --dry-run",
+    ),
+    "watch": ("autotune watch 3",),
+    "ls": ("autotune ls --state running",),
+    "show": (
+        "autotune show 3 --state oom",
+        "autotune show 3 --sort=-tokens_per_s",
+        "autotune show 3 --trial 7 --log 50",
+    ),
+    "best": (
+        "autotune best 3",
+        "autotune best 3 --out run/",
+        "autotune best 3 --script > launch.sbatch",
+    ),
+    "extend": ("autotune extend 3 --max-trials 60",),
+    "predict": (
+        "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "
+        "--num-nodes 16 --precision fp16",
+        "autotune predict --model 13B --machine dgx-h100 --tp 2 --mbs 2 --gas 8",
+    ),
+    "space": (
+        "autotune space --model gpt-175b --machine frontier --nodes 16 --space table-v",
+        "autotune space --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 --mbs 1:8 "
+        "--global-batch 512:1024",
+        "autotune space --layers 24 --hidden 2048 --heads 16 --machine perlmutter --nodes 2",
+    ),
+}
+
+
+def epilog(command: str) -> str | None:
+    """The end of a command's help; each example on a line of its own."""
+    lines = EXAMPLES.get(command)
+    return None if lines is None else "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])

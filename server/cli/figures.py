@@ -1,0 +1,29 @@
+"""Figures in words, as on the pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from server.dashboard.wording import figure, parameters, percent, seconds
+
+__all__ = ["figure", "mark", "moment", "parameters", "percent", "seconds", "tokens", "with_unit"]
+
+
+def with_unit(value: float | None, unit: str) -> str:
+    """The figure and its unit; a dash alone for None."""
+    return figure(value) if value is None else f"{figure(value)} {unit}"
+
+
+def moment(value: datetime | None) -> str:
+    """Local time, to the minute."""
+    return "–" if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def mark(simulated: bool) -> str:
+    """Simulated results say so wherever they are shown."""
+    return "simulated" if simulated else "measured"
+
+
+def tokens(number: float) -> str:
+    """`300B`, `1.4T`: in the words of the field, as for parameters."""
+    return parameters(number)

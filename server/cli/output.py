@@ -1,0 +1,60 @@
+"""What goes where: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+
+PIPE_WIDTH = 200
+"""Columns of a table that is not shown on a terminal, where nothing would be gained by wrapping."""
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON document instead of text.", show_default=False),
+]
+
+
+def out() -> Console:
+    """Results. Made at each call, because a test or a pipe may have replaced sys.stdout."""
+    return Console(width=_width(sys.stdout.isatty()), highlight=False, soft_wrap=False)
+
+
+def err() -> Console:
+    """Progress, notes and errors."""
+    return Console(stderr=True, width=_width(sys.stderr.isatty()), highlight=False)
+
+
+def _width(is_terminal: bool) -> int | None:
+    return None if is_terminal or os.environ.get("COLUMNS") else PIPE_WIDTH
+
+
+def note(text: str) -> None:
+    """A sentence beside the result, on stderr."""
+    err().print(text, markup=False, soft_wrap=True)
+
+
+def text(content: str) -> None:
+    """Text as it stands, on stdout: a script, a log."""
+    sys.stdout.write(content if content.endswith("\n") else content + "\n")
+
+
+def document(value: Any) -> None:
+    """One JSON document on stdout."""
+    text(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Wire models, in lists and dictionaries too, as JSON's own types."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value

@@ -1,0 +1,55 @@
+"""The port that the service listens on."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from search_spaces.errors import InvalidInput
+
+BACKLOG = 128
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens already, so that nobody else can take the port before the service does.
+
+    Raises:
+        InvalidInput: the port is in use or not allowed, or the host is not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    # Only sockets of connections that have ended stand in the way without this.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise _refused(host, port, error) from error
+    return bound
+
+
+def _refused(host: str, port: int, error: OSError) -> InvalidInput:
+    if error.errno == errno.EADDRINUSE:
+        return InvalidInput("port", port, f"port {port} is in use; choose another with --port")
+    if error.errno == errno.EACCES:
+        reason = f"port {port} may not be used without special rights"
+        return InvalidInput("port", port, reason, valid="1024 to 65535")
+    return InvalidInput("host", host, f"cannot be listened on: {error.strerror or error}")
+
+
+def is_free(host: str, port: int) -> bool:
+    try:
+        listening_socket(host, port).close()
+    except InvalidInput:
+        return False
+    return True
+
+
+def free_port(host: str, *, preferred: int) -> int:
+    """The preferred port where it is free, else one that the system gives."""
+    if is_free(host, preferred):
+        return preferred
+    with listening_socket(host, 0) as bound:
+        number: int = bound.getsockname()[1]
+    return number

@@ -1,0 +1,240 @@
+"""The demonstration: a service of its own, one campaign of real trials and one simulated."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from rich.panel import Panel
+
+from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, CampaignQuestion
+from autotune.errors import ApiError
+from autotune.schemas import CampaignState, MachineShape
+from evaluators.trainer.processes import die_with
+from server.cli import tables
+from server.cli.failures import Failed
+from server.cli.output import note, out, text
+from server.cli.port import free_port, listening_socket
+from server.cli.progress import Board
+
+HOST = "127.0.0.1"
+PREFERRED_PORT = 8765
+START_LIMIT_S = 60.0
+END_LIMIT_S = 10.0
+
+CPU_MEMORY_GIB = 0.036
+"""Of each rank without a GPU. The layouts of the tiny model hold 0.02 to 0.05 GiB there, so that
+some of them run out of memory for real, as large ones do on a cluster."""
+
+TINY: CampaignQuestion = {
+    "name": "demo: real trials on this machine",
+    "model": "tiny",
+    "machine": "local",
+    "evaluator": "local",
+    # Every GAS is measured and none follows from the law, which a busy machine's noise upsets.
+    "space": {"preset": "tiny-local", "gradient_accumulation_steps": 4},
+    "budget": {"max_trials": 15},
+    "tokens": 1e9,
+    "protocol": {"confirmations": 2, "time_limit_s": 60.0},
+}
+SIMULATED: CampaignQuestion = {
+    "name": "demo: 175B on Frontier, simulated",
+    "model": "gpt-175b",
+    "machine": "frontier",
+    "nodes": 16,
+    "pool_nodes": 32,
+    "evaluator": "simulated",
+    "space": {"preset": "table-v"},
+    "budget": {"max_trials": 24},
+    "time_scale": 0.005,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A campaign at rest, its recommendation where there is one, and the launch script."""
+
+    handle: AsyncCampaign
+    answer: AsyncRecommendation | None
+    script: Path | None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.handle.state == CampaignState.DONE and self.answer is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        campaign = self.handle.campaign
+        best = self.answer.best if self.answer else None
+        ended = campaign.finished_at or campaign.created_at
+        return {
+            "id": campaign.id,
+            "model": campaign.model.name,
+            "machine": campaign.machine.name,
+            "evaluator": campaign.request.evaluator,
+            "simulated": campaign.simulated,
+            "trials": campaign.trials + campaign.confirmations,
+            "failures": campaign.failures,
+            "seconds": round((ended - campaign.created_at).total_seconds(), 1),
+            "best": best
+            and {
+                "strategy": best.strategy.model_dump(mode="json"),
+                "metrics": best.metrics.model_dump(mode="json"),
+            },
+        }
+
+
+def run(*, once: bool, port: int | None, data_dir: Path | None, json: bool) -> None:
+    """Show it all; raises Failed where a campaign fails, InvalidInput for a port in use."""
+    folder = (data_dir or Path(tempfile.mkdtemp(prefix="autotune-demo-"))).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    number = _port(port)
+    url = f"http://{HOST}:{number}"
+    with _service(folder, number) as process:
+        note(f"pages: {url}   (everything is kept in {folder})")
+        results = asyncio.run(_campaigns(url, folder))
+        for result in results:
+            _show(result)
+        note(f"pages: {url}")
+        if json:
+            document = {"dashboard_url": url, "campaigns": [r.as_dict() for r in results]}
+            text(jsonlib.dumps(document))
+        judge(results)
+        if not once:
+            _serve_on(process, log=folder / "service.log")
+
+
+def _serve_on(process: subprocess.Popen[bytes], *, log: Path) -> None:
+    """Until Ctrl-C, which is the way to end it and no failure."""
+    note("serving on; Ctrl-C ends it")
+    sys.stdout.flush()
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        return
+    raise Failed(f"the service ended by itself; see {log}")
+
+
+def _port(asked: int | None) -> int:
+    if asked is None:
+        return free_port(HOST, preferred=PREFERRED_PORT)
+    with listening_socket(HOST, asked) as bound:
+        number: int = bound.getsockname()[1]
+    return number
+
+
+@contextmanager
+def _service(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """`autotune serve` as a child that answers; ended at the end, however that comes."""
+    command = [sys.executable, "-m", "server.cli", "serve"]
+    options = ["--host", HOST, "--port", str(port), "--data-dir", str(folder)]
+    environment = {k: v for k, v in os.environ.items() if k != "AUTOTUNE_DATABASE_URL"}
+    with _terminable(), (folder / "service.log").open("wb") as log:
+        # A group of its own: Ctrl-C reaches this process, which then ends the service in order.
+        process = subprocess.Popen(
+            command + options,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            process_group=0,
+            preexec_fn=partial(die_with, os.getpid()),
+        )
+        try:
+            _await_answer(process, f"http://{HOST}:{port}/readyz", Path(log.name))
+            yield process
+        finally:
+            _end(process)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM as Ctrl-C: what was started is ended first."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    ends = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < ends and process.poll() is None:
+        try:
+            if httpx2.get(url, trust_env=False).is_success:
+                return
+        except httpx2.TransportError:
+            pass
+        time.sleep(0.1)
+    said = log.read_text(errors="replace").strip().splitlines()
+    raise Failed(f"the service did not start: {said[-1] if said else 'it said nothing'} ({log})")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+async def _campaigns(url: str, folder: Path) -> list[Result]:
+    async with AsyncClient(url) as client:
+        tiny: CampaignQuestion = {**TINY, "machine": limited(await client.machine("local"))}
+        handles = [await client.create(**question) for question in (tiny, SIMULATED)]
+        with Board([handle.campaign for handle in handles]) as board:
+            await asyncio.gather(*(_follow(handle, board) for handle in handles))
+        return [await _result(handle, folder) for handle in handles]
+
+
+def limited(machine: MachineShape) -> MachineShape:
+    """A machine without GPUs with less memory for each rank; one with GPUs as it is."""
+    if machine.peak_tflops is not None:
+        return machine
+    return machine.model_copy(update={"memory_gib": CPU_MEMORY_GIB})
+
+
+async def _follow(handle: AsyncCampaign, board: Board) -> None:
+    async for event in handle.watch():
+        board.tell(event)
+
+
+async def _result(handle: AsyncCampaign, folder: Path) -> Result:
+    await handle.refresh()
+    try:
+        answer = await handle.best()
+    except ApiError:
+        return Result(handle=handle, answer=None, script=None)
+    target = folder / "recommendations" / f"campaign-{handle.id}"
+    await handle.download(target)
+    return Result(handle=handle, answer=answer, script=target / answer.launch_script_name)
+
+
+def _show(result: Result) -> None:
+    campaign = result.handle.campaign
+    title = f"{campaign.model.name} on {campaign.machine.name}"
+    if result.answer is None:
+        note(f"{title}: no recommendation: {campaign.reason}")
+        return
+    table = tables.recommendation_in_brief(result.answer.recommendation)
+    table.add_row("launch script", str(result.script))
+    out().print(Panel(table, title=title, title_align="left", expand=False))
+
+
+def judge(results: list[Result]) -> None:
+    """Raises Failed naming each campaign that is not done or has nothing to recommend."""
+    failed = [result.handle.campaign for result in results if not result.succeeded]
+    if failed:
+        raise Failed("; ".join(f"campaign {c.id} {c.state}: {c.reason}" for c in failed))

@@ -1,0 +1,160 @@
+"""Errors as RFC 9457 problems: each names the field, its value, the reason, and what would do."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from sqlalchemy.exc import DBAPIError, OperationalError
+from starlette.exceptions import HTTPException
+
+from autotune.schemas import FieldProblem, Problem
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.store.errors import Conflict, NotFound
+from server.validation import field_problems
+
+MEDIA_TYPE = "application/problem+json"
+LONGEST_VALUE = 200
+log = structlog.get_logger(__name__)
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    errors: Iterable[FieldProblem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """One problem document as a response."""
+    listed = [error.model_copy(update={"value": plain(error.value)}) for error in errors]
+    body = Problem(
+        title=HTTPStatus(status).phrase, status=status, detail=detail, errors=listed
+    ).model_dump()
+    return Response(json.dumps(body), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def plain(value: Any) -> Any:
+    """The value as it can be shown in JSON: itself, or a short text."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        text, value = (shown := str(value)), shown
+    return value if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "…"
+
+
+def of_invalid_input(error: InvalidInput | InvalidInputs) -> Response:
+    found = error.problems if isinstance(error, InvalidInputs) else (error,)
+    errors = [
+        FieldProblem(field=e.field, value=plain(e.value), reason=e.reason, valid=e.valid)
+        for e in found
+    ]
+    return refusal(errors)
+
+
+def refusal(errors: Sequence[FieldProblem]) -> Response:
+    """422 with all refused fields."""
+    sentences = [_sentence(error) for error in errors]
+    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(sentences), errors=errors)
+
+
+def _sentence(error: FieldProblem) -> str:
+    valid = f" (valid: {error.valid})" if error.valid else ""
+    return f"{error.field}={json.dumps(plain(error.value))}: {error.reason}{valid}"
+
+
+def cause(error: BaseException) -> str:
+    """What the database or the system said, without the statement that it was about."""
+    return str(error.orig if isinstance(error, DBAPIError) else error).strip()
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether the database's disk, or this host's, has no room left."""
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    return (
+        "database or disk is full" in str(error.orig)
+        or getattr(error.orig, "sqlstate", None) == "53100"
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Let `app` answer every error as a problem."""
+    app.add_exception_handler(InvalidInput, _invalid)
+    app.add_exception_handler(InvalidInputs, _invalid)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(NotFound, _not_found)
+    app.add_exception_handler(Conflict, _conflict)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(OperationalError, _database)
+    app.add_exception_handler(OSError, _operating_system)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    assert isinstance(error, InvalidInput | InvalidInputs)
+    return of_invalid_input(error)
+
+
+def _validation(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    assert isinstance(error, RequestValidationError)
+    return refusal(field_problems(error.errors()))
+
+
+def _not_found(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    assert isinstance(error, NotFound)
+    named = FieldProblem(field=error.field, value=plain(error.value), reason=error.reason)
+    return problem(HTTPStatus.NOT_FOUND, error.reason, errors=[named])
+
+
+def _conflict(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    assert isinstance(error, Conflict)
+    named = FieldProblem(
+        field=error.field, value=plain(error.value), reason=error.reason, valid=error.valid
+    )
+    return problem(HTTPStatus.CONFLICT, error.reason, errors=[named])
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.BAD_REQUEST:
+        # FastAPI's word for a body that is not even text, or nested beyond reason.
+        return refusal([FieldProblem(field="body", reason="it cannot be read", valid="JSON")])
+    detail = str(error.detail)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        detail = f"there is nothing at {request.url.path}"
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        detail = f"{request.url.path} does not take {request.method}"
+    return problem(error.status_code, detail, headers=error.headers)
+
+
+def _full(error: BaseException) -> Response:
+    log.error("disk_full", error=cause(error))
+    detail = "the disk that holds the service's data is full; nothing was stored"
+    return problem(HTTPStatus.INSUFFICIENT_STORAGE, detail)
+
+
+def _database(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    if is_full_disk(error):
+        return _full(error)
+    log.error("database_unavailable", error=cause(error))
+    detail = "the database does not answer now; nothing was stored"
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
+
+
+def _operating_system(request: Request, error: Exception) -> Response:
+    return _full(error) if is_full_disk(error) else _unexpected(request, error)
+
+
+def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """The server that runs the application logs the traceback."""
+    detail = "the service failed unexpectedly; its log has the cause"
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)

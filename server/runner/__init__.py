@@ -1,0 +1,18 @@
+"""The runner: claims campaigns and brings each one forward, trial by trial."""
+
+from __future__ import annotations
+
+from server.settings import Settings
+
+
+def run(settings: Settings) -> None:
+    """Work on the campaigns of this database until SIGTERM or SIGINT.
+
+    Raises:
+        InvalidInput: the database's URL is not one.
+        InUse: another runner works on this SQLite file.
+    """
+    # Late: whoever only starts a runner's process needs no surrogate model.
+    from server.runner.loop import run_until_stopped
+
+    run_until_stopped(settings)

@@ -1,0 +1,39 @@
+"""The runner as a process: `python -m server.runner`, its settings in the environment."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from search_spaces.errors import InvalidInput
+from server.runner import run
+from server.runner.logs import configure
+from server.runner.mortality import die_with
+from server.settings import Settings
+from server.store import InUse
+
+EXIT_IN_USE = 75
+EXIT_INVALID = 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m server.runner", description=__doc__)
+    parser.add_argument("--parent", type=int, help="end when the process with this id ends")
+    parent = parser.parse_args().parent
+    if parent is not None:
+        die_with(parent)
+    settings = Settings()
+    configure(settings.log_level)
+    try:
+        run(settings)
+    except InUse as error:
+        print(error, file=sys.stderr)
+        return EXIT_IN_USE
+    except InvalidInput as error:
+        print(error, file=sys.stderr)
+        return EXIT_INVALID
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""The runner's loop: claims campaigns and advances each in turn, one step at a time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType
+
+import structlog
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from server.problems import cause, is_full_disk
+from server.runner.backends import Backends
+from server.runner.turns import Turns
+from server.runner.work import CampaignWork
+from server.settings import Settings
+from server.store import LeaseLost, NotFound, Store
+from server.store.leases import Lease, claim, free_the_gone, this_owner
+from server.store.ownership import ownership
+
+MOST_CAMPAIGNS = 32
+DATABASE_PATIENCE_S = 1.0
+DISK_FULL = "the disk that holds the trials or the database is full; make room, then resume"
+log = structlog.get_logger(__name__)
+
+
+def run_until_stopped(settings: Settings) -> None:
+    """Returns after SIGTERM or SIGINT, when its trials have been ended; see `server.runner.run`."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    store = Store(settings.url)
+    store.upgrade()
+    with ownership(store, "runner"):
+        runner = Runner(settings, store)
+        log.info("runner_started", owner=runner.owner, database=store.dialect)
+        try:
+            runner.run(stop)
+        finally:
+            runner.close()
+            store.close()
+            log.info("runner_stopped")
+
+
+class Runner:
+    """All the campaigns that one process works on. Nothing in one of them can end another."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.owner = this_owner()
+        self._settings = settings
+        self._store = store
+        self._backends = Backends()
+        self._turns = Turns()
+        self._works: dict[int, CampaignWork] = {}
+        self._next_claim = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Rounds until `stop` is set, with a pause after each in which nothing changed."""
+        while not stop.is_set():
+            try:
+                changed = self.round()
+            except DBAPIError as error:
+                log.warning("database_unavailable", error=cause(error))
+                stop.wait(DATABASE_PATIENCE_S)
+                continue
+            if not changed:
+                stop.wait(self._settings.poll_interval_s)
+
+    def round(self) -> bool:
+        """Claim what is free, then one step of each campaign; whether anything changed.
+
+        Raises:
+            DBAPIError: the database does not answer; a later round may do better.
+        """
+        self._claim()
+        changed = [self._advance(work) for work in list(self._works.values())]
+        return any(changed)
+
+    def close(self) -> None:
+        """End all trials and give the campaigns back; the trials are run again later."""
+        self._backends.close()
+        for work in self._works.values():
+            try:
+                work.release()
+            except DBAPIError as error:
+                log.warning("lease_not_released", error=cause(error))
+        self._works.clear()
+
+    def _claim(self) -> None:
+        now = time.monotonic()
+        if now < self._next_claim:
+            return
+        self._next_claim = now + self._settings.poll_interval_s
+        room = MOST_CAMPAIGNS - len(self._works)
+        with self._store.transaction() as session:
+            free_the_gone(session)
+            leases = claim(session, self.owner, seconds=self._settings.lease_s, limit=room)
+        for lease in leases:
+            log.info("campaign_claimed", campaign=lease.campaign_id, epoch=lease.epoch)
+            self._works[lease.campaign_id] = self._work(lease)
+
+    def _work(self, lease: Lease) -> CampaignWork:
+        return CampaignWork(
+            lease,
+            store=self._store,
+            settings=self._settings,
+            backends=self._backends,
+            turns=self._turns,
+        )
+
+    def _advance(self, work: CampaignWork) -> bool:
+        with structlog.contextvars.bound_contextvars(campaign=work.lease.campaign_id):
+            try:
+                changed = self._step(work)
+            except (LeaseLost, NotFound) as error:
+                log.warning("campaign_lost", reason=str(error))
+                self._drop(work)
+                work.abandon()
+                return True
+            if work.over:
+                self._drop(work)
+            return changed
+
+    def _step(self, work: CampaignWork) -> bool:
+        try:
+            return work.advance()
+        except (LeaseLost, NotFound):
+            raise
+        except Exception as error:
+            self._give_up(work, error)
+            return False
+
+    def _drop(self, work: CampaignWork) -> None:
+        self._works.pop(work.lease.campaign_id, None)
+
+    def _give_up(self, work: CampaignWork, error: Exception) -> None:
+        """Pause for want of disk, wait for a database, and fail for anything else.
+
+        Raises:
+            DBAPIError: not even that could be written now; the next round meets the same error.
+        """
+        if is_full_disk(error):
+            log.error("disk_full", error=cause(error))
+            work.pause(DISK_FULL)
+        elif isinstance(error, OperationalError | InterfaceError):
+            raise error
+        else:
+            log.error("campaign_failed", exc_info=error)
+            work.fail(sentence(error))
+
+
+def sentence(error: Exception) -> str:
+    """The first line of what went wrong, for a user; the log has all of it."""
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,100 @@
+"""The runner as a child of `autotune serve`, started again when it dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+import structlog
+
+from server.settings import Settings
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 30.0
+HEALTHY_AFTER_S = 30.0
+WATCH_INTERVAL_S = 0.1
+STOP_TIMEOUT_S = 15.0
+log = structlog.get_logger(__name__)
+
+
+class RunnerProcess:
+    """Keeps one runner alive from `start` to `stop`; it writes to `runner.log` in the data folder.
+
+    The thread that forks the runner also watches it: the kernel ends a child with the thread that
+    forked it, so that thread has to live as long as the runner is to.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._started = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._watch, name="runner-watch", daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the runner that runs now."""
+        return self._child.pid if self._child else None
+
+    @property
+    def log_path(self) -> Path:
+        return self._settings.data_dir / "runner.log"
+
+    def start(self) -> None:
+        """Returns as soon as the runner's process exists; call it once."""
+        self._settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """End the runner and all its trials; they are run again when a runner comes back."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        delay_s = FIRST_DELAY_S
+        with self.log_path.open("ab") as output:
+            while not self._stopping.is_set():
+                began = time.monotonic()
+                code = self._run_once(output)
+                if self._stopping.is_set():
+                    return
+                if time.monotonic() - began > HEALTHY_AFTER_S:
+                    delay_s = FIRST_DELAY_S
+                log.warning("runner_ended", exit_code=code, starts_again_in_s=delay_s)
+                self._stopping.wait(delay_s)
+                delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+
+    def _run_once(self, output: IO[bytes]) -> int:
+        """Its exit code, when it has ended by itself or was stopped."""
+        try:
+            child = spawn(self._settings, output)
+        finally:
+            self._started.set()
+        self._child = child
+        while child.poll() is None and not self._stopping.wait(WATCH_INTERVAL_S):
+            pass
+        if child.poll() is None:
+            child.terminate()
+        try:
+            return child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return child.wait()
+
+
+def spawn(settings: Settings, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    """A runner that dies with the calling thread; a session of its own keeps Ctrl-C from it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "server.runner", "--parent", str(os.getpid())],
+        env=os.environ | settings.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )

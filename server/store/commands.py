@@ -1,0 +1,192 @@
+"""What users change: campaigns created, paused, resumed, cancelled, extended and deleted.
+
+Each takes a writing session (`Store.transaction`) and announces what it changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.schemas import (
+    Budget,
+    BudgetExtension,
+    Campaign,
+    CampaignCreate,
+    CampaignState,
+    MachineShape,
+    ModelShape,
+)
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.store.errors import Conflict
+from server.store.events import announce
+from server.store.queries import campaign_row, get_campaign
+from server.store.tables import CampaignRow, TrialRow
+from server.store.wire import Tally, campaign_of
+
+WORKED_ON = (CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING)
+RESTING = (CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdempotencyKey:
+    """A client's name for one request, and a hash of its body."""
+
+    key: str
+    digest: str
+
+
+def create_campaign(
+    session: Session,
+    request: CampaignCreate,
+    *,
+    model: ModelShape,
+    machine: MachineShape,
+    simulated: bool,
+    idempotency: IdempotencyKey | None = None,
+) -> Campaign:
+    """A queued campaign; the one created before where `idempotency` says that it is the same."""
+    row = CampaignRow(
+        name=request.name or f"{model.name} on {machine.name}",
+        state=CampaignState.QUEUED,
+        reason="",
+        evaluator=request.evaluator,
+        objective=request.objective,
+        simulated=simulated,
+        request=request.model_dump(mode="json"),
+        model=model.model_dump(mode="json"),
+        machine=machine.model_dump(mode="json"),
+        created_at=datetime.now(UTC),
+        idempotency_key=idempotency.key if idempotency else None,
+        idempotency_hash=idempotency.digest if idempotency else None,
+    )
+    session.add(row)
+    session.flush()
+    announce(session, "campaign", campaign_id=row.id)
+    return campaign_of(row, Tally())
+
+
+def find_replay(session: Session, idempotency: IdempotencyKey) -> Campaign | None:
+    """The campaign that this key created; raises Conflict where its body was another."""
+    query = select(CampaignRow).where(CampaignRow.idempotency_key == idempotency.key)
+    row = session.scalars(query).one_or_none()
+    if row is None:
+        return None
+    if row.idempotency_hash != idempotency.digest:
+        reason = f"campaign {row.id} was created under this key by another body"
+        valid = "a new key for each new request"
+        raise Conflict("Idempotency-Key", idempotency.key, reason, valid=valid)
+    return get_campaign(session, row.id)
+
+
+def pause_campaign(session: Session, campaign_id: int) -> Campaign:
+    """Running trials end, no new ones start."""
+    row = campaign_row(session, campaign_id, for_update=True)
+    if row.state != CampaignState.PAUSED:
+        _demand(row, "paused", WORKED_ON)
+        change_state(session, row, CampaignState.PAUSED, reason="paused by the user")
+    return get_campaign(session, campaign_id)
+
+
+def resume_campaign(session: Session, campaign_id: int) -> Campaign:
+    """A paused campaign goes on; so does a failed one, whose cause may have been mended."""
+    row = campaign_row(session, campaign_id, for_update=True)
+    if row.state not in WORKED_ON:
+        _demand(row, "resumed", (CampaignState.PAUSED, CampaignState.FAILED))
+        change_state(session, row, _active_state(row))
+    return get_campaign(session, campaign_id)
+
+
+def cancel_campaign(session: Session, campaign_id: int) -> Campaign:
+    """For good; its runner ends the trials that still run."""
+    row = campaign_row(session, campaign_id, for_update=True)
+    if row.state != CampaignState.CANCELLED:
+        _demand(row, "cancelled", (*WORKED_ON, CampaignState.PAUSED, CampaignState.FAILED))
+        change_state(session, row, CampaignState.CANCELLED, reason="cancelled by the user")
+    return get_campaign(session, campaign_id)
+
+
+def extend_campaign(session: Session, campaign_id: int, extension: BudgetExtension) -> Campaign:
+    """Each figure given becomes the campaign's new total; a finished campaign goes on."""
+    row = campaign_row(session, campaign_id, for_update=True)
+    extensible = (*WORKED_ON, CampaignState.PAUSED, CampaignState.DONE)
+    _demand(row, "extended", extensible)
+    request = CampaignCreate.model_validate(row.request)
+    wanted = extension.model_dump(exclude_none=True)
+    _check_extension(request.budget, wanted)
+    budget = request.budget.model_copy(update=wanted)
+    row.request = request.model_copy(update={"budget": budget}).model_dump(mode="json")
+    if row.state in {CampaignState.DONE, CampaignState.CONFIRMING}:
+        change_state(session, row, _active_state(row))
+    else:
+        announce(session, "campaign", campaign_id=row.id)
+    return get_campaign(session, campaign_id)
+
+
+def delete_campaign(session: Session, campaign_id: int) -> list[str]:
+    """All its rows; answers with the tokens of its trials, whose directories can now go."""
+    row = campaign_row(session, campaign_id, for_update=True)
+    _demand(row, "deleted", (*RESTING, CampaignState.PAUSED))
+    trials = session.execute(
+        select(TrialRow.token, TrialRow.state).where(TrialRow.campaign_id == campaign_id)
+    ).all()
+    if any(state == "pending" for _, state in trials):
+        reason = f"campaign {campaign_id} still has running trials"
+        raise Conflict("campaign", campaign_id, reason, valid="cancel it, wait for them to end")
+    session.delete(row)
+    return [token for token, _ in trials]
+
+
+def change_state(
+    session: Session, row: CampaignRow, state: CampaignState, *, reason: str = ""
+) -> None:
+    """Set the state with its times and its reason, and announce it."""
+    now = datetime.now(UTC)
+    row.state, row.reason = state, reason
+    row.finished_at = now if state in RESTING else None
+    if state == CampaignState.RUNNING and row.started_at is None:
+        row.started_at = now
+    announce(session, "campaign", campaign_id=row.id)
+
+
+def _active_state(row: CampaignRow) -> CampaignState:
+    return CampaignState.RUNNING if row.started_at else CampaignState.QUEUED
+
+
+def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> None:
+    allowed = list(states)
+    if row.state not in allowed:
+        reason = f"campaign {row.id} is {row.state} and cannot be {verb}"
+        valid = f"a campaign that is {' or '.join(allowed)}"
+        raise Conflict("state", row.state, reason, valid=valid)
+
+
+def _check_extension(budget: Budget, wanted: dict[str, Any]) -> None:
+    if not wanted:
+        valid = "at least one of max_trials, max_node_hours, deadline"
+        raise InvalidInput("extension", {}, "nothing is extended", valid=valid)
+    problems = [
+        InvalidInput(name, value, f"the budget has {present} already", valid=f"more than {present}")
+        for name, value in wanted.items()
+        if (present := getattr(budget, name)) is not None and not _exceeds(value, present)
+    ]
+    deadline = wanted.get("deadline")
+    if deadline is not None and not _exceeds(deadline, datetime.now(UTC)):
+        problems.append(InvalidInput("deadline", str(deadline), "it has passed", valid="later"))
+    if problems:
+        raise InvalidInputs(problems)
+
+
+def _exceeds(value: Any, present: Any) -> bool:
+    if isinstance(value, datetime):
+        return _aware(value) > _aware(present)
+    return bool(value > present)
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,76 @@
+"""Engines: one SQLAlchemy engine for each database, set up for what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from sqlite3 import Connection as SqliteConnection
+from typing import Any
+
+import structlog
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from search_spaces.errors import InvalidInput
+from server.store.filesystem import is_shared
+
+BUSY_TIMEOUT_MS = 15_000
+POOL_SIZE = 20
+WRITING = "writing"
+log = structlog.get_logger(__name__)
+
+
+def parse_url(database_url: str) -> URL:
+    """Raises InvalidInput for what is neither SQLite in a file nor PostgreSQL."""
+    shown = database_url.partition("@")[0].rpartition(":")[0] or database_url
+    valid = "sqlite:////path/to/autotune.db or postgresql+psycopg://user@host/name"
+    try:
+        url = make_url(database_url)
+        dialect = url.get_dialect().name
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise InvalidInput("database_url", shown, "not a database URL", valid=valid) from error
+    in_memory = dialect == "sqlite" and url.database in {None, "", ":memory:"}
+    if dialect not in {"sqlite", "postgresql"} or in_memory:
+        reason = "the store is kept in an SQLite file or in PostgreSQL"
+        raise InvalidInput("database_url", shown, reason, valid=valid)
+    return url
+
+
+def build_engine(database_url: str) -> Engine:
+    url = parse_url(database_url)
+    if url.get_dialect().name == "postgresql":
+        return create_engine(url, pool_size=POOL_SIZE, pool_pre_ping=True, hide_parameters=True)
+    return _sqlite(url)
+
+
+def journal_mode(*, shared: bool) -> str:
+    """A write-ahead log needs memory that all users of the file share: never across hosts."""
+    return "DELETE" if shared else "WAL"
+
+
+def _sqlite(url: URL) -> Engine:
+    file = Path(str(url.database)).absolute()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    url = url.set(database=str(file))
+    engine = create_engine(url, pool_size=POOL_SIZE, hide_parameters=True)
+    shared = is_shared(file.parent)
+    if shared:
+        log.warning("network_file_system", folder=str(file.parent), journal_mode="DELETE")
+    journal = journal_mode(shared=shared)
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: SqliteConnection, record: Any) -> None:  # noqa: ARG001
+        # The driver's own implicit BEGIN is switched off: `begin` below says which kind is meant.
+        connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        connection.execute(f"PRAGMA journal_mode = {journal}")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A reader that later wants to write fails at once in WAL mode, whatever the busy timeout:
+        # whoever will write takes the write lock at the start, and waits for it there.
+        writing = connection.get_execution_options().get(WRITING)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+    return engine

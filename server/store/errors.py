@@ -1,0 +1,47 @@
+"""What the store refuses.
+
+StoreError
+├── NotFound   no such row
+├── Conflict   the row's state does not allow it
+├── LeaseLost  another runner holds the campaign now
+└── InUse      another process serves this database
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """The root."""
+
+
+class NotFound(StoreError):
+    """There is no such row.
+
+    Attributes:
+        field: what was asked for by this value, such as `campaign`.
+    """
+
+    def __init__(self, field: str, value: object, *, reason: str = "") -> None:
+        self.field = field
+        self.value = value
+        self.reason = reason or f"there is no {field} {value}"
+        super().__init__(self.reason)
+
+
+class Conflict(StoreError):
+    """The row's state does not allow it; `field` and `value` say which."""
+
+    def __init__(self, field: str, value: object, reason: str, *, valid: str = "") -> None:
+        self.field = field
+        self.value = value
+        self.reason = reason
+        self.valid = valid
+        super().__init__(reason)
+
+
+class LeaseLost(StoreError):
+    """The campaign was claimed by another runner, or deleted: what this one knows is stale."""
+
+
+class InUse(StoreError):
+    """Another process already does this work on this database."""

@@ -1,0 +1,138 @@
+"""Leases: which runner works on which campaign, and that no other one does."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from sqlalchemy import ColumnElement, exists, or_, select, update
+from sqlalchemy.orm import Session
+
+from server.store.columns import database_seconds
+from server.store.commands import WORKED_ON
+from server.store.errors import LeaseLost
+from server.store.tables import CampaignRow, TrialRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The right to work on one campaign. `epoch` is new with every claim: whoever was taken over
+    still has the old one, and whatever it writes is refused."""
+
+    campaign_id: int
+    owner: str
+    epoch: int
+    seconds: float
+
+
+def this_owner() -> str:
+    """This process, told apart from all others of this and of other hosts, past and present."""
+    process = psutil.Process()
+    return f"{this_place()}/{process.pid}/{process.create_time():.2f}"
+
+
+def this_place() -> str:
+    """Where this process's id means something: its host and, in a container, its own table of
+    processes."""
+    namespace = Path("/proc/self/ns/pid")
+    inode = os.stat(namespace).st_ino if namespace.exists() else 0
+    return f"{platform.node()}/{inode}"
+
+
+def is_gone(owner: str) -> bool:
+    """Whether `owner` certainly no longer lives; one of another place is never certain."""
+    place, pid, started = owner.rsplit("/", 2)
+    if place != this_place():
+        return False
+    try:
+        return f"{psutil.Process(int(pid)).create_time():.2f}" != started
+    except psutil.NoSuchProcess:
+        return True
+
+
+def claim(session: Session, owner: str, *, seconds: float, limit: int) -> list[Lease]:
+    """Campaigns with work to do that no living runner holds, in one statement.
+
+    Times are the database's, so that the clocks of hosts need not agree.
+    """
+    open_ids = (
+        select(CampaignRow.id)
+        .where(_has_work(), _is_free())
+        .order_by(CampaignRow.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    statement = (
+        update(CampaignRow)
+        .where(CampaignRow.id.in_(open_ids))
+        .values(
+            lease_owner=owner,
+            lease_epoch=CampaignRow.lease_epoch + 1,
+            lease_until=database_seconds() + seconds,
+        )
+        .returning(CampaignRow.id, CampaignRow.lease_epoch)
+        .execution_options(synchronize_session=False)
+    )
+    return [
+        Lease(campaign_id=campaign_id, owner=owner, epoch=epoch, seconds=seconds)
+        for campaign_id, epoch in session.execute(statement)
+    ]
+
+
+def renew(session: Session, lease: Lease) -> CampaignRow:
+    """The campaign, its lease renewed and its row locked until the transaction ends.
+
+    Raises:
+        LeaseLost: another runner holds it now, or it was deleted.
+    """
+    statement = (
+        update(CampaignRow)
+        .where(*_held(lease))
+        .values(lease_until=database_seconds() + lease.seconds)
+        .execution_options(synchronize_session=False)
+        .returning(CampaignRow.id)
+    )
+    if session.execute(statement).first() is None:
+        raise LeaseLost(f"campaign {lease.campaign_id} is no longer held by {lease.owner}")
+    return session.get_one(CampaignRow, lease.campaign_id, populate_existing=True)
+
+
+def release(session: Session, lease: Lease) -> None:
+    """Let others claim it; nothing happens where that was so already."""
+    session.execute(
+        update(CampaignRow).where(*_held(lease)).values(lease_owner=None, lease_until=None)
+    )
+
+
+def free_the_gone(session: Session) -> int:
+    """Release what is held by processes of this host that no longer live; their number."""
+    owners = session.scalars(
+        select(CampaignRow.lease_owner).where(CampaignRow.lease_owner.is_not(None)).distinct()
+    )
+    gone = [owner for owner in owners if owner is not None and is_gone(owner)]
+    if gone:
+        released = update(CampaignRow).where(CampaignRow.lease_owner.in_(gone))
+        session.execute(released.values(lease_owner=None, lease_until=None))
+    return len(gone)
+
+
+def _held(lease: Lease) -> Sequence[ColumnElement[bool]]:
+    return (
+        CampaignRow.id == lease.campaign_id,
+        CampaignRow.lease_owner == lease.owner,
+        CampaignRow.lease_epoch == lease.epoch,
+    )
+
+
+def _is_free() -> ColumnElement[bool]:
+    return or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds())
+
+
+def _has_work() -> ColumnElement[bool]:
+    """Worked on, or resting with trials that still have to end."""
+    unfinished = exists().where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state == "pending")
+    return or_(CampaignRow.state.in_(WORKED_ON), unfinished)

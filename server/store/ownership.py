@@ -1,0 +1,63 @@
+"""One service for each database: a second one is refused while the first lives."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from sqlalchemy import func, select
+
+from server.store.errors import InUse
+from server.store.store import Store
+
+Role = Literal["serve", "runner"]
+NAMES: dict[Role, str] = {"serve": "autotune serve", "runner": "a runner"}
+LOCKS: dict[Role, int] = {"serve": 0x73657276, "runner": 0x72756E6E}
+
+
+@contextmanager
+def ownership(store: Store, role: Role) -> Iterator[None]:
+    """Held while the block runs, and let go however this process ends.
+
+    On SQLite there is one `serve` and one runner for each file; on PostgreSQL one `serve`, and as
+    many runners as one likes: leases divide the campaigns between them.
+
+    Raises:
+        InUse: another process holds it.
+    """
+    if store.dialect == "sqlite":
+        with _file_lock(store, role):
+            yield
+    elif role == "serve":
+        with _advisory_lock(store, role):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _file_lock(store: Store, role: Role) -> Iterator[None]:
+    database = Path(str(store.engine.url.database))
+    with database.with_name(f"{database.name}.{role}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InUse(f"{NAMES[role]} already works on the database {database}") from error
+        yield
+
+
+@contextmanager
+def _advisory_lock(store: Store, role: Role) -> Iterator[None]:
+    """Tied to a connection of its own, which ends with this process."""
+    with store.engine.connect() as connection:
+        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        if not connection.scalar(select(func.pg_try_advisory_lock(LOCKS[role]))):
+            shown = store.engine.url.render_as_string(hide_password=True)
+            raise InUse(f"{NAMES[role]} already works on the database {shown}")
+        try:
+            yield
+        finally:
+            connection.execute(select(func.pg_advisory_unlock(LOCKS[role])))

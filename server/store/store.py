@@ -1,0 +1,86 @@
+"""The store: sessions on one database, and its schema brought up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, func, select
+from sqlalchemy.orm import Session
+
+from server.store.engine import WRITING, build_engine
+from server.store.events import write_announced
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+UPGRADE_LOCK = 0x6D696772
+
+
+class Store:
+    """All campaigns, trials and events of one database.
+
+    Raises:
+        InvalidInput: the URL names neither an SQLite file nor a PostgreSQL database.
+    """
+
+    def __init__(self, database_url: str) -> None:
+        self.engine = build_engine(database_url)
+
+    @property
+    def dialect(self) -> str:
+        return self.engine.dialect.name
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session for reading: one consistent view, nothing kept."""
+        with Session(self.engine) as session:
+            yield session
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A session for writing: committed at its end with the events announced in it."""
+        with Session(self.engine, expire_on_commit=False) as session, session.begin():
+            session.connection(execution_options={WRITING: True})
+            yield session
+            write_announced(session)
+
+    def upgrade(self) -> None:
+        """Bring the schema up to date; several processes may do so at once."""
+        with self.engine.connect() as connection:
+            if self.dialect == "sqlite":
+                # Rebuilding a table drops the old one, which would cascade to what refers to it.
+                connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+                connection.rollback()
+            connection = connection.execution_options(**{WRITING: True})
+            with connection.begin():
+                self._upgrade(connection)
+            if self.dialect == "sqlite":
+                connection.exec_driver_sql("PRAGMA foreign_keys = ON")
+                connection.rollback()
+
+    def _upgrade(self, connection: Connection) -> None:
+        if self.dialect == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
+        command.upgrade(alembic_config(connection), "head")
+
+    def is_current(self) -> bool:
+        """Whether the schema is the one that this version of the program expects."""
+        with self.engine.connect() as connection:
+            found = MigrationContext.configure(connection).get_current_revision()
+        return found == ScriptDirectory(str(MIGRATIONS)).get_current_head()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def alembic_config(connection: Connection) -> Config:
+    """Alembic's configuration without a file, for the migrations inside this package."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config

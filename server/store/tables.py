@@ -1,0 +1,116 @@
+"""The tables: campaigns, their trials, and the events that announce each change."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, Float, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from server.store.columns import Identity, UtcDateTime
+
+Json = dict[str, Any]
+NAMES = {
+    "ix": "ix_%(column_0_N_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(naming_convention=NAMES)
+    type_annotation_map = {  # noqa: RUF012  (SQLAlchemy's own declaration)
+        datetime: UtcDateTime(),
+        float: Float(53),
+        Json: JSON(none_as_null=True),
+        list[Json]: JSON(none_as_null=True),
+        list[float]: JSON(none_as_null=True),
+        dict[str, str]: JSON(none_as_null=True),
+    }
+
+
+class CampaignRow(Base):
+    """One campaign.
+
+    `model` and `machine` are the shapes that its request resolved to when it was created: a later
+    change of the catalog does not change a campaign. `lease_until` is in the database's seconds;
+    `lease_epoch` grows with every claim and fences off a runner that was taken over.
+    """
+
+    __tablename__ = "campaigns"
+    __table_args__ = (
+        Index(None, "state"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Identity, primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    state: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(Text, default="")
+    evaluator: Mapped[str] = mapped_column(String(32))
+    objective: Mapped[str] = mapped_column(String(32))
+    simulated: Mapped[bool]
+    request: Mapped[Json]
+    model: Mapped[Json]
+    machine: Mapped[Json]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    lease_owner: Mapped[str | None] = mapped_column(String(200))
+    lease_until: Mapped[float | None]
+    lease_epoch: Mapped[int] = mapped_column(default=0)
+    idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
+    idempotency_hash: Mapped[str | None] = mapped_column(String(64))
+
+
+class TrialRow(Base):
+    """One trial. `objective` repeats the campaign's objective out of `metrics`, for ranking."""
+
+    __tablename__ = "trials"
+    __table_args__ = (
+        UniqueConstraint("campaign_id", "number"),
+        Index(None, "campaign_id", "state"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Identity, primary_key=True)
+    campaign_id: Mapped[int] = mapped_column(ForeignKey("campaigns.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    token: Mapped[str] = mapped_column(String(64), unique=True)
+    purpose: Mapped[str] = mapped_column(String(16))
+    strategy: Mapped[Json]
+    state: Mapped[str] = mapped_column(String(16))
+    simulated: Mapped[bool]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    duration_s: Mapped[float | None]
+    node_hours: Mapped[float | None]
+    predicted_iteration_time_s: Mapped[float | None]
+    predicted_memory_gib: Mapped[float | None]
+    objective: Mapped[float | None]
+    metrics: Mapped[Json | None]
+    measurements: Mapped[list[Json]]
+    peak_memory_gib: Mapped[list[float]]
+    error: Mapped[str | None] = mapped_column(Text)
+    log_path: Mapped[str | None] = mapped_column(Text)
+    host: Mapped[str | None] = mapped_column(String(255))
+    versions: Mapped[dict[str, str]]
+
+
+class EventRow(Base):
+    """One change. Written in the transaction of the change itself, never altered."""
+
+    __tablename__ = "events"
+    __table_args__ = (
+        Index(None, "campaign_id", "id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Identity, primary_key=True)
+    campaign_id: Mapped[int] = mapped_column(ForeignKey("campaigns.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(String(16))
+    trial_number: Mapped[int | None]

@@ -1,0 +1,87 @@
+"""Pydantic's findings as refused fields: one sentence for each field, whatever its union."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from autotune import schemas
+from autotune.schemas import FieldProblem
+from search_spaces.errors import closest
+
+PLACES = frozenset({"body", "query", "path", "header", "cookie"})
+FORMS = {
+    name: model
+    for name, model in vars(schemas).items()
+    if isinstance(model, type) and issubclass(model, BaseModel)
+}
+FIELDS = frozenset(field for model in FORMS.values() for field in model.model_fields)
+BOUNDS = {
+    "gt": "more than {}",
+    "ge": "at least {}",
+    "lt": "less than {}",
+    "le": "at most {}",
+    "max_length": "at most {} characters",
+    "expected": "{}",
+}
+
+
+def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
+    """One problem for each refused field.
+
+    A field that takes several forms (a name or a shape) yields an error for each form; those that
+    point deepest tell what is wrong inside of the form that was meant, the others are dropped.
+    """
+    by_form: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for error in errors:
+        outer, inner = _path(error["loc"])
+        by_form.setdefault(outer, []).append((inner, error))
+    found = [_of_form(outer, members) for outer, members in by_form.items()]
+    return [problem for problems in found for problem in problems]
+
+
+def _path(location: tuple[Any, ...]) -> tuple[str, str]:
+    """The field up to where its forms part, and the path within one of the forms."""
+    parts = [str(part) for part in location]
+    if parts and parts[0] in PLACES:
+        parts = parts[1:] or parts[:1]
+    fork = next((index for index, part in enumerate(parts) if _is_form(part)), len(parts))
+    inner = [part for part in parts[fork:] if not _is_form(part)]
+    return ".".join(parts[:fork]), ".".join(inner)
+
+
+def _is_form(name: str) -> bool:
+    """Whether a part of a path is how pydantic names one of several forms, and not a field."""
+    return name in {"str", "int", "bool", "float"} or name in FORMS or "[" in name or "-" in name
+
+
+def _of_form(outer: str, members: list[tuple[str, Mapping[str, Any]]]) -> list[FieldProblem]:
+    deep = [member for member in members if member[0]]
+    by_field: dict[str, list[FieldProblem]] = {}
+    for inner, error in deep or members:
+        field = f"{outer}.{inner}" if inner else outer
+        by_field.setdefault(field, []).append(_problem(field, error))
+    return [_joined(problems) for problems in by_field.values()]
+
+
+def _joined(problems: list[FieldProblem]) -> FieldProblem:
+    reasons = " or ".join(dict.fromkeys(problem.reason for problem in problems))
+    valid = " or ".join(dict.fromkeys(p.valid for p in problems if p.valid))
+    return problems[0].model_copy(update={"reason": reasons, "valid": valid})
+
+
+def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:
+    context = error.get("ctx", {})
+    valid = ", ".join(text.format(context[k]) for k, text in BOUNDS.items() if k in context)
+    reason = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    value = error.get("input")
+    if error["type"] == "missing":
+        reason, value = "it is required", None
+    elif error["type"] == "extra_forbidden":
+        near = closest(field.rpartition(".")[2], FIELDS)
+        reason, valid = "there is no such field", " or ".join(near)
+    elif error["type"] == "json_invalid":
+        reason, field, value = f"not JSON: {context.get('error')}", "body", None
+    return FieldProblem(field=field, value=value, reason=reason, valid=valid)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from socket import create_server
+
+import pytest
+from fastapi import FastAPI
+
+from autotune.schemas import Campaign
+from server.app import create_app
+from server.runner.loop import Runner
+from server.settings import Settings
+from server.store import Store
+from server.store.queries import get_campaign
+from server.web import WebServer
+from tests.server.asking import created
+
+
+@pytest.fixture
+def store(app: FastAPI) -> Store:
+    """The application's own."""
+    found: Store = app.state.store
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, Campaign]]:
+    """An application with one campaign that is done."""
+    settings = Settings(data_dir=tmp_path_factory.mktemp("data"), poll_interval_s=0.01)
+    app = create_app(settings)
+    store: Store = app.state.store
+    campaign = created(store)
+    runner = Runner(settings, store)
+    while campaign.state != "done":
+        runner.round()
+        with store.session() as session:
+            campaign = get_campaign(session, campaign.id)
+    runner.close()
+    yield app, campaign
+    store.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """A service on a real socket, for what has to be seen as it is sent."""
+
+    url: str
+    stop: Callable[[], None]
+    thread: threading.Thread
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[Live]:
+    with create_server(("127.0.0.1", 0)) as bound:
+        server = WebServer(app, app.state.settings)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+
+        def stop() -> None:
+            server.should_exit = True
+
+        try:
+            yield Live(url=f"http://127.0.0.1:{bound.getsockname()[1]}", stop=stop, thread=thread)
+        finally:
+            stop()
+            thread.join()
+
+
+@pytest.fixture
+def live(app: FastAPI) -> Iterator[Live]:
+    with serving(app) as found:
+        yield found

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from sqlalchemy import event
+
+from autotune.schemas import Campaign, CampaignPage, DryRun
+from server.settings import Settings
+from server.store import Store
+from tests.server.asking import body, created, with_trials
+from tests.server.conftest import ADDRESS
+
+CAMPAIGNS = "/api/v1/campaigns"
+
+
+def test_a_created_campaign_is_found_at_its_address(client: TestClient) -> None:
+    answer = client.post(CAMPAIGNS, json=body())
+    assert answer.status_code == 201
+    campaign = Campaign.model_validate(answer.json())
+    assert campaign.state == "queued"
+    assert campaign.simulated
+    again = client.get(answer.headers["Location"])
+    assert again.status_code == 200
+    assert Campaign.model_validate(again.json()) == campaign
+
+
+def test_a_dry_run_counts_and_stores_nothing(client: TestClient) -> None:
+    answer = client.post(CAMPAIGNS, params={"dry_run": True}, json=body())
+    assert answer.status_code == 200
+    found = DryRun.model_validate(answer.json())
+    assert found.space.raw > found.space.legal >= found.space.fitting > 0
+    assert found.trials_affordable == 6
+    assert client.get(CAMPAIGNS).json() == {"items": [], "next": None}
+
+
+def test_a_dry_run_refuses_what_a_creation_refuses(client: TestClient) -> None:
+    wrong = body(nodes=0)
+    for dry_run in (True, False):
+        answer = client.post(CAMPAIGNS, params={"dry_run": dry_run}, json=wrong)
+        assert answer.status_code == 422
+
+
+def test_a_repeated_request_creates_one_campaign(client: TestClient) -> None:
+    headers = {"Idempotency-Key": "8e03978e-40d5-43e8-bc93-6894a57f9324"}
+    first = client.post(CAMPAIGNS, json=body(), headers=headers)
+    second = client.post(CAMPAIGNS, json=dict(reversed(body().items())), headers=headers)
+    assert first.status_code == second.status_code == 201
+    assert first.json() == second.json()
+    assert first.headers["Location"] == second.headers["Location"]
+    assert len(client.get(CAMPAIGNS).json()["items"]) == 1
+
+
+def test_a_key_with_another_body_is_a_conflict(client: TestClient) -> None:
+    headers = {"Idempotency-Key": "k"}
+    client.post(CAMPAIGNS, json=body(), headers=headers)
+    answer = client.post(CAMPAIGNS, json=body(nodes=2, pool_nodes=2), headers=headers)
+    assert answer.status_code == 409
+    assert answer.json()["errors"][0]["field"] == "Idempotency-Key"
+
+
+def test_a_refused_request_does_not_use_its_key_up(client: TestClient) -> None:
+    headers = {"Idempotency-Key": "k"}
+    assert client.post(CAMPAIGNS, json=body(model="nope"), headers=headers).status_code == 422
+    assert client.post(CAMPAIGNS, json=body(), headers=headers).status_code == 201
+
+
+def test_one_key_many_times_at_once_creates_one_campaign(client: TestClient) -> None:
+    def post(_: int) -> tuple[int, int]:
+        answer = client.post(CAMPAIGNS, json=body(), headers={"Idempotency-Key": "k"})
+        return answer.status_code, answer.json()["id"]
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = set(pool.map(post, range(8)))
+    assert answers == {(201, 1)}
+
+
+def test_campaigns_are_listed_in_pages(client: TestClient, store: Store) -> None:
+    ids = [created(store).id for _ in range(3)]
+    first = CampaignPage.model_validate(client.get(CAMPAIGNS, params={"limit": 2}).json())
+    second = client.get(CAMPAIGNS, params={"limit": 2, "cursor": first.next}).json()
+    assert [c.id for c in first.items] + [c["id"] for c in second["items"]] == ids[::-1]
+    assert second["next"] is None
+    assert client.get(CAMPAIGNS, params={"state": "done"}).json()["items"] == []
+
+
+def test_a_campaign_is_paused_resumed_extended_cancelled_and_deleted(
+    client: TestClient, store: Store, sqlite_settings: Settings
+) -> None:
+    campaign = created(store)
+    trial = with_trials(store, campaign, 1)[0]
+    directory = sqlite_settings.trial_dir(trial.token)
+    directory.mkdir(parents=True)
+    (directory / "trial.log").write_text("a log")
+    at = f"{CAMPAIGNS}/{campaign.id}"
+    assert client.post(f"{at}/pause").json()["state"] == "paused"
+    assert client.post(f"{at}/resume").json()["state"] == "queued"
+    extended = client.post(f"{at}/extend", json={"max_trials": 50})
+    assert extended.json()["request"]["budget"]["max_trials"] == 50
+    assert client.post(f"{at}/cancel").json()["state"] == "cancelled"
+    assert client.post(f"{at}/resume").status_code == 409
+    assert client.delete(at).status_code == 409, "one of its trials is still pending"
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE trials SET state = 'cancelled'")
+    answer = client.delete(at)
+    assert answer.status_code == 204
+    assert answer.content == b""
+    assert not directory.exists()
+    assert client.get(at).status_code == 404
+
+
+def test_an_extension_names_what_it_cannot_take(client: TestClient, store: Store) -> None:
+    at = f"{CAMPAIGNS}/{created(store).id}/extend"
+    answer = client.post(at, json={"max_trials": 6})
+    assert answer.status_code == 422
+    assert answer.json()["errors"] == [
+        {
+            "field": "max_trials",
+            "value": 6,
+            "reason": "the budget has 6 already",
+            "valid": "more than 6",
+        }
+    ]
+
+
+YESTERDAY = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+TINY = {"model": "tiny", "evaluator": "local", "machine": "local", "nodes": 1, "pool_nodes": 1}
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "unknown model": ({"model": "gpt-22"}, "model", "gpt-22b"),
+    "unknown machine": ({"machine": "fronteer"}, "machine", "frontier"),
+    "heads that TP does not divide": (
+        {"space": {"tensor_parallel": 5}},
+        "space",
+        "heads",
+    ),
+    "no nodes": ({"nodes": 0}, "nodes", "more than 0"),
+    "more nodes than there are": ({"nodes": 10**6}, "nodes", "9856"),
+    "a budget of nothing": ({"budget": {"max_trials": 0}}, "budget.max_trials", "more than 0"),
+    "a budget of no node-hours": (
+        {"budget": {"max_node_hours": 0}},
+        "budget.max_node_hours",
+        "more than 0",
+    ),
+    "a deadline that has passed": (
+        {"budget": {"deadline": YESTERDAY}},
+        "budget.deadline",
+        "passed",
+    ),
+    "nothing legal": (
+        {"space": {"pipeline_parallel": 8, "zero_stage": 3}},
+        "space",
+        "ZeRO",
+    ),
+    "fits nowhere": (
+        {"model": "gpt-1t", "nodes": 2, "pool_nodes": 2, "space": {}},
+        "nodes",
+        "nodes",
+    ),
+    "real trials elsewhere": ({"evaluator": "local"}, "evaluator", "frontier"),
+    "an unknown evaluator": ({"evaluator": "slurm"}, "evaluator", "simulated"),
+    "a misspelt field": ({"nodez": 4}, "nodez", "nodes"),
+    "a misspelt field within": ({"budget": {"max_trails": 4}}, "budget.max_trails", "max_trials"),
+    "a shape without a size": (
+        {"model": {"num_layers": 4, "num_attention_heads": 4}},
+        "model.hidden_size",
+        "required",
+    ),
+    "a shape with a wrong size": (
+        {"model": {"num_layers": -1, "hidden_size": 8, "num_attention_heads": 4}},
+        "model.num_layers",
+        "more than 0",
+    ),
+    "half a range": (
+        {"space": {"tensor_parallel": {"minimum": 1}}},
+        "space.tensor_parallel.maximum",
+        "required",
+    ),
+    "a name too long": ({"name": "x" * 201}, "name", "at most 200 characters"),
+    "no number": ({"tokens": "NaN"}, "tokens", "finite"),
+}
+
+
+@pytest.mark.parametrize(("changes", "field", "told"), BAD.values(), ids=BAD)
+def test_bad_input_is_refused_with_field_value_and_reason(
+    client: TestClient, changes: dict[str, Any], field: str, told: str
+) -> None:
+    answer = client.post(CAMPAIGNS, json=body(**changes))
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == 422
+    named = {error["field"]: error for error in problem["errors"]}
+    assert field in named, problem["errors"]
+    assert told in str(named[field]["reason"]) + str(named[field]["valid"])
+    assert "\n" not in problem["detail"]
+    assert client.get(CAMPAIGNS).json()["items"] == []
+
+
+def test_several_faults_are_told_at_once(client: TestClient) -> None:
+    answer = client.post(CAMPAIGNS, json=body(model="gpt-22", machine="fronteer"))
+    assert {error["field"] for error in answer.json()["errors"]} == {"model", "machine"}
+
+
+def test_a_full_disk_is_said_and_nothing_is_half_written(app: FastAPI, store: Store) -> None:
+    """SQLite itself refuses to grow the file."""
+    with TestClient(app, base_url=ADDRESS) as client:
+        assert client.post(CAMPAIGNS, json=body()).status_code == 201
+        with store.engine.connect() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        store.engine.dispose()
+
+        def no_room(connection: Any, record: object) -> None:  # noqa: ARG001
+            connection.execute(f"PRAGMA max_page_count = {pages + 4}")
+
+        event.listen(store.engine, "connect", no_room)
+        answers = [client.post(CAMPAIGNS, json=body(name="x" * 200)) for _ in range(12)]
+        codes = [answer.status_code for answer in answers]
+        assert set(codes) == {201, 507}
+        assert answers[codes.index(507)].json()["detail"].startswith("the disk")
+        listed = client.get(CAMPAIGNS, params={"limit": 100}).json()["items"]
+        assert len(listed) == 1 + codes.count(201)
+        with store.engine.connect() as connection:
+            events = connection.exec_driver_sql("SELECT count(*) FROM events").scalar()
+            assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+        assert events == len(listed)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from fastapi.testclient import TestClient
+
+from autotune.schemas import MachineShape, ModelShape, Prediction, SpaceReport
+
+QUERY = {"model": "gpt-22b", "machine": "frontier", "nodes": 2}
+STRATEGY = {
+    "tensor_parallel": 1,
+    "pipeline_parallel": 8,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 320,
+    "zero_stage": 1,
+    "num_nodes": 2,
+}
+
+
+def test_every_name_of_the_catalog_can_be_read(client: TestClient) -> None:
+    for name in client.get("/api/v1/models").json():
+        assert ModelShape.model_validate(client.get(f"/api/v1/models/{name}").json()).name == name
+    for name in client.get("/api/v1/machines").json():
+        found = MachineShape.model_validate(client.get(f"/api/v1/machines/{name}").json())
+        assert found.gpus_per_node >= 1
+    assert "table-v" in client.get("/api/v1/spaces").json()
+
+
+def test_a_bare_size_is_a_model(client: TestClient) -> None:
+    assert client.get("/api/v1/models/13B").json()["num_layers"] == 40
+
+
+def test_an_unknown_name_is_told_with_the_nearest(client: TestClient) -> None:
+    for path, near in (("models/gpt-176b", "gpt-175b"), ("machines/fronteer", "frontier")):
+        answer = client.get(f"/api/v1/{path}")
+        assert answer.status_code == 404
+        assert near in answer.json()["detail"]
+
+
+def test_a_path_is_no_name(client: TestClient) -> None:
+    """The service reads no file that a caller names."""
+    for model in ("/etc/passwd", "../../pyproject.toml", "config.json"):
+        answer = client.post("/api/v1/spaces", json=QUERY | {"model": model})
+        assert answer.status_code == 422
+
+
+def test_a_space_is_counted(client: TestClient) -> None:
+    body = QUERY | {"nodes": 16, "space": {"preset": "table-v"}}
+    found = SpaceReport.model_validate(client.post("/api/v1/spaces", json=body).json())
+    assert found.raw >= found.legal >= found.fitting > 0
+
+
+def test_a_strategy_is_predicted(client: TestClient) -> None:
+    query = {key: QUERY[key] for key in ("model", "machine")}
+    answer = client.post("/api/v1/predictions", json=query | {"strategy": STRATEGY})
+    found = Prediction.model_validate(answer.json())
+    assert found.legal
+    assert found.fits
+    assert found.global_batch_size == 640
+
+
+def test_an_illegal_strategy_is_predicted_to_be_so(client: TestClient) -> None:
+    query = {key: QUERY[key] for key in ("model", "machine")}
+    strategy = STRATEGY | {"zero_stage": 3}
+    found = client.post("/api/v1/predictions", json=query | {"strategy": strategy}).json()
+    assert not found["legal"]
+    assert found["reasons"]

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from server.store import Store
+
+
+def test_a_service_is_alive_and_ready(client: TestClient) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ok"}
+
+
+def test_a_service_whose_schema_is_another_is_alive_but_not_ready(
+    client: TestClient, store: Store
+) -> None:
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    assert client.get("/healthz").status_code == 200
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert "schema" in answer.json()["detail"]
+
+
+def test_a_database_that_cannot_answer_is_a_503(client: TestClient, store: Store) -> None:
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE trials")
+    answer = client.get("/api/v1/campaigns")
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"]
+    assert "trials" not in answer.json()["detail"], "what the database said is for the log"
+
+
+def test_unknown_paths_and_methods_are_problems(client: TestClient, app: FastAPI) -> None:
+    assert app.state.settings
+    for method, path, status in (("GET", "/api/v2", 404), ("PUT", "/api/v1/campaigns", 405)):
+        answer = client.request(method, path)
+        assert answer.status_code == status
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert path in answer.json()["detail"]
+
+
+def test_what_is_not_json_is_a_problem(client: TestClient) -> None:
+    for content, content_type in ((b"{", "application/json"), (b"a=b", "text/plain"), (b"", "")):
+        headers = {"Content-Type": content_type}
+        answer = client.post("/api/v1/campaigns", content=content, headers=headers)
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["field"].startswith("body")

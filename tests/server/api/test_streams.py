@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from autotune.schemas import Event
+from server.app import create_app
+from server.settings import Settings
+from server.store import Store
+from server.store.commands import pause_campaign, resume_campaign
+from tests.server.api.conftest import Live, serving
+from tests.server.asking import created, with_trials
+
+
+@contextmanager
+def stream(
+    live: Live, path: str, headers: dict[str, str] | None = None, **params: Any
+) -> Iterator[Iterator[Event]]:
+    """The events of a stream as they come; each is checked against its frame."""
+    with httpx2.stream(
+        "GET", live.url + path, headers=headers, params=params, timeout=10, trust_env=False
+    ) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        assert next(lines) == ": connected"
+        yield events(lines)
+
+
+def events(lines: Iterator[str]) -> Iterator[Event]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if line and name:
+            fields[name] = value
+        elif "data" in fields:
+            event = Event.model_validate(json.loads(fields["data"]))
+            assert fields["id"] == str(event.id)
+            assert fields["event"] == event.kind
+            yield event
+            fields = {}
+
+
+def take(source: Iterator[Event], count: int) -> list[Event]:
+    return [next(source) for _ in range(count)]
+
+
+def test_a_campaigns_stream_begins_at_its_beginning_and_goes_on(live: Live, store: Store) -> None:
+    campaign = created(store)
+    created(store)
+    with_trials(store, campaign, 2)
+    with stream(live, f"/api/v1/campaigns/{campaign.id}/events") as found:
+        assert [event.kind for event in take(found, 3)] == ["campaign", "trial", "trial"]
+        with store.transaction() as session:
+            pause_campaign(session, campaign.id)
+        [event] = take(found, 1)
+        assert event.campaign is not None
+        assert event.campaign.state == "paused"
+
+
+def test_a_stream_resumes_after_the_last_event_without_gap_or_double(
+    live: Live, store: Store
+) -> None:
+    campaign = created(store)
+    with_trials(store, campaign, 6)
+    path = f"/api/v1/campaigns/{campaign.id}/events"
+    with stream(live, path) as found:
+        first = take(found, 3)
+    with stream(live, path, {"Last-Event-ID": str(first[-1].id)}) as found:
+        rest = take(found, 4)
+    ids = [event.id for event in (*first, *rest)]
+    assert ids == sorted(set(ids))
+    assert len(ids) == 7
+    with stream(live, path, after=first[-1].id) as found:
+        assert take(found, 4) == rest
+
+
+def test_the_stream_of_all_campaigns_begins_now(live: Live, store: Store) -> None:
+    campaign = created(store)
+    with stream(live, "/api/v1/events") as found:
+        with store.transaction() as session:
+            pause_campaign(session, campaign.id)
+        other = created(store)
+        assert [event.campaign_id for event in take(found, 2)] == [campaign.id, other.id]
+    with stream(live, "/api/v1/events", after=0) as found:
+        assert len(take(found, 3)) == 3
+
+
+def test_a_stream_survives_a_restart_of_the_service(
+    sqlite_settings: Settings, store: Store
+) -> None:
+    campaign = created(store)
+    path = f"/api/v1/campaigns/{campaign.id}/events"
+    with serving(create_app(sqlite_settings)) as live, stream(live, path) as found:
+        [first] = take(found, 1)
+    with store.transaction() as session:
+        pause_campaign(session, campaign.id)
+        resume_campaign(session, campaign.id)
+    with (
+        serving(create_app(sqlite_settings)) as live,
+        stream(live, path, {"Last-Event-ID": str(first.id)}) as found,
+    ):
+        assert [event.id for event in take(found, 2)] == [first.id + 1, first.id + 2]
+
+
+def test_streams_end_when_the_service_stops(live: Live, store: Store) -> None:
+    campaign = created(store)
+    with stream(live, f"/api/v1/campaigns/{campaign.id}/events") as found:
+        take(found, 1)
+        live.stop()
+        assert list(found) == [], "it ends in order, and is not cut off"
+    live.thread.join(10)
+    assert not live.thread.is_alive()
+
+
+def test_a_stream_ends_after_its_life(sqlite_settings: Settings) -> None:
+    short = sqlite_settings.model_copy(update={"stream_life_s": 0.3})
+    with serving(create_app(short)) as live, stream(live, "/api/v1/events") as found:
+        assert list(found) == []
+
+
+@pytest.mark.parametrize("given", ["x", "-1", "1.5", "²"])
+def test_an_id_that_is_none_is_refused(client: TestClient, app: FastAPI, given: str) -> None:
+    assert app.state.settings.stream_life_s > 10, "a stream that begins would not end"
+    headers = [(b"Last-Event-ID", given.encode())]
+    answer = client.get("/api/v1/events", headers=headers)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "Last-Event-ID"
+
+
+def test_an_unknown_campaign_has_no_stream(client: TestClient) -> None:
+    answer = client.get("/api/v1/campaigns/7/events")
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "there is no campaign 7"

@@ -1,0 +1,76 @@
+"""Campaigns as tests ask for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
+from autotune.schemas import Campaign, CampaignCreate, StrategyShape, Trial
+from server.store import Store
+from server.store.commands import create_campaign
+from server.store.progress import NewTrial, insert_trials
+from server.store.queries import campaign_row
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    """A small simulated campaign."""
+    asked: dict[str, Any] = {
+        "name": "22B on Frontier",
+        "model": "gpt-22b",
+        "machine": "frontier",
+        "nodes": 4,
+        "pool_nodes": 8,
+        "evaluator": "simulated",
+        "space": {
+            "tensor_parallel": [1, 2, 4, 8],
+            "pipeline_parallel": [1, 2, 4, 8],
+            "micro_batch_size": [1, 2, 4],
+            "gradient_accumulation_steps": [8, 16],
+            "zero_stage": [1],
+            "num_nodes": [2, 4],
+            "activation_checkpointing": "full",
+            "precision": "bf16",
+        },
+        "budget": {"max_trials": 6},
+        "protocol": {"confirmations": 1},
+    }
+    return asked | changes
+
+
+def asked(**changes: Any) -> CampaignCreate:
+    return CampaignCreate.model_validate(body(**changes))
+
+
+def created(store: Store, **changes: Any) -> Campaign:
+    """Stored as the API stores it, with nothing checked."""
+    request = asked(**changes)
+    with store.transaction() as session:
+        return create_campaign(
+            session,
+            request,
+            model=model_shape(transformer_of(request.model)),
+            machine=machine_shape(machine_of(request.machine)),
+            simulated=request.evaluator == "simulated",
+        )
+
+
+STRATEGY = StrategyShape(
+    tensor_parallel=2,
+    pipeline_parallel=4,
+    micro_batch_size=1,
+    gradient_accumulation_steps=8,
+    zero_stage=1,
+    num_nodes=2,
+)
+
+
+def with_trials(store: Store, campaign: Campaign, count: int) -> list[Trial]:
+    """So many pending trials of one strategy."""
+    new = NewTrial(
+        strategy=STRATEGY,
+        purpose="search",
+        predicted_iteration_time_s=1.0,
+        predicted_memory_gib=10.0,
+    )
+    with store.transaction() as session:
+        return insert_trials(session, campaign_row(session, campaign.id), [new] * count)

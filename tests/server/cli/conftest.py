@@ -1,0 +1,69 @@
+"""One real service for all tests of the commands, and a way to run a command on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from server.cli.application import app
+from tests.serving import Served, serving
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.out)
+
+
+class Autotune:
+    """Runs `autotune` as typed, in this process."""
+
+    def __call__(self, *arguments: str) -> Ran:
+        done = CliRunner().invoke(app, list(arguments), prog_name="autotune")
+        return Ran(code=done.exit_code, out=done.stdout, err=done.stderr)
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("service")) as served:
+        yield served
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Autotune:
+    """Commands where no service answers."""
+    monkeypatch.setenv("AUTOTUNE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("COLUMNS", "200")
+    return Autotune()
+
+
+@pytest.fixture
+def autotune(service: Served, monkeypatch: pytest.MonkeyPatch) -> Autotune:
+    """Commands on the service."""
+    monkeypatch.setenv("AUTOTUNE_URL", service.url)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Autotune()
+
+
+@pytest.fixture(scope="session")
+def finished(service: Served) -> str:
+    """The number of a simulated campaign that is done."""
+    ran = Autotune()(
+        *("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),
+        *("--pool-nodes", "4", "--max-trials", "5", "--confirmations", "1", "--tokens", "300e9"),
+        *("--name", "shared", "--url", service.url, "--watch", "--json"),
+    )
+    assert ran.code == 0, ran.err
+    return str(ran.json()["campaign"]["id"])

@@ -1,0 +1,293 @@
+"""Bad input: one clear sentence, an exit code that is not 0, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import socket
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from search_spaces.errors import InvalidInput
+from server.cli.choices import dimension, global_batch
+from server.cli.failures import Exit, explained
+from tests.requirement import require
+from tests.server.cli.conftest import Autotune, Ran
+from tests.serving import COMMAND, Served, environment
+
+FRONTIER = ("--machine", "frontier", "--nodes", "2")
+MACHINE_FILE = """
+gpu = "MI250X GCD"
+gpus_per_node = 8
+max_nodes = 100
+memory_gib = 65536
+memory_bandwidth_gb_per_s = 1600
+intra_node_gb_per_s = 50
+inter_node_gb_per_s = 12.5
+"""
+
+
+def sentences(ran: Ran) -> list[str]:
+    """What was said on stderr; nothing may stand on stdout, nor a traceback anywhere."""
+    assert ran.code != 0
+    assert ran.out == ""
+    assert "Traceback" not in ran.err
+    return ran.err.strip().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model", "gpt-22c", *FRONTIER), ["model: no such model", "gpt-22b"]),
+        (
+            ("--model", "tiny", "--machine", "frontir"),
+            ["machine: no such machine", "did you mean frontier?"],
+        ),
+        (("--model", "tiny", "--machine", "frontier", "--nodes", "0"), ["nodes: ", "got 0"]),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--tp", "5"),
+            ["none of the", "heads_by_tensor removed", "attention heads"],
+        ),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--pp", "7"),
+            ["none of the", "world_size removed"],
+        ),
+        (
+            ("--model", "gpt-1t", *FRONTIER),
+            ["fits nowhere within 2 nodes", "the least number of nodes that would do is"],
+        ),
+        (("--model", "gpt-22b", *FRONTIER, "--max-trials", "0"), ["budget.max_trials: ", "got 0"]),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--max-node-hours", "0"),
+            ["budget.max_node_hours: ", "greater than 0"],
+        ),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--deadline", "2001-01-01T00:00"),
+            ["budget.deadline: this deadline has passed"],
+        ),
+        (("--model", "gpt-22b", *FRONTIER, "--deadline", "soon"), ["deadline: ", "ISO 8601"]),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--evaluator", "local"),
+            ["evaluator: real trials run on this machine"],
+        ),
+        (("--model", "gpt-22b", *FRONTIER, "--tp", "1,,2"), ["tensor_parallel: ", "4:20"]),
+        (("--model", "gpt-22b", *FRONTIER, "--mbs", "4:x"), ["micro_batch_size: ", "range"]),
+        (("--model", "gpt-22b", *FRONTIER, "--global-batch", "big"), ["global_batch_size: "]),
+        (("--model", "gpt-22b", *FRONTIER, "--space", "tabel-v"), ["table-v"]),
+        (FRONTIER, ["model: no model was given"]),
+        (("--model", "gpt-22b", "--layers", "4"), ["num_layers: ", "keeps its own shape"]),
+        (("--layers", "4", "--hidden", "64"), ["num_attention_heads: "]),
+        (
+            ("--layers", "4", "--hidden", "100", "--heads", "3", *FRONTIER),
+            ["hidden_size 100 is not divisible by 3 heads"],
+        ),
+        (("--model", "./absent.toml"), ["the file cannot be read"]),
+    ],
+)
+def test_submit_refuses(autotune: Autotune, arguments: tuple[str, ...], said: list[str]) -> None:
+    before = autotune("ls", "--json").json()
+    ran = autotune("submit", *arguments)
+    assert ran.code == Exit.BAD_INPUT
+    [sentence] = sentences(ran)
+    assert sentence.startswith("error: ")
+    for part in said:
+        assert part in sentence
+    assert autotune("ls", "--json").json() == before
+
+
+def test_all_refused_fields_are_told_at_once(autotune: Autotune) -> None:
+    ran = autotune("submit", "--model", "gpt-22c", "--machine", "frontir")
+    assert [line.split(":")[1].strip() for line in sentences(ran)] == ["model", "machine"]
+
+
+def test_a_machine_file_with_a_wrong_unit(alone: Autotune, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(MACHINE_FILE)
+    ran = alone("space", "--model", "gpt-22b", "--machine", str(path))
+    assert ran.code == Exit.BAD_INPUT
+    [sentence] = sentences(ran)
+    assert "machine.memory_gib: " in sentence
+    assert "MiB" in sentence
+    path.write_text(MACHINE_FILE.replace("memory_gib = 65536", "memory_mb = 65536"))
+    [sentence, *_] = sentences(alone("space", "--model", "gpt-22b", "--machine", str(path)))
+    assert "memory_gib" in sentence
+    path.write_text(MACHINE_FILE.replace("65536", "64"))
+    assert alone("space", "--model", "gpt-22b", "--machine", str(path), "--nodes", "8").code == 0
+
+
+def test_a_config_that_is_no_model(alone: Autotune, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"architectures": ["CLIPModel"]}))
+    assert alone("space", "--model", str(path)).code == Exit.BAD_INPUT
+    path.write_text("{")
+    [sentence] = sentences(alone("space", "--model", str(path)))
+    assert "not JSON" in sentence
+
+
+@pytest.mark.parametrize("arguments", [("show", "10000"), ("best", "10000"), ("rm", "10000")])
+def test_no_such_campaign(autotune: Autotune, arguments: tuple[str, ...]) -> None:
+    ran = autotune(*arguments)
+    assert ran.code == Exit.BAD_INPUT
+    assert "there is no campaign 10000" in sentences(ran)[0]
+
+
+def test_no_such_trial(autotune: Autotune, finished: str) -> None:
+    ran = autotune("show", finished, "--trial", "99")
+    assert ran.code == Exit.BAD_INPUT
+    assert "no trial 99" in sentences(ran)[0]
+
+
+def test_extending_by_nothing(autotune: Autotune, finished: str) -> None:
+    ran = autotune("extend", finished)
+    assert ran.code == Exit.BAD_INPUT
+    assert "--max-trials" in sentences(ran)[0]
+
+
+def test_no_service(alone: Autotune) -> None:
+    ran = alone("ls")
+    assert ran.code == Exit.UNREACHABLE
+    [sentence] = sentences(ran)
+    assert "no autotune service answers at http://127.0.0.1:9" in sentence
+    assert "autotune serve" in sentence
+
+
+def test_an_unknown_option_is_bad_input(alone: Autotune) -> None:
+    assert alone("submit", "--modle", "tiny").code == Exit.BAD_INPUT
+    assert alone("sumbit").code == Exit.BAD_INPUT
+    assert alone("submit", "--nodes", "many").code == Exit.BAD_INPUT
+
+
+def test_a_port_in_use(alone: Autotune, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = alone("serve", "--port", str(port), "--data-dir", str(tmp_path / "data"))
+    assert ran.code == Exit.BAD_INPUT
+    [sentence] = sentences(ran)
+    assert f"port {port} is in use; choose another with --port" in sentence
+    assert not (tmp_path / "data").exists()
+
+
+def serve(alone: Autotune, data_dir: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code of a service that must not start, and the one sentence that it says."""
+    ran = alone("serve", "--port", "0", "--data-dir", str(data_dir), *arguments)
+    [sentence] = sentences(ran)
+    assert sentence.startswith("error: ")
+    return ran.code, sentence
+
+
+def test_two_servers_on_one_database(alone: Autotune, service: Served) -> None:
+    code, sentence = serve(alone, service.data_dir)
+    assert code == Exit.FAILED
+    assert "already works on the database" in sentence
+    assert "--data-dir" in sentence
+
+
+def test_a_data_folder_that_cannot_be_made(alone: Autotune, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, sentence = serve(alone, tmp_path / "file" / "data")
+    assert code == Exit.FAILED
+    assert str(tmp_path / "file") in sentence
+
+
+def test_a_setting_that_cannot_be_used(alone: Autotune, tmp_path: Path) -> None:
+    code, sentence = serve(alone, tmp_path, "--port", "70000")
+    assert code == Exit.BAD_INPUT
+    assert "port: " in sentence
+    code, sentence = serve(alone, tmp_path, "--database-url", "mysql://localhost/x")
+    assert code == Exit.BAD_INPUT
+    assert "postgresql" in sentence
+
+
+def test_a_database_that_cannot_be_used(alone: Autotune, tmp_path: Path) -> None:
+    (tmp_path / "autotune.db").write_text("this is no database" * 100)
+    code, sentence = serve(alone, tmp_path)
+    assert code == Exit.FAILED
+    assert "the database cannot be used: file is not a database" in sentence
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=64k none "$0" || exit 99
+exec "$@"
+"""
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A file system of 64 kB, seen by this one process alone."""
+    mounting = ["unshare", "--map-root-user", "--mount", "sh", "-c", FULL_DISK, str(tmp_path)]
+    able = shutil.which("unshare") and subprocess.run([*mounting, "true"], check=False)
+    require(able and able.returncode == 0, "leave to mount a small file system")
+    done = subprocess.run(
+        [*mounting, *COMMAND, "serve", "--port", "0", "--data-dir", str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == Exit.FAILED
+    [sentence] = done.stderr.strip().splitlines()
+    assert sentence.startswith("error: the disk of the database is full")
+
+
+def test_a_full_disk_when_files_are_written(service: Served, finished: str, tmp_path: Path) -> None:
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100, 100))
+    target = tmp_path / "run"
+    arguments = ("best", finished, "--out", str(target), "--url", service.url)
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        preexec_fn=limit,
+        check=False,
+    )
+    assert done.returncode == Exit.FAILED
+    assert "Traceback" not in done.stderr
+    assert list(target.iterdir()) == []
+
+
+def test_the_words_for_a_full_disk() -> None:
+    said, code = explained(OSError(28, "No space left on device", "/data/x"))
+    assert code == Exit.FAILED
+    assert said == ["the disk is full: /data/x; free some space, or choose another folder"]
+
+
+def test_an_error_nobody_foresaw_has_no_traceback() -> None:
+    said, code = explained(ZeroDivisionError("division by zero"))
+    assert code == Exit.FAILED
+    assert "ZeroDivisionError: division by zero" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("auto", "auto"),
+        ("4", 4),
+        ("1,2,4", [1, 2, 4]),
+        ("full,none", ["full", "none"]),
+        ("on,off", [True, False]),
+        ("bf16", "bf16"),
+        (None, None),
+    ],
+)
+def test_dimensions_as_typed(text: str | None, choice: object) -> None:
+    assert dimension("tensor_parallel", text) == choice
+
+
+def test_ranges_as_typed() -> None:
+    assert dimension("mbs", "4:20").model_dump() == {"minimum": 4, "maximum": 20, "step": 1}  # type: ignore[union-attr]
+    assert dimension("mbs", "4:20:4").model_dump()["step"] == 4  # type: ignore[union-attr]
+    with pytest.raises(InvalidInput, match="range"):
+        dimension("mbs", "1:2:3:4")
+
+
+def test_global_batches_as_typed() -> None:
+    assert global_batch("640") == 640
+    assert global_batch("512:1024").model_dump() == {"minimum": 512, "maximum": 1024}  # type: ignore[union-attr]
+    assert global_batch(":1024").model_dump() == {"minimum": None, "maximum": 1024}  # type: ignore[union-attr]
+    with pytest.raises(InvalidInput):
+        global_batch(":")

@@ -1,0 +1,177 @@
+"""Campaigns by command: submitted, watched, listed, shown, steered, and their result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.server.cli.conftest import Autotune
+from tests.serving import COMMAND, Served, environment
+
+SLOW = (
+    *("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),
+    *("--time-scale", "1", "--json"),
+)
+
+
+def submitted(autotune: Autotune) -> str:
+    """The number of a campaign whose trials take minutes."""
+    ran = autotune(*SLOW)
+    assert ran.code == 0, ran.err
+    return str(ran.json()["id"])
+
+
+def test_watching_ends_with_the_recommendation(autotune: Autotune, finished: str) -> None:
+    ran = autotune("watch", finished)
+    assert ran.code == 0
+    assert "best" in ran.out
+    assert "simulated" in ran.out
+    assert "TP " in ran.out
+    assert "6/6" in ran.err
+
+
+def test_watching_with_json_is_one_document(autotune: Autotune, finished: str) -> None:
+    document = autotune("watch", finished, "--json").json()
+    assert document["campaign"]["state"] == "done"
+    assert document["recommendation"]["simulated"] is True
+
+
+def test_ls(autotune: Autotune, finished: str) -> None:
+    ran = autotune("ls", "--state", "done")
+    assert "shared" in ran.out
+    assert "5/30" not in ran.out
+    assert "5/5" in ran.out
+    assert finished in [str(item["id"]) for item in autotune("ls", "--json").json()]
+    assert len(autotune("ls", "--limit", "1", "--json").json()) == 1
+
+
+def test_ls_where_there_is_nothing(autotune: Autotune) -> None:
+    ran = autotune("ls", "--state", "failed")
+    assert (ran.code, ran.out) == (0, "")
+    assert "autotune submit" in ran.err
+
+
+def test_show(autotune: Autotune, finished: str) -> None:
+    ran = autotune("show", finished, "--sort=-tokens_per_s")
+    assert ran.code == 0
+    assert "confirmation" in ran.out
+    document = autotune("show", finished, "--state", "ok", "--json").json()
+    assert {trial["state"] for trial in document["trials"]} == {"ok"}
+
+
+def test_show_one_trial_with_its_log(autotune: Autotune, finished: str) -> None:
+    assert "trial 1 of campaign" in " ".join(autotune("show", finished, "--trial", "1").out.split())
+    with_log = autotune("show", finished, "--trial", "1", "--log", "3", "--json").json()
+    assert with_log["log"].strip()
+    assert with_log["log"].strip() in autotune("show", finished, "--trial", "1", "--log", "3").out
+
+
+def test_best_writes_its_files(autotune: Autotune, finished: str, tmp_path: Path) -> None:
+    ran = autotune("best", finished, "--out", str(tmp_path / "run"))
+    assert ran.code == 0
+    assert "runners-up" in ran.out
+    assert "300B tokens" in ran.out
+    script = tmp_path / "run" / "launch.sbatch"
+    assert f"wrote {script}" in ran.err
+    assert autotune("best", finished, "--script").out == script.read_text()
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+
+
+def test_best_of_another_rank_and_as_an_archive(
+    autotune: Autotune, finished: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "second.zip"
+    ran = autotune("best", finished, "--rank", "2", "--out", str(target), "--json")
+    assert ran.json()["written"] == [str(target)]
+    assert target.read_bytes().startswith(b"PK")
+    assert autotune("best", finished, "--rank", "99", "--script").code == 2
+
+
+def test_best_without_a_result(autotune: Autotune) -> None:
+    number = submitted(autotune)
+    ran = autotune("best", number)
+    assert (ran.code, ran.out) == (1, "")
+    assert "nothing to recommend" in ran.err
+    autotune("cancel", number)
+    watched = autotune("watch", number)
+    assert watched.code == 1
+    assert "cancelled" in watched.err
+    assert autotune("watch", number, "--json").json()["recommendation"] is None
+
+
+def test_steering(autotune: Autotune) -> None:
+    number = submitted(autotune)
+    assert autotune("pause", number, "--json").json()["state"] == "paused"
+    assert autotune("resume", number, "--json").json()["state"] in {"queued", "running"}
+    extended = autotune(
+        *("extend", number, "--max-trials", "40", "--max-node-hours", "9"),
+        *("--deadline", "2099-01-31T18:00", "--json"),
+    )
+    budget = extended.json()["request"]["budget"]
+    assert (budget["max_trials"], budget["max_node_hours"]) == (40, 9)
+    assert budget["deadline"].startswith("2099-01-31T")
+    refused = autotune("rm", number)
+    assert refused.code == 1
+    assert "Traceback" not in refused.err
+    assert "cancelled" in autotune("cancel", number).out
+    assert autotune("watch", number).code == 1
+    assert autotune("rm", number, "--json").json() == {"deleted": int(number)}
+    assert autotune("show", number).code == 2
+
+
+def test_dry_run_submits_nothing(autotune: Autotune) -> None:
+    before = autotune("ls", "--json").json()
+    arguments = (*SLOW[:-1], "--max-node-hours", "20", "--dry-run")
+    ran = autotune(*arguments)
+    assert ran.code == 0
+    assert "budget buys" in ran.out
+    assert autotune(*arguments, "--json").json()["node_hours_budget"] == 20
+    assert autotune("ls", "--json").json() == before
+
+
+def test_submit_says_that_it_is_simulated(autotune: Autotune) -> None:
+    ran = autotune(*SLOW[:-1])
+    assert ran.code == 0
+    assert "simulated" in ran.err
+    assert "queued" in ran.out
+    autotune("cancel", ran.err.split()[1])
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_ctrl_c_while_watching_leaves_the_campaign(
+    autotune: Autotune, service: Served, json: bool
+) -> None:
+    number = submitted(autotune)
+    watching = subprocess.Popen(
+        [*COMMAND, "watch", number, "--url", service.url, *(["--json"] if json else [])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    _until_it_watches(watching.pid)
+    os.kill(watching.pid, signal.SIGINT)
+    out, err = watching.communicate(timeout=10)
+    assert watching.returncode == 130
+    assert f"campaign {number} goes on without being watched" in err
+    assert "Traceback" not in err
+    assert out == ""
+    assert autotune("show", number, "--json").json()["campaign"]["state"] != "cancelled"
+    autotune("cancel", number)
+
+
+def _until_it_watches(pid: int) -> None:
+    """Its stream is open: a connection of its own is established."""
+    process = psutil.Process(pid)
+    for _ in range(200):
+        if any(c.status == psutil.CONN_ESTABLISHED for c in process.net_connections("tcp")):
+            time.sleep(0.3)
+            return
+        time.sleep(0.05)
+    raise AssertionError("it does not connect")

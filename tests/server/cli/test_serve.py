@@ -1,0 +1,111 @@
+"""The service as a process: it starts, it ends, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from server.cli.port import free_port, is_free, listening_socket
+from server.service import address
+from server.settings import Settings
+from tests.serving import COMMAND, environment, serving
+
+PROMPTLY_S = 15.0
+"""How long an end may take on a machine that tests load; two seconds on an idle one."""
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, ended_by: signal.Signals) -> None:
+    with serving(tmp_path) as served:
+        process = psutil.Process(served.process.pid)
+        below = process.children(recursive=True)
+        assert below, "its runner"
+        # An open stream of events must not hold it up.
+        with (
+            httpx2.Client(base_url=served.url, trust_env=False) as client,
+            client.stream("GET", "/api/v1/events") as stream,
+        ):
+            assert stream.is_success
+            served.process.send_signal(ended_by)
+            served.process.wait(PROMPTLY_S)
+        assert served.process.returncode == 0
+        _, alive = psutil.wait_procs(below, timeout=PROMPTLY_S)
+        assert not alive
+        assert served.process.stderr is not None
+        assert "Traceback" not in served.process.stderr.read()
+
+
+def test_its_runner_dies_with_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        below = psutil.Process(served.process.pid).children(recursive=True)
+        served.process.kill()
+        _, alive = psutil.wait_procs(below, timeout=PROMPTLY_S)
+        assert not alive
+
+
+def test_without_a_runner_and_a_runner_of_its_own(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-runner") as served:
+        assert not psutil.Process(served.process.pid).children()
+        runner = subprocess.Popen(
+            [*COMMAND, "runner", "--data-dir", str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        assert runner.stderr is not None
+        assert str(tmp_path) in runner.stderr.readline()
+        _until_locked(tmp_path / "autotune.db.runner.lock")
+        second = subprocess.run(
+            [*COMMAND, "runner", "--data-dir", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            check=False,
+        )
+        assert second.returncode == 1
+        assert "already works on the database" in second.stderr
+        runner.terminate()
+        _, said = runner.communicate(timeout=PROMPTLY_S)
+        assert runner.returncode == 0, said
+
+
+def _until_locked(path: Path) -> None:
+    for _ in range(300):
+        time.sleep(0.1)
+        if not path.exists():
+            continue
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+    raise AssertionError("the runner does not take its lock")
+
+
+def test_ports() -> None:
+    with listening_socket("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert not is_free("127.0.0.1", port)
+        assert free_port("127.0.0.1", preferred=port) != port
+    assert is_free("127.0.0.1", port)
+    assert free_port("127.0.0.1", preferred=port) == port
+
+
+def test_a_host_that_is_not_this_machine() -> None:
+    from search_spaces.errors import InvalidInput
+
+    with pytest.raises(InvalidInput, match="cannot be listened on"):
+        listening_socket("192.0.2.1", 0)
+
+
+def test_addresses(tmp_path: Path) -> None:
+    assert address(Settings(data_dir=tmp_path, host="127.0.0.1", port=1)) == "http://127.0.0.1:1"
+    assert address(Settings(data_dir=tmp_path, host="::1", port=1)) == "http://[::1]:1"

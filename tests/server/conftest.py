@@ -1,0 +1,76 @@
+"""Stores, settings and applications for the tests of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from server.app import create_app
+from server.settings import Settings
+from server.store import Store
+from tests.requirement import require
+from tests.server import postgres
+
+ADDRESS = "http://127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTUNE_CONFIG", str(tmp_path / "no-config.toml"))
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"AUTOTUNE_{name.upper()}", raising=False)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    found = postgres.binary("initdb") and postgres.server_user()
+    require(found, "PostgreSQL server (Debian: postgresql)")
+    with postgres.running_server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind in turn: what holds for one must hold for the other."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'autotune.db'}"
+    return postgres.emptied(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database_url: str) -> Settings:
+    return Settings(
+        data_dir=tmp_path / "data",
+        database_url=database_url,
+        poll_interval_s=0.02,
+        stream_poll_s=0.05,
+    )
+
+
+@pytest.fixture
+def sqlite_settings(tmp_path: Path) -> Settings:
+    """For what does not depend on the database."""
+    return Settings(data_dir=tmp_path / "data", poll_interval_s=0.02, stream_poll_s=0.05)
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Store]:
+    opened = Store(settings.url)
+    opened.upgrade()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def app(sqlite_settings: Settings) -> FastAPI:
+    return create_app(sqlite_settings)
+
+
+@pytest.fixture
+def client(app: FastAPI) -> Iterator[TestClient]:
+    with TestClient(app, base_url=ADDRESS) as opened:
+        yield opened

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from autotune.schemas import Campaign, Trial
+from server.runner.loop import Runner
+from server.settings import Settings
+from server.store import Store
+from server.store.queries import all_trials, get_campaign
+
+PATIENCE_S = 60.0
+
+
+class Running:
+    """A runner in this process, and what it makes of the store."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings = settings
+        self.store = store
+        self.runner = Runner(settings, store)
+
+    def campaign(self, campaign: Campaign) -> Campaign:
+        with self.store.session() as session:
+            return get_campaign(session, campaign.id)
+
+    def trials(self, campaign: Campaign) -> list[Trial]:
+        with self.store.session() as session:
+            return all_trials(session, campaign.id)
+
+    def until(self, holds: Callable[[], bool], *, runner: Runner | None = None) -> None:
+        """Rounds until it holds."""
+        ends = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < ends, "it never came to hold"
+            if not (runner or self.runner).round():
+                time.sleep(self.settings.poll_interval_s)
+
+    def until_state(self, campaign: Campaign, state: str) -> Campaign:
+        self.until(lambda: self.campaign(campaign).state == state)
+        return self.campaign(campaign)
+
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            self.runner.round()
+            time.sleep(self.settings.poll_interval_s)
+
+
+@pytest.fixture
+def running(settings: Settings, store: Store) -> Iterator[Running]:
+    """On each kind of database."""
+    found = Running(settings, store)
+    yield found
+    found.runner.close()
+
+
+@pytest.fixture
+def running_on_sqlite(sqlite_settings: Settings) -> Iterator[Running]:
+    """For what does not depend on the database."""
+    store = Store(sqlite_settings.url)
+    store.upgrade()
+    found = Running(sqlite_settings, store)
+    yield found
+    found.runner.close()
+    store.close()

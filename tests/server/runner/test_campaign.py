@@ -1,0 +1,288 @@
+"""Campaigns from their first trial to their end, with the simulated evaluator."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from autotune.recommendation import recommend
+from autotune.schemas import BudgetExtension, Campaign, CampaignState, TrialState
+from evaluators.trial import TrialOutcome, TrialStatus
+from server.runner.loop import Runner
+from server.store.commands import (
+    cancel_campaign,
+    extend_campaign,
+    pause_campaign,
+    resume_campaign,
+)
+from server.store.leases import free_the_gone
+from server.store.queries import events_since
+from server.store.tables import CampaignRow
+from tests.server.asking import created
+from tests.server.runner.conftest import Running
+
+SLOW = {"time_scale": 1.0}  # trials that last longer than a test
+
+
+def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
+    campaign = created(running.store)
+    done = running.until_state(campaign, "done")
+    trials = running.trials(campaign)
+    purposes = Counter(trial.purpose for trial in trials)
+    assert purposes["search"] == 6
+    assert 1 <= purposes["confirmation"] <= 2
+    assert all(trial.state is not TrialState.PENDING for trial in trials)
+    assert done.reason == "The budget of 6 trials is spent."
+    assert done.started_at is not None
+    assert done.finished_at is not None
+    found = recommend(done, trials)
+    assert found is not None
+    assert not found.provisional
+    assert found.best.confirmed
+    with running.store.session() as session:
+        events = events_since(session, 0, limit=1000)
+    assert events[-1].kind == "recommendation"
+    ended = Counter(e.trial.number for e in events if e.trial is not None)
+    assert set(ended.values()) == {2}, "each trial is announced when it starts and when it ends"
+
+
+def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(running: Running) -> None:
+    campaign = created(running.store)
+    running.until_state(campaign, "done")
+    trials = running.trials(campaign)
+    searched = [trial.strategy for trial in trials if trial.purpose == "search"]
+    layouts = {s.model_copy(update={"gradient_accumulation_steps": 1}) for s in searched}
+    assert len({layout.model_dump_json() for layout in layouts}) == len(searched)
+    for trial in trials:
+        assert trial.simulated
+        assert trial.host
+        assert trial.versions
+        assert trial.log_path
+        assert trial.duration_s
+        assert trial.node_hours == pytest.approx(trial.strategy.num_nodes * trial.duration_s / 3600)
+        assert trial.predicted_iteration_time_s
+        assert trial.predicted_memory_gib
+        assert (trial.metrics is None) == (trial.state is not TrialState.OK)
+    confirmed = next(t for t in trials if t.purpose == "confirmation")
+    own = confirmed.strategy.gradient_accumulation_steps
+    assert [a.gradient_accumulation_steps for a in confirmed.accumulations] == [own]
+    ok = next(t for t in trials if t.purpose == "search" and t.state is TrialState.OK)
+    assert len(ok.accumulations) == 2
+
+
+def test_the_same_seed_gives_the_same_campaign(running_on_sqlite: Running) -> None:
+    """One trial at a time: what the proposer knows at each choice is then the same, too."""
+    one = {"pool_nodes": 4, "space": {"preset": "table-v", "num_nodes": 4}, "seed": 3}
+    first, second = (created(running_on_sqlite.store, **one) for _ in range(2))
+    running_on_sqlite.until_state(first, "done")
+    running_on_sqlite.until_state(second, "done")
+    tried = [
+        [(t.strategy, t.metrics) for t in running_on_sqlite.trials(campaign)]
+        for campaign in (first, second)
+    ]
+    assert tried[0] == tried[1]
+
+
+def test_as_many_trials_run_at_once_as_nodes_allow(running_on_sqlite: Running) -> None:
+    campaign = created(running_on_sqlite.store, pool_nodes=9, **SLOW)
+    running_on_sqlite.rounds(6)
+    held = sum(trial.strategy.num_nodes for trial in running_on_sqlite.trials(campaign))
+    assert 8 <= held <= 9
+
+
+def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running_on_sqlite: Running) -> None:
+    store = running_on_sqlite.store
+    campaign = created(store, time_scale=0.005)
+    running_on_sqlite.until(lambda: running_on_sqlite.campaign(campaign).pending > 0)
+    with store.transaction() as session:
+        pause_campaign(session, campaign.id)
+    started = running_on_sqlite.campaign(campaign).trials
+    running_on_sqlite.until(lambda: running_on_sqlite.campaign(campaign).pending == 0)
+    running_on_sqlite.rounds(5)
+    paused = running_on_sqlite.campaign(campaign)
+    assert paused.state is CampaignState.PAUSED
+    assert paused.trials == started
+    states = {trial.state for trial in running_on_sqlite.trials(campaign)}
+    assert TrialState.CANCELLED not in states
+    with store.transaction() as session:
+        resume_campaign(session, campaign.id)
+    running_on_sqlite.until_state(campaign, "done")
+
+
+def test_a_cancelled_campaign_ends_its_trials(running: Running) -> None:
+    campaign = created(running.store, **SLOW)
+    running.until(lambda: running.campaign(campaign).pending > 0)
+    with running.store.transaction() as session:
+        cancel_campaign(session, campaign.id)
+    running.until(lambda: running.campaign(campaign).pending == 0)
+    running.rounds(3)
+    assert {trial.state for trial in running.trials(campaign)} == {TrialState.CANCELLED}
+    assert running.campaign(campaign).state is CampaignState.CANCELLED
+    with running.store.session() as session:
+        assert session.get_one(CampaignRow, campaign.id).lease_owner is None
+
+
+def test_an_extended_campaign_goes_on_where_it_ended(running_on_sqlite: Running) -> None:
+    store = running_on_sqlite.store
+    campaign = created(store, budget={"max_trials": 3})
+    running_on_sqlite.until_state(campaign, "done")
+    before = running_on_sqlite.trials(campaign)
+    with store.transaction() as session:
+        extend_campaign(session, campaign.id, BudgetExtension(max_trials=5))
+    done = running_on_sqlite.until_state(campaign, "done")
+    assert done.trials == 5
+    assert running_on_sqlite.trials(campaign)[: len(before)] == before
+
+
+def test_a_budget_of_node_hours_ends_the_search(running_on_sqlite: Running) -> None:
+    budget = {"max_trials": 50, "max_node_hours": 1.0}
+    done = running_on_sqlite.until_state(
+        created(running_on_sqlite.store, budget=budget, pool_nodes=4), "done"
+    )
+    assert "node-hours" in done.reason
+    assert 1 <= done.trials < 50
+    assert done.node_hours < 1.5
+
+
+def test_a_deadline_ends_the_campaign(running_on_sqlite: Running) -> None:
+    deadline = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
+    campaign = created(
+        running_on_sqlite.store, budget={"max_trials": 50, "deadline": deadline}, time_scale=0.005
+    )
+    done = running_on_sqlite.until_state(campaign, "done")
+    assert "deadline" in done.reason
+    assert done.confirmations == 0
+
+
+def test_a_space_that_is_used_up_ends_the_search(running_on_sqlite: Running) -> None:
+    space = {
+        "tensor_parallel": [2, 4],
+        "pipeline_parallel": 8,
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": [8, 16],
+        "zero_stage": 1,
+        "num_nodes": 4,
+    }
+    done = running_on_sqlite.until_state(created(running_on_sqlite.store, space=space), "done")
+    assert "all 2 layouts" in done.reason
+    assert done.trials == 2
+
+
+def test_campaigns_share_a_runner_fairly(running_on_sqlite: Running) -> None:
+    """No campaign waits until another one is done."""
+    campaigns = [created(running_on_sqlite.store, time_scale=0.001) for _ in range(3)]
+    running_on_sqlite.until(
+        lambda: all(running_on_sqlite.campaign(c).trials >= 2 for c in campaigns)
+    )
+    assert all(running_on_sqlite.campaign(c).state is CampaignState.RUNNING for c in campaigns)
+    for campaign in campaigns:
+        running_on_sqlite.until_state(campaign, "done")
+
+
+def test_a_campaign_that_fails_says_why_and_others_go_on(running_on_sqlite: Running) -> None:
+    store = running_on_sqlite.store
+    broken, sound = created(store, **SLOW), created(store)
+    running_on_sqlite.until(lambda: running_on_sqlite.campaign(broken).pending > 0)
+    for trial in running_on_sqlite.trials(broken):
+        directory = running_on_sqlite.settings.trial_dir(trial.token)
+        (directory / "submitted.json").write_text("{}")
+    failed = running_on_sqlite.until_state(broken, "failed")
+    assert failed.reason.startswith("KeyError: ")
+    assert "\n" not in failed.reason
+    running_on_sqlite.until_state(sound, "done")
+    running_on_sqlite.until(lambda: running_on_sqlite.campaign(broken).pending == 0)
+    assert {t.state for t in running_on_sqlite.trials(broken)} == {TrialState.LOST}
+
+
+def test_a_campaign_whose_row_makes_no_sense_fails_alone(running_on_sqlite: Running) -> None:
+    store = running_on_sqlite.store
+    broken, sound = created(store), created(store)
+    with store.transaction() as session:
+        row = session.get_one(CampaignRow, broken.id)
+        row.model = row.model | {"num_attention_heads": 7}
+    assert "num_attention_heads" in running_on_sqlite.until_state(broken, "failed").reason
+    running_on_sqlite.until_state(sound, "done")
+
+
+def test_trials_that_all_crash_alike_pause_the_campaign(running_on_sqlite: Running) -> None:
+    store = running_on_sqlite.store
+    campaign = created(store, budget={"max_trials": 20}, pool_nodes=4, **SLOW)
+
+    def crash_what_runs() -> bool:
+        for trial in running_on_sqlite.trials(campaign):
+            directory = running_on_sqlite.settings.trial_dir(trial.token)
+            if trial.state is TrialState.PENDING and directory.exists():
+                outcome = TrialOutcome(
+                    status=TrialStatus.CRASHED,
+                    started_at=datetime.now(UTC),
+                    duration_s=1.0,
+                    simulated=True,
+                    error="ImportError: no module named flash_attn",
+                )
+                (directory / "result.json").write_text(json.dumps(outcome.as_dict()))
+        return running_on_sqlite.campaign(campaign).state is CampaignState.PAUSED
+
+    running_on_sqlite.until(crash_what_runs)
+    paused = running_on_sqlite.campaign(campaign)
+    assert paused.trials == 5
+    assert "all 5 trials so far crashed in the same way: ImportError" in paused.reason
+
+
+def test_a_runner_that_was_taken_over_stores_nothing(running: Running) -> None:
+    campaign = created(running.store, **SLOW)
+    running.until(lambda: running.campaign(campaign).pending > 0)
+    with running.store.transaction() as session:
+        row = session.get_one(CampaignRow, campaign.id)
+        row.lease_owner, row.lease_epoch = "another-host/1/1/1.00", row.lease_epoch + 1
+    for trial in running.trials(campaign):
+        outcome = TrialOutcome(
+            status=TrialStatus.OOM, started_at=datetime.now(UTC), duration_s=1.0, simulated=True
+        )
+        directory = running.settings.trial_dir(trial.token)
+        (directory / "result.json").write_text(json.dumps(outcome.as_dict()))
+    running.rounds(3)
+    assert {trial.state for trial in running.trials(campaign)} == {TrialState.PENDING}
+
+
+def test_a_second_runner_takes_over_what_the_first_left(running: Running) -> None:
+    """As after a crash: rows and directories are all that there is."""
+    campaign = created(running.store, time_scale=0.002)
+    running.until(lambda: running.campaign(campaign).trials >= 3)
+    before = {t.number: t for t in running.trials(campaign) if t.state is not TrialState.PENDING}
+    with running.store.transaction() as session:
+        session.get_one(CampaignRow, campaign.id).lease_until = 0.0
+    second = Runner(running.settings, running.store)
+    running.until(lambda: running.campaign(campaign).state == "done", runner=second)
+    second.close()
+    after = {trial.number: trial for trial in running.trials(campaign)}
+    assert {number: after[number] for number in before} == before
+    assert len({trial.token for trial in after.values()}) == len(after)
+
+
+def test_pending_rows_that_never_started_are_started(running_on_sqlite: Running) -> None:
+    """A runner may die between writing a row and starting its trial."""
+    campaign = created(running_on_sqlite.store)
+    running_on_sqlite.until_state(campaign, "done")
+    with running_on_sqlite.store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE campaigns SET state = 'running'")
+        connection.exec_driver_sql(
+            "UPDATE trials SET state = 'pending', metrics = NULL, objective = NULL, token = 'new' "
+            "WHERE number = 2"
+        )
+    running_on_sqlite.until_state(campaign, "done")
+    trial = running_on_sqlite.trials(campaign)[1]
+    assert trial.token == "new"
+    assert trial.state is not TrialState.PENDING
+    assert (running_on_sqlite.settings.trial_dir("new") / "result.json").exists()
+
+
+def test_leases_are_given_back_at_the_end(running_on_sqlite: Running) -> None:
+    campaign: Campaign = created(running_on_sqlite.store, **SLOW)
+    running_on_sqlite.rounds(3)
+    running_on_sqlite.runner.close()
+    with running_on_sqlite.store.transaction() as session:
+        assert session.get_one(CampaignRow, campaign.id).lease_owner is None
+        assert free_the_gone(session) == 0

@@ -1,0 +1,250 @@
+"""`kill -9` at random moments: of the runner, of the service, of both. Nothing is lost or doubled.
+
+With `AUTOTUNE_KILLS=100` in the environment it is as many kills, of both kinds of campaign on both
+kinds of database.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import psutil
+import pytest
+
+from autotune.schemas import Trial, TrialState
+from server.settings import Settings
+from server.store import Store
+from server.store.queries import all_trials, get_campaign, last_event_id
+from tests.requirement import require
+from tests.server.asking import body
+
+KILLS = int(os.environ.get("AUTOTUNE_KILLS", "3"))
+THOROUGH = "AUTOTUNE_KILLS" in os.environ
+EACH = ["sqlite", "postgresql"]
+MARK = "AUTOTUNE_KILL_TEST"
+END_LIMIT_S = 10.0
+LONGEST_S = 60.0 + 30.0 * KILLS
+SEED = 20
+TARGETS = ("runner", "service", "both")
+
+SIMULATED_TRIALS = max(12, 2 * KILLS)
+REAL_TRIALS = max(4, KILLS)
+TINY: dict[str, Any] = {
+    "name": "tinier",
+    "num_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "seq_length": 32,
+    "vocab_size": 128,
+}
+ONE_RANK: dict[str, Any] = {
+    "name": "local",
+    "gpu": "a process",
+    "gpus_per_node": 1,
+    "max_nodes": 1,
+    "memory_gib": 2.0,
+    "peak_tflops": None,
+    "memory_bandwidth_gb_per_s": 10.0,
+    "intra_node_gb_per_s": 5.0,
+    "inter_node_gb_per_s": 1.0,
+}
+REAL = body(
+    model=TINY,
+    machine=ONE_RANK,
+    nodes=1,
+    pool_nodes=1,
+    evaluator="local",
+    space={
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "micro_batch_size": {"minimum": 1, "maximum": max(8, REAL_TRIALS)},
+        "gradient_accumulation_steps": 4,
+        "zero_stage": 0,
+        "num_nodes": 1,
+        "activation_checkpointing": "none",
+        "flash_attention": False,
+        "precision": "fp32",
+    },
+    budget={"max_trials": REAL_TRIALS},
+    protocol={"confirmations": 1, "measured_iterations": 10},
+)
+SIMULATED = body(time_scale=0.002, budget={"max_trials": SIMULATED_TRIALS})
+
+
+@dataclass
+class Service:
+    """`autotune serve`, started and killed as often as wanted; its processes carry a mark."""
+
+    settings: Settings
+    mark: str = field(default_factory=lambda: uuid4().hex)
+    process: subprocess.Popen[str] | None = None
+    url: str = ""
+
+    def start(self) -> None:
+        environment = os.environ | self.settings.environment() | {MARK: self.mark}
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "server.cli", "serve", "--port", "0"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line + self.process.stderr.read()
+        self.url = found[0]
+
+    def processes(self) -> list[psutil.Process]:
+        """All that carry the mark, living ones only."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                marked = process.environ().get(MARK) == self.mark
+                if marked and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def beneath(self) -> list[psutil.Process]:
+        """The runner and all that it started."""
+        assert self.process
+        return [process for process in self.processes() if process.pid != self.process.pid]
+
+    def kill(self, target: str) -> None:
+        """Nothing of what was killed, or was below it, may live on."""
+        assert self.process
+        below = self.beneath()
+        runners = [p for p in below if "server.runner" in " ".join(p.cmdline())]
+        if target in {"runner", "both"}:
+            for runner in runners:
+                runner.kill()
+        if target in {"service", "both"}:
+            self.process.kill()
+            self.process.communicate()
+        _, alive = psutil.wait_procs(below, END_LIMIT_S)
+        assert not alive, f"outlived a kill of the {target}: {[p.cmdline() for p in alive]}"
+        if target != "runner":
+            self.start()
+
+    def stop(self) -> None:
+        assert self.process
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=END_LIMIT_S)
+        assert self.processes() == []
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[Service]:
+    service = Service(settings)
+    service.start()
+    try:
+        yield service
+    finally:
+        for process in service.processes():
+            process.kill()
+
+
+class Ledger:
+    """What has been seen of finished trials, and that it stays as it is."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = Store(settings.url)
+        self.seen: dict[int, tuple[Trial, int]] = {}
+
+    def state(self) -> str:
+        with self.store.session() as session:
+            return get_campaign(session, 1).state
+
+    def events(self) -> int:
+        with self.store.session() as session:
+            return last_event_id(session)
+
+    def check(self) -> list[Trial]:
+        with self.store.session() as session:
+            trials = all_trials(session, 1)
+        for trial in trials:
+            if trial.state is TrialState.PENDING:
+                assert trial.number not in self.seen, "a finished trial was lost"
+                continue
+            now = (trial, self.result(trial).stat().st_mtime_ns)
+            assert self.seen.setdefault(trial.number, now) == now, "a finished trial changed"
+        return trials
+
+    def result(self, trial: Trial) -> Path:
+        return self.settings.trial_dir(trial.token) / "result.json"
+
+
+def torment(settings: Settings, request: dict[str, Any]) -> tuple[list[Trial], int]:
+    """Kill at random moments until the kills are used up, then let the campaign end."""
+    rng = random.Random(SEED)
+    ends = time.monotonic() + LONGEST_S
+    with served(settings) as service:
+        ledger = Ledger(settings)
+        posted = httpx2.post(f"{service.url}/api/v1/campaigns", json=request, trust_env=False)
+        assert posted.status_code == 201, posted.text
+        kills, events = 0, ledger.events()
+        while (state := ledger.state()) not in {"done", "failed", "paused"}:
+            assert time.monotonic() < ends, f"still {state} after {kills} kills"
+            ledger.check()
+            # Most kills wait until the runner is at work again; some meet it as it starts.
+            if kills < KILLS and (ledger.events() > events or rng.random() < 0.002):
+                time.sleep(rng.uniform(0.0, 0.5))
+                service.kill(TARGETS[kills % 3] if kills < 3 else rng.choice(TARGETS))
+                kills, events = kills + 1, ledger.events()
+            time.sleep(0.02)
+        assert state == "done"
+        trials = ledger.check()
+        service.stop()
+        ledger.store.close()
+    return trials, kills
+
+
+def check_end(settings: Settings, trials: list[Trial]) -> None:
+    """One row, one directory and one outcome for each trial."""
+    assert all(trial.state is not TrialState.PENDING for trial in trials)
+    directories = {path.name for path in settings.trials_dir.iterdir()}
+    assert directories == {trial.token for trial in trials}
+    assert len(directories) == len(trials)
+    for trial in trials:
+        assert (settings.trial_dir(trial.token) / "result.json").exists()
+
+
+@pytest.mark.parametrize("database_url", EACH if THOROUGH else EACH[1:], indirect=True)
+def test_a_simulated_campaign_survives_every_kill(settings: Settings) -> None:
+    trials, kills = torment(settings, SIMULATED)
+    assert kills == KILLS
+    check_end(settings, trials)
+    assert sum(trial.purpose == "search" for trial in trials) == SIMULATED_TRIALS
+
+
+@pytest.mark.parametrize("database_url", EACH if THOROUGH else EACH[:1], indirect=True)
+def test_a_campaign_of_real_trials_survives_every_kill(settings: Settings) -> None:
+    require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
+    trials, kills = torment(settings, REAL)
+    check_end(settings, trials)
+    assert Counter(trial.state for trial in trials) == {TrialState.OK: REAL_TRIALS + 1}
+    attempts = Counter[int]()
+    for trial in trials:
+        log = (settings.trial_dir(trial.token) / "trial.log").read_text()
+        attempts[trial.number] = log.count("tinier: TP 1")
+    assert min(attempts.values()) == 1
+    assert attempts.total() <= len(trials) + kills, "a trial ran again that no kill had ended"

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy.exc import IntegrityError, StatementError
+from sqlalchemy.orm import Session
+
+from autotune.schemas import Budget, BudgetExtension, Campaign, CampaignState
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.store import Conflict, NotFound, Store
+from server.store.commands import (
+    IdempotencyKey,
+    cancel_campaign,
+    change_state,
+    create_campaign,
+    delete_campaign,
+    extend_campaign,
+    find_replay,
+    pause_campaign,
+    resume_campaign,
+)
+from server.store.queries import campaign_row, get_campaign, list_campaigns
+from server.store.tables import CampaignRow
+from tests.server.asking import asked, created, with_trials
+
+Command = Callable[[Session, int], Campaign]
+
+
+def moved(store: Store, campaign: Campaign, state: CampaignState) -> None:
+    with store.transaction() as session:
+        change_state(session, campaign_row(session, campaign.id), state)
+
+
+def test_a_campaign_is_read_as_it_was_created(store: Store) -> None:
+    campaign = created(store)
+    with store.session() as session:
+        assert get_campaign(session, campaign.id) == campaign
+    assert campaign.state is CampaignState.QUEUED
+    assert campaign.request == asked()
+    assert campaign.model.num_layers == 48
+    assert campaign.machine.name == "frontier"
+
+
+def test_times_are_aware_and_in_utc(store: Store) -> None:
+    before = datetime.now(UTC)
+    campaign = created(store)
+    with store.session() as session:
+        found = get_campaign(session, campaign.id).created_at
+    assert found.utcoffset() == timedelta(0)
+    assert before <= found <= datetime.now(UTC)
+
+
+def test_a_time_without_a_zone_is_not_stored(store: Store) -> None:
+    campaign = created(store)
+    with pytest.raises(StatementError, match="time zone"), store.transaction() as session:
+        campaign_row(session, campaign.id).started_at = datetime(2030, 1, 1)
+
+
+def test_an_unnamed_campaign_is_named_after_what_it_asks(store: Store) -> None:
+    assert created(store, name="").name == "gpt-22b on frontier"
+
+
+def test_an_unknown_campaign_is_not_found(store: Store) -> None:
+    with store.session() as session, pytest.raises(NotFound, match="there is no campaign 7"):
+        get_campaign(session, 7)
+
+
+def test_campaigns_are_listed_newest_first_in_pages(store: Store) -> None:
+    ids = [created(store).id for _ in range(5)]
+    seen: list[int] = []
+    cursor = None
+    with store.session() as session:
+        while True:
+            page = list_campaigns(session, cursor=cursor, limit=2)
+            assert len(page.items) <= 2
+            seen += [campaign.id for campaign in page.items]
+            cursor = page.next
+            if cursor is None:
+                break
+    assert seen == ids[::-1]
+
+
+def test_campaigns_are_listed_by_state(store: Store) -> None:
+    first, _ = created(store), created(store)
+    moved(store, first, CampaignState.DONE)
+    with store.session() as session:
+        done = list_campaigns(session, state=CampaignState.DONE)
+        paused = list_campaigns(session, state=CampaignState.PAUSED)
+    assert [campaign.id for campaign in done.items] == [first.id]
+    assert paused.items == []
+
+
+def test_a_cursor_that_is_none_is_refused(store: Store) -> None:
+    with store.session() as session:
+        for cursor in ("nonsense", "W10", "W251bGxd", "W3RydWVd", "WyJhIl0", "WzFlOTld", "é"):
+            with pytest.raises(InvalidInput) as caught:
+                list_campaigns(session, cursor=cursor)
+            assert caught.value.field == "cursor"
+
+
+ALLOWED: dict[Command, dict[CampaignState, CampaignState]] = {
+    pause_campaign: {
+        CampaignState.QUEUED: CampaignState.PAUSED,
+        CampaignState.RUNNING: CampaignState.PAUSED,
+        CampaignState.CONFIRMING: CampaignState.PAUSED,
+        CampaignState.PAUSED: CampaignState.PAUSED,
+    },
+    resume_campaign: {
+        CampaignState.PAUSED: CampaignState.QUEUED,
+        CampaignState.FAILED: CampaignState.QUEUED,
+        CampaignState.QUEUED: CampaignState.QUEUED,
+        CampaignState.RUNNING: CampaignState.RUNNING,
+        CampaignState.CONFIRMING: CampaignState.CONFIRMING,
+    },
+    cancel_campaign: {
+        CampaignState.QUEUED: CampaignState.CANCELLED,
+        CampaignState.RUNNING: CampaignState.CANCELLED,
+        CampaignState.CONFIRMING: CampaignState.CANCELLED,
+        CampaignState.PAUSED: CampaignState.CANCELLED,
+        CampaignState.FAILED: CampaignState.CANCELLED,
+        CampaignState.CANCELLED: CampaignState.CANCELLED,
+    },
+}
+
+
+@pytest.mark.parametrize("command", list(ALLOWED), ids=lambda command: command.__name__)
+def test_each_state_allows_what_it_should(store: Store, command: Command) -> None:
+    for state in CampaignState:
+        campaign = created(store)
+        with store.transaction() as session:
+            campaign_row(session, campaign.id).state = state
+        expected = ALLOWED[command].get(state)
+        if expected is None:
+            with pytest.raises(Conflict, match=f"is {state}"), store.transaction() as session:
+                command(session, campaign.id)
+        else:
+            with store.transaction() as session:
+                assert command(session, campaign.id).state is expected
+
+
+def test_a_campaign_that_had_started_resumes_as_running(store: Store) -> None:
+    campaign = created(store)
+    moved(store, campaign, CampaignState.RUNNING)
+    moved(store, campaign, CampaignState.PAUSED)
+    with store.transaction() as session:
+        assert resume_campaign(session, campaign.id).state is CampaignState.RUNNING
+
+
+def test_an_extension_sets_new_totals_and_a_done_campaign_goes_on(store: Store) -> None:
+    campaign = created(store, budget={"max_trials": 6, "max_node_hours": 5.0})
+    moved(store, campaign, CampaignState.RUNNING)
+    moved(store, campaign, CampaignState.DONE)
+    with store.transaction() as session:
+        extended = extend_campaign(session, campaign.id, BudgetExtension(max_trials=10))
+    assert extended.state is CampaignState.RUNNING
+    assert extended.finished_at is None
+    assert extended.request.budget == Budget(max_trials=10, max_node_hours=5.0)
+
+
+def test_an_extension_has_to_extend(store: Store) -> None:
+    campaign = created(store, budget={"max_trials": 6})
+    for extension in (
+        BudgetExtension(max_trials=6),
+        BudgetExtension(deadline=datetime(2020, 1, 1, tzinfo=UTC)),
+        BudgetExtension(deadline=datetime(2020, 1, 1)),
+    ):
+        with pytest.raises(InvalidInputs), store.transaction() as session:
+            extend_campaign(session, campaign.id, extension)
+    with pytest.raises(InvalidInput, match="nothing"), store.transaction() as session:
+        extend_campaign(session, campaign.id, BudgetExtension())
+
+
+def test_a_cancelled_campaign_is_not_extended(store: Store) -> None:
+    campaign = created(store)
+    moved(store, campaign, CampaignState.CANCELLED)
+    with pytest.raises(Conflict), store.transaction() as session:
+        extend_campaign(session, campaign.id, BudgetExtension(max_trials=99))
+
+
+def test_deleting_takes_trials_and_events_along_and_tells_the_tokens(store: Store) -> None:
+    campaign, other = created(store), created(store)
+    trials = with_trials(store, campaign, 2)
+    with_trials(store, other, 1)
+    moved(store, campaign, CampaignState.CANCELLED)
+    with pytest.raises(Conflict, match="running trials"), store.transaction() as session:
+        delete_campaign(session, campaign.id)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE trials SET state = 'ok'")
+    with store.transaction() as session:
+        tokens = delete_campaign(session, campaign.id)
+    assert tokens == [trial.token for trial in trials]
+    with store.engine.connect() as connection:
+        for table, left in {"campaigns": 1, "trials": 1, "events": 2}.items():
+            count = connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar()
+            assert count == left, table
+
+
+def test_ids_of_deleted_campaigns_are_not_given_again(store: Store) -> None:
+    campaign = created(store)
+    moved(store, campaign, CampaignState.CANCELLED)
+    with store.transaction() as session:
+        delete_campaign(session, campaign.id)
+    assert created(store).id > campaign.id
+
+
+def test_a_running_campaign_is_not_deleted(store: Store) -> None:
+    campaign = created(store)
+    moved(store, campaign, CampaignState.RUNNING)
+    with pytest.raises(Conflict, match="running"), store.transaction() as session:
+        delete_campaign(session, campaign.id)
+
+
+def test_one_key_creates_one_campaign(store: Store) -> None:
+    key = IdempotencyKey(key="k", digest="d" * 64)
+    template = created(store)
+
+    def create() -> Campaign:
+        with store.transaction() as session:
+            return create_campaign(
+                session,
+                template.request,
+                model=template.model,
+                machine=template.machine,
+                simulated=True,
+                idempotency=key,
+            )
+
+    first = create()
+    with pytest.raises(IntegrityError):
+        create()
+    with store.session() as session:
+        replayed = find_replay(session, key)
+        assert replayed is not None
+        assert replayed.id == first.id
+        assert find_replay(session, IdempotencyKey(key="other", digest="d" * 64)) is None
+        with pytest.raises(Conflict, match="another body"):
+            find_replay(session, IdempotencyKey(key="k", digest="e" * 64))
+
+
+def test_a_failed_transaction_leaves_nothing(store: Store) -> None:
+    campaign = created(store)
+
+    def fail_half_way() -> None:
+        with store.transaction() as session:
+            campaign_row(session, campaign.id).name = "half"
+            session.flush()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
+    with store.session() as session:
+        row = session.get_one(CampaignRow, campaign.id)
+        assert row.name == campaign.name

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from search_spaces.errors import InvalidInput
+from server.store import Store
+from server.store.engine import journal_mode
+from server.store.filesystem import file_system_of, is_shared
+
+MOUNTS = {"/": "ext4", "/lustre": "lustre", "/lustre/local": "xfs", "/home": "nfs4"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("/var/lib", "ext4"),
+        ("/home/user/.local/share/autotune", "nfs4"),
+        ("/lustre/project/data", "lustre"),
+        ("/lustre/local/data", "xfs"),
+        ("/lustrenot", "ext4"),
+    ],
+)
+def test_the_nearest_mount_point_decides(folder: str, expected: str) -> None:
+    assert file_system_of(Path(folder), MOUNTS) == expected
+
+
+def test_a_write_ahead_log_only_where_one_host_alone_sees_the_file() -> None:
+    assert journal_mode(shared=False) == "WAL"
+    assert journal_mode(shared=True) == "DELETE"
+
+
+def test_sqlite_is_set_up(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'deep' / 'autotune.db'}")
+    with store.engine.connect() as connection:
+        journal = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+        assert journal == journal_mode(shared=is_shared(tmp_path)).lower()
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+    store.close()
+
+
+def test_foreign_keys_are_enforced(store: Store) -> None:
+    statement = "INSERT INTO events (campaign_id, kind) VALUES (99, 'campaign')"
+    with pytest.raises(IntegrityError), store.engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "mysql://host/name", "sqlite://", "sqlite:///:memory:", "foo://bar"]
+)
+def test_a_url_of_no_use_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Store(url)
+    assert caught.value.field == "database_url"
+
+
+def test_a_password_is_not_repeated() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Store("mysql://user:secret@host/name")
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import threading
+
+from autotune.schemas import TrialState
+from server.store import Store
+from server.store.commands import pause_campaign
+from server.store.progress import finish_trial
+from server.store.queries import events_since, last_event_id
+from tests.server.asking import created, with_trials
+
+WRITERS, CHANGES = 6, 12
+
+
+def test_each_change_is_announced_with_what_it_changed(store: Store) -> None:
+    campaign = created(store)
+    trial = with_trials(store, campaign, 1)[0]
+    with store.transaction() as session:
+        finish_trial(session, trial, {"state": TrialState.OOM})
+        pause_campaign(session, campaign.id)
+    with store.session() as session:
+        events = events_since(session, 0)
+        assert last_event_id(session) == events[-1].id
+    assert [event.kind for event in events] == ["campaign", "trial", "trial", "campaign"]
+    assert [event.id for event in events] == sorted({event.id for event in events})
+    assert events[2].trial is not None
+    assert events[2].trial.state is TrialState.OOM
+    assert events[2].campaign is None
+    assert events[3].campaign is not None
+    assert events[3].campaign.state == "paused"
+
+
+def test_events_of_one_campaign_after_a_given_one(store: Store) -> None:
+    campaign, other = created(store), created(store)
+    with_trials(store, campaign, 3)
+    with_trials(store, other, 1)
+    with store.session() as session:
+        mine = events_since(session, 0, campaign.id)
+        assert {event.campaign_id for event in mine} == {campaign.id}
+        assert len(mine) == 4
+        assert events_since(session, mine[1].id, campaign.id) == mine[2:]
+        assert events_since(session, 0, campaign.id, limit=2) == mine[:2]
+
+
+def test_nothing_is_announced_when_nothing_is_kept(store: Store) -> None:
+    campaign = created(store)
+    with store.session() as session:
+        before = last_event_id(session)
+    try:
+        with store.transaction() as session:
+            pause_campaign(session, campaign.id)
+            raise KeyError
+    except KeyError:
+        pass
+    with store.session() as session:
+        assert last_event_id(session) == before
+
+
+def test_a_reader_that_resumes_at_the_last_id_misses_nothing(store: Store) -> None:
+    """Ids are given before transactions commit: they must become visible in their order."""
+    campaigns = [created(store) for _ in range(WRITERS)]
+    trials = {campaign.id: with_trials(store, campaign, CHANGES) for campaign in campaigns}
+    with store.session() as session:
+        start = last_event_id(session)
+
+    def write(campaign_id: int) -> None:
+        for trial in trials[campaign_id]:
+            with store.transaction() as session:
+                finish_trial(session, trial, {"state": TrialState.OOM})
+
+    writers = [threading.Thread(target=write, args=(campaign.id,)) for campaign in campaigns]
+    for writer in writers:
+        writer.start()
+    seen: list[int] = []
+    after = start
+    while True:
+        finished = not any(writer.is_alive() for writer in writers)
+        with store.session() as session:
+            events = events_since(session, after, limit=7)
+        seen += [event.id for event in events]
+        after = seen[-1] if seen else start
+        if finished and not events:
+            break
+    with store.session() as session:
+        everything = events_since(session, start, limit=10_000)
+    assert seen == [event.id for event in everything]
+    assert len(seen) == WRITERS * CHANGES

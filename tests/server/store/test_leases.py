@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from autotune.schemas import CampaignState, TrialState
+from server.store import LeaseLost, Store
+from server.store.commands import cancel_campaign, change_state, delete_campaign
+from server.store.leases import (
+    Lease,
+    claim,
+    free_the_gone,
+    is_gone,
+    release,
+    renew,
+    this_owner,
+    this_place,
+)
+from server.store.progress import finish_trial
+from server.store.queries import campaign_row, get_trial
+from tests.server.asking import created, with_trials
+
+ELSEWHERE = "another-host/1/1/1.00"
+
+
+def claimed(store: Store, owner: str, *, seconds: float = 60.0, limit: int = 10) -> list[Lease]:
+    with store.transaction() as session:
+        return claim(session, owner, seconds=seconds, limit=limit)
+
+
+def test_a_campaign_is_claimed_by_one_runner(store: Store) -> None:
+    campaign = created(store)
+    leases = claimed(store, "a")
+    assert [lease.campaign_id for lease in leases] == [campaign.id]
+    assert claimed(store, "b") == []
+
+
+def test_the_oldest_are_claimed_first_and_no_more_than_asked_for(store: Store) -> None:
+    ids = [created(store).id for _ in range(4)]
+    assert [lease.campaign_id for lease in claimed(store, "a", limit=3)] == ids[:3]
+    assert [lease.campaign_id for lease in claimed(store, "b", limit=3)] == ids[3:]
+
+
+def test_many_runners_at_once_share_the_campaigns_without_overlap(store: Store) -> None:
+    ids = {created(store).id for _ in range(12)}
+    with ThreadPoolExecutor(6) as pool:
+        rounds = pool.map(lambda n: claimed(store, f"runner-{n}", limit=2), range(6))
+        found = [lease.campaign_id for leases in rounds for lease in leases]
+    found += [lease.campaign_id for lease in claimed(store, "last", limit=12)]
+    assert sorted(found) == sorted(ids)
+
+
+def test_an_expired_lease_is_taken_over_and_the_old_one_writes_nothing(store: Store) -> None:
+    campaign = created(store)
+    trial = with_trials(store, campaign, 1)[0]
+    old = claimed(store, "a", seconds=-1.0)[0]
+    new = claimed(store, "b")[0]
+    assert new.epoch > old.epoch
+
+    def store_under_the_old_lease() -> None:
+        with store.transaction() as session:
+            finish_trial(session, trial, {"state": TrialState.CRASHED})
+            renew(session, old)
+
+    with pytest.raises(LeaseLost):
+        store_under_the_old_lease()
+    with store.session() as session:
+        assert get_trial(session, campaign.id, 1).state is TrialState.PENDING
+    with store.transaction() as session:
+        assert renew(session, new).id == campaign.id
+
+
+def test_the_same_owner_under_an_older_epoch_is_fenced_off(store: Store) -> None:
+    created(store)
+    old = claimed(store, "a", seconds=-1.0)[0]
+    claimed(store, "a")
+    with pytest.raises(LeaseLost), store.transaction() as session:
+        renew(session, old)
+
+
+def test_a_renewed_lease_lasts(store: Store) -> None:
+    created(store)
+    lease = claimed(store, "a", seconds=-1.0)[0]
+    longer = Lease(campaign_id=lease.campaign_id, owner="a", epoch=lease.epoch, seconds=60.0)
+    with store.transaction() as session:
+        renew(session, longer)
+    assert claimed(store, "b") == []
+
+
+def test_a_released_campaign_can_be_claimed_at_once(store: Store) -> None:
+    created(store)
+    lease = claimed(store, "a")[0]
+    with store.transaction() as session:
+        release(session, lease)
+    assert len(claimed(store, "b")) == 1
+
+
+def test_releasing_what_another_holds_changes_nothing(store: Store) -> None:
+    created(store)
+    old = claimed(store, "a", seconds=-1.0)[0]
+    new = claimed(store, "b")[0]
+    with store.transaction() as session:
+        release(session, old)
+    with store.transaction() as session:
+        renew(session, new)
+
+
+def test_a_resting_campaign_is_claimed_only_while_a_trial_of_it_is_open(store: Store) -> None:
+    campaign = created(store)
+    trial = with_trials(store, campaign, 1)[0]
+    with store.transaction() as session:
+        cancel_campaign(session, campaign.id)
+    lease = claimed(store, "a")[0]
+    with store.transaction() as session:
+        finish_trial(session, trial, {"state": TrialState.CANCELLED})
+        release(session, lease)
+    assert claimed(store, "a") == []
+
+
+def test_the_lease_of_a_deleted_campaign_is_lost(store: Store) -> None:
+    campaign = created(store)
+    lease = claimed(store, "a")[0]
+    with store.transaction() as session:
+        change_state(session, campaign_row(session, campaign.id), CampaignState.DONE)
+    with store.transaction() as session:
+        delete_campaign(session, campaign.id)
+    with pytest.raises(LeaseLost), store.transaction() as session:
+        renew(session, lease)
+
+
+def test_campaigns_of_a_dead_process_are_free_at_once(store: Store) -> None:
+    created(store)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = psutil.Process(child.pid).create_time()
+    owner = f"{this_place()}/{child.pid}/{started:.2f}"
+    claimed(store, owner)
+    with store.transaction() as session:
+        assert free_the_gone(session) == 0
+    child.communicate()
+    with store.transaction() as session:
+        assert free_the_gone(session) == 1
+    assert len(claimed(store, "b")) == 1
+
+
+def test_only_processes_of_this_host_can_be_known_to_be_gone() -> None:
+    place, pid, started = this_owner().rsplit("/", 2)
+    assert not is_gone(this_owner())
+    assert not is_gone(ELSEWHERE)
+    assert is_gone(f"{place}/{pid}/{float(started) - 5:.2f}"), "its id was given to another process"
+    assert int(pid) == os.getpid()

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from autotune.schemas import Campaign, Trial, TrialState
+from search_spaces.errors import InvalidInput
+from server.store import NotFound, Store
+from server.store.progress import finish_trial, pending_trials
+from server.store.queries import all_trials, get_campaign, get_trial
+from server.store.tables import TrialRow
+from server.store.trial_pages import SORTS, list_trials
+from tests.server.asking import STRATEGY, created, with_trials
+
+METRICS = {
+    "gradient_accumulation_steps": 8,
+    "global_batch_size": 16,
+    "iteration_time_spread_s": 0.1,
+    "measured": True,
+    "tokens_per_s_per_gpu": 1.0,
+    "model_tflops_per_gpu": 1.0,
+    "hardware_tflops_per_gpu": 1.0,
+    "mfu": None,
+    "hfu": None,
+    "peak_memory_gib": None,
+    "loss": None,
+}
+
+
+def ended(seconds: float) -> dict[str, Any]:
+    """The columns of an ok trial."""
+    rate = 1 / seconds
+    return {
+        "state": TrialState.OK,
+        "started_at": datetime.now(UTC),
+        "finished_at": datetime.now(UTC),
+        "duration_s": 60.0,
+        "node_hours": 0.5,
+        "objective": rate,
+        "metrics": METRICS | {"iteration_time_s": seconds, "tokens_per_s": rate},
+        "peak_memory_gib": [1.5, 2.5],
+        "versions": {"torch": "2.13.0"},
+        "error": None,
+    }
+
+
+def finish(store: Store, trial: Trial, values: dict[str, Any]) -> bool:
+    with store.transaction() as session:
+        return finish_trial(session, trial, values)
+
+
+@pytest.fixture
+def campaign(store: Store) -> Campaign:
+    """Nine trials: 1 to 5 ok, 6 and 7 out of memory, 8 and 9 pending."""
+    campaign = created(store)
+    trials = with_trials(store, campaign, 9)
+    for trial, seconds in zip(trials, [3.0, 1 / 3, 2.0, 1 / 3, 0.1], strict=False):
+        finish(store, trial, ended(seconds))
+    for trial in trials[5:7]:
+        finish(store, trial, {"state": TrialState.OOM, "node_hours": 0.25, "error": "no memory"})
+    return campaign
+
+
+def test_trials_are_numbered_from_one_and_have_tokens_of_their_own(store: Store) -> None:
+    campaign, other = created(store), created(store)
+    first = with_trials(store, campaign, 2)
+    elsewhere = with_trials(store, other, 1)
+    more = with_trials(store, campaign, 1)
+    assert [trial.number for trial in (*first, *more, *elsewhere)] == [1, 2, 3, 1]
+    assert len({trial.token for trial in (*first, *more, *elsewhere)}) == 4
+    assert first[0].state is TrialState.PENDING
+    assert first[0].strategy == STRATEGY
+
+
+def test_a_number_is_given_once_within_a_campaign(store: Store) -> None:
+    trial = with_trials(store, created(store), 1)[0]
+    with store.session() as session:
+        row = session.get_one(TrialRow, trial.id)
+        values = {c.name: getattr(row, c.name) for c in TrialRow.__table__.columns}
+    with pytest.raises(IntegrityError), store.transaction() as session:
+        session.add(TrialRow(**values | {"id": None, "token": "another"}))
+
+
+def test_a_trial_is_read_as_it_was_written(store: Store, campaign: Campaign) -> None:
+    with store.session() as session:
+        trial = get_trial(session, campaign.id, 1)
+    assert trial.metrics is not None
+    assert trial.metrics.iteration_time_s == 3.0
+    assert trial.peak_memory_gib_by_rank == [1.5, 2.5]
+    assert trial.versions == {"torch": "2.13.0"}
+    assert trial.started_at is not None
+    assert trial.started_at.tzinfo is not None
+
+
+def test_a_final_state_is_written_once(store: Store, campaign: Campaign) -> None:
+    with store.session() as session:
+        before = get_trial(session, campaign.id, 1)
+    assert not finish(store, before, {"state": TrialState.CRASHED, "error": "late"})
+    with store.session() as session:
+        assert get_trial(session, campaign.id, 1) == before
+
+
+def test_what_a_campaign_adds_up_to(store: Store, campaign: Campaign) -> None:
+    with store.session() as session:
+        found = get_campaign(session, campaign.id)
+    assert (found.trials, found.pending, found.failures, found.confirmations) == (9, 2, 2, 0)
+    assert found.node_hours == pytest.approx(3.0)
+    assert found.best_trial == 5
+    assert found.best_objective == pytest.approx(10.0)
+
+
+def test_pending_trials_are_those_without_a_final_state(store: Store, campaign: Campaign) -> None:
+    with store.session() as session:
+        assert [t.number for t in pending_trials(session, campaign.id)] == [8, 9]
+        assert [t.number for t in all_trials(session, campaign.id)] == list(range(1, 10))
+
+
+def numbers(store: Store, campaign: Campaign, *, limit: int, **options: Any) -> list[int]:
+    """Of all pages, one after the other."""
+    found: list[int] = []
+    cursor = None
+    while True:
+        with store.session() as session:
+            page = list_trials(session, campaign.id, cursor=cursor, limit=limit, **options)
+        found += [trial.number for trial in page.items]
+        cursor = page.next
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("number", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("-number", [9, 8, 7, 6, 5, 4, 3, 2, 1]),
+        ("iteration_time_s", [5, 2, 4, 3, 1, 6, 7, 8, 9]),
+        ("-iteration_time_s", [1, 3, 2, 4, 5, 6, 7, 8, 9]),
+        ("-tokens_per_s", [5, 2, 4, 3, 1, 6, 7, 8, 9]),
+        ("mfu", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("duration_s", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ],
+)
+def test_pages_give_each_trial_once_in_order(
+    store: Store, campaign: Campaign, sort: str, expected: list[int]
+) -> None:
+    for limit in (1, 2, 3, 100):
+        assert numbers(store, campaign, sort=sort, limit=limit) == expected
+
+
+def test_every_sort_that_is_offered_works(store: Store, campaign: Campaign) -> None:
+    for sort in SORTS:
+        assert sorted(numbers(store, campaign, sort=f"-{sort}", limit=2)) == list(range(1, 10))
+
+
+def test_trials_are_filtered_by_state_and_purpose(store: Store, campaign: Campaign) -> None:
+    assert numbers(store, campaign, state=TrialState.OOM, limit=1) == [6, 7]
+    assert numbers(store, campaign, state=TrialState.PENDING, sort="-number", limit=1) == [9, 8]
+    assert numbers(store, campaign, purpose="confirmation", limit=5) == []
+
+
+def test_a_misspelt_sort_is_refused_with_the_nearest(store: Store, campaign: Campaign) -> None:
+    with (
+        store.session() as session,
+        pytest.raises(InvalidInput, match="iteration_time_s") as caught,
+    ):
+        list_trials(session, campaign.id, sort="-iteration_time")
+    assert caught.value.value == "-iteration_time"
+
+
+def test_trials_of_an_unknown_campaign_are_not_found(store: Store, campaign: Campaign) -> None:
+    with store.session() as session:
+        with pytest.raises(NotFound, match="no campaign 99"):
+            list_trials(session, 99)
+        with pytest.raises(NotFound, match="no campaign 99"):
+            get_trial(session, 99, 1)
+        with pytest.raises(NotFound, match="no trial 99"):
+            get_trial(session, campaign.id, 99)

@@ -1,0 +1,121 @@
+"""The demonstration, with fewer trials: one campaign trains for real, one is simulated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.client import AsyncCampaign, CampaignQuestion
+from autotune.client.asynchronous import AsyncTransport
+from autotune.client.patience import Patience
+from autotune.prediction import check_campaign
+from autotune.resolution import machine_shape, model_shape
+from autotune.schemas import Campaign, CampaignCreate, CampaignState, MachineShape
+from search_spaces.catalog import load_machine, load_model
+from server import demo
+from server.cli.failures import Failed
+from tests.requirement import require
+
+
+def has_torch() -> bool:
+    return find_spec("torch") is not None and find_spec("deepspeed") is not None
+
+
+def fewer(question: CampaignQuestion, trials: int) -> CampaignQuestion:
+    little: CampaignQuestion = {
+        **question,
+        "budget": {"max_trials": trials},
+        "protocol": {"confirmations": 0},
+        "time_scale": 0.0,
+    }
+    return little
+
+
+def test_once_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require(has_torch(), "torch and DeepSpeed")
+    monkeypatch.setattr(demo, "TINY", fewer(demo.TINY, 1))
+    # The first layouts that the search tries are its boldest: give this one its memory.
+    monkeypatch.setattr(demo, "CPU_MEMORY_GIB", 0.2)
+    monkeypatch.setattr(demo, "SIMULATED", fewer(demo.SIMULATED, 6))
+    before = _children()
+    demo.run(once=True, port=None, data_dir=tmp_path, json=True)
+    said = capsys.readouterr()
+    document = json.loads(said.out.strip().splitlines()[-1])
+    real, simulated = document["campaigns"]
+    assert (real["model"], real["machine"], real["evaluator"]) == ("tiny", "local", "local")
+    assert (real["simulated"], simulated["simulated"]) == (False, True)
+    assert real["trials"] == 1
+    assert real["best"]["metrics"]["tokens_per_s"] > 0
+    assert real["best"]["metrics"]["loss"] > 0
+    assert simulated["best"]["strategy"]["num_nodes"] in {12, 16}
+    assert document["dashboard_url"] in said.err
+    assert "(measured)" in said.out
+    assert "(simulated)" in said.out
+    assert (tmp_path / "recommendations" / "campaign-1" / "train.sh").exists()
+    assert _children() <= before
+
+
+def test_a_campaign_without_a_result_is_a_failure(tmp_path: Path) -> None:
+    async def program() -> None:
+        transport = AsyncTransport("http://127.0.0.1:9", Patience())
+        handle = AsyncCampaign(transport, failed_campaign())
+        result = demo.Result(handle=handle, answer=None, script=tmp_path)
+        assert result.as_dict()["best"] is None
+        try:
+            demo.judge([result])
+        finally:
+            await transport.close()
+
+    with pytest.raises(Failed, match="campaign 7 failed: no trial succeeded"):
+        asyncio.run(program())
+
+
+def failed_campaign() -> Campaign:
+    request = CampaignCreate.model_validate(demo.SIMULATED)
+    return Campaign(
+        id=7,
+        name="",
+        state=CampaignState.FAILED,
+        reason="no trial succeeded",
+        simulated=True,
+        request=request,
+        model=model_shape(load_model("gpt-175b")),
+        machine=frontier(),
+        created_at=datetime.now(UTC),
+        started_at=None,
+        finished_at=None,
+        trials=1,
+        pending=0,
+        failures=1,
+        confirmations=0,
+        node_hours=0.0,
+    )
+
+
+def _children() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def test_only_a_machine_without_gpus_is_given_less_memory() -> None:
+    assert demo.limited(frontier()).memory_gib == 64
+    without = frontier().model_copy(update={"peak_tflops": None})
+    assert demo.limited(without).memory_gib == demo.CPU_MEMORY_GIB
+
+
+def test_its_campaigns_are_accepted() -> None:
+    local = machine_shape(load_machine("local")).model_copy(update={"peak_tflops": None})
+    tiny = {**demo.TINY, "machine": demo.limited(local)}
+    for question in (tiny, demo.SIMULATED):
+        assert check_campaign(CampaignCreate.model_validate(question)).lattice()
+
+
+def frontier() -> MachineShape:
+    return machine_shape(load_machine("frontier"))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from server.settings import Settings
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('port = 9000\nlease_s = 7.5\nallowed_hosts = ["login3"]\n')
+    monkeypatch.setenv("AUTOTUNE_CONFIG", str(file))
+    monkeypatch.setenv("AUTOTUNE_PORT", "9001")
+    found = Settings()
+    assert (found.port, found.lease_s, found.allowed_hosts) == (9001, 7.5, ("login3",))
+    assert found.host == "127.0.0.1"
+
+
+def test_a_misspelt_setting_in_the_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("prot = 9000\n")
+    monkeypatch.setenv("AUTOTUNE_CONFIG", str(file))
+    with pytest.raises(ValidationError, match="prot"):
+        Settings()
+
+
+def test_a_child_process_gets_the_same_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Settings(
+        data_dir=tmp_path, database_url="postgresql://u@h/n", port=1, allowed_hosts=("a", "b")
+    )
+    for name, value in told.environment().items():
+        monkeypatch.setenv(name, value)
+    assert Settings() == told
+
+
+def test_the_database_is_a_file_in_the_data_folder_unless_told(tmp_path: Path) -> None:
+    assert Settings(data_dir=tmp_path).url == f"sqlite:///{tmp_path}/autotune.db"
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_postgresql_is_reached_by_the_driver_that_is_installed(scheme: str) -> None:
+    found = Settings(database_url=f"{scheme}://user@host/name")
+    assert found.url == "postgresql+psycopg://user@host/name"

@@ -1,0 +1,52 @@
+"""The real service, started as a user starts it, for tests that talk to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+COMMAND = [sys.executable, "-m", "server.cli"]
+END_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    url: str
+    data_dir: Path
+    process: subprocess.Popen[str]
+
+
+def environment() -> dict[str, str]:
+    """This process's, without settings of the developer's own."""
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("AUTOTUNE_")}
+    return plain | {"OMP_NUM_THREADS": "1", "COLUMNS": "160"}
+
+
+@contextmanager
+def serving(data_dir: Path, *options: str) -> Iterator[Served]:
+    """`autotune serve` on a free port, ready to answer; ended at the end."""
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment() | {"AUTOTUNE_STREAM_POLL_S": "0.1", "AUTOTUNE_POLL_INTERVAL_S": "0.05"},
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        first_line = process.stderr.readline()
+        found = re.search(r"http://\S+", first_line)
+        assert found, first_line + process.stderr.read()
+        assert httpx2.get(f"{found[0]}/readyz", trust_env=False).is_success
+        yield Served(url=found[0], data_dir=data_dir, process=process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=END_LIMIT_S)
