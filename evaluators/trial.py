@@ -92,7 +92,8 @@ class TrialOutcome:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready: the result file's content."""
-        return asdict(self) | {"status": self.status.value, "started_at": self.started_at.isoformat()}
+        plain = {"status": self.status.value, "started_at": self.started_at.isoformat()}
+        return asdict(self) | plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialOutcome:
