@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
+from sqlite3 import OperationalError
 from typing import Any
 
 import structlog
@@ -47,6 +49,19 @@ def journal_mode(*, shared: bool) -> str:
     return "DELETE" if shared else "WAL"
 
 
+def _set_journal_mode(connection: SqliteConnection, mode: str) -> None:
+    """It is kept in the file. SQLite does not wait for the lock that a change of it needs."""
+    ends = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != mode:
+        try:
+            connection.execute(f"PRAGMA journal_mode = {mode}")
+            return
+        except OperationalError:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.01)
+
+
 def _sqlite(url: URL) -> Engine:
     file = Path(str(url.database)).absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +77,7 @@ def _sqlite(url: URL) -> Engine:
         # The driver's own implicit BEGIN is switched off: `begin` below says which kind is meant.
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        connection.execute(f"PRAGMA journal_mode = {journal}")
+        _set_journal_mode(connection, journal)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import threading
 import time
@@ -18,7 +19,7 @@ from server.web import WebServer
 from tests.requirement import require
 from tests.server.dashboard.campaigns import Campaigns
 
-CHROMIUM = Path("/usr/bin/chromium")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -79,9 +80,10 @@ def own_service(tmp_path: Path) -> Iterator[Service]:
     running.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    require(CHROMIUM.exists(), f"browser {CHROMIUM}")
+    """For no longer than a module: its event loop would stand in the way of other tests' own."""
+    require(CHROMIUM, "Chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser

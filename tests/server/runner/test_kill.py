@@ -241,7 +241,10 @@ def test_a_campaign_of_real_trials_survives_every_kill(settings: Settings) -> No
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
     trials, kills = torment(settings, REAL)
     check_end(settings, trials)
-    assert Counter(trial.state for trial in trials) == {TrialState.OK: REAL_TRIALS + 1}
+    assert {trial.state for trial in trials} == {TrialState.OK}
+    purposes = Counter(trial.purpose for trial in trials)
+    assert purposes["search"] == REAL_TRIALS
+    assert purposes["confirmation"] in {1, 2}, "a second one where the first disappoints"
     attempts = Counter[int]()
     for trial in trials:
         log = (settings.trial_dir(trial.token) / "trial.log").read_text()

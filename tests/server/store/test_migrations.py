@@ -34,8 +34,8 @@ def test_an_upgrade_of_a_current_store_keeps_its_rows(store: Store) -> None:
 
 
 def test_several_processes_may_upgrade_at_once(settings: Settings) -> None:
-    stores = [Store(settings.url) for _ in range(4)]
-    with ThreadPoolExecutor(4) as pool:
+    stores = [Store(settings.url) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
         list(pool.map(Store.upgrade, stores))
     assert all(store.is_current() for store in stores)
     for store in stores:
