@@ -111,3 +111,19 @@ def machine_shape(machine: Machine) -> MachineShape:
 
 def strategy_shape(strategy: Strategy) -> StrategyShape:
     return StrategyShape(**strategy.as_dict())
+
+
+def subject_of(model: ModelChoice, machine: MachineChoice) -> tuple[Transformer, Machine]:
+    """Both resolved, or every fault of both."""
+    problems: list[InvalidInput] = []
+    resolved: list[Transformer | Machine] = []
+    for resolve in (lambda: transformer_of(model), lambda: machine_of(machine)):
+        try:
+            resolved.append(resolve())
+        except InvalidInput as problem:
+            problems.append(problem)
+        except InvalidInputs as refusal:
+            problems += refusal.problems
+    if problems:
+        raise InvalidInputs(problems)
+    return resolved[0], resolved[1]  # type: ignore[return-value]

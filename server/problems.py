@@ -15,10 +15,10 @@ from fastapi.responses import Response
 from sqlalchemy.exc import DBAPIError, OperationalError
 from starlette.exceptions import HTTPException
 
+from autotune.refusals import field_problems
 from autotune.schemas import FieldProblem, Problem
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store.errors import Conflict, NotFound
-from server.validation import field_problems
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 200

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from autotune.refusals import field_problems
 from autotune.schemas import (
     Budget,
     CampaignCreate,
@@ -114,10 +115,7 @@ def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireMode
     try:
         return wire_model.model_validate(plain)
     except ValidationError as error:
-        raise InvalidInputs(_problem(details) for details in error.errors()) from None
-
-
-def _problem(details: Mapping[str, Any]) -> InvalidInput:
-    field = ".".join(str(part) for part in details["loc"])
-    reason = str(details["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    return InvalidInput(field, details["input"], reason[:1].lower() + reason[1:])
+        raise InvalidInputs(
+            InvalidInput(found.field, found.value, found.reason, valid=found.valid)
+            for found in field_problems(error.errors())
+        ) from None

@@ -3,6 +3,6 @@
 Importing this package imports neither torch nor DeepSpeed: only the ranks of a trial do.
 """
 
-from evaluators.trainer.support import unsupported
+from evaluators.trainer.support import unsupported, unsupported_within
 
-__all__ = ["unsupported"]
+__all__ = ["unsupported", "unsupported_within"]

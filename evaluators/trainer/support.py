@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from evaluators.trainer.device import gpu_count
+from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -34,10 +35,27 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
 )
 
+DECISIVE = (
+    "virtual_stages",
+    "sequence_parallel",
+    "zero_stage",
+    "pipeline_parallel",
+    "precision",
+)
+"""The dimensions that REFUSALS look at."""
+
 
 def unsupported(strategy: Strategy) -> str | None:
     """Why the bundled trainer cannot run `strategy` on this machine; None where it can."""
     return next((reason for refused, reason in REFUSALS if refused(strategy)), None)
+
+
+def unsupported_within(lattice: Lattice) -> str | None:
+    """Why the bundled trainer cannot run some strategy of `lattice`; None where it can run all."""
+    rows = zip(*(lattice[name].tolist() for name in DECISIVE), strict=True)
+    first = {combination: row for row, combination in reversed(list(enumerate(rows)))}
+    reasons = (unsupported(lattice.strategy(row)) for row in sorted(first.values()))
+    return next((reason for reason in reasons if reason), None)
 
 
 def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:

@@ -23,6 +23,9 @@ from autotune.schemas import (
     CampaignState,
     DryRun,
 )
+from evaluators.trainer import unsupported_within
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.space import SearchSpace
 from server.api.access import CampaignId, Cursor, SettingsOf, StoreOf, problems
 from server.store import Store
 from server.store.commands import (
@@ -98,12 +101,23 @@ def create(
 ) -> Campaign | DryRun:
     """Create a campaign, or say what it would do."""
     if dry:
+        checked(request)
         response.status_code = HTTPStatus.OK
         return dry_run(request)
     idempotency = IdempotencyKey(key=key, digest=digest(request)) if key else None
     campaign = create_once(store, request, idempotency=idempotency)
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
     return campaign
+
+
+def checked(request: CampaignCreate) -> SearchSpace:
+    """The campaign's space; raises InvalidInputs for what cannot be tried, for real if asked."""
+    space = check_campaign(request)
+    reason = unsupported_within(space.lattice()) if request.evaluator == "local" else None
+    if reason:
+        valid = "a space without such strategies, or the simulated evaluator"
+        raise InvalidInputs([InvalidInput("space", request.evaluator, reason, valid=valid)])
+    return space
 
 
 def digest(request: CampaignCreate) -> str:
@@ -124,7 +138,7 @@ def create_once(
     replayed = _replay(store, idempotency)
     if replayed is not None:
         return replayed
-    space = check_campaign(request)
+    space = checked(request)
     try:
         with store.transaction() as session:
             return create_campaign(

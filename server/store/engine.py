@@ -52,9 +52,10 @@ def journal_mode(*, shared: bool) -> str:
 def _set_journal_mode(connection: SqliteConnection, mode: str) -> None:
     """It is kept in the file. SQLite does not wait for the lock that a change of it needs."""
     ends = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-    while connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != mode:
+    while True:
         try:
-            connection.execute(f"PRAGMA journal_mode = {mode}")
+            if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != mode:
+                connection.execute(f"PRAGMA journal_mode = {mode}")
             return
         except OperationalError:
             if time.monotonic() > ends:

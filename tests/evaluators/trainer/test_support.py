@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.trainer import unsupported
+from evaluators.trainer import unsupported, unsupported_within
 from evaluators.trainer.device import gpu_count
 from evaluators.trainer.support import indivisible
+from search_spaces.lattice import Lattice
 from tests.evaluators.local.trials import GPT, LLAMA, strategy
 
 
@@ -31,6 +32,13 @@ def test_all_else_is_supported() -> None:
     for stage in (0, 1, 2, 3):
         assert unsupported(strategy(2, 1, zero_stage=stage, precision="bf16")) is None
     assert unsupported(strategy(2, 4, zero_stage=1, activation_checkpointing="selective")) is None
+
+
+def test_one_strategy_that_it_cannot_run_speaks_for_a_lattice() -> None:
+    fine = [strategy(2, 1), strategy(1, 2)]
+    assert unsupported_within(Lattice.of(fine, gpus_per_node=2)) is None
+    mixed = Lattice.of([*fine, strategy(2, 1, sequence_parallel=True)], gpus_per_node=2)
+    assert "sequence_parallel" in (unsupported_within(mixed) or "")
 
 
 def test_a_model_that_cannot_be_cut_is_refused() -> None:

@@ -161,6 +161,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "nodes",
     ),
     "real trials elsewhere": ({"evaluator": "local"}, "evaluator", "frontier"),
+    "real trials of what the trainer cannot run": (
+        TINY | {"space": {"sequence_parallel": True, "tensor_parallel": [2, 4]}},
+        "space",
+        "sequence_parallel must be false",
+    ),
     "an unknown evaluator": ({"evaluator": "slurm"}, "evaluator", "simulated"),
     "a misspelt field": ({"nodez": 4}, "nodez", "nodes"),
     "a misspelt field within": ({"budget": {"max_trails": 4}}, "budget.max_trails", "max_trials"),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.capacity import least_nodes
 from autotune.cost_model import estimate
 from autotune.prediction import check_campaign, dry_run, predict, space_report
+from autotune.prediction.capacity import least_nodes
 from autotune.resolution import space_of
 from autotune.schemas import (
     Budget,

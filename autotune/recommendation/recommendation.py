@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.caveats import caveats
 from autotune.cost_model import training_energy_joule
 from autotune.measurement import AccumulationMeasurement, accumulations
-from autotune.ranking import Contender, contenders
+from autotune.recommendation.caveats import caveats
+from autotune.recommendation.ranking import Contender, contenders
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import (
     Accumulation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.ranking import Contender
+from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, Trial, TrialState
 
 FEW_TRIALS = 8

@@ -1,0 +1,7 @@
+"""What can be said before anything runs: of one strategy, of a space, of a campaign. Pure."""
+
+from autotune.prediction.campaign import check_campaign, dry_run
+from autotune.prediction.space import space_report
+from autotune.prediction.strategy import predict
+
+__all__ = ["check_campaign", "dry_run", "predict", "space_report"]

@@ -1,0 +1,132 @@
+"""A campaign before anything runs: whether its input can be used, and what it would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import numpy as np
+
+from autotune.cost_model import Estimate, estimate
+from autotune.measurement import probe_accumulations
+from autotune.prediction.capacity import nodes_of
+from autotune.prediction.space import fitting_layouts, obstacle_of, report_of
+from autotune.prediction.trial_cost import trial_node_hours
+from autotune.resolution import space_of, subject_of
+from autotune.schemas import CampaignCreate, DryRun
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.machine import Machine
+from search_spaces.space import SearchSpace
+
+REPRESENTATIVE = 100
+"""Layouts, the most promising first, whose predicted trials stand for those of a campaign."""
+
+LOCAL = "local"
+
+
+def check_campaign(request: CampaignCreate, *, now: datetime | None = None) -> SearchSpace:
+    """A campaign's space, all of its input checked.
+
+    Args:
+        now: the time that its deadline is compared with; the clock's where not given.
+
+    Raises:
+        InvalidInputs: every field that cannot be used: an unknown model or machine, nodes that the
+            machine has not, a space in which nothing is legal or nothing fits, a pool or an
+            evaluator that could run no trial, a deadline that has passed.
+    """
+    problems = list(_late(request.budget.deadline, now or datetime.now(UTC)))
+    try:
+        transformer, machine = subject_of(request.model, request.machine)
+        problems += _misplaced(request, machine)
+        space = space_of(request.space, transformer, machine, nodes=request.nodes)
+        estimated = estimate(transformer, machine, space.lattice())
+        obstacle = obstacle_of(space, estimated, spec=request.space)
+        problems += [obstacle] if obstacle else _too_small_a_pool(request, space)
+    except InvalidInputs as refusal:
+        raise InvalidInputs([*problems, *refusal.problems]) from refusal
+    if problems:
+        raise InvalidInputs(problems)
+    return space
+
+
+def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
+    """A deadline without a time zone is taken as UTC."""
+    if deadline is None:
+        return
+    aware = deadline if deadline.tzinfo else deadline.replace(tzinfo=UTC)
+    if aware <= now:
+        reason = "this deadline has passed"
+        valid = f"a time after {now.isoformat(timespec='seconds')}"
+        yield InvalidInput("budget.deadline", deadline.isoformat(), reason, valid=valid)
+
+
+def _misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInput]:
+    """An evaluator, or a pool, that the machine cannot give."""
+    if request.evaluator == LOCAL and machine.name != LOCAL:
+        reason = f"real trials run on this machine, named {LOCAL!r}, and not on {machine.name!r}"
+        yield InvalidInput("evaluator", request.evaluator, reason, valid="simulated, or local")
+    if request.pool_nodes is not None and request.pool_nodes > machine.max_nodes:
+        reason = f"{machine.name} has {nodes_of(machine.max_nodes)}"
+        valid = f"1 to {machine.max_nodes}"
+        yield InvalidInput("pool_nodes", request.pool_nodes, reason, valid=valid)
+
+
+def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[InvalidInput]:
+    """A pool that is smaller than the smallest strategy would leave its campaign waiting."""
+    smallest = int(space.lattice()["num_nodes"].min())
+    if request.pool_nodes is not None and request.pool_nodes < smallest:
+        reason = f"every strategy of the space needs {nodes_of(smallest)} or more"
+        valid = f"{smallest} or more"
+        yield InvalidInput("pool_nodes", request.pool_nodes, reason, valid=valid)
+
+
+def dry_run(request: CampaignCreate, *, now: datetime | None = None) -> DryRun:
+    """What a campaign would do: its space, the cost of its trials, how many its budget buys.
+
+    A deadline is not counted: how long trials wait for nodes is not known.
+
+    Raises:
+        InvalidInputs: as `check_campaign`.
+    """
+    space = check_campaign(request, now=now)
+    estimated = estimate(space.transformer, space.machine, space.lattice())
+    report = report_of(space, estimated, warnings=[])
+    searching, confirming = _trial_costs(request, space, estimated)
+    affordable = min(request.budget.max_trials, report.layouts)
+    most = request.budget.max_node_hours
+    if most is not None:
+        affordable = min(affordable, int(most / searching))
+    return DryRun(
+        space=report,
+        node_hours_per_trial=searching,
+        node_hours_budget=most,
+        node_hours_expected=affordable * searching + confirming,
+        trials_affordable=affordable,
+    )
+
+
+def _trial_costs(
+    request: CampaignCreate, space: SearchSpace, estimated: Estimate
+) -> tuple[float, float]:
+    """Node-hours of one trial of the search, and of all confirmations together.
+
+    Confirmations are of the best few layouts, at their own accumulation alone.
+    """
+    layouts = fitting_layouts(space, estimated)[:REPRESENTATIVE]
+    best = layouts[: request.protocol.confirmations]
+    searching, confirming = (
+        trial_node_hours(
+            space.transformer,
+            space.machine,
+            strategies,
+            accumulations,
+            protocol=request.protocol,
+            evaluator=request.evaluator,
+        )
+        for strategies, accumulations in (
+            (layouts, [probe_accumulations(strategy) for strategy in layouts]),
+            (best, [(strategy.gradient_accumulation_steps,) for strategy in best]),
+        )
+    )
+    return float(np.median(searching)), float(np.sum(confirming))

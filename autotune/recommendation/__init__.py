@@ -1,0 +1,5 @@
+"""What the trials of a campaign come to: what to confirm, and what to train with. Pure."""
+
+from autotune.recommendation.recommendation import recommend, strategies_to_confirm
+
+__all__ = ["recommend", "strategies_to_confirm"]
