@@ -41,14 +41,20 @@ def _observation(trial: Trial, objective: Objective) -> Observation:
 
 
 def protocol_of(campaign: Campaign, trial: Trial) -> Protocol:
-    """A trial of the search measures at two GAS values; a confirmation at its strategy's own."""
+    """A trial of the search measures at two GAS values; a confirmation at its strategy's own.
+
+    The time limit is for the search's trials: a confirmation that runs more micro-batches than
+    these gets as many times longer.
+    """
     strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
+    probes = probe_accumulations(strategy)
     own = (strategy.gradient_accumulation_steps,)
+    measured = own if trial.purpose == "confirmation" else probes
     return Protocol(
-        accumulations=own if trial.purpose == "confirmation" else probe_accumulations(strategy),
+        accumulations=measured,
         warmup_iterations=spec.warmup_iterations,
         measured_iterations=spec.measured_iterations,
-        time_limit_s=spec.time_limit_s,
+        time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
     )
 
 

@@ -95,7 +95,7 @@ def test_as_many_trials_run_at_once_as_nodes_allow(running_on_sqlite: Running) -
 
 def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running_on_sqlite: Running) -> None:
     store = running_on_sqlite.store
-    campaign = created(store, time_scale=0.005)
+    campaign = created(store, time_scale=0.001)
     running_on_sqlite.until(lambda: running_on_sqlite.campaign(campaign).pending > 0)
     with store.transaction() as session:
         pause_campaign(session, campaign.id)
