@@ -177,7 +177,7 @@ CPU: Mapping[str, float] = {
     "host_floor_s": 0.0003,
     "collective_latency_s": 150e-6,
     "data_parallel_overlap": 0.0,
-    "context_gib": 0.01,
+    "context_gib": 0.02,
     "communicator_gib": 0.0,
     "logits_bytes": 16,  # all in fp32: logits, their softmax and both gradients
     "fragmentation": 0.25,  # malloc keeps no pool of blocks to use again, as a GPU's allocator does

@@ -195,13 +195,13 @@ def test_watching_a_campaign_that_runs(client: Client) -> None:
 
 def test_pause_resume_cancel_extend_delete(client: Client) -> None:
     handle = client.create(**asked(time_scale=1.0))
-    assert handle.pause().wait(timeout_s=20).state == CampaignState.PAUSED
+    assert handle.pause().state == CampaignState.PAUSED
     assert handle.resume().state in {CampaignState.QUEUED, CampaignState.RUNNING}
     assert handle.extend(max_trials=9).campaign.request.budget.max_trials == 9
     with pytest.raises(ApiError) as refused:
         handle.delete()
     assert refused.value.status == 409
-    assert handle.cancel().wait(timeout_s=20).state == CampaignState.CANCELLED
+    assert handle.cancel().wait(timeout_s=60).state == CampaignState.CANCELLED
     handle.delete()
     with pytest.raises(ApiError) as gone:
         handle.refresh()
@@ -447,8 +447,8 @@ def test_the_async_client_asks_and_controls(service: Served) -> None:
             assert (await client.dry_run(**QUESTION)).space.legal > 0
             handle = await client.create(**asked(time_scale=1.0))
             assert (await handle.extend(max_trials=8)).campaign.request.budget.max_trials == 8
-            await (await handle.pause()).wait(timeout_s=20)
-            await (await handle.resume()).cancel()
+            assert (await handle.pause()).state == CampaignState.PAUSED
+            await (await (await handle.resume()).cancel()).wait(timeout_s=60)
             with pytest.raises(TimeoutError):
                 await (await client.create(**asked(time_scale=1.0))).wait(timeout_s=0)
 
