@@ -1,0 +1,166 @@
+"""What is asked: models, machines, spaces, strategies, campaigns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from autotune.schemas.wire import EvaluatorName, Objective, Positive, Scalar, Wire
+from search_spaces.strategy import Precision
+from search_spaces.transformer import ActivationCheckpointing
+
+
+class ModelShape(Wire):
+    """A transformer's shape; what is left out follows GPT-3 (`ffn_hidden_size` = 4 x hidden)."""
+
+    name: str = "custom"
+    num_layers: Positive
+    hidden_size: Positive
+    num_attention_heads: Positive
+    num_query_groups: Positive | None = None
+    ffn_hidden_size: Positive | None = None
+    gated_mlp: bool = False
+    seq_length: Positive = 2048
+    vocab_size: Positive = 51200
+    tied_embeddings: bool = True
+
+
+class MachineShape(Wire):
+    """A machine in full, as in a machine file (see `search_spaces.machine.Machine`)."""
+
+    name: str
+    description: str = ""
+    gpu: str
+    gpus_per_node: Positive
+    max_nodes: Positive
+    memory_gib: Annotated[float, Field(gt=0)]
+    peak_tflops: Annotated[float, Field(gt=0)] | None
+    memory_bandwidth_gb_per_s: Annotated[float, Field(gt=0)]
+    intra_node_gb_per_s: Annotated[float, Field(gt=0)]
+    inter_node_gb_per_s: Annotated[float, Field(gt=0)]
+    gpu_idle_watt: Annotated[float, Field(ge=0)] | None = None
+    gpu_max_watt: Annotated[float, Field(gt=0)] | None = None
+    host_watt: Annotated[float, Field(ge=0)] | None = None
+    sources: tuple[str, ...] = ()
+
+
+class Range(Wire):
+    """All values from `minimum` to `maximum` in steps of `step`."""
+
+    minimum: Positive
+    maximum: Positive
+    step: Positive = 1
+
+
+Dimension = Literal["auto"] | Range | list[Scalar] | Scalar
+"""A dimension is fixed (`4`), a list (`[1, 2, 4]`), a range, or `"auto"`."""
+
+
+class BatchBounds(Wire):
+    """Bounds of the global batch size in samples; equal ones fix it, none leave it free."""
+
+    minimum: Positive | None = None
+    maximum: Positive | None = None
+
+
+class SpaceSpec(Wire):
+    """What may be tried. Starts from a ready space where one is named; each field overrides it."""
+
+    preset: str | None = Field(None, description='a ready space of the catalog, such as "table-v"')
+    tensor_parallel: Dimension | None = None
+    pipeline_parallel: Dimension | None = None
+    micro_batch_size: Dimension | None = None
+    gradient_accumulation_steps: Dimension | None = None
+    zero_stage: Dimension | None = None
+    num_nodes: Dimension | None = None
+    activation_checkpointing: Dimension | None = None
+    sequence_parallel: Dimension | None = None
+    flash_attention: Dimension | None = None
+    virtual_stages: Dimension | None = None
+    precision: Dimension | None = None
+    global_batch_size: Positive | BatchBounds | None = None
+
+
+class StrategyShape(Wire):
+    """One strategy (see `search_spaces.strategy.Strategy`)."""
+
+    tensor_parallel: Positive
+    pipeline_parallel: Positive
+    micro_batch_size: Positive
+    gradient_accumulation_steps: Positive
+    zero_stage: Annotated[int, Field(ge=0, le=3)]
+    num_nodes: Positive
+    activation_checkpointing: ActivationCheckpointing = "full"
+    sequence_parallel: bool = False
+    flash_attention: bool = True
+    virtual_stages: Positive = 1
+    precision: Precision = "bf16"
+
+
+ModelChoice = str | ModelShape
+"""A preset ("gpt-22b"), a bare size ("13B"), or a shape."""
+MachineChoice = str | MachineShape
+
+
+class Budget(Wire):
+    """When a campaign ends; whichever comes first. Confirmations come on top of `max_trials`."""
+
+    max_trials: Positive = 30
+    max_node_hours: Annotated[float, Field(gt=0)] | None = None
+    deadline: datetime | None = None
+
+
+class ProtocolSpec(Wire):
+    """How each trial measures, and how many of the best are measured once more."""
+
+    warmup_iterations: Annotated[int, Field(ge=0, le=100)] = 1
+    measured_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
+    time_limit_s: Annotated[float, Field(gt=0, le=86400)] = 1200.0
+    confirmations: Annotated[int, Field(ge=0, le=10)] = 3
+
+
+class CampaignCreate(Wire):
+    """One question: how should this model be laid out on these nodes?"""
+
+    name: str = Field("", max_length=200)
+    model: ModelChoice
+    machine: MachineChoice
+    nodes: Positive = Field(1, description="the most nodes that a strategy may use")
+    pool_nodes: Positive | None = Field(
+        None, description="nodes that trials may hold at the same time; `nodes` where not given"
+    )
+    evaluator: EvaluatorName
+    objective: Objective = "tokens_per_s"
+    space: SpaceSpec = SpaceSpec()
+    budget: Budget = Budget()
+    protocol: ProtocolSpec = ProtocolSpec()
+    tokens: Annotated[float, Field(gt=0)] = Field(
+        300e9, description="training tokens that the recommendation's days and energy are for"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    time_scale: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="simulated evaluator: seconds waited for each simulated second"
+    )
+
+
+class BudgetExtension(Wire):
+    """More of the budget; what is left out stays."""
+
+    max_trials: Positive | None = None
+    max_node_hours: Annotated[float, Field(gt=0)] | None = None
+    deadline: datetime | None = None
+
+
+class SpaceQuery(Wire):
+    model: ModelChoice
+    machine: MachineChoice
+    nodes: Positive = 1
+    space: SpaceSpec = SpaceSpec()
+
+
+class PredictionQuery(Wire):
+    model: ModelChoice
+    machine: MachineChoice
+    strategy: StrategyShape

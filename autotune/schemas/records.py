@@ -1,0 +1,182 @@
+"""What is kept and answered: campaigns, their trials and events, and what they come to."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from autotune.schemas.questions import CampaignCreate, MachineShape, ModelShape, StrategyShape
+from autotune.schemas.wire import Objective, Wire
+
+
+class CampaignState(StrEnum):
+    """`queued` waits for a runner; `running` and `confirming` are worked on; the rest rest."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    CONFIRMING = "confirming"
+    PAUSED = "paused"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class TrialState(StrEnum):
+    """`pending` is stored but not finished; the others are final."""
+
+    PENDING = "pending"
+    OK = "ok"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    NODE_FAIL = "node_fail"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class TrialMetrics(Wire):
+    """See `autotune.measurement.Metrics`."""
+
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    iteration_time_s: float
+    iteration_time_spread_s: float
+    measured: bool
+    tokens_per_s: float
+    tokens_per_s_per_gpu: float
+    model_tflops_per_gpu: float
+    hardware_tflops_per_gpu: float
+    mfu: float | None
+    hfu: float | None
+    peak_memory_gib: float | None
+    loss: float | None
+
+
+class Accumulation(Wire):
+    """Iteration time at one GAS: seconds of each measured iteration, or predicted by the law."""
+
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    iteration_time_s: float
+    tokens_per_s: float
+    measured: bool
+    iteration_times_s: list[float] = Field(default_factory=list)
+
+
+class Trial(Wire):
+    """One short training run. `number` counts from 1 within the campaign."""
+
+    id: int
+    campaign_id: int
+    number: int
+    purpose: Literal["search", "confirmation"]
+    strategy: StrategyShape
+    token: str
+    state: TrialState
+    simulated: bool
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    duration_s: float | None
+    node_hours: float | None
+    predicted_iteration_time_s: float | None
+    predicted_memory_gib: float | None
+    metrics: TrialMetrics | None
+    accumulations: list[Accumulation]
+    peak_memory_gib_by_rank: list[float]
+    error: str | None
+    log_path: str | None
+    host: str | None
+    versions: dict[str, str]
+
+
+class Campaign(Wire):
+    """A campaign as it stands. `reason` says in a sentence why it paused, ended or failed."""
+
+    id: int
+    name: str
+    state: CampaignState
+    reason: str
+    simulated: bool
+    request: CampaignCreate
+    model: ModelShape
+    machine: MachineShape
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    trials: int
+    pending: int
+    failures: int
+    confirmations: int
+    node_hours: float
+    best_trial: int | None = Field(None, description="number of the best trial so far")
+    best_objective: float | None = None
+
+
+class Ranked(Wire):
+    """A strategy of the recommendation. `significant` is whether the best beats it by more than
+    both spreads; None for the best itself."""
+
+    rank: int
+    trial_numbers: list[int]
+    strategy: StrategyShape
+    metrics: TrialMetrics
+    predicted_iteration_time_s: float | None
+    relative_to_best: float
+    significant: bool | None
+    confirmed: bool
+    memory_headroom_gib: float | None
+
+
+class TrainingCost(Wire):
+    """What training `tokens` tokens would take with the best strategy, from its measured rate.
+
+    `energy_mwh` is predicted from the machine's power figures; None where they are not known.
+    """
+
+    tokens: float
+    iterations: int
+    days: float
+    node_hours: float
+    energy_mwh: float | None
+
+
+class Recommendation(Wire):
+    """The answer of a campaign; `provisional` while it still runs or its best is unconfirmed."""
+
+    campaign_id: int
+    provisional: bool
+    simulated: bool
+    objective: Objective
+    best: Ranked
+    runners_up: list[Ranked]
+    training: TrainingCost
+    accumulations: list[Accumulation]
+    trials: int
+    failures: int
+    node_hours: float
+    caveats: list[str]
+    artefacts: list[str] = Field(description="file names, each downloadable")
+
+
+class Event(Wire):
+    """Sent over SSE; `id` grows by one for each change and survives restarts."""
+
+    id: int
+    campaign_id: int
+    kind: Literal["campaign", "trial", "recommendation"]
+    campaign: Campaign | None = None
+    trial: Trial | None = None
+
+
+class CampaignPage(Wire):
+    items: list[Campaign]
+    next: str | None = Field(None, description="cursor of the next page; None on the last")
+
+
+class TrialPage(Wire):
+    items: list[Trial]
+    next: str | None = None
