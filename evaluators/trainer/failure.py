@@ -14,6 +14,8 @@ OUT_OF_MEMORY = re.compile(
     r"|not enough memory|\bMemoryError\b|bad_alloc|bad allocation",
     re.IGNORECASE,
 )
+# Where torch's own source noticed it, which tells a user nothing.
+ENFORCED = re.compile(r"\[enforce fail at [^\]]*\](?: err == 0)?[ .]*")
 # What the others say when one rank has gone.
 CONNECTION = re.compile(
     r"closed by peer|reset by peer|broken pipe|connection (was )?(refused|closed|reset|aborted)"
@@ -46,7 +48,8 @@ class Failure:
         return TrialStatus.OOM if self.out_of_memory else TrialStatus.CRASHED
 
     def sentence(self) -> str:
-        return f"rank {self.rank}: {self.error}"
+        where = f"out of memory on rank {self.rank}" if self.out_of_memory else f"rank {self.rank}"
+        return f"{where}: {self.error}"
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
@@ -55,8 +58,9 @@ def root_cause(failures: Sequence[Failure]) -> Failure:
 
 
 def error_line(error: BaseException) -> str:
-    """Type and message in one line, C++ stack frames left out."""
+    """Type and message in one line, C++ source lines and stack frames left out."""
     text = str(error).split("Exception raised from")[0].split("\nframe #")[0]
+    text = ENFORCED.sub("", text)
     return " ".join(f"{type(error).__name__}: {text}".split())[:500]
 
 

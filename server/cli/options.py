@@ -112,7 +112,7 @@ def _reshaped(chosen: str | ModelShape, shape: dict[str, int]) -> ModelShape:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
-    """A machine by name or file."""
+    """A machine by name or file, and what is to differ from it."""
 
     machine: Annotated[
         str,
@@ -122,9 +122,26 @@ class MachineOptions:
             show_default=True,
         ),
     ] = "local"
+    memory_gib: Annotated[
+        float | None,
+        typer.Option(
+            "--memory-gib",
+            help="Another memory of each GPU; on a CPU, what each rank may take before it fails.",
+            show_default=False,
+        ),
+    ] = None
 
     def choice(self) -> str | MachineShape:
-        return machine_choice(named_or_file(self.machine))
+        """As the service takes it; files are read here. Raises InvalidInput(s)."""
+        chosen = machine_choice(named_or_file(self.machine))
+        if self.memory_gib is None:
+            return chosen
+        if isinstance(chosen, str):
+            from autotune.resolution import machine_shape
+            from search_spaces.catalog import load_machine
+
+            chosen = machine_shape(load_machine(chosen))
+        return validated(MachineShape, chosen.model_dump() | {"memory_gib": self.memory_gib})
 
 
 @dataclass(frozen=True, kw_only=True)

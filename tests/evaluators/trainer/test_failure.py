@@ -56,6 +56,13 @@ def test_a_signal_is_named() -> None:
     assert not silent.signalled
 
 
+def test_memory_that_ran_out_is_said_first_and_without_torchs_own_source_line() -> None:
+    told = failure(error_line(RuntimeError(ALLOCATOR.removeprefix("RuntimeError: "))), rank=3)
+    assert told.sentence().startswith("out of memory on rank 3: RuntimeError: DefaultCPUAllocator")
+    assert "2147483648 bytes" in told.sentence()
+    assert failure("ValueError: x", rank=3).sentence() == "rank 3: ValueError: x"
+
+
 def test_an_error_is_one_line_without_its_stack() -> None:
     error = RuntimeError("first\nsecond\nException raised from x at y\nframe #0: z")
     assert error_line(error) == "RuntimeError: first second"

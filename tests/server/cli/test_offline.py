@@ -65,6 +65,17 @@ def test_predict_in_words_and_as_json(alone: Autotune) -> None:
     assert answer["global_batch_size"] == 1280
 
 
+def test_another_memory_than_the_machines(alone: Autotune) -> None:
+    fits, usable = alone(*STUDY, "--json").json(), alone(*STUDY, "--memory-gib", "32", "--json")
+    assert fits["machine"]["memory_gib"] == 64
+    assert usable.code == 1
+    assert usable.json()["machine"] == fits["machine"] | {"memory_gib": 32}
+    assert usable.json()["fits"] is False
+    refused = alone(*STUDY, "--memory-gib", "0")
+    assert refused.code == 2
+    assert "memory_gib" in refused.err
+
+
 def test_predict_an_illegal_strategy(alone: Autotune) -> None:
     arguments = ("predict", "--model", "gpt-22b", "--machine", "frontier", "--tp", "5")
     ran = alone(*arguments)
