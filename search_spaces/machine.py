@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,3 @@ class Machine:
     gpu_max_watt: float | None = None
     host_watt: float | None = None
     sources: tuple[str, ...] = ()
-
-
-MACHINE_FIELDS = tuple(field.name for field in fields(Machine))

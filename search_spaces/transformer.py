@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 ActivationCheckpointing = Literal["none", "selective", "full"]
@@ -136,6 +136,3 @@ class Transformer:
             "full": self.layer_flops_per_token,
         }[activation_checkpointing]
         return self.model_flops(global_batch_size) + self.num_layers * recomputed * tokens
-
-
-TRANSFORMER_FIELDS = tuple(field.name for field in fields(Transformer))

@@ -81,15 +81,14 @@ def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[I
         yield InvalidInput("pool_nodes", request.pool_nodes, reason, valid=valid)
 
 
-def dry_run(request: CampaignCreate, *, now: datetime | None = None) -> DryRun:
+def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
     """What a campaign would do: its space, the cost of its trials, how many its budget buys.
 
     A deadline is not counted: how long trials wait for nodes is not known.
 
-    Raises:
-        InvalidInputs: as `check_campaign`.
+    Args:
+        space: the campaign's, as `check_campaign` gives it.
     """
-    space = check_campaign(request, now=now)
     estimated = estimate(space.transformer, space.machine, space.lattice())
     report = report_of(space, estimated, warnings=[])
     searching, confirming = _trial_costs(request, space, estimated)

@@ -11,6 +11,7 @@ from autotune.recommendation.caveats import caveats
 from autotune.recommendation.ranking import Contender, contenders
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import (
+    FAILURES,
     Accumulation,
     Campaign,
     CampaignState,
@@ -31,7 +32,6 @@ sustain. Below it, power is taken to rise linearly with HFU from idle."""
 UNFINISHED = frozenset(
     {CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING, CampaignState.PAUSED}
 )
-FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}
 
 JOULES_PER_MWH = 3.6e9
 SECONDS_PER_DAY = 86400.0

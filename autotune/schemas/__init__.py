@@ -31,6 +31,7 @@ from autotune.schemas.questions import (
     StrategyShape,
 )
 from autotune.schemas.records import (
+    FAILURES,
     Accumulation,
     Campaign,
     CampaignPage,
@@ -53,6 +54,7 @@ from autotune.schemas.wire import (
 )
 
 __all__ = [
+    "FAILURES",
     "Accumulation",
     "BatchBounds",
     "Budget",

@@ -37,6 +37,10 @@ class TrialState(StrEnum):
     LOST = "lost"
 
 
+FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}
+"""The states that are counted and shown as failures."""
+
+
 class TrialMetrics(Wire):
     """See `autotune.measurement.Metrics`."""
 

@@ -101,9 +101,8 @@ def create(
 ) -> Campaign | DryRun:
     """Create a campaign, or say what it would do."""
     if dry:
-        checked(request)
         response.status_code = HTTPStatus.OK
-        return dry_run(request)
+        return dry_run(request, checked(request))
     idempotency = IdempotencyKey(key=key, digest=digest(request)) if key else None
     campaign = create_once(store, request, idempotency=idempotency)
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,15 +26,6 @@ Url = Annotated[
         "--url",
         envvar="AUTOTUNE_URL",
         help="The service's address.  \\[default: http://127.0.0.1:8765]",
-        show_default=False,
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        envvar="AUTOTUNE_DATA_DIR",
-        help="Folder of the database and the trials' files.  \\[default: the user's data folder]",
         show_default=False,
     ),
 ]

@@ -15,8 +15,8 @@ from autotune.schemas import Campaign, Objective, Trial, TrialState
 from autotune.search import Observation, Proposer, reason_to_stop
 from evaluators.trial import Protocol
 from search_spaces.strategy import Strategy
+from server.runner.outcomes import SECONDS_PER_HOUR
 
-SECONDS_PER_HOUR = 3600.0
 MOST_AT_ONCE = 8
 """Trials started in one step: so many proposals still take no longer than a lease."""
 UNTOLD = frozenset({TrialState.CANCELLED, TrialState.LOST, TrialState.NODE_FAIL})

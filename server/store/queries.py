@@ -9,13 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import Campaign, CampaignPage, CampaignState, Event, Trial
+from autotune.schemas import FAILURES, Campaign, CampaignPage, CampaignState, Event, Trial
 from server.store import cursors
 from server.store.errors import NotFound
 from server.store.tables import CampaignRow, EventRow, TrialRow
 from server.store.wire import Tally, campaign_of, trial_of
-
-FAILURES = ("oom", "timeout", "crashed", "node_fail", "lost")
 
 
 def get_campaign(session: Session, campaign_id: int) -> Campaign:

@@ -15,6 +15,7 @@ from autotune.resolution import space_of
 from autotune.schemas import (
     Budget,
     CampaignCreate,
+    DryRun,
     MachineShape,
     ModelShape,
     Prediction,
@@ -273,14 +274,19 @@ def test_all_faults_come_at_once() -> None:
     assert {"budget.deadline", "evaluator", "space.preset"} <= set(problems(request))
 
 
+def asked(request: CampaignCreate) -> DryRun:
+    """As the service answers it: all input checked, then counted."""
+    return dry_run(request, check_campaign(request, now=NOW))
+
+
 def test_dry_run_counts_what_a_budget_buys() -> None:
-    free = dry_run(campaign(budget=Budget(max_trials=10)), now=NOW)
+    free = asked(campaign(budget=Budget(max_trials=10)))
     assert free.trials_affordable == 10
     assert free.node_hours_budget is None
     each = free.node_hours_per_trial
     # Two nodes are held at least for the start-up.
     assert each > 60 / 3600
-    tight = dry_run(campaign(budget=Budget(max_trials=10, max_node_hours=3.5 * each)), now=NOW)
+    tight = asked(campaign(budget=Budget(max_trials=10, max_node_hours=3.5 * each)))
     assert tight.trials_affordable == 3
     assert tight.node_hours_budget == pytest.approx(3.5 * each)
     confirmations = free.node_hours_expected - 10 * each
@@ -298,16 +304,16 @@ def test_dry_run_without_confirmations_and_with_few_layouts() -> None:
         num_nodes=2,
     )
     request = campaign(space=spec, protocol=ProtocolSpec(confirmations=0))
-    answer = dry_run(request, now=NOW)
+    answer = asked(request)
     assert answer.trials_affordable == answer.space.layouts == 2
     assert answer.node_hours_expected == pytest.approx(2 * answer.node_hours_per_trial)
 
 
 def test_a_trial_never_costs_more_than_its_time_limit() -> None:
     short = campaign(nodes=2, protocol=ProtocolSpec(time_limit_s=10, confirmations=0))
-    assert dry_run(short, now=NOW).node_hours_per_trial == pytest.approx(2 * 10 / 3600)
+    assert asked(short).node_hours_per_trial == pytest.approx(2 * 10 / 3600)
 
 
 def test_dry_run_refuses_like_the_campaign_itself() -> None:
     with pytest.raises(InvalidInputs, match="fits nowhere"):
-        dry_run(campaign(model="gpt-175b", nodes=1), now=NOW)
+        asked(campaign(model="gpt-175b", nodes=1))
