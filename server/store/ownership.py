@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 
 from server.store.errors import InUse
 from server.store.store import Store
 
 Role = Literal["serve", "runner"]
 NAMES: dict[Role, str] = {"serve": "autotune serve", "runner": "a runner"}
+PATIENCE_S = 2.0
 LOCKS: dict[Role, int] = {"serve": 0x73657276, "runner": 0x72756E6E}
 
 
@@ -54,10 +56,20 @@ def _advisory_lock(store: Store, role: Role) -> Iterator[None]:
     """Tied to a connection of its own, which ends with this process."""
     with store.engine.connect() as connection:
         connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-        if not connection.scalar(select(func.pg_try_advisory_lock(LOCKS[role]))):
+        if not _locked_in_time(connection, LOCKS[role]):
             shown = store.engine.url.render_as_string(hide_password=True)
             raise InUse(f"{NAMES[role]} already works on the database {shown}")
         try:
             yield
         finally:
             connection.execute(select(func.pg_advisory_unlock(LOCKS[role])))
+
+
+def _locked_in_time(connection: Connection, lock: int) -> bool:
+    """Asks for a while: the server notices a little late that a killed holder has gone."""
+    end = time.monotonic() + PATIENCE_S
+    while not connection.scalar(select(func.pg_try_advisory_lock(lock))):
+        if time.monotonic() > end:
+            return False
+        time.sleep(PATIENCE_S / 40)
+    return True
