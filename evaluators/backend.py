@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial import Standing, TrialOutcome, TrialRequest
 
 
 class Backend(Protocol):
@@ -22,8 +22,8 @@ class Backend(Protocol):
     def submit(self, request: TrialRequest) -> None:
         """Start the trial, unless its token is running or has a result: then do nothing."""
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
-        """By token: the outcome of each finished trial and None for each running one.
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+        """By token: the outcome of each trial that has ended, and how each other one stands.
 
         A trial that does not run and left no result in its directory is left out: the caller
         submits it again.
@@ -33,4 +33,4 @@ class Backend(Protocol):
         """End the trial and all its processes; its outcome becomes `cancelled`."""
 
     def close(self) -> None:
-        """End everything this backend started."""
+        """Let go of everything: what needs this process ends, what a scheduler runs goes on."""

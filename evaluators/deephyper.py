@@ -144,7 +144,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         self._polled_at = time.monotonic()
         for token, request in list(self._open.items()):
             outcome = found[token] if token in found else self._again(request)
-            if outcome is not None:
+            if isinstance(outcome, TrialOutcome):
                 self._outcomes[token] = outcome
                 del self._open[token]
 

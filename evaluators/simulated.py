@@ -21,7 +21,7 @@ import numpy as np
 from autotune.cost_model import Parameters, estimate, perturbed
 from autotune.measurement import AccumulationMeasurement
 from evaluators.trainer.request_file import LOG, RESULT, read_result, write_result
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import RUNNING, Standing, TrialOutcome, TrialRequest, TrialStatus
 from search_spaces.lattice import Lattice
 from search_spaces.rules import findings
 
@@ -78,8 +78,8 @@ class SimulatedBackend:
         partial.write_text(json.dumps(state), encoding="utf-8")
         partial.rename(request.directory / _SUBMITTED)
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
-        found: dict[str, TrialOutcome | None] = {}
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+        found: dict[str, TrialOutcome | Standing] = {}
         for request in requests:
             times = _times(request)
             outcome = read_result(request.directory)
@@ -88,7 +88,7 @@ class SimulatedBackend:
             if outcome is None and times and datetime.now(UTC) >= times[1]:
                 outcome = _finish(request, simulate(request, started_at=times[0]))
             self._requests[request.token] = request
-            found[request.token] = outcome
+            found[request.token] = outcome or RUNNING
         return found
 
     def cancel(self, token: str) -> None:

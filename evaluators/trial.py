@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from autotune.measurement import AccumulationMeasurement
 from search_spaces.machine import Machine
@@ -23,6 +23,8 @@ class TrialStatus(StrEnum):
     TIMEOUT = "timeout"
     CRASHED = "crashed"
     NODE_FAIL = "node_fail"
+    PREEMPTED = "preempted"
+    REFUSED = "refused"
     CANCELLED = "cancelled"
     LOST = "lost"
 
@@ -53,6 +55,7 @@ class TrialRequest:
         token: unique name of this attempt; a backend that is given it twice runs it once.
         directory: of this trial alone; its log and its result file are written there.
         seed: of weights and data (and of the noise of a simulated trial).
+        group: trials of one group share nodes fairly with those of other groups.
     """
 
     token: str
@@ -62,6 +65,27 @@ class TrialRequest:
     protocol: Protocol
     directory: Path
     seed: int = 0
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How a trial stands that has not ended.
+
+    Attributes:
+        phase: `waiting` until it has nodes, `running` from then on.
+        reason: why it waits, in a sentence for the user; empty while it runs.
+        job_id: of the scheduler, where there is one and it is known.
+        host: the nodes that it runs on.
+    """
+
+    phase: Literal["waiting", "running"]
+    reason: str = ""
+    job_id: str | None = None
+    host: str = ""
+
+
+RUNNING = Standing(phase="running")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +98,10 @@ class TrialOutcome:
         error: the root cause in one line; None when ok.
         log_tail: the last lines of the trial's log.
         duration_s: wall time that the nodes were held.
+        joules_per_token: drawn by the GPUs through the measured iterations; None where their
+            power was not sampled.
+        energy_note: how it was sampled, or why it was not.
+        job_id: of the scheduler, where one ran it.
         versions: of what ran it, by package name.
     """
 
@@ -89,6 +117,9 @@ class TrialOutcome:
     log_path: str | None = None
     host: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    joules_per_token: float | None = None
+    energy_note: str = ""
+    job_id: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready: the result file's content."""

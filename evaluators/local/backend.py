@@ -18,7 +18,7 @@ import evaluators
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
 from evaluators.trainer.request_file import LOG, log_tail, read_result, request_as_dict
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import RUNNING, Standing, TrialOutcome, TrialRequest, TrialStatus
 
 WARM = "evaluators.local.warm"
 CLOSE_LIMIT_S = 10.0
@@ -52,17 +52,17 @@ class LocalBackend:
         self._running[request.token] = request
         self._send({"run": request_as_dict(request)})
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
-        """By token: the outcome of each finished trial and None for each running one.
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+        """By token: the outcome of each trial that has ended, and how each other one stands.
 
         A trial that does not run and left no result is left out. One whose result could not be
         written, on a full disk say, is `crashed`, as long as this object lives.
         """
         self._listen()
-        found: dict[str, TrialOutcome | None] = {}
+        found: dict[str, TrialOutcome | Standing] = {}
         for request in requests:
             if request.token in self._running:
-                found[request.token] = None
+                found[request.token] = RUNNING
             elif outcome := read_result(request.directory) or self._unwritten.get(request.token):
                 found[request.token] = outcome
         return found

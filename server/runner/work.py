@@ -14,7 +14,7 @@ from autotune.resolution import machine_of, space_of, strategy_of, strategy_shap
 from autotune.schemas import Budget, Campaign, CampaignState, Trial, TrialState
 from autotune.search import Proposer
 from evaluators.backend import Backend
-from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial import Standing, TrialOutcome, TrialRequest
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from server.runner.backends import Backends
@@ -83,9 +83,13 @@ class CampaignWork:
             campaign = self._campaign = get_campaign(session, self.lease.campaign_id)
             pending = pending_trials(session, self.lease.campaign_id)
         found = self._backend.poll([self._request(trial) for trial in pending])
-        finished = [(t, outcome) for t in pending if (outcome := found.get(t.token)) is not None]
+        finished = [
+            (trial, outcome)
+            for trial in pending
+            if isinstance(outcome := found.get(trial.token), TrialOutcome)
+        ]
         unknown = [trial for trial in pending if trial.token not in found]
-        self._running = [t for t in pending if t.token in found and found[t.token] is None]
+        self._running = [t for t in pending if isinstance(found.get(t.token), Standing)]
         if finished:
             self._store_outcomes(finished)
             return True

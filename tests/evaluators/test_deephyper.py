@@ -15,7 +15,7 @@ from deephyper.hpo import CBO
 
 from evaluators.deephyper import ATTEMPTS, BackendEvaluator, Timing
 from evaluators.simulated import SimulatedBackend
-from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial import Standing, TrialOutcome, TrialRequest
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.space import SearchSpace
@@ -60,7 +60,7 @@ class Counting(SimulatedBackend):
         self.submitted.append(request.token)
         super().submit(request)
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
         self.polled.append(len(requests))
         return super().poll(requests)
 
@@ -68,7 +68,7 @@ class Counting(SimulatedBackend):
 class Forgetful(Counting):
     """Loses every trial, as a cluster whose controller was rolled back does."""
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | None]:
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
         for request in requests:
             shutil.rmtree(request.directory)
         return super().poll(requests)

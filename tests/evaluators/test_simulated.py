@@ -12,7 +12,7 @@ import pytest
 
 from autotune.cost_model import Parameters, estimate, perturbed
 from evaluators.simulated import SimulatedBackend, simulate
-from evaluators.trial import Protocol, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import RUNNING, Protocol, TrialOutcome, TrialRequest, TrialStatus
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -45,7 +45,7 @@ def request_at(directory: Path, *, seed: int = 0, strategy: Strategy = STRATEGY)
 def outcome_of(backend: SimulatedBackend, request: TrialRequest) -> TrialOutcome:
     """The outcome of a trial that has ended."""
     outcome = backend.poll([request])[request.token]
-    assert outcome is not None
+    assert isinstance(outcome, TrialOutcome)
     return outcome
 
 
@@ -178,7 +178,7 @@ def test_waiting_is_scaled_and_the_duration_is_not(tmp_path: Path) -> None:
     duration_s = simulate(request, started_at=NOW).outcome.duration_s
     backend = SimulatedBackend(time_scale=0.3 / duration_s)
     backend.submit(request)
-    assert backend.poll([request]) == {"a": None}
+    assert backend.poll([request]) == {"a": RUNNING}
     assert not (request.directory / "result.json").exists()
     time.sleep(0.35)
     assert outcome_of(backend, request).duration_s == duration_s
@@ -190,7 +190,7 @@ def test_a_restarted_runner_finds_the_running_and_the_finished_trial(tmp_path: P
     slow.submit(request)
     slow.close()
     restarted = SimulatedBackend(time_scale=1.0)
-    assert restarted.poll([request]) == {"a": None}
+    assert restarted.poll([request]) == {"a": RUNNING}
     submitted = json.loads((request.directory / "submitted.json").read_text())
     earlier = datetime.fromisoformat(submitted["ends_at"]) - timedelta(days=1)
     submitted["ends_at"] = earlier.isoformat()

@@ -115,7 +115,7 @@ def finished(backend: LocalBackend, trial: TrialRequest) -> TrialOutcome:
 
     def there() -> bool:
         outcome = backend.poll([trial])[trial.token]
-        found.extend([outcome] if outcome else [])
+        found.extend([outcome] if isinstance(outcome, TrialOutcome) else [])
         return bool(found)
 
     until(there, f"the outcome of {trial.token}")

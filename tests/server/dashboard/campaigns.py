@@ -15,7 +15,7 @@ from autotune.prediction import check_campaign
 from autotune.resolution import machine_of, strategy_of, strategy_shape, transformer_of
 from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial
 from evaluators.simulated import SimulatedBackend
-from evaluators.trial import TrialRequest
+from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.strategy import Strategy
 from server.api.campaigns import create_once
 from server.runner.outcomes import Subject, final_values
@@ -98,7 +98,11 @@ class Campaigns:
         outcomes = backend.poll(requests)
         found = [(request, outcomes[request.token]) for request in requests]
         now = datetime.now(UTC)
-        return [final_values(subject, r.strategy, o, now=now) for r, o in found if o is not None]
+        return [
+            final_values(subject, r.strategy, o, now=now)
+            for r, o in found
+            if isinstance(o, TrialOutcome)
+        ]
 
     def finish(self, campaign: Campaign, trials: Sequence[Trial]) -> None:
         """As the simulator has it."""

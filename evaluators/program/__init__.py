@@ -1,0 +1,5 @@
+"""What a trial runs on the nodes of a cluster, and how what it left behind is read."""
+
+from evaluators.program.program import Ended, Launcher, Program
+
+__all__ = ["Ended", "Launcher", "Program"]

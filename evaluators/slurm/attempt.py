@@ -1,0 +1,57 @@
+"""One attempt at a trial, and its folder: what survives a crash is what lies here.
+
+    <trials>/ended/<name>          an empty file for each attempt that has ended
+    <trials>/<token>/result.json   the trial's outcome, once it is known
+    <trials>/<token>/cancelled     it is to be ended
+    <trials>/<token>/attempt-1/    one attempt; a later one follows a node's failure
+
+and in an attempt's folder, in the order in which they appear:
+
+    job.sh, body.sh, program files  what is run
+    intent.json                     about to be submitted, and since when
+    job.json                        submitted: what sbatch answered
+    claim/job                       begun: "<job id> <epoch> <nodes>", in a folder that only one
+                                    job of several can make
+    trial.log                       all that it printed
+    ended                           over: "<exit code> <epoch of begin> <epoch of end>"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluators.trial import TrialRequest
+
+LOG = "trial.log"
+ENDED = "ended"
+CLAIM = "claim"
+INTENT = "intent.json"
+JOB = "job.json"
+CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a trial. `number` counts from 1."""
+
+    request: TrialRequest
+    number: int
+
+    @property
+    def name(self) -> str:
+        """Of the job or step: unique, so that it is found again by it."""
+        return f"{self.request.token}.{self.number}"
+
+    @property
+    def folder(self) -> Path:
+        return self.request.directory / f"attempt-{self.number}"
+
+    @property
+    def mailbox(self) -> Path:
+        """Where every attempt of these trials leaves an empty file of its name when it ends."""
+        return self.request.directory.parent / ENDED
+
+    @property
+    def log(self) -> Path:
+        return self.folder / LOG
