@@ -1,5 +1,25 @@
-"""Clusters: how jobs are asked for and what they need there, as TOML that a site's users share."""
+"""Clusters: how jobs are asked for and what they need there, as TOML that a site's users share.
 
+To add a ready one, add a file to `profiles/`: its name without `.toml` is what it is chosen by.
+"""
+
+from evaluators.cluster.catalog import (
+    load_profile,
+    profile_file,
+    profile_for_machine,
+    profile_names,
+    read_profile,
+)
 from evaluators.cluster.profile import ClusterProfile
+from evaluators.cluster.reading import profile_as_dict, profile_from_dict
 
-__all__ = ["ClusterProfile"]
+__all__ = [
+    "ClusterProfile",
+    "load_profile",
+    "profile_as_dict",
+    "profile_file",
+    "profile_for_machine",
+    "profile_from_dict",
+    "profile_names",
+    "read_profile",
+]

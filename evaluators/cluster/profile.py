@@ -9,6 +9,7 @@ from typing import Literal
 ProgramName = Literal["trainer", "megatron-deepspeed"]
 MegatronVariant = Literal["main", "ornl"]
 ContainerRuntime = Literal["apptainer", "singularity", "shifter", "podman-hpc"]
+GpuRequest = Literal["gpus-per-node", "gres", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,7 @@ class Scheduling:
 
     Attributes:
         gpu_request: how GPUs are asked for: `gpus-per-node` (--gpus-per-node=8), `gres`
-            (--gres=gpu:8), or `none` where nodes are always whole.
+            (--gres=gpu:8), or `none` where nodes are always whole, or `directives` ask for them.
         exclusive: whether a job has its nodes to itself.
         directives: further options of sbatch, each as one word (`--mail-type=NONE`).
     """
@@ -27,7 +28,7 @@ class Scheduling:
     qos: str = ""
     reservation: str = ""
     constraint: str = ""
-    gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
+    gpu_request: GpuRequest = "gpus-per-node"
     exclusive: bool = True
     directives: tuple[str, ...] = ()
 
@@ -142,14 +143,15 @@ class ClusterProfile:
     Attributes:
         machine: of the catalog, that the profile belongs to; empty for any.
         program: what a trial trains with.
-        python: the interpreter of that program on the nodes.
+        python: the interpreter of that program on the nodes; empty: the one that this service runs
+            with, or `python3` where a virtual environment, a module or a container brings one.
     """
 
     name: str
     description: str = ""
     machine: str = ""
     program: ProgramName = "trainer"
-    python: str = "python3"
+    python: str = ""
     slurm: Scheduling = Scheduling()
     tasks: Tasks = Tasks()
     environment: Environment = Environment()

@@ -1,0 +1,89 @@
+"""Profiles by name: a user's own folder of TOML files first, then the ready ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.cluster.reading import profile_from_dict
+from search_spaces.catalog.files import read_toml, unknown_name
+from search_spaces.errors import InvalidInput
+
+READY = Path(str(files(__package__))) / "profiles"
+CHECK_LIMIT_S = 10.0
+
+
+def profile_names(folder: Path | None = None) -> list[str]:
+    """Names of the ready profiles and of the files in `folder`, sorted."""
+    return sorted({*_names(READY), *_names(folder)})
+
+
+def _names(folder: Path | None) -> list[str]:
+    if folder is None or not folder.is_dir():
+        return []
+    return [path.stem for path in folder.glob("*.toml")]
+
+
+def load_profile(choice: str | Path, *, folder: Path | None = None) -> ClusterProfile:
+    """A profile by its name; a `Path` is a file.
+
+    Text is only ever a name, so that what comes over a network cannot point at a file.
+
+    Raises:
+        InvalidInput, InvalidInputs: no such name, with the closest ones; or the file is refused.
+    """
+    if isinstance(choice, Path):
+        return read_profile(choice)
+    return read_profile(profile_file(choice, folder=folder))
+
+
+def profile_file(name: str, *, folder: Path | None = None) -> Path:
+    """Where the profile of this name is written down; raises InvalidInput for an unknown one."""
+    for place in (folder, READY):
+        if place is not None and name in _names(place):
+            return place / f"{name}.toml"
+    raise unknown_name("profile", name, profile_names(folder))
+
+
+def read_profile(path: Path) -> ClusterProfile:
+    """A TOML file; ~ and $NAME are looked up in this process's environment.
+
+    A profile without a name has its file's.
+
+    Raises:
+        InvalidInput, InvalidInputs: the file cannot be read, or something in it is refused.
+    """
+    table: dict[str, Any] = {"name": path.stem} | read_toml(path, field="profile")
+    profile = profile_from_dict(table, source=str(path), environ=os.environ)
+    _refuse_broken(profile.environment.prologue, path)
+    return profile
+
+
+def profile_for_machine(name: str) -> ClusterProfile | None:
+    """The ready profile of a machine of the catalog, or None."""
+    profiles = map(load_profile, profile_names())
+    return next((profile for profile in profiles if name and profile.machine == name), None)
+
+
+def _refuse_broken(prologue: str, path: Path) -> None:
+    """Asked of bash itself, where there is one: a broken prologue would end every trial."""
+    bash = shutil.which("bash")
+    if bash is None or not prologue.strip():
+        return
+    checked = subprocess.run(
+        [bash, "-O", "extglob", "-n"],
+        input=prologue,
+        capture_output=True,
+        text=True,
+        timeout=CHECK_LIMIT_S,
+        check=False,
+    )
+    if checked.returncode:
+        said = checked.stderr.strip().splitlines()[0].removeprefix(f"{bash}: ")
+        reason = f"not bash: {said} (in {path})"
+        raise InvalidInput("environment.prologue", prologue, reason)

@@ -1,0 +1,204 @@
+"""A profile as bash text: the head of a job, what it sets up, and how its tasks are started.
+
+Everything is quoted against anything in a path, a name or a value; only a prologue is bash.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+
+from evaluators.cluster.profile import ClusterProfile, Container, ContainerRuntime, Environment
+
+SETUP_FAILED = 78
+"""Exit code of a job whose modules, virtual environment or prologue cannot be had (sysexits.h)."""
+
+COMMON_VARIABLES: Mapping[str, str] = {
+    "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+"""One hardware queue keeps communication in the order it was issued, which Megatron's sequence
+parallelism insists on; one host thread, or the ranks of a node fight for its cores; and a log
+that shows each line at once."""
+
+LONGEST_DIRECTIVE = 4000
+"""Characters: sbatch reads a line into 8 KiB, and a character may take two."""
+
+# A batch shell is no login shell: where sites define `module` in /etc/profile.d, it is not there.
+_MODULES = r"""if ! type module >/dev/null 2>&1; then
+    for autotune_file in "${LMOD_PKG:-/opt/lmod}/init/bash" \
+        "${MODULESHOME:-/usr/share/modules}/init/bash" \
+        /etc/profile.d/lmod.sh /etc/profile.d/modules.sh; do
+        if [[ -r "$autotune_file" ]]; then
+            source "$autotune_file"
+            break
+        fi
+    done
+fi"""
+
+
+def sbatch_options(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -> tuple[str, ...]:
+    """What the profile asks of sbatch (or salloc) for `nodes` nodes: words, not yet quoted.
+
+    A job's name, time limit, files and the like are the caller's.
+    """
+    slurm = profile.slurm
+    named = {
+        "account": slurm.account,
+        "partition": slurm.partition,
+        "qos": slurm.qos,
+        "reservation": slurm.reservation,
+        "constraint": slurm.constraint,
+    }
+    return (
+        *(f"--{option}={value}" for option, value in named.items() if value),
+        f"--nodes={nodes}",
+        f"--ntasks-per-node={gpus_per_node}",
+        *_task_shape(profile, gpus_per_node),
+        *(["--exclusive"] if slurm.exclusive else []),
+        *slurm.directives,
+    )
+
+
+def sbatch_directives(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -> list[str]:
+    """The same as `#SBATCH` lines."""
+    options = sbatch_options(profile, nodes=nodes, gpus_per_node=gpus_per_node)
+    return [directive_line(option) for option in options]
+
+
+def directive_line(option: str) -> str:
+    """One option as a `#SBATCH` line, quoted as sbatch reads it (which is not as bash does).
+
+    Raises:
+        ValueError: it holds a line break or a NUL, or is too long: no such line can be written.
+    """
+    if re.search(r"[\0\n\r]", option) or len(option) > LONGEST_DIRECTIVE:
+        raise ValueError(f"not to be written as a #SBATCH line: {option[:100]!r}")
+    return f"#SBATCH {_sbatch_quoted(option)}"
+
+
+def _sbatch_quoted(option: str) -> str:
+    """Backslashes hold everywhere; blanks need quotes; hetjob and packjob are blanked out if seen.
+
+    Old releases take a # for a comment even between quotes.
+    """
+    escaped = re.sub(r'([\\"\'#])', r"\\\1", option)
+    escaped = re.sub(r"(?i)(het|pack)(?=job)", r"\1\\", escaped)
+    return f'"{escaped}"' if re.search(r"\s", escaped) else escaped
+
+
+def srun_words(profile: ClusterProfile, *, gpus_per_node: int) -> tuple[str, ...]:
+    """Options of srun for one task on each GPU; `srun`, its nodes and its name are the caller's.
+
+    The job's environment reaches the tasks even where it was submitted with --export=NONE, and
+    ranks that end later than the first are not killed for it, whatever the site's WaitTime is.
+    """
+    return (
+        f"--ntasks-per-node={gpus_per_node}",
+        *_task_shape(profile, gpus_per_node),
+        "--export=ALL",
+        "--kill-on-bad-exit=1",
+        "--wait=0",
+        *profile.tasks.srun,
+    )
+
+
+def _task_shape(profile: ClusterProfile, gpus_per_node: int) -> list[str]:
+    requests = {
+        "gpus-per-node": [f"--gpus-per-node={gpus_per_node}"],
+        "gres": [f"--gres=gpu:{gpus_per_node}"],
+        "none": [],
+    }
+    cpus = profile.tasks.cpus_per_task
+    cores = [] if cpus is None else [f"--cpus-per-task={cpus}"]
+    return [*requests[profile.slurm.gpu_request], *cores]
+
+
+def container_words(profile: ClusterProfile) -> tuple[str, ...]:
+    """What starts a task's command inside the profile's container; nothing without one."""
+    if profile.container is None:
+        return ()
+    return _RUNTIMES[profile.container.runtime](profile.container, profile.environment)
+
+
+def _exec(container: Container, _: Environment) -> tuple[str, ...]:
+    return (container.runtime, "exec", *container.options, container.image)
+
+
+def _shifter(container: Container, _: Environment) -> tuple[str, ...]:
+    return ("shifter", f"--image={container.image}", *container.options)
+
+
+def _podman(container: Container, environment: Environment) -> tuple[str, ...]:
+    """Podman hands on no variables by itself, and gives a network of its own."""
+    names = ["SLURM_*", "MASTER_*", "NCCL_*", "FI_*", "CUDA_VISIBLE_DEVICES", *COMMON_VARIABLES]
+    variables = [f"--env={name}" for name in dict.fromkeys([*names, *environment.variables])]
+    fixed = ["podman-hpc", "run", "--rm", "--network=host", *variables]
+    return (*fixed, *container.options, container.image)
+
+
+_RUNTIMES: Mapping[ContainerRuntime, Callable[[Container, Environment], tuple[str, ...]]] = {
+    "apptainer": _exec,
+    "singularity": _exec,
+    "shifter": _shifter,
+    "podman-hpc": _podman,
+}
+
+
+def environment_lines(profile: ClusterProfile) -> list[str]:
+    """Modules, virtual environment, variables, prologue, and then the common variables.
+
+    The profile's variables win over what is set; the common ones yield to it. Where a step fails
+    the script says so and ends with SETUP_FAILED. To be run without `set -e` and `set -u`: the
+    files that are sourced are not written for them.
+    """
+    environment = profile.environment
+    return [
+        *_module_lines(environment),
+        *_virtual_environment_lines(environment),
+        *export_lines(environment.variables),
+        *_prologue_lines(environment),
+        *export_lines(COMMON_VARIABLES, keep=True),
+    ]
+
+
+def export_lines(variables: Mapping[str, str], *, keep: bool = False) -> list[str]:
+    """Lines that export them; with `keep`, one that is set to something stays as it is."""
+    exports = {name: f"export {name}={shlex.quote(value)}" for name, value in variables.items()}
+    if not keep:
+        return list(exports.values())
+    return [f'[[ -n "${{{name}:-}}" ]] || {line}' for name, line in exports.items()]
+
+
+def _module_lines(environment: Environment) -> list[str]:
+    loads = [
+        _or_end(f"module load {shlex.quote(name)}", f"environment.modules: {name} does not load")
+        for name in environment.modules
+    ]
+    return [*_MODULES.splitlines(), *loads] if loads else []
+
+
+def _virtual_environment_lines(environment: Environment) -> list[str]:
+    folder = environment.virtual_environment
+    if not folder:
+        return []
+    source = f"source {shlex.quote(f'{folder}/bin/activate')}"
+    return [_or_end(source, f"environment.virtual_environment: none is at {folder}")]
+
+
+def _prologue_lines(environment: Environment) -> list[str]:
+    """As one quoted word, so that an open quote in it cannot swallow what follows."""
+    if not environment.prologue.strip():
+        return []
+    text = shlex.quote(environment.prologue)
+    checked = _or_end(
+        'bash -O extglob -n -c "$autotune_prologue"', "environment.prologue: this is not bash"
+    )
+    return [f"autotune_prologue={text}", checked, 'eval "$autotune_prologue"']
+
+
+def _or_end(command: str, complaint: str) -> str:
+    said = shlex.quote(f"autotune: the cluster profile's {complaint}")
+    return f"{command} || {{ echo {said} >&2; exit {SETUP_FAILED}; }}"

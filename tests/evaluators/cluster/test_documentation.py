@@ -1,0 +1,86 @@
+"""The page on profiles is true: its examples run, its tables are the code's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+from evaluators.cluster import ClusterProfile, profile_names, read_profile
+from evaluators.cluster.reading import SECTIONS, TOP
+from evaluators.cluster.shell import COMMON_VARIABLES, SETUP_FAILED
+
+PAGE = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def rows(heading: str) -> dict[str, str]:
+    """Key -> default, as the table under a heading shows them."""
+    section = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    (text,) = (part for part in section if part.startswith(heading))
+    return dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", text, flags=re.MULTILINE))
+
+
+def test_the_tables_list_every_key() -> None:
+    assert [*rows("The profile itself")] == [*TOP]
+    for name, section in SECTIONS.items():
+        assert [*rows(f"`[{name}]`")] == [field.name for field in fields(section.kind)], name
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_tables_show_the_defaults(name: str) -> None:
+    shown = rows(f"`[{name}]`")
+    for field in fields(SECTIONS[name].kind):
+        if field.default is MISSING and field.default_factory is MISSING:
+            assert shown[field.name] == "required"
+        elif isinstance(field.default, bool):
+            assert shown[field.name] == str(field.default).lower()
+        elif isinstance(field.default, int | float):
+            assert float(shown[field.name]) == field.default
+        elif field.default and isinstance(field.default, str):
+            assert field.default in shown[field.name]
+
+
+def test_the_full_example_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    (example,) = blocks("toml")
+    (tmp_path / "example.toml").write_text(example)
+    profile = read_profile(tmp_path / "example.toml")
+    assert profile.megatron
+    assert profile.megatron.path == "/home/me/Megatron-DeepSpeed"
+    assert profile.pilot.time_limit_h == 6
+
+
+def test_the_calls_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / ".config/autotune/profiles"
+    folder.mkdir(parents=True)
+    for place in (folder, tmp_path):
+        (place / "mine.toml").write_text('[slurm]\naccount = "abc123"\n')
+    (example,) = blocks("python")
+    names: dict[str, object] = {}
+    exec(compile(example, "docs/profiles.md", "exec"), names)
+    assert isinstance(names["profile"], ClusterProfile)
+    assert names["profile"].slurm.account == "abc123"
+
+
+@pytest.mark.parametrize("name", [*profile_names(), *COMMON_VARIABLES])
+def test_every_name_is_mentioned(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+def test_the_exit_code_is_the_one_told() -> None:
+    assert f"code {SETUP_FAILED}" in PAGE
+
+
+def test_the_refusal_that_is_shown_is_the_real_one(tmp_path: Path) -> None:
+    assert "slurm.acount: unknown; did you mean account?" in PAGE
+    (tmp_path / "mine.toml").write_text('[slurm]\nacount = "a"\n')
+    with pytest.raises(ValueError, match=re.escape("unknown; did you mean account?")):
+        read_profile(tmp_path / "mine.toml")
