@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.launch import artefacts
-from evaluators.launch.train_script import train_script
+from evaluators.launch.scripts.train_script import train_script
 from evaluators.trainer.request_file import request_from_dict
 from evaluators.trial import TrialOutcome, TrialStatus
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
-from tests.evaluators.launch.strategies import STRATEGIES, strategy_of
+from tests.evaluators.launch.readers import strategy_of
+from tests.evaluators.launch.strategies import STRATEGIES
 from tests.requirement import require
 
 FRONTIER = load_machine("frontier")
@@ -49,11 +51,27 @@ def run(script: str, directory: Path, **environment: str) -> subprocess.Complete
     )
 
 
-def test_a_cluster_gets_three_files_and_this_machine_a_fourth() -> None:
+def test_which_files_there_are() -> None:
     cluster = artefacts(GPT, FRONTIER, STRATEGIES["the defaults"], name="x", evaluator="simulated")
     here = artefacts(TINY, load_machine("local"), SMALL, name="x", evaluator="local")
-    assert list(cluster) == ["launch.sbatch", "megatron_deepspeed_args.txt", "ds_config.json"]
-    assert list(here) == [*cluster, "train.sh"]
+    scripts = ["launch.sbatch", "megatron_deepspeed_args.txt", "ds_config.json"]
+    exports = ["megatron_lm_args.txt", "nemo.yaml"]
+    assert list(cluster) == [*scripts, *exports]
+    assert list(here) == [*scripts, "train.sh", *exports]
+
+
+def test_a_campaign_of_the_bundled_trainer_gets_its_script_as_well() -> None:
+    def files(program: ProgramName) -> dict[str, str]:
+        profile = ClusterProfile(
+            name="mine", program=program, megatron=Megatron(path="/m", variant="ornl")
+        )
+        asked = STRATEGIES["the defaults"]
+        return artefacts(GPT, FRONTIER, asked, name="x", evaluator="simulated", profile=profile)
+
+    assert "train.sbatch" in files("trainer")
+    with_megatron = files("megatron-deepspeed")
+    assert "train.sbatch" not in with_megatron
+    assert "--use-flash-attn\n" in with_megatron["megatron_deepspeed_args.txt"]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

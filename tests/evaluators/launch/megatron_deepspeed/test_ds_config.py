@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from evaluators.launch.ds_config import ds_config, ds_config_json
+from evaluators.launch.megatron_deepspeed.ds_config import ds_config, ds_config_json
 from search_spaces.catalog import load_machine
 from tests.evaluators.launch.strategies import STRATEGIES
 

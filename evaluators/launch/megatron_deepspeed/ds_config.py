@@ -16,7 +16,7 @@ INITIAL_SCALE_POWER = 12
 
 
 def ds_config(machine: Machine, strategy: Strategy) -> dict[str, Any]:
-    """The configuration that belongs to `megatron_deepspeed.arguments` of the same strategy.
+    """The configuration that belongs to `arguments` of the same strategy.
 
     `data_types` is left out on purpose: the type in which gradients accumulate follows the
     DeepSpeed release, and some releases refuse what others need.

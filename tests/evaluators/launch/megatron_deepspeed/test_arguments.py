@@ -4,17 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from evaluators.launch.megatron_deepspeed import arguments
+from evaluators.launch.megatron_deepspeed.arguments import arguments
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
-from tests.evaluators.launch.strategies import (
-    BASE,
-    STRATEGIES,
-    megatron_parser,
-    strategy_of,
-    transformer_of,
-)
+from tests.evaluators.launch.readers import megatron_parser, strategy_of, transformer_of
+from tests.evaluators.launch.strategies import BASE, STRATEGIES
 
 FRONTIER = load_machine("frontier")
 

@@ -5,14 +5,24 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from evaluators.launch.ds_config import ds_config
-from evaluators.launch.sbatch import sbatch_script
+from evaluators.cluster.catalog import profile_for_machine
+from evaluators.cluster.profile import (
+    ClusterProfile,
+    Container,
+    Environment,
+    Megatron,
+    Scheduling,
+)
+from evaluators.launch.megatron_deepspeed.ds_config import ds_config
+from evaluators.launch.scripts.sbatch import sbatch_script
 from search_spaces.catalog import load_machine, load_model, machine_names
 from search_spaces.machine import Machine
-from tests.evaluators.launch.strategies import STRATEGIES, megatron_parser, strategy_of
+from tests.evaluators.launch.readers import directive, megatron_parser, strategy_of
+from tests.evaluators.launch.strategies import BASE, STRATEGIES
 
 FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
@@ -35,14 +45,15 @@ print(json.dumps({"argv": sys.argv[1:], "env": {n: os.environ.get(n) for n in na
 """
 
 
-def script(strategy: str = "the defaults", *, machine: Machine = FRONTIER, name: str = "x") -> str:
-    return sbatch_script(GPT, machine, STRATEGIES[strategy], name=name)
-
-
-def directive(text: str, option: str) -> str:
-    found = re.search(rf"^#SBATCH --{option}=(.*)$", text, flags=re.MULTILINE)
-    assert found, f"no #SBATCH --{option}"
-    return found[1]
+def script(
+    strategy: str = "the defaults",
+    *,
+    machine: Machine = FRONTIER,
+    profile: ClusterProfile | None = None,
+    name: str = "x",
+) -> str:
+    ready = profile_for_machine(machine.name) or ClusterProfile(name="any")
+    return sbatch_script(GPT, machine, STRATEGIES[strategy], profile or ready, name=name)
 
 
 class Cluster:
@@ -133,12 +144,13 @@ def test_the_launch_trains_the_strategy_it_was_rendered_from(
 
 def test_a_task_learns_its_rank_and_the_machines_network_settings(cluster: Cluster) -> None:
     environment = json.loads(cluster.run(script()).stdout)["env"]
+    assert int(environment["MASTER_PORT"]) >= 1024
     assert environment == {
         "RANK": "3",
         "LOCAL_RANK": "3",
         "WORLD_SIZE": "16",
         "MASTER_ADDR": "node17",
-        "MASTER_PORT": "24711",
+        "MASTER_PORT": environment["MASTER_PORT"],
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
         "NCCL_NET_GDR_LEVEL": "3",
         "FI_MR_CACHE_MONITOR": "userfaultfd",
@@ -167,6 +179,7 @@ def test_what_the_user_sets_wins(cluster: Cluster) -> None:
     answer = json.loads(done.stdout)
     args = megatron_parser().parse_args(answer["argv"])
     assert answer["env"]["NCCL_NET_GDR_LEVEL"] == "1"
+    assert "your own, instead of the profile's: NCCL_NET_GDR_LEVEL=1" in done.stderr
     assert args.save == args.load == str(cluster.root / "check points")
     assert (args.lr, args.hidden_dropout, args.train_iters) == (3.0e-4, 0.1, 7)
 
@@ -226,3 +239,87 @@ def test_a_hostile_name_stays_a_comment(cluster: Cluster) -> None:
 def test_a_machine_without_slurm_is_told_apart() -> None:
     assert "run by PBS" in script(machine=load_machine("polaris"))
     assert "run by" not in script()
+
+
+def profile_of(cluster: Cluster, **values: Any) -> ClusterProfile:
+    """One with all that a launch needs."""
+    megatron = Megatron(path=str(cluster.megatron), data_path=str(cluster.root / "own data"))
+    own: dict[str, Any] = {"name": "mine", "python": sys.executable, "megatron": megatron}
+    return ClusterProfile(**own | values)
+
+
+NOTHING_SET = dict.fromkeys(
+    ("MEGATRON_DIR", "DATA_PATH", "TOKENIZER_TYPE", "TOKENIZER_MODEL", "PYTHON"), ""
+)
+
+
+def test_with_a_profile_it_runs_as_it_is(cluster: Cluster) -> None:
+    done = cluster.run(script(profile=profile_of(cluster)), **NOTHING_SET)
+    assert done.returncode == 0, done.stderr
+    args = megatron_parser().parse_args(json.loads(done.stdout)["argv"])
+    assert args.data_path == [str(cluster.root / "own data")]
+    assert (args.tokenizer_type, args.vocab_size) == ("NullTokenizer", GPT.vocab_size - 1)
+
+
+def test_the_profile_asks_sbatch_for_its_account_and_more() -> None:
+    slurm = Scheduling(account="abc123", partition="big", qos="debug", directives=("--mem=0",))
+    text = script(profile=ClusterProfile(name="mine", slurm=slurm))
+    asked = [directive(text, option) for option in ("account", "partition", "qos", "mem")]
+    assert asked == ["abc123", "big", "debug", "0"]
+
+
+def test_the_profiles_environment_is_set_up_before_anything_is_checked(cluster: Cluster) -> None:
+    bin_folder = cluster.root / "virtual environment" / "bin"
+    bin_folder.mkdir(parents=True)
+    (bin_folder / "activate").write_text(f'PATH="{bin_folder}:$PATH"\n')
+    (bin_folder / "mypython").symlink_to(sys.executable)
+    environment = Environment(
+        virtual_environment=str(bin_folder.parent),
+        variables={"NCCL_NET_GDR_LEVEL": "it's 4"},
+        prologue="export FI_MR_CACHE_MONITOR=$((40 + 2))",
+    )
+    profile = profile_of(cluster, environment=environment, python="mypython")
+    done = cluster.run(script(profile=profile), **NOTHING_SET)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)["env"]
+    assert (seen["NCCL_NET_GDR_LEVEL"], seen["FI_MR_CACHE_MONITOR"]) == ("it's 4", "42")
+
+
+def test_a_module_that_does_not_load_ends_the_launch(cluster: Cluster) -> None:
+    profile = profile_of(cluster, environment=Environment(modules=("no-such-module",)))
+    done = cluster.run(script(profile=profile), **NOTHING_SET)
+    assert done.returncode == 78
+    assert "no-such-module does not load" in done.stderr
+
+
+def test_tasks_run_in_the_profiles_container(cluster: Cluster) -> None:
+    cluster.command("apptainer", '#!/bin/bash\necho "inside $3" >&2\nshift 3\nexec "$@"\n')
+    container = Container(runtime="apptainer", image="an image.sif", options=("--nv",))
+    done = cluster.run(script(profile=profile_of(cluster, container=container)), **NOTHING_SET)
+    assert done.returncode == 0, done.stderr
+    assert "inside an image.sif" in done.stderr
+    assert strategy_of(json.loads(done.stdout)["argv"], FRONTIER, num_nodes=2) == BASE
+
+
+def test_the_fork_is_launched_by_its_own_script(cluster: Cluster) -> None:
+    (cluster.megatron / "pretrain_gpt.py").rename(cluster.megatron / "pretrain_gpt_deepspeed.py")
+    megatron = Megatron(path=str(cluster.megatron), variant="ornl", data_path="d")
+    done = cluster.run(script(profile=profile_of(cluster, megatron=megatron)), **NOTHING_SET)
+    assert done.returncode == 0, done.stderr
+    argv = json.loads(done.stdout)["argv"]
+    assert strategy_of(argv, FRONTIER, num_nodes=2, variant="ornl") == BASE
+    assert megatron_parser("ornl").parse_args(argv).master_addr == "node17"
+
+
+def test_without_data_it_trains_on_random_tokens_as_the_trials_did(cluster: Cluster) -> None:
+    megatron = Megatron(path=str(cluster.megatron), arguments=("--lr", "3.0e-4"))
+    text = script(profile=profile_of(cluster, megatron=megatron))
+    done = cluster.run(text, **NOTHING_SET)
+    assert done.returncode == 0, done.stderr
+    args = megatron_parser().parse_args(json.loads(done.stdout)["argv"])
+    (data,) = args.data_path
+    assert Path(data).parent == cluster.submitted_from / "synthetic"
+    assert Path(f"{data}.idx").is_file()
+    assert Path(f"{data}.bin").is_file()
+    own = cluster.run(text, **NOTHING_SET | {"DATA_PATH": "my own"})
+    assert megatron_parser().parse_args(json.loads(own.stdout)["argv"]).data_path == ["my own"]

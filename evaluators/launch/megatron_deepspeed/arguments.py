@@ -1,11 +1,12 @@
-"""A strategy as the command-line arguments of Megatron-DeepSpeed's `pretrain_gpt.py`.
+"""A strategy as the command-line arguments of Megatron-DeepSpeed's entry script.
 
-The names are those of its main branch, `megatron/arguments.py`.
+The names are those that `megatron/arguments.py` of each variant declares.
 """
 
 from __future__ import annotations
 
-from search_spaces.errors import InvalidInput
+from evaluators.cluster.profile import MegatronVariant
+from evaluators.launch.megatron_deepspeed.variants import VARIANTS, Variant, check, uses_deepspeed
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -14,76 +15,61 @@ Argument = tuple[str, ...]
 """One option with its values: `("--num-layers", "48")` or `("--swiglu",)`."""
 
 
-def uses_deepspeed(strategy: Strategy) -> bool:
-    """Whether DeepSpeed's engine runs the strategy, or Megatron's own.
-
-    DeepSpeed's pipeline knows no interleaving (it would train the first virtual stage alone), so
-    virtual stages need Megatron's schedules, which ZeRO 0 and 1 have a counterpart for.
-    """
-    return strategy.virtual_stages == 1
-
-
-def arguments(transformer: Transformer, machine: Machine, strategy: Strategy) -> list[Argument]:
+def arguments(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    variant: MegatronVariant = "main",
+) -> list[Argument]:
     """The arguments of the model and of its layout, without data, tokenizer and schedule.
 
     Raises:
-        InvalidInput: Megatron-DeepSpeed cannot run this strategy.
+        InvalidInput: this variant of Megatron-DeepSpeed cannot run this strategy or this model.
     """
-    _check(strategy)
+    check(transformer, strategy, variant)
     groups = [
-        _model(transformer),
+        _model(transformer, VARIANTS[variant]),
         _layout(transformer, machine, strategy),
         _activations(strategy),
-        _kernels(strategy),
+        _kernels(strategy, VARIANTS[variant]),
         _engine(strategy),
     ]
     return [argument for group in groups for argument in group]
 
 
-def arguments_text(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
+def arguments_text(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    variant: MegatronVariant = "main",
+) -> str:
     """One option a line, with `--deepspeed_config ds_config.json` where DeepSpeed is used.
 
     A launcher passes them on with `$(cat megatron_deepspeed_args.txt)`.
 
     Raises:
-        InvalidInput: Megatron-DeepSpeed cannot run this strategy.
+        InvalidInput: this variant of Megatron-DeepSpeed cannot run this strategy or this model.
     """
-    chosen = arguments(transformer, machine, strategy)
+    chosen = arguments(transformer, machine, strategy, variant)
     if uses_deepspeed(strategy):
         chosen.append(("--deepspeed_config", "ds_config.json"))
     return "".join(" ".join(argument) + "\n" for argument in chosen)
 
 
-def _check(strategy: Strategy) -> None:
-    if strategy.virtual_stages > 1 and strategy.pipeline_parallel <= 2:
-        raise InvalidInput(
-            "virtual_stages",
-            strategy.virtual_stages,
-            "Megatron-DeepSpeed interleaves only pipelines of more than 2 stages",
-            valid="1, or pipeline_parallel of 3 or more",
-        )
-    if strategy.virtual_stages > 1 and strategy.zero_stage > 1:
-        raise InvalidInput(
-            "zero_stage",
-            strategy.zero_stage,
-            "interleaved pipelines run on Megatron's own engine, which has ZeRO 0 and 1 alone",
-            valid="0 or 1",
-        )
-
-
-def _model(transformer: Transformer) -> list[Argument]:
+def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
     t = transformer
     shape: list[Argument] = [
         ("--num-layers", str(t.num_layers)),
         ("--hidden-size", str(t.hidden_size)),
         ("--ffn-hidden-size", str(t.ffn_hidden_size)),
         ("--num-attention-heads", str(t.num_attention_heads)),
-        ("--num-key-value-heads", str(t.num_query_groups)),
         ("--seq-length", str(t.seq_length)),
         ("--max-position-embeddings", str(t.seq_length)),
         ("--attention-dropout", "0"),
         ("--hidden-dropout", "0"),
     ]
+    if variant.query_groups:
+        shape.append(("--num-key-value-heads", str(t.num_query_groups)))
     if t.gated_mlp:
         shape += [
             ("--swiglu",),
@@ -108,6 +94,9 @@ def _layout(transformer: Transformer, machine: Machine, strategy: Strategy) -> l
         chunks = strategy.pipeline_parallel * strategy.virtual_stages
         layers = transformer.num_layers // chunks
         layout.append(("--num-layers-per-virtual-pipeline-stage", str(layers)))
+        # Each layer is asked for its experts by its number in the whole model, in a list of one
+        # stage's layers (IndexError on the main branch): this says that no layer has any.
+        layout.append(("--expert-interval", str(transformer.num_layers + 1)))
     return layout
 
 
@@ -124,12 +113,17 @@ def _activations(strategy: Strategy) -> list[Argument]:
             return [("--recompute-granularity", "full"), ("--recompute-method", "uniform")]
 
 
-def _kernels(strategy: Strategy) -> list[Argument]:
-    """FlashAttention has 16-bit kernels alone; with fp32 its option would end the run."""
+def _kernels(strategy: Strategy, variant: Variant) -> list[Argument]:
+    """FlashAttention has 16-bit kernels alone; with fp32 its option would end the run.
+
+    The fusion of gradient accumulation is switched off in the source, but its option, which is on
+    by default, still demands Apex.
+    """
+    kernels: list[Argument] = [("--no-gradient-accumulation-fusion",)]
     if strategy.precision == "fp32":
-        return []
-    precision: Argument = (f"--{strategy.precision}",)
-    return [precision, ("--use-flash-attn-v2",)] if strategy.flash_attention else [precision]
+        return kernels
+    kernels.append((f"--{strategy.precision}",))
+    return [*kernels, (variant.flash_attention,)] if strategy.flash_attention else kernels
 
 
 def _engine(strategy: Strategy) -> list[Argument]:

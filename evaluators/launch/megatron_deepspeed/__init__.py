@@ -1,0 +1,1 @@
+"""Megatron-DeepSpeed: a strategy as its arguments, a trial as its runs, a checkout looked over."""

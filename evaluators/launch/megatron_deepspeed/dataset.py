@@ -1,0 +1,91 @@
+"""A small synthetic dataset in Megatron's indexed format, for users who have none yet.
+
+An indexed dataset is two files. `.bin` holds the tokens of all documents, one after the other.
+`.idx` holds, little-endian: the magic `MMIDIDX` and two zero bytes; version 1 (8 bytes); the code
+of the tokens' type (1 byte, 4 for int32); the number of sequences and the length of the document
+index (8 bytes each); the length of each sequence (int32); where it begins in `.bin`, in bytes
+(int64); and the document index, which is the number of the sequence that each document begins
+with, and behind them the number of all sequences (int64).
+
+This file needs numpy alone: launch scripts hold a copy of it and run it on a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+INT32 = 4
+
+DOCUMENTS = 512
+TOKENS = 1 << 20
+"""Megatron goes through a dataset as often as a run needs samples; so much holds 512 samples of
+2,048 tokens, and longer ones get more."""
+
+LEAST_SAMPLES = 32
+
+
+def synthetic_dataset(folder: Path, *, vocab_size: int, seq_length: int) -> Path:
+    """The dataset's path, without .bin or .idx; it is written if it is not there yet.
+
+    Its tokens are random, the same ones always, and below the vocabulary size less one, which is
+    the null tokenizer's end of a document. Several processes may ask at once.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    length = _document_length(seq_length)
+    dataset = folder / f"synthetic-{vocab_size}-{DOCUMENTS}x{length}"
+    index = dataset.with_name(f"{dataset.name}.idx")
+    if not index.exists():  # it comes last, so what it describes is there too
+        folder.mkdir(parents=True, exist_ok=True)
+        draw = np.random.default_rng(0)
+        tokens = draw.integers(0, max(1, vocab_size - 1), size=DOCUMENTS * length)
+        _write(dataset.with_name(f"{dataset.name}.bin"), tokens.astype("<i4").tobytes())
+        _write(index, _index(length))
+    return dataset
+
+
+def _document_length(seq_length: int) -> int:
+    """Tokens, so that all documents hold TOKENS of them or LEAST_SAMPLES samples."""
+    wanted = max(TOKENS, LEAST_SAMPLES * seq_length)
+    return -(-wanted // DOCUMENTS) + 1
+
+
+def _index(length: int) -> bytes:
+    """Of DOCUMENTS documents of this length, each of one sequence."""
+    head = MAGIC + struct.pack("<QBQQ", VERSION, INT32, DOCUMENTS, DOCUMENTS + 1)
+    lengths = np.full(DOCUMENTS, length, dtype="<i4")
+    places = np.arange(DOCUMENTS, dtype="<i8") * length * lengths.itemsize
+    documents = np.arange(DOCUMENTS + 1, dtype="<i8")
+    return head + lengths.tobytes() + places.tobytes() + documents.tobytes()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Under another name first, so that nobody ever reads half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+if __name__ == "__main__":
+    print(
+        synthetic_dataset(
+            Path(sys.argv[1]), vocab_size=int(sys.argv[2]), seq_length=int(sys.argv[3])
+        )
+    )

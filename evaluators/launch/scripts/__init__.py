@@ -1,0 +1,1 @@
+"""Files that a user runs: sbatch scripts, and the script for this machine."""

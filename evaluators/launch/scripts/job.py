@@ -1,0 +1,119 @@
+"""What every sbatch script here begins with: its head, its settings, its environment."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.cluster.shell import (
+    container_words,
+    directive_line,
+    environment_lines,
+    sbatch_directives,
+    srun_words,
+)
+from evaluators.program.rendezvous import RENDEZVOUS
+from evaluators.program.task import RANK_VARIABLES
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+TIME_LIMIT = "02:00:00"
+"""Enough for the default iterations anywhere; `sbatch --time` overrides it."""
+
+STRICT = "set -euo pipefail\n"
+"""Not before the environment and the meeting: what they run is not written for it."""
+
+DEFAULT = """default() { [[ -n "${!1:-}" ]] || printf -v "$1" %s "$2"; }"""
+"""bash: `default NAME VALUE` sets a variable that the user has not set."""
+
+MEETING = f"# --- where the ranks meet\n{RENDEZVOUS}"
+
+
+def comment(text: str) -> str:
+    """One line of it: a user's name may hold anything, and a line break would end the comment."""
+    return "# " + " ".join(text.split())
+
+
+def job_name(name: str) -> str:
+    """The name in letters that Slurm, a shell and a file system take as they are."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "training"
+
+
+def head(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    profile: ClusterProfile,
+    *,
+    name: str,
+) -> str:
+    """The first lines: what the profile asks of sbatch, and for people what the script is."""
+    gpus = machine.gpus_per_node
+    own = [f"--job-name={job_name(name)}", f"--time={TIME_LIMIT}", "--output=%x-%j.log"]
+    directives = [
+        *map(directive_line, own),
+        *sbatch_directives(profile, nodes=strategy.num_nodes, gpus_per_node=gpus),
+    ]
+    comments = [
+        f"{name}: {transformer.name} on {machine.name}",
+        f"{strategy.short()}, global batch {strategy.global_batch_size(gpus)}",
+        f"For the cluster profile {profile.name}: {profile.description}",
+        "What stands above yields to SBATCH_ACCOUNT, SBATCH_PARTITION and sbatch's own options.",
+    ]
+    return "\n".join(["#!/bin/bash", *directives, *map(comment, comments), ""])
+
+
+def settings(values: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Lines of bash for variables that a user may set: name -> its value without, what it is."""
+    return [
+        f"default {name} {shlex.quote(value)}  # {meaning}"
+        for name, (value, meaning) in values.items()
+    ]
+
+
+def environment(profile: ClusterProfile) -> str:
+    """The profile's environment, as a trial has it. The user's own value of a variable wins.
+
+    It is told in the log, because the run is then not quite the one that was measured.
+    """
+    title = "# --- the environment of the cluster profile"
+    names = " ".join(profile.environment.variables)
+    if not names:
+        return "\n".join([title, *environment_lines(profile), ""])
+    return "\n".join(
+        [
+            title,
+            "own=()",
+            f"for name in {names}; do",
+            '    [[ -z "${!name:-}" ]] || own+=("$name=${!name}")',
+            "done",
+            *environment_lines(profile),
+            "if (( ${#own[@]} > 0 )); then",
+            '    echo "your own, instead of the profile\'s: ${own[*]}" >&2',
+            '    export "${own[@]}"',
+            "fi",
+            "",
+        ]
+    )
+
+
+def srun(
+    machine: Machine, strategy: Strategy, profile: ClusterProfile, lines: Iterable[str]
+) -> str:
+    """The command that starts one task for each GPU; `lines` (of bash) are what it becomes."""
+    options = [
+        f"--nodes={strategy.num_nodes}",
+        *srun_words(profile, gpus_per_node=machine.gpus_per_node),
+    ]
+    task = shlex.quote(f'{RANK_VARIABLES}exec "$@"\n')
+    inside = container_words(profile)
+    started = [
+        f"srun {shlex.join(options)}",
+        *([shlex.join(inside)] if inside else []),
+        f"bash -c {task} task",
+        *lines,
+    ]
+    return " \\\n    ".join(started) + "\n"

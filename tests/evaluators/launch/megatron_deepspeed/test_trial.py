@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from evaluators.cluster.profile import Megatron
+from evaluators.launch.megatron_deepspeed.trial import runs_of, trial_commands, trial_files
+from evaluators.trial import Protocol, TrialRequest
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.strategy import Strategy
+from tests.evaluators.launch.readers import megatron_parser, strategy_of
+from tests.evaluators.launch.strategies import BASE, STRATEGIES
+
+FRONTIER = load_machine("frontier")
+GPT = load_model("gpt-22b")
+SCRIPTS = {"main": "pretrain_gpt.py", "ornl": "pretrain_gpt_deepspeed.py"}
+
+PRETRAIN = """
+import argparse, json, sys
+import beside_it
+if beside_it.READS_UNSET and "--deepspeed" not in sys.argv:  # as the main line does
+    argparse.Namespace().deepspeed_config_dict
+print(json.dumps(sys.argv[1:]))
+"""
+
+
+def trial(folder: Path, strategy: Strategy, *accumulations: int) -> TrialRequest:
+    return TrialRequest(
+        token="t",
+        transformer=GPT,
+        machine=FRONTIER,
+        strategy=strategy,
+        protocol=Protocol(accumulations=accumulations),
+        directory=folder,
+    )
+
+
+def checkout(root: Path, variant: Literal["main", "ornl"] = "main", **values: Any) -> Megatron:
+    path = root / "it's a checkout"
+    path.mkdir()
+    (path / SCRIPTS[variant]).write_text(PRETRAIN)
+    (path / "beside_it.py").write_text(f"READS_UNSET = {variant == 'main'}")
+    return Megatron(path=str(path), variant=variant, **values)
+
+
+def printed(request: TrialRequest, megatron: Megatron) -> list[list[str]]:
+    """What each run's command hands to the entry script, as bash runs it in the trial's folder."""
+    folder = request.directory / "a folder"
+    folder.mkdir()
+    for name, text in trial_files(request, megatron).items():
+        (folder / name).write_text(text)
+    seen = []
+    for words in trial_commands(request, megatron, python=sys.executable, data_path="/the data"):
+        done = subprocess.run(
+            ["/bin/bash", "-c", " ".join(words)],
+            cwd=folder,
+            env={"MASTER_ADDR": "node 17", "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=20,
+        )
+        seen.append(json.loads(done.stdout))
+    return seen
+
+
+@pytest.mark.parametrize("variant", ["main", "ornl"])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_trials_command_trains_its_strategy(
+    name: str, variant: Literal["main", "ornl"], tmp_path: Path
+) -> None:
+    asked = STRATEGIES[name]
+    stages = asked.pipeline_parallel
+    request = trial(tmp_path, asked, stages, 2 * stages)
+    (argv,) = printed(request, checkout(tmp_path, variant))
+    found = strategy_of(argv, FRONTIER, num_nodes=asked.num_nodes, variant=variant)
+    assert found == asked.with_accumulation(2 * stages)
+    args = megatron_parser(variant).parse_args(argv)
+    if args.deepspeed:
+        config = json.loads(Path(args.deepspeed_config).read_text())
+        assert config["gradient_accumulation_steps"] == stages
+        assert config["train_batch_size"] == int(args.rampup_batch_size[0])
+    else:
+        assert args.deepspeed_config is None
+
+
+def test_it_reads_its_data_and_keeps_its_index_files_to_itself(tmp_path: Path) -> None:
+    (argv,) = printed(trial(tmp_path, BASE, 4, 8), checkout(tmp_path))
+    args = megatron_parser().parse_args(argv)
+    assert (args.data_path, args.split, args.num_workers) == (["/the data"], "100,0,0", 0)
+    assert Path(args.data_cache_path) == tmp_path / "a folder" / "index-cache"
+    assert (args.tokenizer_type, args.vocab_size) == ("NullTokenizer", GPT.vocab_size - 1)
+    assert args.seed > 0  # Megatron refuses anything else
+
+
+def test_a_tokenizer_of_ones_own_brings_its_files(tmp_path: Path) -> None:
+    own: dict[str, Any] = {
+        "tokenizer_type": "GPT2BPETokenizer",
+        "vocab_file": "a v",
+        "merge_file": "a m",
+    }
+    (argv,) = printed(trial(tmp_path, BASE, 4, 8), checkout(tmp_path, **own))
+    args = megatron_parser().parse_args(argv)
+    assert (args.tokenizer_type, args.vocab_file, args.merge_file) == tuple(own.values())
+    assert args.vocab_size is None
+
+
+def test_the_profiles_arguments_win(tmp_path: Path) -> None:
+    own = ("--lr", "3.0e-4", "--save", "it's $(touch pwned)")
+    (argv,) = printed(trial(tmp_path, BASE, 4, 8), checkout(tmp_path, arguments=own))
+    args = megatron_parser().parse_args(argv)
+    assert (args.lr, args.save) == (3.0e-4, "it's $(touch pwned)")
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_the_forks_ranks_are_told_where_to_meet(tmp_path: Path) -> None:
+    (argv,) = printed(trial(tmp_path, BASE, 4, 8), checkout(tmp_path, "ornl"))
+    assert megatron_parser("ornl").parse_args(argv).master_addr == "node 17"
+
+
+def test_more_than_two_gas_values_take_several_runs(tmp_path: Path) -> None:
+    megatron = checkout(tmp_path)
+    request = trial(tmp_path, BASE, 4, 8, 16)
+    first, second = printed(request, megatron)
+    files = [megatron_parser().parse_args(argv).deepspeed_config for argv in (first, second)]
+    batches = [json.loads(Path(file).read_text())["train_batch_size"] for file in files]
+    assert batches == [run.segments[0].global_batch_size for run in runs_of(request, megatron)]
+
+
+def test_other_seeds_are_other_seeds(tmp_path: Path) -> None:
+    megatron = checkout(tmp_path)
+    requests = [replace(trial(tmp_path, BASE, 4, 8), seed=seed) for seed in (0, 1)]
+    commands = [trial_commands(r, megatron, python="p", data_path="d") for r in requests]
+    assert commands[0] != commands[1]
