@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import hypot
+from math import ceil, hypot
 from statistics import median
 from typing import Any
 
@@ -100,10 +100,14 @@ def probe_accumulations(strategy: Strategy) -> tuple[int, int]:
     """The two GAS values at which a trial of this strategy measures, smaller first.
 
     At least PP and twice PP (4 and 8 for short pipelines), where the law holds, and never beyond
-    what the strategy itself asks for, except to have a second point.
+    what the strategy itself asks for, except to have a second point. Interleaved pipelines take
+    micro-batches in groups of PP, so with them both are multiples of it.
     """
     asked = strategy.gradient_accumulation_steps
-    low = max(strategy.pipeline_parallel, LEAST_PROBE)
+    stages = strategy.pipeline_parallel
+    low = max(stages, LEAST_PROBE)
+    if strategy.virtual_stages > 1:
+        low = stages * ceil(low / stages)
     if asked >= 2 * low or asked == low:
         return low, 2 * low
     return (low, asked) if asked > low else (asked, low)

@@ -73,6 +73,15 @@ def test_a_trial_probes_two_values_within_reach_of_the_law(pp: int, gas: int) ->
     assert low >= min(gas, pp)
 
 
+@given(pp=st.integers(3, 20), groups=st.integers(1, 40))
+def test_an_interleaved_pipeline_is_probed_at_multiples_of_its_stages(pp: int, groups: int) -> None:
+    asked = strategy(pp=pp, gas=pp * groups)
+    interleaved = Strategy(**asked.as_dict() | {"virtual_stages": 2})
+    low, high = probe_accumulations(interleaved)
+    assert low < high
+    assert low % pp == high % pp == 0
+
+
 def test_figures_of_the_studys_22b_setting() -> None:
     """22B at 38.38 % of peak (hardware FLOPs): 640 samples on 16 GCDs."""
     subject = strategy(gas=320)
