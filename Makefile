@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCKED := -c requirements.lock
 
-.PHONY: demo test check bench install install-dev clean lock
+.PHONY: demo test check bench install install-dev clean lock slurm-up slurm-down
 
 demo: $(VENV)/.installed ## install, tune two models, print both recommendations, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
@@ -21,6 +21,12 @@ check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 
 bench: $(VENV)/.installed-dev ## every benchmark, each against a peer in the same run
 	for script in tests/benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+slurm-up: $(VENV)/.installed ## a Slurm of 8 nodes on this machine, to try things on (ARGS=--accounting)
+	@$(BIN)/python -m tests.cluster up $(ARGS)
+
+slurm-down: $(VENV)/.installed ## take it away again
+	@$(BIN)/python -m tests.cluster down
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -17,7 +16,9 @@ import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
 from search_spaces.errors import InvalidInput
+from server.cli.check import Check
 from server.cli.port import is_free
+from server.cli.slurm_checkup import slurm
 from server.settings import Settings
 from server.store import Store
 from server.store.engine import parse_url
@@ -27,21 +28,7 @@ OLDEST_PYTHON = (3, 11)
 GIB = 2**30
 LEAST_FREE_GIB = 0.2
 WANTED_FREE_GIB = 2.0
-SLURM = ("sbatch", "squeue", "sacct", "scancel")
 QUICKLY_S = 5.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """What was found, and what to do about it; a `fail` keeps the service from working."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    found: str
-    advice: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
 
 
 def examine(settings: Settings) -> list[Check]:
@@ -56,9 +43,8 @@ def examine(settings: Settings) -> list[Check]:
         gpus,
         compiler,
         port,
-        slurm,
     )
-    return [check(settings) for check in checks]
+    return [*(check(settings) for check in checks), *slurm(settings)]
 
 
 def python(_: Settings) -> Check:
@@ -192,17 +178,6 @@ def _answers_as_autotune(address: str) -> bool:
         return answer.is_success and "status" in answer.json()
     except (httpx2.HTTPError, ValueError):
         return False
-
-
-def slurm(_: Settings) -> Check:
-    present = [name for name in SLURM if shutil.which(name)]
-    if len(present) == len(SLURM):
-        return Check(name="Slurm", status="ok", found=", ".join(present))
-    if not present:
-        return Check(name="Slurm", status="ok", found="none; launch scripts can still be written")
-    missing = ", ".join(sorted(set(SLURM) - set(present)))
-    advice = "complete the Slurm client's installation"
-    return Check(name="Slurm", status="warn", found=f"without {missing}", advice=advice)
 
 
 def nearest_existing(folder: Path) -> Path:

@@ -13,7 +13,8 @@ import httpx2
 import pytest
 
 from server.cli.application import COMMANDS
-from server.cli.checkup import Check, data_folder, examine, nearest_existing
+from server.cli.check import Check
+from server.cli.checkup import data_folder, examine, nearest_existing
 from server.cli.examples import EXAMPLES
 from server.cli.manual import manual
 from server.cli.port import listening_socket

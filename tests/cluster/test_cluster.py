@@ -1,0 +1,255 @@
+"""The cluster itself: up in about a second, gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.__main__ import main
+from tests.cluster.cluster import Cluster, foreign_variables
+from tests.cluster.configuration import QUICK_NODE_LOSS
+from tests.cluster.fixtures import MakeCluster, make_slurm, require_slurm, slurm, slurm_session
+from tests.requirement import require
+
+__all__ = ["make_slurm", "slurm", "slurm_session"]
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+UP_LIMIT_S = 10.0  # alone it takes less than one second
+SOON_S = 30.0
+OWNER = """
+import time
+from tests.cluster import Cluster
+cluster = Cluster(nodes=2, gpus=0)
+cluster.start()
+cluster.command("sbatch", "--output=/dev/null", "--wrap=setsid sleep 987654 & sleep 987654")
+print(cluster.folder, flush=True)
+time.sleep(600)
+"""
+
+
+def until(done: Callable[[], bool], limit_s: float = SOON_S) -> None:
+    ends = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < ends, "too late"
+        time.sleep(0.05)
+
+
+def traces(folder: Path) -> list[str]:
+    """Processes that still know of the cluster in that folder."""
+    found = []
+    for process in psutil.process_iter(["pid", "name", "cmdline", "environ"]):
+        words = [*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()]
+        if process.pid != os.getpid() and any(str(folder) in word for word in words):
+            found.append(f"{process.pid} {process.info['name']}")
+    return found
+
+
+def submit(cluster: Cluster, script: str, *options: str) -> str:
+    words = ("sbatch", "--parsable", "--no-requeue", "--output=/dev/null", *options)
+    return cluster.command(*words, f"--wrap={script}").strip()
+
+
+def state(cluster: Cluster, job: str) -> str:
+    return cluster.command("squeue", "--states=all", "-h", f"--jobs={job}", "-o%T").strip()
+
+
+def run(cluster: Cluster, script: str, *options: str) -> str:
+    """A job that runs."""
+    job = submit(cluster, script, *options)
+    until(lambda: state(cluster, job) == "RUNNING")
+    return job
+
+
+def test_up_at_once_and_gone_without_a_trace() -> None:
+    require_slurm()
+    began = time.monotonic()
+    cluster = Cluster()
+    cluster.start()
+    try:
+        assert time.monotonic() - began < UP_LIMIT_S
+        assert cluster.states() == dict.fromkeys(cluster.nodes, "idle")
+        assert len(cluster.nodes) == 8
+        # What a job would leave behind: a child in a session of its own, and one of a lost node.
+        run(cluster, "setsid sleep 987654 & sleep 987654", "-w", "n01")
+        until(lambda: len(cluster.processes("n01")) >= 3)
+        cluster.kill_node("n01")
+        ports = listened(cluster.folder)
+        assert len(ports) == 8
+    finally:
+        folder = cluster.folder
+        cluster.stop()
+    assert not folder.exists()
+    assert not traces(folder)
+    assert not ports & set(listening())
+
+
+def listened(folder: Path) -> set[int]:
+    daemons = [trace.split()[0] for trace in traces(folder)]
+    return {port for port, pid in listening().items() if str(pid) in daemons}
+
+
+def listening() -> dict[int, int | None]:
+    """The process that listens, by its port."""
+    everything = psutil.net_connections("tcp")
+    bound = [(each.laddr, each.pid) for each in everything if each.status == psutil.CONN_LISTEN]
+    return {address.port: pid for address, pid in bound if address}
+
+
+def test_everything_ends_with_a_killed_owner() -> None:
+    require_slurm()
+    environment = {key: os.environ[key] for key in os.environ if key not in foreign_variables()}
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert owner.stdout
+    with owner, owner.stdout:
+        folder = Path(owner.stdout.readline().strip())
+        assert traces(folder)
+        owner.send_signal(signal.SIGKILL)
+    until(lambda: not folder.exists() and not traces(folder))
+
+
+def test_a_step_on_every_node_sees_every_gpu(slurm: Cluster) -> None:
+    require(slurm.gpus, "right to make device nodes (root)")
+    said = slurm.command(
+        "srun", "-N8", "--gres=gpu:8", "bash", "-c", "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"
+    )
+    assert sorted(said.splitlines()) == [f"{node} 0,1,2,3,4,5,6,7" for node in slurm.nodes]
+
+
+def test_a_restarted_controller_keeps_its_jobs(slurm: Cluster) -> None:
+    running = run(slurm, "sleep 600", "-N8", "--exclusive")
+    pending = submit(slurm, "sleep 600", "-N8", "--exclusive")
+    slurm.restart_controller()
+    assert slurm.jobs() == {running: "RUNNING", pending: "PENDING"}
+
+
+def test_a_killed_controller_forgets_what_it_had_not_written(slurm: Cluster) -> None:
+    submit(slurm, "sleep 600", "--hold")
+    time.sleep(0.5)  # it has been written; what follows is only after 5 s
+    forgotten = submit(slurm, "sleep 600", "--hold")
+    slurm.kill_controller()
+    assert not slurm.is_up("slurmctld")
+    slurm.start_controller()
+    assert forgotten not in slurm.jobs()
+    again = {submit(slurm, "sleep 600", "--hold") for _ in range(2)}
+    assert forgotten in again, "its id is given again"
+
+
+def test_a_node_goes_down_and_comes_back(slurm: Cluster) -> None:
+    job = run(slurm, "sleep 600", "-w", "n03")
+    slurm.down("n03")
+    until(lambda: state(slurm, job) == "NODE_FAIL")
+    assert slurm.states()["n03"] == "down"
+    slurm.resume("n03")
+    until(lambda: slurm.states()["n03"] == "idle")
+    slurm.drain("n04")
+    assert slurm.states()["n04"] == "drained"
+
+
+def test_a_lost_node(make_slurm: MakeCluster) -> None:
+    cluster = make_slurm(nodes=3, gpus=0, options=QUICK_NODE_LOSS)
+    job = run(cluster, "sleep 600", "-w", "n02")
+    until(lambda: bool(cluster.processes("n02")))
+    cluster.kill_node("n02")
+    assert cluster.processes("n02"), "its tasks live on"
+    until(lambda: state(cluster, job) == "NODE_FAIL", 60)
+    assert cluster.states()["n02"] == "down*"
+    cluster.reset()
+    assert not cluster.processes("n02")
+    assert cluster.states()["n02"] == "idle"
+    run(cluster, "sleep 600", "-w", "n03")
+    cluster.kill_node("n03", tasks=True)
+    assert not cluster.processes("n03")
+
+
+def test_a_reset_leaves_nothing(slurm: Cluster) -> None:
+    stubborn = "trap '' TERM; while sleep 1; do :; done"
+    job = run(slurm, stubborn, "-N8", "--exclusive")
+    submit(slurm, stubborn, "-N8")
+    submit(slurm, stubborn, "--hold")
+    slurm.drain("n05")
+    slurm.stop_controller()
+    slurm.kill_node("n06")
+    slurm.reset()
+    assert not slurm.jobs()
+    assert state(slurm, job) == "CANCELLED"
+    assert slurm.states() == dict.fromkeys(slurm.nodes, "idle")
+    assert not [pid for node in slurm.nodes for pid in slurm.processes(node)]
+
+
+def test_partitions_preempt_and_have_limits(slurm: Cluster) -> None:
+    scavenger = run(slurm, "sleep 600", "-N8", "--exclusive", "--partition=scavenge")
+    urgent = submit(slurm, "sleep 600", "-N8", "--exclusive", "--partition=urgent")
+    until(lambda: state(slurm, urgent) == "RUNNING")
+    assert state(slurm, scavenger) == "PREEMPTED"
+    submit(slurm, "sleep 600", "--partition=short", "--time=10")
+    until(lambda: "PartitionTimeLimit" in slurm.command("squeue", "-o%r"))
+
+
+def test_two_clusters_side_by_side(slurm: Cluster, make_slurm: MakeCluster) -> None:
+    other = make_slurm(nodes=2, gpus=1, options={"EnforcePartLimits": "ALL"})
+    job = run(other, "sleep 600")
+    assert os.environ["SLURM_CONF"] == other.environment["SLURM_CONF"]
+    assert list(other.jobs()) == [job]
+    assert not slurm.jobs()
+    with pytest.raises(RuntimeError, match="time limit is invalid"):
+        submit(other, "true", "--partition=short", "--time=10")
+
+
+def test_without_accounting_there_is_no_sacct(slurm: Cluster) -> None:
+    with pytest.raises(RuntimeError, match="accounting storage is disabled"):
+        slurm.command("sacct")
+
+
+def test_accounting_remembers(make_slurm: MakeCluster) -> None:
+    cluster = make_slurm(nodes=2, gpus=2, accounting=True)
+    submit(cluster, "exit 3", "-N2", "--gres=gpu:2", "--job-name=token")
+    asked = ("sacct", "-X", "-n", "-P", "--name=token", "-ostate,exitcode,nnodes")
+    until(lambda: cluster.command(*asked) == "FAILED|3:0|2\n")
+    cluster.kill_controller()
+    assert cluster.command(*asked) == "FAILED|3:0|2\n"
+
+
+def test_a_user_brings_one_up_and_takes_it_down(tmp_path: Path) -> None:
+    require_slurm()
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+
+    def order(*words: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "tests.cluster", *words]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False, timeout=60
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    try:
+        code, said = order("up", "--nodes", "2")
+        assert code == 0, said
+        assert order("up")[1] == said, "there is one at a time"
+        assert "n[01-02]" in order("status")[1]
+        folder = Path(said.splitlines()[0].removeprefix("export SLURM_CONF=")).parent
+        assert traces(folder)
+    finally:
+        assert order("down")[0] == 0
+    assert not traces(folder)
+    assert not folder.exists()
+    assert not list(tmp_path.iterdir())
+    assert order("status")[0] == 1
+
+
+def test_where_slurm_is_missing_the_packages_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tests.cluster.cluster.PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["tests.cluster", "up"])
+    assert main() == 1
+    assert "apt-get install --no-install-recommends slurmctld" in capsys.readouterr().err
