@@ -54,13 +54,16 @@ class Ended:
 class Program(Protocol):
     """Trains one strategy in a job. Text in, text out; nothing here calls Slurm."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As profiles name it."""
 
     def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:
         """By name: the files that are written into the attempt's folder before it is submitted.
 
         Raises:
             InvalidInput: this program cannot run the request's strategy.
+            OSError: what the trials share, such as a dataset, could not be written.
         """
 
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:

@@ -14,6 +14,7 @@ and in an attempt's folder, in the order in which they appear:
                                     job of several can make
     trial.log                       all that it printed
     ended                           over: "<exit code> <epoch of begin> <epoch of end>"
+    over.json                       given up, and why: a job that comes later only ends
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ENDED = "ended"
 CLAIM = "claim"
 INTENT = "intent.json"
 JOB = "job.json"
+OVER = "over.json"
 CANCELLED = "cancelled"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from autotune.measurement import metrics
 from evaluators.trainer.device import device_of_trials
-from evaluators.trainer.launched import be_one_rank, launched
+from evaluators.trainer.launched import be_launched, launched
 from evaluators.trainer.libraries import environment, load
 from evaluators.trainer.request_file import LOG, request_from_dict
 from evaluators.trainer.supervisor import owned, supervise
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     alone = launched(os.environ) is None
     extensions = request.directory / "torch_extensions"
     os.environ |= environment(device_of_trials(), extensions=extensions, one_host=alone)
-    return run_alone(request) if alone else be_one_rank(request, os.environ)
+    return run_alone(request) if alone else be_launched(request, os.environ)
 
 
 def run_alone(request: TrialRequest) -> int:

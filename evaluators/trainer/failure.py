@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evaluators.training_log.cause import (
+    ENFORCED,
+    OUT_OF_MEMORY,
+    about_a_connection,
+    out_of_memory,
+)
 from evaluators.trial import TrialStatus
-
-OUT_OF_MEMORY = re.compile(
-    r"out of memory|OutOfMemoryError|can't allocate memory|Cannot allocate memory"
-    r"|not enough memory|\bMemoryError\b|bad_alloc|bad allocation",
-    re.IGNORECASE,
-)
-# Where torch's own source noticed it, which tells a user nothing.
-ENFORCED = re.compile(r"\[enforce fail at [^\]]*\](?: err == 0)?[ .]*")
-# What the others say when one rank has gone.
-CONNECTION = re.compile(
-    r"closed by peer|reset by peer|broken pipe|connection (was )?(refused|closed|reset|aborted)"
-    r"|connectFullMesh|socket|Timed out waiting|remote process exited|DistNetworkError"
-    r"|ncclRemoteError|Application timeout|recvValue",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +26,12 @@ class Failure:
 
     @property
     def out_of_memory(self) -> bool:
-        return OUT_OF_MEMORY.search(self.error) is not None
+        return out_of_memory(self.error)
 
     @property
     def consequence(self) -> bool:
         """Whether this only says that another rank has gone."""
-        return not self.out_of_memory and CONNECTION.search(self.error) is not None
+        return about_a_connection(self.error)
 
     @property
     def status(self) -> TrialStatus:

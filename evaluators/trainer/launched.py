@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from evaluators.trainer import processes
 from evaluators.trainer.device import device_of_trials
+from evaluators.trainer.failure import ended_by
 from evaluators.trainer.libraries import load
 from evaluators.trainer.request_file import LOG, write_result
 from evaluators.trainer.supervisor import measurements_of
 from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+FAILED = 1
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
@@ -24,28 +30,94 @@ def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
     return int(environment["RANK"]), int(environment["WORLD_SIZE"])
 
 
-def be_one_rank(request: TrialRequest, environment: Mapping[str, str]) -> int:
-    """Train as this rank. Rank 0 writes the result file when all goes well.
+def ranks_of_node(environment: Mapping[str, str]) -> tuple[int, ...] | None:
+    """The ranks that this task's node runs, where its first task may fork them all.
+
+    Only where srun started one task for each, so that the rank is Slurm's task number, and has
+    tied none of them to cores of its own, which forked ranks would have to share.
+    """
+    by_slurm = environment.get("SLURM_PROCID") == environment["RANK"]
+    bound = environment.get("SLURM_CPU_BIND_TYPE", "none") != "none"
+    if not by_slurm or bound or "SLURM_GTIDS" not in environment:
+        return None
+    return tuple(int(number) for number in environment["SLURM_GTIDS"].split(","))
+
+
+def be_launched(request: TrialRequest, environment: Mapping[str, str]) -> int:
+    """Train as the rank that `environment` says. Rank 0 writes the result when all goes well.
 
     When it does not, the log and the exit code tell: whoever started the ranks ends the others.
+    On CPUs under Slurm the first task of a node is all ranks of it, because importing torch and
+    DeepSpeed once takes seconds of a core; the node's other tasks have nothing to do.
     """
-    rank, world_size = launched(environment) or (0, 1)
+    rank, _ = launched(environment) or (0, 1)
+    ranks = ranks_of_node(environment) if device_of_trials() == "cpu" else None
+    if ranks is None:
+        load()
+        return _be_rank(request, environment, rank, local_rank=_local_rank(environment))
+    return _be_node(request, environment, ranks) if rank == ranks[0] else 0
+
+
+def _local_rank(environment: Mapping[str, str]) -> int:
+    return int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", "0")))
+
+
+def _be_node(request: TrialRequest, environment: Mapping[str, str], ranks: Sequence[int]) -> int:
+    """Fork `ranks` and wait for them; the first that fails ends the others."""
     load()
+    running: dict[int, int] = {}
+    for local_rank, rank in enumerate(ranks):
+
+        def work(rank: int = rank, local_rank: int = local_rank) -> int:
+            return _be_rank(request, environment, rank, local_rank=local_rank)
+
+        running[processes.fork(work)] = rank
+    while running:
+        pid, status = os.wait()
+        ended = running.pop(pid, None)
+        code = os.waitstatus_to_exitcode(status)
+        if ended is not None and code:
+            _tell(ended, code)
+            for other in running:
+                os.kill(other, signal.SIGKILL)
+            return FAILED
+    return 0
+
+
+def _tell(rank: int, code: int) -> None:
+    """Of a rank that a signal ended: one that failed has said so itself."""
+    if code < 0:
+        cause = ended_by(rank, code, last_words="", at=time.monotonic())
+        print(f"[rank {rank}] {cause.error}", file=sys.stderr, flush=True)
+
+
+def _be_rank(
+    request: TrialRequest, environment: Mapping[str, str], rank: int, *, local_rank: int
+) -> int:
     from evaluators.trainer.rank import Place, leave, run_rank
 
     place = Place(
         rank=rank,
-        world_size=world_size,
-        local_rank=int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", "0"))),
+        world_size=int(environment["WORLD_SIZE"]),
+        local_rank=local_rank,
         device=device_of_trials(),
     )
     started_at, started = datetime.now(UTC), time.monotonic()
     code, report = run_rank(request, place)
     if report:
         outcome = _outcome(request, report, started_at, time.monotonic() - started)
-        write_result(request.directory, outcome)
+        code = _written(request, outcome)
     leave(code)
     return code
+
+
+def _written(request: TrialRequest, outcome: TrialOutcome) -> int:
+    try:
+        write_result(request.directory, outcome)
+    except OSError as error:
+        print(f"[rank 0] the result could not be written: {error}", file=sys.stderr, flush=True)
+        return FAILED
+    return 0
 
 
 def _outcome(

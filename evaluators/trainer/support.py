@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
@@ -11,7 +11,7 @@ from search_spaces.transformer import Transformer
 
 Refusal = tuple[Callable[[Strategy], bool], str]
 
-REFUSALS: tuple[Refusal, ...] = (
+ANYWHERE: tuple[Refusal, ...] = (
     (
         lambda s: s.virtual_stages > 1,
         "the bundled trainer has no interleaved pipeline: virtual_stages must be 1",
@@ -29,6 +29,9 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda s: s.precision == "fp16" and s.zero_stage == 0,
         "the bundled trainer runs fp16 only with ZeRO 1 to 3, not with zero_stage 0",
     ),
+)
+
+HERE: tuple[Refusal, ...] = (
     (
         lambda s: s.precision == "fp16" and gpu_count() == 0,
         "the bundled trainer runs fp16 on GPUs alone, and this machine has none: use fp32 or bf16",
@@ -42,19 +45,37 @@ DECISIVE = (
     "pipeline_parallel",
     "precision",
 )
-"""The dimensions that REFUSALS look at."""
+"""The dimensions that these look at."""
 
 
 def unsupported(strategy: Strategy) -> str | None:
     """Why the bundled trainer cannot run `strategy` on this machine; None where it can."""
-    return next((reason for refused, reason in REFUSALS if refused(strategy)), None)
+    return _first((*ANYWHERE, *HERE), strategy)
 
 
-def unsupported_within(lattice: Lattice) -> str | None:
-    """Why the bundled trainer cannot run some strategy of `lattice`; None where it can run all."""
-    rows = zip(*(lattice[name].tolist() for name in DECISIVE), strict=True)
+def unsupported_anywhere(strategy: Strategy) -> str | None:
+    """Why it cannot run `strategy` whatever the nodes have; None where some nodes can."""
+    return _first(ANYWHERE, strategy)
+
+
+def _first(refusals: Sequence[Refusal], strategy: Strategy) -> str | None:
+    return next((reason for refused, reason in refusals if refused(strategy)), None)
+
+
+def unsupported_within(
+    lattice: Lattice,
+    *,
+    reason_of: Callable[[Strategy], str | None] = unsupported,
+    decisive: Sequence[str] = DECISIVE,
+) -> str | None:
+    """Why some strategy of `lattice` cannot be run; None where all can.
+
+    Args:
+        decisive: the dimensions that `reason_of` looks at: each combination is asked about once.
+    """
+    rows = zip(*(lattice[name].tolist() for name in decisive), strict=True)
     first = {combination: row for row, combination in reversed(list(enumerate(rows)))}
-    reasons = (unsupported(lattice.strategy(row)) for row in sorted(first.values()))
+    reasons = (reason_of(lattice.strategy(row)) for row in sorted(first.values()))
     return next((reason for reason in reasons if reason), None)
 
 

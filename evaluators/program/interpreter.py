@@ -1,0 +1,32 @@
+"""Which Python a program runs with on the nodes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import evaluators
+from evaluators.cluster.profile import ClusterProfile
+
+ANY = "python3"
+
+
+def python(profile: ClusterProfile) -> str:
+    """The profile's; without one this service's own, unless the job sets up one of its own."""
+    if profile.python:
+        return profile.python
+    environment = profile.environment
+    sets_up = environment.virtual_environment or environment.modules or profile.container
+    return ANY if sets_up else sys.executable
+
+
+def import_path(profile: ClusterProfile) -> list[str]:
+    """Lines of bash with which this service's own interpreter finds this package on a node.
+
+    Any other must have the package installed: this service's libraries are not for it.
+    """
+    if python(profile) != sys.executable:
+        return []
+    root = shlex.quote(str(Path(evaluators.__file__).parents[1]))
+    return [f'export PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}"']

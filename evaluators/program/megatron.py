@@ -1,0 +1,209 @@
+"""Megatron-DeepSpeed as a program of a cluster."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.measurement import AccumulationMeasurement
+from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.launch.megatron_deepspeed.dataset import synthetic_dataset
+from evaluators.launch.megatron_deepspeed.schedule import Run as Planned
+from evaluators.launch.megatron_deepspeed.schedule import Segment
+from evaluators.launch.megatron_deepspeed.trial import runs_of, trial_commands, trial_files
+from evaluators.program import task
+from evaluators.program.ending import failed, log_of, succeeded
+from evaluators.program.failure import Failure, failure_of
+from evaluators.program.interpreter import python
+from evaluators.program.power import Energy, energy
+from evaluators.program.program import Ended, Launcher
+from evaluators.program.rendezvous import RENDEZVOUS
+from evaluators.training_log import Iteration, Run, TrainingLog
+from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+
+DATASETS = "datasets"
+"""Beside the trials: synthetic datasets, which trials of one vocabulary and length share."""
+
+VERSIONS = "versions.json"
+
+_TELL_VERSIONS = f"""import json, platform
+from importlib.metadata import PackageNotFoundError, version
+found = {{"python": platform.python_version()}}
+for name in ("torch", "deepspeed"):
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        pass
+with open("{VERSIONS}", "w") as file:
+    json.dump(found, file)"""
+
+LEAST_CLEAN = 2
+"""Iterations that must remain of each GAS, where so many were asked for."""
+
+
+class MegatronProgram:
+    """A checkout of Megatron-DeepSpeed: its log tells what came of a trial."""
+
+    name = "megatron-deepspeed"
+
+    def __init__(self, profile: ClusterProfile) -> None:
+        if profile.megatron is None:
+            raise ValueError(f"the profile {profile.name!r} has no [megatron]")
+        self._megatron: Megatron = profile.megatron
+        self._profile = profile
+
+    def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:
+        """Raises OSError besides: a synthetic dataset could not be written."""
+        self._data_path(request, folder)
+        return {**trial_files(request, self._megatron), task.SCRIPT_NAME: task.SCRIPT}
+
+    def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
+        """One run after the other; the first that fails is the last."""
+        interpreter = python(self._profile)
+        runs = trial_commands(
+            request,
+            self._megatron,
+            python=interpreter,
+            data_path=self._data_path(request, folder),
+        )
+        versions = shlex.join([*launcher.container, interpreter, "-c", _TELL_VERSIONS])
+        train = " &&\n".join(task.as_ranks(launcher, folder, *words) for words in runs)
+        return "\n".join([RENDEZVOUS, versions, train])
+
+    def outcome(self, request: TrialRequest, folder: Path, ended: Ended) -> TrialOutcome:
+        log = log_of(folder)
+        if failure := failure_of(ended, log.last.failure, folder):
+            return failed(failure, folder, ended)
+        found = [
+            _Measured(run=run, segment=segment)
+            for run, planned in _paired(log, runs_of(request, self._megatron))
+            for segment in planned.segments
+        ]
+        if reason := next(filter(None, (each.fault for each in found)), None):
+            failure = Failure(status=TrialStatus.CRASHED, error=reason)
+            return failed(failure, folder, ended)
+        return succeeded(
+            _energy(log, found, request),
+            folder,
+            ended,
+            measurements=tuple(each.measurement for each in found),
+            peak_memory_gib=_peaks(log),
+            loss=_last_loss(log),
+            versions=_versions(folder),
+        )
+
+    def _data_path(self, request: TrialRequest, folder: Path) -> str:
+        """The profile's dataset, or a synthetic one that lies beside the trials."""
+        if self._megatron.data_path:
+            return self._megatron.data_path
+        model = request.transformer
+        made = synthetic_dataset(
+            folder.parents[1] / DATASETS, vocab_size=model.vocab_size, seq_length=model.seq_length
+        )
+        return str(made)
+
+
+def _paired(log: TrainingLog, planned: Sequence[Planned]) -> list[tuple[Run, Planned]]:
+    """Each planned run with what the log has of it: nothing where it has fewer."""
+    runs = [run for run in log.runs if run.iterations or run.damaged]
+    missing = [Run()] * max(0, len(planned) - len(runs))
+    return list(zip([*runs, *missing], planned, strict=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """What the log has of one segment of a run."""
+
+    run: Run
+    segment: Segment
+
+    @property
+    def iterations(self) -> list[Iteration]:
+        """Those that count: an optimizer step, and nothing else, is in their time."""
+        return [i for i in self._logged if i.stepped and not i.after_evaluation]
+
+    @property
+    def measurement(self) -> AccumulationMeasurement:
+        return AccumulationMeasurement(
+            gradient_accumulation_steps=self.segment.gradient_accumulation_steps,
+            iteration_times_s=tuple(i.elapsed_s for i in self.iterations),
+        )
+
+    @property
+    def fault(self) -> str | None:
+        """Why there is no measurement; None where there is one."""
+        gas = f"GAS {self.segment.gradient_accumulation_steps}"
+        return self._incomplete(gas) or self._other_batch(gas) or self._unclean(gas)
+
+    @property
+    def _logged(self) -> list[Iteration]:
+        return [i for i in self.run.iterations if i.number in self.segment.measured]
+
+    def _incomplete(self, gas: str) -> str | None:
+        numbers = {i.number for i in self.run.iterations} | set(self.run.damaged)
+        first, count = self.segment.first_iteration, self.segment.iterations
+        there = len(numbers & set(range(first, first + count)))
+        if there == count:
+            return None
+        return f"{gas}: the log has {there} of {count} iterations, though all ended well"
+
+    def _other_batch(self, gas: str) -> str | None:
+        asked = self.segment.global_batch_size
+        others = {i.global_batch_size for i in self._logged} - {asked, None}
+        if not others:
+            return None
+        told = ", ".join(str(batch) for batch in sorted(filter(None, others)))
+        return f"{gas}: it trained with a global batch of {told} where {asked} was asked for"
+
+    def _unclean(self, gas: str) -> str | None:
+        clean, asked = len(self.iterations), self.segment.measured_iterations
+        if clean >= min(LEAST_CLEAN, asked):
+            return None
+        reasons = {
+            "a loss or gradient was no number": any(i.nan for i in self._logged),
+            "steps were skipped (OVERFLOW)": any(i.skipped or i.overflows for i in self._logged),
+            "an evaluation ran": any(i.after_evaluation for i in self._logged),
+            "another rank's output broke the line": bool(self.run.damaged),
+        }
+        why = ", ".join(reason for reason, holds in reasons.items() if holds)
+        return f"{gas}: {clean} of {asked} measured iterations count: {why}"
+
+
+def _energy(log: TrainingLog, found: Sequence[_Measured], request: TrialRequest) -> Energy:
+    """Of the last run, which has the largest batches."""
+    run = found[-1].run
+    own = [each for each in found if each.run is run]
+    batches = sum(each.segment.global_batch_size * len(each.iterations) for each in own)
+    return energy(
+        log,
+        run,
+        [i for each in own for i in each.iterations],
+        nodes=request.strategy.num_nodes,
+        tokens=batches * request.transformer.seq_length,
+    )
+
+
+def _peaks(log: TrainingLog) -> tuple[float, ...]:
+    """Of the ranks that told it, those of the first replica, in rank order, GiB."""
+    peaks: dict[int, float] = {}
+    for run in log.runs:
+        for rank, peak in run.memory.items():
+            gib = peak.reserved_gib or peak.allocated_gib
+            peaks[rank] = max(gib or 0.0, peaks.get(rank, 0.0))
+    return tuple(peaks[rank] for rank in sorted(peaks))
+
+
+def _last_loss(log: TrainingLog) -> float | None:
+    losses = [i.loss for run in log.runs for i in run.iterations if i.loss is not None]
+    return losses[-1] if losses else None
+
+
+def _versions(folder: Path) -> Mapping[str, str]:
+    try:
+        told = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
+        return {str(name): str(version) for name, version in told.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

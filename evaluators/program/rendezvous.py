@@ -1,0 +1,37 @@
+"""The bash that finds an address and a port at which the ranks of a run can meet."""
+
+from __future__ import annotations
+
+FIRST_PORT, PORTS = 20000, 1000
+"""Below the ports that the kernel gives to outgoing connections (from 32768 on)."""
+
+# Run on whatever host starts the steps. A node's name is usually one of the network's, too; where
+# it is not, Slurm knows the address. A port is held by a lock for as long as anything that was
+# started from here runs, so no two runs of one host ever take the same; one at which something
+# else listens is passed over.
+RENDEZVOUS = rf"""if [[ -z "${{MASTER_ADDR:-}}" ]]; then
+    MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
+fi
+if ! getent hosts "$MASTER_ADDR" >/dev/null; then
+    address="$(scontrol show node "$MASTER_ADDR" --oneliner |
+        sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')"
+    MASTER_ADDR="${{address:-$MASTER_ADDR}}"
+fi
+locks="/tmp/autotune-ports-$UID"
+mkdir -p "$locks"
+offset=$(( $(cksum <<<"$PWD" | cut -d ' ' -f 1) ))
+for ((tried = 0; tried < {PORTS}; tried++)); do
+    MASTER_PORT=$(( {FIRST_PORT} + (offset + tried) % {PORTS} ))
+    {{ exec {{lock}}>>"$locks/$MASTER_PORT"; }} 2>/dev/null
+    if flock --nonblock "$lock" &&
+        ! timeout 2 bash -c ": >/dev/tcp/$MASTER_ADDR/$MASTER_PORT" 2>/dev/null; then
+        break
+    fi
+    exec {{lock}}>&-
+done
+export MASTER_ADDR MASTER_PORT
+if [[ "$MASTER_ADDR" == 127.* ]]; then  # every node is this host
+    export GLOO_SOCKET_IFNAME="${{GLOO_SOCKET_IFNAME:-lo}}"
+    export NCCL_SOCKET_IFNAME="${{NCCL_SOCKET_IFNAME:-lo}}"
+fi
+"""

@@ -1,0 +1,38 @@
+"""The bash that each task of srun runs under: it names the rank, and samples the node's power."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from evaluators.program.power import SAMPLER
+from evaluators.program.program import Launcher
+
+SCRIPT_NAME = "task.sh"
+
+# Where Slurm shows a task one GPU, that is its device 0; where it shows all, the task takes the
+# one of its own place on the node. Megatron compares LOCAL_RANK with rank % visible devices.
+RANK_VARIABLES = r"""devices="${CUDA_VISIBLE_DEVICES:-${ZE_AFFINITY_MASK:-}}"
+visible="${ROCR_VISIBLE_DEVICES:-$devices}"
+case "$visible" in
+    "" | *,*) LOCAL_RANK="$SLURM_LOCALID" ;;
+    *) LOCAL_RANK=0 ;;
+esac
+export LOCAL_RANK RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS"
+"""
+"""It holds no single quote, so that it may stand between two of them."""
+
+_BECOME = r"""if [[ "$SLURM_LOCALID" == 0 ]]; then
+    sample </dev/null &
+fi
+exec "$@"
+"""
+
+_HEAD = "# bash task.sh COMMAND: becomes COMMAND, as one rank of a step\n"
+
+SCRIPT = "\n".join([_HEAD, RANK_VARIABLES, SAMPLER, _BECOME])
+
+
+def as_ranks(launcher: Launcher, folder: Path, *words: str) -> str:
+    """One line of bash: `words` (of bash) as every rank, with the script that lies in `folder`."""
+    return launcher.command("bash", shlex.quote(str(folder / SCRIPT_NAME)), *words)

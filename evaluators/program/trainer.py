@@ -1,0 +1,92 @@
+"""The bundled trainer as a program of a cluster: one task of srun for each rank."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program import task
+from evaluators.program.ending import failed, log_of, succeeded
+from evaluators.program.failure import Failure, failure_of
+from evaluators.program.interpreter import import_path, python
+from evaluators.program.power import Energy, energy
+from evaluators.program.program import Ended, Launcher
+from evaluators.program.rendezvous import RENDEZVOUS
+from evaluators.trainer.request_file import RESULT, read_result, request_as_dict
+from evaluators.trainer.support import indivisible, unsupported_anywhere
+from evaluators.training_log import TrainingLog
+from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from search_spaces.errors import InvalidInput
+
+REQUEST = "request.json"
+
+
+class TrainerProgram:
+    """Rank 0 leaves `result.json` in the attempt's folder when all went well."""
+
+    name = "trainer"
+
+    def __init__(self, profile: ClusterProfile) -> None:
+        self._profile = profile
+
+    def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:
+        strategy = request.strategy
+        reason = unsupported_anywhere(strategy) or indivisible(request.transformer, strategy)
+        if reason:
+            raise InvalidInput("strategy", strategy.short(), reason)
+        written = request_as_dict(replace(request, directory=folder))
+        return {REQUEST: json.dumps(written, indent=2), task.SCRIPT_NAME: task.SCRIPT}
+
+    def commands(
+        self,
+        request: TrialRequest,  # noqa: ARG002 (it is in a file already)
+        folder: Path,
+        launcher: Launcher,
+    ) -> str:
+        words = (python(self._profile), "-m", "evaluators.trainer", "--request", REQUEST)
+        train = task.as_ranks(launcher, folder, *map(shlex.quote, words))
+        return "\n".join([*import_path(self._profile), RENDEZVOUS, train])
+
+    def outcome(self, request: TrialRequest, folder: Path, ended: Ended) -> TrialOutcome:
+        log = log_of(folder)
+        if failure := failure_of(ended, log.last.failure, folder):
+            return failed(failure, folder, ended)
+        result = read_result(folder)
+        if result is None or not result.measurements:
+            return failed(_without_result(folder), folder, ended)
+        return succeeded(
+            _energy(log, request),
+            folder,
+            ended,
+            measurements=result.measurements,
+            peak_memory_gib=result.peak_memory_gib,
+            loss=result.loss,
+            versions=result.versions,
+        )
+
+
+def _without_result(folder: Path) -> Failure:
+    there = (folder / RESULT).exists()
+    what = "cannot be read: it is cut or damaged" if there else "is missing"
+    error = f"it ended well, but {RESULT} {what}"
+    return Failure(status=TrialStatus.CRASHED, error=error)
+
+
+def _energy(log: TrainingLog, request: TrialRequest) -> Energy:
+    """The log's lines of iterations count anew at each GAS."""
+    warmup = request.protocol.warmup_iterations
+    gpus = request.machine.gpus_per_node
+    measured = [i for i in log.last.iterations if i.accumulation and i.number > warmup]
+    batches = [request.strategy.with_accumulation(i.accumulation or 1) for i in measured]
+    samples = sum(batch.global_batch_size(gpus) for batch in batches)
+    return energy(
+        log,
+        log.last,
+        measured,
+        nodes=request.strategy.num_nodes,
+        tokens=samples * request.transformer.seq_length,
+    )

@@ -1,0 +1,263 @@
+"""Slurm's client commands, each under a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.slurm.job import (
+    SACCT_FORMAT,
+    SQUEUE_FORMAT,
+    Job,
+    jobs_of_sacct,
+    jobs_of_squeue,
+)
+
+COMMAND_LIMIT_S = 30.0
+
+_UNAVAILABLE = re.compile(
+    r"Unable to contact|Connection refused|Connection reset|Connection timed out"
+    r"|Socket timed out|Transport endpoint|Zero Bytes|Broken pipe|connect failure"
+    r"|standby mode|temporarily unable|Resource temporarily unavailable|try again"
+    r"|authentication (error|credential)|munge|configuration source"
+    r"|Problem talking to the database|Connection to slurmdbd|slurm_persist_conn"
+    r"|Communication connection failure|not responding|Network is unreachable",
+    re.IGNORECASE,
+)
+_NO_ACCOUNTING = re.compile(r"accounting storage is disabled", re.IGNORECASE)
+_NOISE = re.compile(r"^\s*(sbatch|squeue|sacct|scancel|sinfo|scontrol|sacctmgr): ?(error: )?")
+
+# What a surrounding job, or a user's defaults, would change about the jobs of trials.
+_FOREIGN = re.compile(r"^(SLURM|SBATCH|SALLOC|SRUN|SQUEUE|SACCT|SCANCEL|SINFO|SCONTROL|PMI[X]?)_")
+_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"})
+_DEVICES = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "GPU_DEVICE_ORDINAL",
+        "ZE_AFFINITY_MASK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+    }
+)
+
+
+class SlurmError(Exception):
+    """A command of Slurm that did not do what it was asked."""
+
+
+class SlurmUnavailable(SlurmError):
+    """Slurm did not answer: whether it did what it was asked is not known."""
+
+
+class SlurmRefused(SlurmError):
+    """Slurm answered with an error; the message is its own."""
+
+
+class AccountingDisabled(SlurmError):
+    """This cluster keeps no record of ended jobs."""
+
+
+class Slurm:
+    """The commands, for this process's user. Safe to use from several threads.
+
+    Attributes:
+        calls: how often each command was called.
+
+    Every method raises `SlurmUnavailable` where there was no answer within the limit, and
+    `SlurmRefused` where Slurm answered with an error.
+    """
+
+    def __init__(
+        self, *, limit_s: float = COMMAND_LIMIT_S, keep: Collection[str] = frozenset()
+    ) -> None:
+        """`keep` names variables of the environment that reach Slurm's commands all the same."""
+        self.calls: Counter[str] = Counter()
+        self._limit_s = limit_s
+        self._keep = _KEPT | set(keep)
+
+    @classmethod
+    def of(cls, profile: ClusterProfile) -> Self:
+        """A user's own SBATCH_ACCOUNT and the like hold where the profile says nothing."""
+        slurm = profile.slurm
+        said = {
+            "SBATCH_ACCOUNT": slurm.account,
+            "SBATCH_PARTITION": slurm.partition,
+            "SBATCH_QOS": slurm.qos,
+            "SBATCH_RESERVATION": slurm.reservation,
+            "SBATCH_CONSTRAINT": slurm.constraint,
+        }
+        keep = [name for name, value in said.items() if not value]
+        return cls(limit_s=profile.polling.command_limit_s, keep=keep)
+
+    def environment(self) -> Mapping[str, str]:
+        """This process's environment, less what would change our jobs; times as epoch seconds."""
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            if name in self._keep or not (_FOREIGN.match(name) or name in _DEVICES)
+        }
+        return own | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+
+    def sbatch(self, script: Path, *options: str) -> str:
+        """Submit a script: its job's id.
+
+        After `SlurmUnavailable` the job may be there all the same.
+        """
+        text = self._run("sbatch", "--parsable", *options, str(script))
+        for line in reversed(text.splitlines()):
+            job_id = line.split(";")[0].strip()
+            if job_id.isdigit():
+                return job_id
+        raise SlurmUnavailable(f"sbatch printed no job id: {_one_line(text)}")
+
+    def squeue(self) -> list[Job]:
+        """Every job of this user that the controller knows, recently ended ones included."""
+        text = self._run(
+            "squeue",
+            "--states=all",
+            f"--user={os.geteuid()}",
+            "--noheader",
+            f"--format={SQUEUE_FORMAT}",
+        )
+        return jobs_of_squeue(text)
+
+    def sacct(self, names: Iterable[str], *, since: float) -> list[Job]:
+        """Jobs of these names that were submitted or ran since then (epoch seconds).
+
+        Raises:
+            AccountingDisabled: besides the errors of every method.
+        """
+        start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
+        text = self._run(
+            "sacct",
+            "--allocations",
+            "--duplicates",
+            "--parsable2",
+            "--noheader",
+            f"--user={os.geteuid()}",
+            f"--name={','.join(names)}",
+            f"--starttime={start}",
+            f"--format={SACCT_FORMAT}",
+        )
+        return jobs_of_sacct(text)
+
+    def scancel(self, job_ids: Sequence[str]) -> None:
+        """End these jobs; ones that have ended already are no error."""
+        with contextlib.suppress(SlurmRefused):
+            self._run("scancel", "--quiet", *job_ids)
+
+    def down_nodes(self) -> frozenset[str]:
+        """Nodes that are down, failing, or do not respond."""
+        text = self._run("sinfo", "--Node", "--noheader", "--format=%N|%t")
+        pairs = (line.partition("|") for line in text.splitlines())
+        return frozenset(node for node, _, state in pairs if _is_down(state))
+
+    def nodes(self, expression: str) -> list[str]:
+        """Each node of `n[01-03]`."""
+        return self._run("scontrol", "show", "hostnames", expression).split()
+
+    def partitions(self) -> dict[str, dict[str, str]]:
+        """By name: what scontrol says of each partition (`MaxTime`, `TotalNodes`, …)."""
+        text = self._run("scontrol", "show", "partition", "--oneliner", "--all")
+        found = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines()]
+        return {fields["PartitionName"]: fields for fields in found if "PartitionName" in fields}
+
+    def accounts(self) -> frozenset[str]:
+        """The accounts whose hours this user may use; empty where accounting cannot say."""
+        try:
+            text = self._run(
+                "sacctmgr",
+                "--noheader",
+                "--parsable2",
+                "show",
+                "associations",
+                "where",
+                f"user={getpass.getuser()}",
+                "format=account",
+            )
+        except (SlurmRefused, AccountingDisabled):
+            return frozenset()
+        return frozenset(text.split())
+
+    def _run(self, program: str, *words: str) -> str:
+        """Its standard output.
+
+        Raises:
+            SlurmUnavailable, SlurmRefused, AccountingDisabled: see there.
+        """
+        self.calls[program] += 1
+        path = shutil.which(program)
+        if path is None:
+            raise SlurmUnavailable(f"there is no {program} on the PATH of this machine")
+        code, output, errors = run_within(
+            [path, *words], limit_s=self._limit_s, environment=self.environment()
+        )
+        if code is None:
+            raise SlurmUnavailable(f"{program} did not answer within {self._limit_s:g} s")
+        if code != 0:
+            raise _error(program, code, errors or output)
+        return output
+
+
+def run_within(
+    command: Sequence[str], *, limit_s: float, environment: Mapping[str, str]
+) -> tuple[int | None, str, str]:
+    """(exit code, output, errors) of a command; the code is None where the limit ended it.
+
+    All that it started is killed at the limit: it runs in a process group of its own.
+    """
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=0,
+    )
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None, "", ""
+    return process.returncode, output, errors
+
+
+def _error(program: str, code: int, text: str) -> SlurmError:
+    message = _one_line(text)
+    if _NO_ACCOUNTING.search(text):
+        return AccountingDisabled(message)
+    if code < 0:
+        return SlurmUnavailable(f"{program} was ended by {signal.Signals(-code).name}")
+    if _UNAVAILABLE.search(text):
+        return SlurmUnavailable(message)
+    return SlurmRefused(message or f"{program} ended with {code}")
+
+
+def _one_line(text: str) -> str:
+    """Its lines, without the program's name before each, as one sentence."""
+    lines = [_NOISE.sub("", line).strip() for line in text.splitlines()]
+    return "; ".join(dict.fromkeys(line for line in lines if line))[:1000]
+
+
+def _is_down(state: str) -> bool:
+    return state.startswith(("down", "fail")) or state.endswith("*")

@@ -1,0 +1,368 @@
+"""The thread that speaks with Slurm, for all campaigns of a process.
+
+It submits in order, asks how all jobs stand with one call, ends jobs, and asks accounting about
+those that the queue knows no more. Nobody else waits for Slurm: what it found is read from memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from evaluators.cluster.profile import ClusterProfile, Polling
+from evaluators.slurm.commands import (
+    AccountingDisabled,
+    Slurm,
+    SlurmError,
+    SlurmRefused,
+    SlurmUnavailable,
+)
+from evaluators.slurm.evidence import write_intent, write_job
+from evaluators.slurm.job import Job
+from evaluators.slurm.judgement import SETTLE_S, Sight
+from evaluators.slurm.pace import Pace
+from evaluators.slurm.script import JOB_SCRIPT
+from evaluators.slurm.watchlist import Sending, Sent, Watchlist, by_name
+
+log = logging.getLogger(__name__)
+
+CANCEL_AGAIN_S = 10.0
+FULL_PAUSE_S = 10.0
+"""Before sbatch is tried again after the limit on jobs in the queue was reached."""
+
+# The same job will be taken later.
+_QUEUE_FULL = re.compile(r"MaxSubmit|MaxJobCount", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job to be submitted.
+
+    Attributes:
+        prepare: writes `job.sh` into `folder` just before; what it raises (OSError, ValueError)
+            is kept as this submission's failure.
+    """
+
+    name: str
+    folder: Path
+    prepare: Callable[[], None]
+
+
+class Controller:
+    """One for each process and Slurm. Safe to use from several threads.
+
+    Attributes:
+        slurm: the commands that it calls; they count their calls.
+        version: another number whenever anything that it tells may have changed.
+    """
+
+    def __init__(self, slurm: Slurm, *, polling: Polling) -> None:
+        self.slurm = slurm
+        self.version = 0
+        self._pace = Pace(interval_s=polling.interval_s)
+        self._wake = threading.Condition()
+        self._watchlist = Watchlist()
+        self._queue: deque[Submission] = deque()
+        self._doomed: dict[str, float] = {}
+        self._ended_at: dict[str, float] = {}
+        self._sought: dict[str, float] = {}
+        self._wanted = self._hurry = False
+        self._accounting = True
+        self._full, self._full_until = "", 0.0
+        self._trouble, self._silent_since = "", 0.0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def of(cls, profile: ClusterProfile) -> Self:
+        return cls(Slurm.of(profile), polling=profile.polling)
+
+    def submit(self, submission: Submission) -> None:
+        """Queue it; what came of it is told by `sent`, and of its job by `sight`."""
+        with self._wake:
+            self._watchlist.add(submission.name, Sent(sending=Sending.QUEUED, at=time.time()))
+            self._queue.append(submission)
+            self._rouse()
+
+    def follow(self, name: str, *, submitted_at: float) -> None:
+        """Watch a name that was submitted before this object was there."""
+        with self._wake:
+            self._watchlist.add(name, Sent(sending=Sending.TRIED, at=submitted_at))
+            self._wanted = self._hurry = True
+            self._rouse()
+
+    def withdraw(self, name: str) -> bool:
+        """Take it out of the queue; False where it is sent already, or being sent."""
+        with self._wake:
+            waiting = [each for each in self._queue if each.name == name]
+            for each in waiting:
+                self._queue.remove(each)
+            return bool(waiting)
+
+    def cancel(self, name: str) -> None:
+        """End every job of this name, now and for as long as one may still turn up."""
+        with self._wake:
+            if name not in self._doomed:
+                self._doomed[name] = time.time()
+                self._wanted = self._hurry = True
+                self._rouse()
+
+    def watch(self, *, hurry: bool = False) -> None:
+        """Somebody wants to know how the jobs stand; with `hurry` rather soon."""
+        with self._wake:
+            if not self._wanted or (hurry and not self._hurry):
+                self._wanted = True
+                self._hurry = self._hurry or hurry
+                self._rouse()
+
+    def look_up(self, name: str, *, since: float) -> None:
+        """Ask accounting about this name's jobs, from that epoch on."""
+        with self._wake:
+            if name not in self._sought:
+                self._sought[name] = since
+                self._rouse()
+
+    def forget(self, name: str) -> None:
+        """Nobody asks about this name again; jobs that are being ended still are."""
+        with self._wake:
+            self._watchlist.remove(name)
+            self._sought.pop(name, None)
+
+    def sent(self, name: str) -> Sent:
+        """How the submission of a watched name stands."""
+        with self._wake:
+            return self._watchlist.sent(name)
+
+    def sight(self, name: str) -> Sight:
+        """What Slurm says of a watched name."""
+        with self._wake:
+            return self._watchlist.sight(name, now=time.time(), accounting=self._accounting)
+
+    def failed_nodes(self, name: str) -> frozenset[str]:
+        """Of a watched job that a node's failure ended: its nodes that were down then."""
+        with self._wake:
+            return self._watchlist.failed_nodes(name)
+
+    @property
+    def trouble(self) -> str:
+        """`Slurm does not answer since 14:02 (…)`; empty while it does."""
+        with self._wake:
+            if not self._trouble:
+                return ""
+            since = time.strftime("%H:%M", time.localtime(self._silent_since))
+            return f"Slurm does not answer since {since} ({self._trouble})"
+
+    @property
+    def full(self) -> str:
+        """What keeps jobs from being submitted for the moment; empty where nothing does."""
+        with self._wake:
+            return self._full
+
+    def close(self) -> None:
+        """End the thread; jobs run on. A command that is under way is waited for."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+        if self._thread:
+            self._thread.join()
+
+    def _rouse(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+            self._thread.start()
+        self._wake.notify_all()
+
+    def _run(self) -> None:
+        while not self._closed:
+            with self._wake:
+                due, work = self._next()
+                wait_s = due - time.monotonic()
+                if wait_s > 0 and not self._closed:
+                    self._wake.wait(min(wait_s, threading.TIMEOUT_MAX))
+                    continue
+            self._do(work)
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """An error that nobody foresaw is said, and ends neither the thread nor the campaign."""
+        try:
+            work()
+        except Exception as error:
+            log.exception("an unexpected error while speaking with Slurm")
+            self._fell_silent(f"unexpected: {error!r}")
+        self.version += 1
+
+    def _next(self) -> tuple[float, Callable[[], None]]:
+        """When to do what next; nothing is sent to a Slurm that does not answer.
+
+        Of what is due now the questions come first: they never crowd out the rest.
+        """
+        status_due = self._pace.status_due(hurry=self._hurry and not self._trouble)
+        if self._trouble:
+            return status_due, self._ask_status
+        due = [(float("inf"), self._ask_status)]
+        if self._sought:  # before the status, which somebody may want without a pause
+            due.append((self._pace.accounting_due(), self._ask_accounting))
+        if self._wanted or self._doomed:
+            due.append((status_due, self._ask_status))
+        if self._queue:
+            due.append((self._full_until, self._send_next))
+        now = time.monotonic()
+        return min(due, key=lambda pair: max(pair[0], now))
+
+    def _ask_status(self) -> None:
+        with self._wake:
+            self._wanted = self._hurry = False
+            self._pace.asked(now=time.monotonic())
+        asked_at = time.time()
+        try:
+            jobs = self.slurm.squeue()
+        except SlurmError as error:
+            self._fell_silent(str(error), asking=True)
+            return
+        self._blame(jobs)
+        with self._wake:
+            self._trouble = ""
+            self._pace.answered(now=time.monotonic())
+            self._watchlist.take_in(jobs, asked_at=asked_at)
+        self._end_doomed(jobs)
+
+    def _blame(self, jobs: Sequence[Job]) -> None:
+        """Find out which nodes failed before anybody reads that some did."""
+        with self._wake:
+            unblamed = self._watchlist.unblamed(jobs)
+        if not unblamed:
+            return
+        try:
+            down = self.slurm.down_nodes()
+            found = {name: down & set(self.slurm.nodes(text)) for name, text in unblamed.items()}
+        except SlurmError:
+            return
+        with self._wake:
+            for name, nodes in found.items():
+                self._watchlist.blame(name, nodes)
+
+    def _end_doomed(self, jobs: Sequence[Job]) -> None:
+        """By the ids that the queue gave just now: an older id may be another's by now."""
+        now = time.time()
+        with self._wake:
+            living = [job for job in jobs if job.name in self._doomed and _can_be_ended(job)]
+            gone = self._doomed.keys() - by_name(living).keys()
+            for name in gone:
+                if now - self._doomed[name] > SETTLE_S and not self._is_being_sent(name):
+                    del self._doomed[name]
+            due = [job.id for job in living if now - self._ended_at.get(job.id, 0) > CANCEL_AGAIN_S]
+        if due:
+            self._scancel(due)
+
+    def _is_being_sent(self, name: str) -> bool:
+        """Or was sent so shortly ago that its job may not be in the queue yet."""
+        if name not in self._watchlist:
+            return False
+        sent = self._watchlist.sent(name)
+        return sent.sending is Sending.UNDER_WAY or time.time() - sent.at < SETTLE_S
+
+    def _scancel(self, job_ids: Sequence[str]) -> None:
+        try:
+            self.slurm.scancel(job_ids)
+        except SlurmError as error:
+            self._fell_silent(str(error))
+            return
+        now = time.time()
+        with self._wake:
+            recent = {key: at for key, at in self._ended_at.items() if now - at < CANCEL_AGAIN_S}
+            self._ended_at = recent | dict.fromkeys(job_ids, now)
+            self._wanted = self._hurry = True
+
+    def _send_next(self) -> None:
+        with self._wake:
+            if not self._queue:
+                return
+            submission = self._queue.popleft()
+            self._note(submission, Sending.UNDER_WAY)
+        try:
+            submission.prepare()
+            write_intent(submission.folder, name=submission.name, at=time.time())
+        except (OSError, ValueError) as error:
+            self._note(submission, Sending.FAILED, error)
+            return
+        self._send(submission)
+
+    def _send(self, submission: Submission) -> None:
+        try:
+            job_id = self.slurm.sbatch(submission.folder / JOB_SCRIPT)
+        except SlurmUnavailable as error:
+            self._note(submission, Sending.TRIED)  # perhaps it is there: its name will tell
+            self._fell_silent(str(error))
+            return
+        except SlurmRefused as error:
+            self._take_refusal(submission, error)
+            return
+        self._note(submission, Sending.TRIED, job_id=job_id)
+        try:
+            write_job(submission.folder, job_id=job_id)
+        except OSError:
+            log.warning("the id of a job could not be written down", exc_info=True)
+
+    def _take_refusal(self, submission: Submission, error: SlurmRefused) -> None:
+        if not _QUEUE_FULL.search(str(error)):
+            self._note(submission, Sending.REFUSED, error)
+            return
+        with self._wake:
+            self._queue.appendleft(submission)
+            self._full_until = time.monotonic() + FULL_PAUSE_S
+            self._full = f"no more jobs may be in the queue now ({error})"
+        self._note(submission, Sending.QUEUED)
+
+    def _note(
+        self,
+        submission: Submission,
+        sending: Sending,
+        error: Exception | None = None,
+        job_id: str | None = None,
+    ) -> None:
+        with self._wake:
+            sent = Sent(sending=sending, at=time.time(), error=error, job_id=job_id)
+            self._watchlist.note_sent(submission.name, sent)
+            if sending not in {Sending.UNDER_WAY, Sending.QUEUED}:
+                self._full = ""
+                self._wanted = True
+
+    def _ask_accounting(self) -> None:
+        with self._wake:
+            sought = dict(self._sought)
+            self._pace.asked(now=time.monotonic())
+        jobs: list[Job] = []
+        try:
+            jobs = self.slurm.sacct(sought, since=min(sought.values()))
+        except AccountingDisabled:
+            self._accounting = False
+        except SlurmUnavailable as error:
+            log.warning("accounting does not answer: %s", error)
+            with self._wake:
+                self._pace.accounting_unanswered(now=time.monotonic())
+            return
+        except SlurmRefused as error:
+            log.warning("accounting gives no answer: %s", error)
+        with self._wake:
+            self._sought = {k: v for k, v in self._sought.items() if k not in sought}
+            self._watchlist.take_in_accounting(sought, jobs)
+
+    def _fell_silent(self, message: str, *, asking: bool = False) -> None:
+        """Nothing is sent again until a status call is answered; `asking`: this one was not."""
+        with self._wake:
+            if not asking:
+                self._pace.asked(now=time.monotonic())
+            self._silent_since = self._silent_since if self._trouble else time.time()
+            self._trouble = message
+            self._pace.unanswered(now=time.monotonic())
+
+
+def _can_be_ended(job: Job) -> bool:
+    return not job.finished and job.state != "COMPLETING"

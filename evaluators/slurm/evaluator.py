@@ -1,0 +1,68 @@
+"""Slurm as a DeepHyper evaluator: a search in a notebook, or inside a batch job, with no service.
+
+evaluator = SlurmEvaluator(profile=load_profile("frontier"), space=space, directory=folder)
+CBO(space.problem(seed=1), random_state=1).search(evaluator, max_evals=30)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from autotune.schemas import Objective
+from evaluators.backend import Backend
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.deephyper import BackendEvaluator, Timing
+from evaluators.program import Program
+from evaluators.slurm.backend import SlurmBackend
+from evaluators.slurm.pilot.backend import PilotBackend
+from search_spaces.space import SearchSpace
+
+
+class SlurmEvaluator(BackendEvaluator):
+    """Runs DeepHyper's jobs through Slurm; see `evaluators.deephyper.BackendEvaluator`.
+
+    A search that was ended is started again in the same `directory`: jobs that ran on meanwhile
+    are found by their names, and results are not measured again.
+
+    Args:
+        mode: `sbatch`, a job for each trial; `pilot`, steps of the allocation that this process
+            runs in, or of one that it holds.
+        directory: on a file system that the nodes see.
+        num_workers: trials in Slurm's hands at once. In pilot mode more of them than nodes wait
+            here, so that nodes which come free are taken at once.
+        program: what trains; the profile's otherwise.
+    """
+
+    def __init__(
+        self,
+        *,
+        profile: ClusterProfile,
+        space: SearchSpace,
+        directory: Path,
+        mode: Literal["sbatch", "pilot"] = "sbatch",
+        num_workers: int = 4,
+        objective: Objective = "tokens_per_s",
+        timing: Timing | None = None,
+        seed: int = 0,
+        program: Program | None = None,
+    ) -> None:
+        backend: Backend = (
+            SlurmBackend(profile, program=program)
+            if mode == "sbatch"
+            else PilotBackend(profile, program=program, nodes=space.nodes)
+        )
+        super().__init__(
+            backend,
+            space=space,
+            directory=directory,
+            objective=objective,
+            num_workers=num_workers,
+            timing=timing,
+            seed=seed,
+        )
+
+    def close(self) -> None:
+        """Let go of Slurm; an allocation that is held is given back when nothing runs in it."""
+        super().close()
+        self._backend.close()

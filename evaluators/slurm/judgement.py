@@ -1,0 +1,275 @@
+"""What became of an attempt, from what lies in its folder and what Slurm says. Pure.
+
+The folder comes before Slurm: a job that says how it ended has ended so, unless Slurm ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from evaluators.program import Ended
+from evaluators.slurm.evidence import Evidence
+from evaluators.slurm.job import Job
+from evaluators.slurm.waiting import why_it_waits
+from evaluators.trial import Standing, TrialStatus
+
+SETTLE_S = 3.0
+"""After so long a job that was submitted is in the queue, and a file that was written is seen."""
+_TIMEOUT_CODES = frozenset({124, 137})
+
+FOLDER_NOT_SHARED = (
+    "its job ended and left nothing in the trial's folder: the nodes cannot see the folder of the"
+    " trials, or cannot write there (it must be on a file system that they share)"
+)
+_NODE_FAILED = "a node failed under it"
+_RETRIED = {
+    "NODE_FAIL": (TrialStatus.NODE_FAIL, _NODE_FAILED),
+    "BOOT_FAIL": (TrialStatus.NODE_FAIL, "a node did not boot"),
+    "PREEMPTED": (TrialStatus.PREEMPTED, "a job of higher priority took its nodes"),
+}
+_ENDED_BY_SLURM = {
+    "TIMEOUT": (TrialStatus.TIMEOUT, "Slurm ended it at the job's time limit"),
+    "DEADLINE": (TrialStatus.TIMEOUT, "Slurm ended it at the job's deadline"),
+    "OUT_OF_MEMORY": (TrialStatus.OOM, "Slurm ended it: it ran out of the node's memory"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """What Slurm says of one name. Times are epochs by this machine's clock.
+
+    Attributes:
+        jobs: of this name: all that the queue knows, and what accounting knows besides.
+        asked_at: when the newest status call began that was answered; None: none was.
+        quiet_since: when the first of the newest status calls began that showed no waiting or
+            running job of the name; None while there is one, or nothing was asked.
+        accounted: accounting was asked since then too, or there is none.
+        now: when this is judged.
+    """
+
+    now: float
+    jobs: Sequence[Job] = ()
+    asked_at: float | None = None
+    quiet_since: float | None = None
+    accounted: bool = False
+
+    @property
+    def settled(self) -> bool:
+        return self.quiet_since is not None and self.now - self.quiet_since >= SETTLE_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """This attempt is over through no fault of the trial: another may follow."""
+
+    ended: Ended
+
+
+@dataclass(frozen=True)
+class SubmitAgain:
+    """No job of this name exists: submit the same attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookUp:
+    """Accounting may know more; until it has been asked, the trial stands so."""
+
+    standing: Standing
+
+
+Verdict = Standing | Ended | Retry | SubmitAgain | LookUp
+
+
+def judge(
+    evidence: Evidence,
+    sight: Sight,
+    *,
+    time_limit_s: float,
+    submitted_at: float | None = None,
+    begun_by: float | None = None,
+    cancelled: bool = False,
+) -> Verdict:
+    """What became of an attempt that was to be submitted.
+
+    Args:
+        submitted_at: when sbatch last ended, however it did; the intent's time where unknown.
+        begun_by: when the claim was first seen (epoch by this machine's clock): a status call of
+            before may show a job as waiting that has begun since.
+        cancelled: whether we were asked to end it.
+    """
+    case = _Case(evidence, sight, time_limit_s=time_limit_s, cancelled=cancelled)
+    if evidence.end:
+        return case.ended()
+    if evidence.claimed:
+        return case.begun(begun_by if begun_by is not None else sight.now)
+    return case.not_begun(submitted_at or evidence.intended_at or 0.0)
+
+
+class _Case:
+    """One attempt, and the job of its name that counts."""
+
+    def __init__(
+        self, evidence: Evidence, sight: Sight, *, time_limit_s: float, cancelled: bool
+    ) -> None:
+        self._evidence = evidence
+        self._sight = sight
+        self._time_limit_s = time_limit_s
+        self._cancelled = cancelled
+        self._job = _counting(sight.jobs, evidence)
+
+    def ended(self) -> Verdict:
+        """Its script came to its end; but Slurm may have ended what the script ran."""
+        assert self._evidence.end
+        code = self._evidence.end.exit_code
+        if code == 0:
+            return self._over(None)
+        if self._cancelled:
+            return self._over(TrialStatus.CANCELLED, "cancelled")
+        if code in _TIMEOUT_CODES and self._evidence.end.duration_s >= self._time_limit_s - 1:
+            return self._over(
+                TrialStatus.TIMEOUT, f"over its time limit of {self._time_limit_s:g} s"
+            )
+        if self._job and self._job.finished:
+            return self._finished(self._job)
+        if self._job or self._sight.quiet_since is None:
+            return self._standing()  # until Slurm has said why
+        return self._over(None)
+
+    def begun(self, begun_by: float) -> Verdict:
+        """A job began it, and has not said how it ended."""
+        job = self._job
+        if job is None:
+            return self._vanished()
+        if job.finished:
+            return self._finished(job)
+        if job.waits and not job.suspended and (self._sight.asked_at or 0.0) > begun_by:
+            return self._retry(TrialStatus.PREEMPTED, "Slurm took its nodes and put it back")
+        return self._standing()
+
+    def not_begun(self, submitted_at: float) -> Verdict:
+        """No job has touched its folder."""
+        if self._job is None:
+            return self._absent(submitted_at)
+        if self._job.finished:
+            return self._finished(self._job)
+        return self._standing()
+
+    def _vanished(self) -> Verdict:
+        if self._cancelled and self._sight.quiet_since is not None:
+            return self._over(TrialStatus.CANCELLED, "cancelled")
+        if not self._sight.settled:
+            return self._standing()
+        if not self._sight.accounted:
+            return LookUp(standing=self._standing())
+        return self._retry(TrialStatus.LOST, "its job vanished from Slurm without a word")
+
+    def _absent(self, submitted_at: float) -> Verdict:
+        asked_at = self._sight.asked_at
+        if asked_at is None or asked_at - submitted_at < SETTLE_S:
+            return self._standing()
+        if self._cancelled:
+            return self._over(TrialStatus.CANCELLED, "cancelled")
+        if not self._sight.accounted:
+            return LookUp(standing=self._standing())
+        return SubmitAgain()
+
+    def _finished(self, job: Job) -> Verdict:
+        """Slurm says how its job ended."""
+        if self._cancelled:
+            return self._over(TrialStatus.CANCELLED, "cancelled")
+        if job.state in _RETRIED:
+            return self._retry(*_RETRIED[job.state])
+        if job.state == "CANCELLED":
+            return self._cancelled_by(job)
+        if job.state in _ENDED_BY_SLURM:
+            return self._over(*_ENDED_BY_SLURM[job.state])
+        if self._evidence.end:
+            return self._over(None)
+        return self._unsaid(job)
+
+    def _cancelled_by(self, job: Job) -> Verdict:
+        if job.cancelled_by is None and not self._sight.accounted:
+            standing = self._standing()
+            return LookUp(standing=standing) if self._sight.settled else standing
+        who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
+        return self._over(
+            TrialStatus.CANCELLED, f"its job was cancelled by {who}, and not by this campaign"
+        )
+
+    def _unsaid(self, job: Job) -> Verdict:
+        """Its job has ended and its folder does not say how."""
+        if not self._sight.settled:
+            return self._standing()
+        if not self._evidence.claimed:
+            return self._over(TrialStatus.CRASHED, FOLDER_NOT_SHARED)
+        if job.state == "FAILED":
+            return self._over(None)
+        return self._retry(TrialStatus.LOST, "its job ended and did not say how")
+
+    def _standing(self) -> Standing:
+        job = self._job
+        if job and job.waits and (job.suspended or not self._evidence.claimed):
+            return Standing(phase="waiting", reason=why_it_waits(job), job_id=job.id)
+        if job is None and not self._evidence.claimed:
+            return Standing(
+                phase="waiting", reason="being submitted to Slurm", job_id=self._evidence.job_id
+            )
+        return Standing(phase="running", job_id=self._job_id(), host=self._host())
+
+    def _retry(self, status: TrialStatus, reason: str) -> Verdict:
+        if self._cancelled:
+            return self._over(TrialStatus.CANCELLED, "cancelled")
+        return Retry(ended=self._over(status, reason))
+
+    def _over(self, status: TrialStatus | None, reason: str = "") -> Ended:
+        began_at, duration_s = self._times()
+        end, job = self._evidence.end, self._job
+        return Ended(
+            status=status,
+            reason=reason,
+            exit_code=end.exit_code if end else (job.exit_code if job else None),
+            started_at=datetime.fromtimestamp(began_at, UTC),
+            duration_s=duration_s,
+            host=self._host(),
+            job_id=self._job_id(),
+        )
+
+    def _times(self) -> tuple[float, float]:
+        """(epoch of begin, seconds that the nodes were held)."""
+        end, claim, job = self._evidence.end, self._evidence.claim, self._job
+        if end:
+            return end.began_at, end.duration_s
+        if job and job.started_at and job.ended_at:
+            return job.started_at, max(0.0, job.ended_at - job.started_at)
+        if claim:  # until it was missed, or its limit: the nodes were not held for longer
+            held = (self._sight.quiet_since or self._sight.now) - claim.at
+            return claim.at, min(max(0.0, held), self._time_limit_s)
+        return self._evidence.intended_at or self._sight.now, 0.0
+
+    def _host(self) -> str:
+        claim = self._evidence.claim
+        return claim.nodes if claim else (self._job.nodes if self._job else "")
+
+    def _job_id(self) -> str | None:
+        claim = self._evidence.claim
+        if claim:
+            return claim.job_id
+        return self._job.id if self._job else self._evidence.job_id
+
+
+def _counting(jobs: Sequence[Job], evidence: Evidence) -> Job | None:
+    """Of several jobs of one name the one that began; before that, one that still may.
+
+    An id is given again by a controller that was rolled back, which is why only jobs of this name
+    are looked at.
+    """
+    if evidence.claim:
+        mine = [job for job in jobs if job.id == evidence.claim.job_id]
+        return _latest(mine)
+    return _latest([job for job in jobs if not job.finished]) or _latest(jobs)
+
+
+def _latest(jobs: Sequence[Job]) -> Job | None:
+    return max(jobs, key=lambda job: job.submitted_at or 0.0, default=None)

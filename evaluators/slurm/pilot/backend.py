@@ -1,0 +1,134 @@
+"""Trials as steps of one allocation."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program import Program
+from evaluators.slurm.attempt import CANCELLED
+from evaluators.slurm.controller import Controller
+from evaluators.slurm.course import attempts_of
+from evaluators.slurm.pilot.dispatcher import Dispatcher
+from evaluators.slurm.pilot.endings import PilotSite
+from evaluators.slurm.pilot.entry import Entry
+from evaluators.slurm.pilot.given import Given
+from evaluators.slurm.pilot.held import Held
+from evaluators.slurm.pilot.sweeper import StepCommands, Sweeper
+from evaluators.trainer.request_file import read_result
+from evaluators.trial import Standing, TrialOutcome, TrialRequest
+
+READERS = 4
+log = logging.getLogger(__name__)
+
+
+class PilotBackend:
+    """Trials side by side in the allocation that this process was started in, or holds itself.
+
+    All trials lie beside each other in one folder. An object made later finds the allocation, and
+    the trials that run in it, again.
+
+    Args:
+        controller: shared with other backends of the process; one of its own otherwise.
+        program: what trains; the profile's otherwise.
+        nodes: of an allocation, where the profile names no number: as many as a campaign may use.
+            It is wider where a trial is.
+    """
+
+    name = "slurm"
+    simulated = False
+
+    def __init__(
+        self,
+        profile: ClusterProfile,
+        *,
+        controller: Controller | None = None,
+        program: Program | None = None,
+        nodes: int | None = None,
+    ) -> None:
+        from evaluators.program.choice import program_of
+
+        self.controller = controller or Controller.of(profile)
+        self.sweeper = Sweeper(StepCommands.of(profile))
+        self._owns_controller = controller is None
+        self._profile = profile
+        self._program = program or program_of(profile)
+        self._nodes = nodes
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="slurm-results")
+        self._dispatcher: Dispatcher | None = None
+        self._lock = threading.RLock()
+
+    def submit(self, request: TrialRequest) -> None:
+        """Queue the trial, unless its token is known or has a result: then do nothing."""
+        with self._lock:
+            if self._known(request) is None and read_result(request.directory) is None:
+                self._take(Entry.of(request))
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+        """By token: the outcome of each trial that has ended, and how each other one stands.
+
+        A trial that was never started is left out.
+        """
+        with self._lock:
+            found = {request.token: self._stand(request) for request in requests}
+        return {token: stands for token, stands in found.items() if stands}
+
+    def cancel(self, token: str) -> None:
+        """End the trial's processes; its outcome becomes `cancelled` once they have ended."""
+        entry = self._dispatcher.entry(token) if self._dispatcher else None
+        if entry is None or entry.cancelled:
+            return
+        try:
+            entry.request.directory.mkdir(parents=True, exist_ok=True)
+            (entry.request.directory / CANCELLED).touch()
+        except OSError:
+            log.warning("a cancelled trial could not be marked as such", exc_info=True)
+        entry.cancelled = True
+
+    def close(self) -> None:
+        """Let go: what runs in the allocation runs on, and the allocation waits for a while."""
+        if self._dispatcher:
+            self._dispatcher.close()
+        self.sweeper.close()
+        if self._owns_controller:
+            self.controller.close()
+        self._readers.shutdown(wait=True, cancel_futures=True)
+        self._dispatcher = None
+
+    def _known(self, request: TrialRequest) -> Entry | None:
+        """Of a trial that is under way, perhaps since before this object was made."""
+        entry = self._dispatcher.entry(request.token) if self._dispatcher else None
+        if entry is None and read_result(request.directory) is None and attempts_of(request):
+            entry = self._take(Entry.of(request))
+        return entry
+
+    def _stand(self, request: TrialRequest) -> TrialOutcome | Standing | None:
+        entry = self._known(request)
+        if entry is None:
+            return read_result(request.directory)
+        told = entry.told
+        if isinstance(told, TrialOutcome) and self._dispatcher and read_result(request.directory):
+            self._dispatcher.remove(request.token)
+        return told
+
+    def _take(self, entry: Entry) -> Entry:
+        if self._dispatcher is None:
+            self._dispatcher = self._dispatch_for(entry.request.directory.parent)
+        self._dispatcher.add(entry)
+        return entry
+
+    def _dispatch_for(self, trials: Path) -> Dispatcher:
+        allocation = Given.here(self.controller) or Held(self._profile, self.controller, trials)
+        site = PilotSite(
+            profile=self._profile,
+            program=self._program,
+            controller=self.controller,
+            allocation=allocation,
+            sweeper=self.sweeper,
+            readers=self._readers,
+        )
+        return Dispatcher(site, trials=trials, nodes=self._nodes)

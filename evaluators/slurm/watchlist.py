@@ -1,0 +1,137 @@
+"""The names of our jobs, and what Slurm has said of each. Not for several threads at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from evaluators.slurm.job import Job
+from evaluators.slurm.judgement import Sight
+
+
+class Sending(Enum):
+    """How far a submission has come."""
+
+    QUEUED = "queued"
+    UNDER_WAY = "under way"
+    TRIED = "tried"  # and sbatch ended, whether it told an id or not
+    REFUSED = "refused"
+    FAILED = "failed"  # before sbatch was called
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """How a submission stands.
+
+    Attributes:
+        at: when it came so far (epoch).
+        job_id: that sbatch told.
+        error: of a submission that was refused or that failed.
+    """
+
+    sending: Sending
+    at: float
+    job_id: str | None = None
+    error: Exception | None = None
+
+
+@dataclass(kw_only=True)
+class _Watched:
+    """One name."""
+
+    sent: Sent
+    quiet_since: float | None = None
+    accounted: bool = False
+    ended_jobs: list[Job] = field(default_factory=list)
+    failed_nodes: frozenset[str] | None = None
+
+
+class Watchlist:
+    """What the newest status call showed, by name, and what was found out besides.
+
+    Attributes:
+        asked_at: when the newest answered status call began (epoch); None: none was.
+    """
+
+    def __init__(self) -> None:
+        self.asked_at: float | None = None
+        self._watched: dict[str, _Watched] = {}
+        self._jobs: Mapping[str, tuple[Job, ...]] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._watched
+
+    def add(self, name: str, sent: Sent) -> None:
+        self._watched[name] = _Watched(sent=sent)
+
+    def remove(self, name: str) -> None:
+        self._watched.pop(name, None)
+
+    def sent(self, name: str) -> Sent:
+        return self._watched[name].sent
+
+    def note_sent(self, name: str, sent: Sent) -> None:
+        if name in self._watched:
+            self._watched[name].sent = sent
+
+    def sight(self, name: str, *, now: float, accounting: bool) -> Sight:
+        """What is known of a name; `accounting`: whether this cluster keeps any."""
+        watched = self._watched[name]
+        jobs = {job.id: job for job in self._jobs.get(name, ())}
+        for job in watched.ended_jobs:
+            if job.id not in jobs or jobs[job.id].finished:
+                jobs[job.id] = job
+        return Sight(
+            now=now,
+            jobs=tuple(jobs.values()),
+            asked_at=self.asked_at,
+            quiet_since=watched.quiet_since,
+            accounted=watched.accounted or not accounting,
+        )
+
+    def failed_nodes(self, name: str) -> frozenset[str]:
+        return self._watched[name].failed_nodes or frozenset()
+
+    def take_in(self, jobs: Iterable[Job], *, asked_at: float) -> None:
+        """A status call that began at `asked_at` (epoch) showed these jobs."""
+        self._jobs, self.asked_at = by_name(jobs), asked_at
+        for name, watched in self._watched.items():
+            if any(not job.finished for job in self._jobs.get(name, ())):
+                watched.quiet_since, watched.accounted = None, False
+            elif watched.quiet_since is None and asked_at > watched.sent.at:
+                watched.quiet_since = asked_at
+
+    def take_in_accounting(self, names: Iterable[str], jobs: Iterable[Job]) -> None:
+        """What accounting knows of these names.
+
+        Only of jobs that have ended: one that a rolled-back controller has forgotten runs on for
+        ever in accounting.
+        """
+        known = by_name(jobs)
+        for name in self._watched.keys() & set(names):
+            ended = [job for job in known.get(name, ()) if job.finished]
+            self._watched[name].ended_jobs = ended
+            self._watched[name].accounted = True
+
+    def unblamed(self, jobs: Iterable[Job]) -> dict[str, str]:
+        """By name: the nodes of each job that a node's failure ended, where none is blamed yet."""
+        return {
+            job.name: job.nodes
+            for job in jobs
+            if job.state == "NODE_FAIL"
+            and job.name in self._watched
+            and self._watched[job.name].failed_nodes is None
+        }
+
+    def blame(self, name: str, nodes: frozenset[str]) -> None:
+        if name in self._watched:
+            self._watched[name].failed_nodes = nodes
+
+
+def by_name(jobs: Iterable[Job]) -> dict[str, tuple[Job, ...]]:
+    """Several jobs may have one name."""
+    found: dict[str, tuple[Job, ...]] = {}
+    for job in jobs:
+        found[job.name] = (*found.get(job.name, ()), job)
+    return found

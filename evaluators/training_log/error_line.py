@@ -1,0 +1,252 @@
+"""Which lines of a log report an error, and what each of them says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+
+from evaluators.training_log.cause import CauseKind, kind_of, plain
+
+
+class Weight(IntEnum):
+    """Which of several errors is the cause of the others: the lowest."""
+
+    MEMORY = 0
+    ERROR = 1
+    HINT = 2
+    CONSEQUENCE = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorLine:
+    """One reported error."""
+
+    weight: Weight
+    kind: CauseKind
+    error: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaisedLine:
+    """The last line of a traceback.
+
+    Attributes:
+        message: empty where the next line has it; None where there is none.
+    """
+
+    name: str
+    message: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rule:
+    """Lines of one form, and the error that they report.
+
+    Attributes:
+        signs: one of these is in every such line, which is quick to see.
+        error: what it says, with the pattern's groups in it.
+        kind: None where what it says decides.
+    """
+
+    signs: tuple[str, ...]
+    pattern: re.Pattern[str]
+    weight: Weight
+    error: str
+    kind: CauseKind | None
+
+    def read(self, line: str) -> ErrorLine | None:
+        if not any(sign in line for sign in self.signs):
+            return None
+        found = self.pattern.match(line)
+        if found is None:
+            return None
+        if self.kind is None:
+            return weighed(found.expand(self.error), weight=self.weight)
+        return ErrorLine(weight=self.weight, kind=self.kind, error=found.expand(self.error))
+
+
+def weighed(error: str, *, weight: Weight = Weight.ERROR) -> ErrorLine:
+    """An error of this text; memory that ran out and connections weigh as they always do."""
+    kind = kind_of(error)
+    weights = {
+        CauseKind.OUT_OF_MEMORY: Weight.MEMORY,
+        CauseKind.CONSEQUENCE: Weight.CONSEQUENCE,
+    }
+    return ErrorLine(weight=weights.get(kind, weight), kind=kind, error=plain(error))
+
+
+def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -> _Rule:
+    """An error that says what it says. `signs` are parted by commas."""
+    return _Rule(
+        signs=tuple(signs.split(",")),
+        pattern=re.compile(pattern),
+        weight=Weight.HINT if hint else Weight.ERROR,
+        error=error,
+        kind=None,
+    )
+
+
+def _fact(signs: str, pattern: str, kind: CauseKind, error: str, weight: Weight) -> _Rule:
+    """A line that always means the same."""
+    return _Rule(
+        signs=tuple(signs.split(",")),
+        pattern=re.compile(pattern),
+        weight=weight,
+        error=error,
+        kind=kind,
+    )
+
+
+_SLURM = r"(?:slurmstepd[^:]*|slurmd[^:]*|srun): (?:error|fatal): "
+_TASKS = _SLURM + r"(?:[^:]+: )?tasks? [0-9,\[\]-]+: "
+_CRASH = r"Segmentation fault|Bus error|Illegal instruction|Floating point exception"
+_CRASHED = "Segmentation fault,Bus error,Illegal instruction,Floating point exception"
+_ABSENT = r"command not found|No such file or directory|Permission denied|Cannot allocate memory"
+_ABSENCES = _ABSENT.replace("|", ",")
+_ERRNO = r"(?:\[Errno [0-9]+\] )?"
+_AT_LINE = r"[^\s:]{1,300}: line [0-9]+: +"
+
+_SLURMS_OWN = (
+    _fact(
+        "error: ",
+        _SLURM + r".*(?:oom[-_ ]kill|OOM[- ]Kill|Out Of Memory|[Ee]xceeded .*memory limit)",
+        CauseKind.OUT_OF_MEMORY,
+        "Slurm killed a task: the memory of its job ran out",
+        Weight.MEMORY,
+    ),
+    _fact(
+        "error: ",
+        _SLURM + r"\*\*\* .*(?i:DUE TO TIME LIMIT)",
+        CauseKind.TIME_LIMIT,
+        "Slurm ended it at its time limit",
+        Weight.ERROR,
+    ),
+    _fact(
+        "error: ",
+        _SLURM + r"(?:\*\*\* .*(?i:DUE TO NODE FAIL)|Node failure on )",
+        CauseKind.NODE_FAILURE,
+        "Slurm reports that a node failed",
+        Weight.ERROR,
+    ),
+    _fact(
+        "error: ",
+        _SLURM + r"\*\*\* .*(?i:DUE TO PREEMPTION)",
+        CauseKind.PREEMPTED,
+        "Slurm preempted it",
+        Weight.ERROR,
+    ),
+    # So it says too of tasks that it ends because another one failed.
+    _fact(
+        "error: ",
+        _SLURM + r"\*\*\* .*(?:CANCELLED|TERMINATED)",
+        CauseKind.CANCELLED,
+        "Slurm cancelled it",
+        Weight.CONSEQUENCE,
+    ),
+    _text(_CRASHED, _TASKS + rf"({_CRASH})", hint=True, error=r"a task ended: \1"),
+    _fact(
+        "error: ",
+        _TASKS + r"(Exited with exit code [0-9]+|Killed|Terminated|Aborted)",
+        CauseKind.CONSEQUENCE,
+        r"a task ended: \1",
+        Weight.CONSEQUENCE,
+    ),
+    _text("execve(): ", _SLURM + r"(?:[^:]+: )?execve\(\): (.+)"),
+    _text("error: ", _SLURM + r"(.+)", hint=True),
+)
+_SHELLS = (
+    _fact(
+        "Killed,Terminated,Aborted",
+        rf"(?:{_AT_LINE}[0-9]+ )?(?:Killed|Terminated|Aborted)(?: |$)",
+        CauseKind.CONSEQUENCE,
+        "a process was killed",
+        Weight.CONSEQUENCE,
+    ),
+    _text(_CRASHED, rf"(?:{_AT_LINE}[0-9]+ )?({_CRASH})\b", hint=True),
+    _text(
+        _ABSENCES,
+        r"(?:[^\s:]{1,300}: line [0-9]+|-?(?:/\S*/)?(?:ba|da|k|z)?sh): (?:line [0-9]+: )?"
+        rf"(.+: (?:{_ABSENT}))$",
+    ),
+    _text(_ABSENCES, rf"(?:/\S*/)?((?:env|timeout|python[0-9.]*): .+: {_ERRNO}(?:{_ABSENT}))$"),
+    _text(_ABSENCES, rf"(?:/\S*/)?([\w.+-]{{1,100}}: .+: (?:{_ABSENT}))$", hint=True),
+    _text("Lmod has detected", r"Lmod has detected the following error: *(.+)"),
+    _text("Unable to locate a modulefile", r".{0,100}(Unable to locate a modulefile for .+)"),
+)
+_PROGRAMS = (
+    # The bundled trainer's word of a rank that could not say anything itself.
+    _text("ended by SIG", r"(ended by SIG.+)"),
+    # An argument parser's.
+    _text(": error: ", r"(?:\S*/)?([\w.+-]{1,100}: error: .+)"),
+    _text("error while loading", r"(.{0,300}error while loading shared libraries: .+)"),
+    _text("what():", r"\s*what\(\): +(.+)"),
+    _text("terminate called after", r"(terminate called after throwing .+)", hint=True),
+    _text("Fatal Python error", r"(Fatal Python error: (?!Aborted).+)", hint=True),
+    _text("Memory access fault by GPU", r".{0,40}(Memory access fault by GPU)"),
+    _text("Assertion ", r"(?:\S+: )?(.{0,300}Assertion [`'].+' failed)"),
+    _text("Check failed: ", r".{0,300}(Check failed: .+)"),
+    _fact(
+        "ut of memory",
+        r"(?=.{0,200}\b(?:CUDA|Cuda|cuda|HIP|hip|XPU|NPU)\b).*out of memory",
+        CauseKind.OUT_OF_MEMORY,
+        "out of memory on a device",
+        Weight.MEMORY,
+    ),
+    _fact(
+        "ut of memory",
+        r".{0,100}\b[Oo]ut of memory: Kill",
+        CauseKind.OUT_OF_MEMORY,
+        "the kernel killed a process: out of memory",
+        Weight.MEMORY,
+    ),
+    _text(
+        "atchdog caught,Killing subprocess,failed (exitcode",
+        r"(.{0,300}(?:[Ww]atchdog caught|Killing subprocess|failed \(exitcode).*)",
+        hint=True,
+    ),
+    # What is left: anything that calls itself an error.
+    _text(
+        "ERROR,FATAL,rror: ,atal: ",
+        r"(?:\[[^\]]{0,100}\]:? ?|[0-9][0-9:.,T-]{5,30} )*"
+        r"(?:\[?(?:ERROR|FATAL)\b[\] :-]+|(?:[Ee]rror|[Ff]atal(?: error)?): )(\S.+)",
+        hint=True,
+    ),
+)
+_RULES = _SLURMS_OWN + _SHELLS + _PROGRAMS
+
+_EXCEPTION = re.compile(
+    r"((?:[A-Za-z_]\w*\.)*(?:Exception|SystemExit|KeyboardInterrupt"
+    r"|[A-Z]\w*(?:Error|Exception)))(?::(?: +(.*))?)?$"
+)
+# Whatever its name, once a traceback has begun.
+_RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)+[A-Z]\w*)(?::(?: +(.*))?)?$")
+_EXCEPTIONS = ("Error", "Exception", "SystemExit", "KeyboardInterrupt")
+TRACEBACK = "Traceback (most recent call last)"
+CHAINED = "above exception"
+
+
+def read_error(line: str) -> ErrorLine | None:
+    """The error that a line reports by itself; None for any other line."""
+    for rule in _RULES:
+        if found := rule.read(line):
+            return found
+    return None
+
+
+def read_exception(line: str, *, in_traceback: bool) -> RaisedLine | None:
+    """The exception that a line names at its beginning; None for any other line."""
+    found = _EXCEPTION.match(line) or (_RAISED.match(line) if in_traceback else None)
+    if found is None:
+        return None
+    colon = found.end(1) < len(line)
+    return RaisedLine(name=found[1], message=(found[2] or "").strip() if colon else None)
+
+
+def _least(signs: set[str]) -> tuple[str, ...]:
+    """Those that no other one is a part of."""
+    return tuple(sorted(s for s in signs if not any(other != s and other in s for other in signs)))
+
+
+SIGNS = _least({*(s for rule in _RULES for s in rule.signs), *_EXCEPTIONS, TRACEBACK, CHAINED})
+"""A line that has none of these says nothing of an error, outside a traceback."""

@@ -1,0 +1,175 @@
+"""What one line, or a piece of a broken one, tells of an iteration: only what is certain.
+
+Ranks write to one log, so a line may be broken anywhere by what another rank writes. A value
+counts only where it fills its field from mark to mark (`| name: value |`) and another field
+follows, or the line's end: a number cut in half does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isfinite
+
+from evaluators.training_log.run import Iteration
+
+# Every Megatron: " iteration        2/       5 | …"; Argonne's: "iteration=       2/  5 | …".
+HEAD = re.compile(r"iteration(?: {1,16}| {0,16}= {0,16})([0-9]{1,12})/ {0,12}([0-9]{1,12}) {0,9}\|")
+# The bundled trainer: "GAS 4, iteration 2 | 123.4 ms | loss 7.1000000".
+OWN = re.compile(
+    r"\bGAS ([0-9]{1,9}), iteration ([0-9]{1,9}) \| ([0-9]{1,12}\.[0-9]) ms \|"
+    r"(?: loss (nan|-?inf|-?[0-9]{1,12}\.[0-9]{7})(?=\s*$))?"
+)
+_DECIMAL = r"[0-9]{1,12}\.[0-9]{1,9}"
+_WHOLE = r"[0-9]{1,15}"
+_FLOAT = r"-?[0-9]{1,15}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?|(?i:-?nan|-?inf)"
+_FIELDS: Mapping[str, str] = {
+    r"elapsed time per iteration (?:\(ms\)|ms)": _DECIMAL,
+    r"elapsed time per iteration (?:\(s\)|s)": _DECIMAL,
+    r"global batch size": _WHOLE,
+    r"consumed samples": _WHOLE,
+    r"lm loss": _FLOAT,
+    r"loss scale": _FLOAT,
+    r"grad norm": _FLOAT,
+    r"number of skipped iterations": _WHOLE,
+    r"number of nan iterations": _WHOLE,
+}
+# Megatron-LM wrote "loss scale 1.0" without a colon in its first year.
+_PATTERNS = {
+    name: re.compile(rf"\s*{name}(?:\s*[:=]\s*|\s+)({value})\s*") for name, value in _FIELDS.items()
+}
+# What the next field looks like, known or not.
+_FOLLOWING = re.compile(r"\s+\[?[A-Za-z][\w ()/.\]+-]{0,60}?(?:[:=]|\s[0-9])")
+_END = "end of line"
+_MS, _S, _BATCH, _SAMPLES, _LOSS, _SCALE, _NORM, _SKIPPED, _NAN = _FIELDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """What a piece of an iteration line tells for certain.
+
+    Attributes:
+        told: as it is written, by the field's pattern.
+        closed: it ends as a line does that is not broken.
+        complete: it holds the last of the fields that matter.
+    """
+
+    told: Mapping[str, str]
+    closed: bool
+    complete: bool
+
+    def goes_on_in(self, later: Piece) -> bool:
+        """Whether `later` may be of the same line: that ends once, and has each field once."""
+        return not self.closed and not later.told.keys() & self.told.keys()
+
+    def joined(self, later: Piece) -> Piece:
+        """With what a later piece of the same line adds."""
+        return Piece(
+            told={**self.told, **later.told},
+            closed=later.closed,
+            complete=self.complete or later.complete,
+        )
+
+    def iteration(self, base: Iteration) -> Iteration | None:
+        """`base` with all that is told; None where the time is not."""
+        elapsed_s = self._elapsed_s()
+        if elapsed_s is None:
+            return None
+        loss, norm = self._number(_LOSS), self._number(_NORM)
+        no_number = any(value is not None and not isfinite(value) for value in (loss, norm))
+        return replace(
+            base,
+            elapsed_s=elapsed_s,
+            global_batch_size=self._whole(_BATCH),
+            consumed_samples=self._whole(_SAMPLES),
+            loss=_finite(loss),
+            loss_scale=_finite(self._number(_SCALE)),
+            grad_norm=_finite(norm),
+            skipped=self._whole(_SKIPPED),
+            nan=no_number or bool(self._whole(_NAN)),
+        )
+
+    def _elapsed_s(self) -> float | None:
+        if _MS in self.told:
+            # The float nearest to what is written, which a division by 1000 may miss.
+            return float(f"{self.told[_MS]}e-3")
+        return self._number(_S)
+
+    def _number(self, name: str) -> float | None:
+        return float(self.told[name]) if name in self.told else None
+
+    def _whole(self, name: str) -> int | None:
+        return int(self.told[name]) if name in self.told else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The beginning of an iteration line, and as much of the line as follows it unbroken.
+
+    Attributes:
+        text: all of it, by which a line that is written twice is known.
+    """
+
+    number: int
+    of: int | None
+    accumulation: int | None
+    piece: Piece
+    text: str
+
+
+def starts(text: str) -> Iterator[Start]:
+    """The iteration lines in one line of the log: more than one where no newline came between."""
+    heads = list(HEAD.finditer(text))
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    for head, end in zip(heads, ends, strict=False):
+        yield Start(
+            number=int(head[1]),
+            of=int(head[2]),
+            accumulation=None,
+            piece=piece(text[head.end() : end]),
+            text=text[head.start() : end],
+        )
+    for own in OWN.finditer(text):
+        yield _own_start(own)
+
+
+def _own_start(own: re.Match[str]) -> Start:
+    told = {_MS: own[3], _LOSS: own[4]}
+    return Start(
+        number=int(own[2]),
+        of=None,
+        accumulation=int(own[1]),
+        piece=Piece(
+            told={name: value for name, value in told.items() if value},
+            closed=True,
+            complete=True,
+        ),
+        text=own[0],
+    )
+
+
+def piece(text: str) -> Piece:
+    """What the fields in `text` tell, which begins and ends anywhere in an iteration line."""
+    told = _certain(text.replace("_", " "))
+    return Piece(told=told, closed=text.rstrip().endswith("|"), complete=_NAN in told)
+
+
+def _certain(text: str) -> Mapping[str, str]:
+    """The first certain value of each known field."""
+    told: dict[str, str] = {}
+    fields = text.split("|")
+    if not fields[-1].strip():
+        fields[-1] = _END
+    for this, following in pairwise(fields):
+        if following is not _END and not _FOLLOWING.match(following):
+            continue
+        for name, pattern in _PATTERNS.items():
+            if found := pattern.fullmatch(this):
+                told.setdefault(name, found[1])
+    return told
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and isfinite(number) else None

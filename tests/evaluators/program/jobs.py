@@ -1,0 +1,100 @@
+"""One attempt of a program as a real job, to its end."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from evaluators.cluster.profile import ClusterProfile, Scheduling
+from evaluators.program import Ended, Program
+from evaluators.slurm.attempt import Attempt
+from evaluators.slurm.evidence import End, read_evidence
+from evaluators.slurm.script import (
+    BODY_SCRIPT,
+    JOB_SCRIPT,
+    body_script,
+    job_script,
+    launcher_of,
+)
+from evaluators.trial import TrialOutcome, TrialRequest
+
+PATIENCE_S = 240.0
+SHARED = Scheduling(exclusive=False, partition="batch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A submitted attempt; the commands of this process speak to its cluster."""
+
+    program: Program
+    attempt: Attempt
+    job_id: str
+
+    @classmethod
+    def submit(cls, program: Program, profile: ClusterProfile, request: TrialRequest) -> Job:
+        attempt = Attempt(request=request, number=1)
+        attempt.folder.mkdir(parents=True)
+        attempt.mailbox.mkdir(exist_ok=True)
+        launcher = launcher_of(profile, request)
+        files = {
+            **program.files(request, attempt.folder),
+            JOB_SCRIPT: job_script(attempt, profile),
+            BODY_SCRIPT: body_script(attempt, profile, program, launcher),
+        }
+        for name, text in files.items():
+            (attempt.folder / name).write_text(text)
+        done = subprocess.run(
+            ["sbatch", "--parsable", str(attempt.folder / JOB_SCRIPT)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return cls(program=program, attempt=attempt, job_id=done.stdout.strip())
+
+    @property
+    def log(self) -> str:
+        return self.attempt.log.read_text(errors="replace") if self.attempt.log.exists() else ""
+
+    def until(self, there: Callable[[], object], what: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not there():
+            assert time.monotonic() < end, f"never {what}: {self.log}"
+            time.sleep(0.05)
+
+    def ended(self) -> End:
+        """How its script ended, once it has."""
+        self.until(lambda: read_evidence(self.attempt.folder).end, "ended")
+        end = read_evidence(self.attempt.folder).end
+        assert end
+        return end
+
+    def outcome(self) -> TrialOutcome:
+        end = self.ended()
+        ended = Ended(
+            status=None,
+            reason="",
+            exit_code=end.exit_code,
+            started_at=datetime.fromtimestamp(end.began_at, UTC),
+            duration_s=end.duration_s,
+            host="n[01-02]",
+            job_id=self.job_id,
+        )
+        return self.program.outcome(self.attempt.request, self.attempt.folder, ended)
+
+
+def ended(exit_code: int | None = 0, **others: object) -> Ended:
+    """What is known of an attempt that ended by itself."""
+    known: dict[str, object] = {
+        "status": None,
+        "reason": "",
+        "exit_code": exit_code,
+        "started_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "duration_s": 60.0,
+        "host": "n01",
+        "job_id": "7",
+    }
+    return Ended(**{**known, **others})  # type: ignore[arg-type]

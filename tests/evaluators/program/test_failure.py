@@ -1,0 +1,73 @@
+"""Which of several reasons for a failure counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evaluators.program.failure import failure_of
+from evaluators.training_log import Cause, CauseKind
+from evaluators.trial import TrialStatus
+from tests.evaluators.program.jobs import ended
+
+MEMORY = Cause(error="CUDA out of memory", kind=CauseKind.OUT_OF_MEMORY, rank=3)
+ERROR = Cause(error="ValueError: no", kind=CauseKind.ERROR)
+
+
+def test_an_attempt_that_ended_well_did_not_fail_whatever_its_log_says(tmp_path: Path) -> None:
+    assert failure_of(ended(0), ERROR, tmp_path) is None
+    assert failure_of(ended(0), MEMORY, tmp_path) is None
+
+
+@pytest.mark.parametrize("status", [None, TrialStatus.TIMEOUT, TrialStatus.OOM])
+def test_memory_that_ran_out_comes_before_what_followed(
+    status: TrialStatus | None, tmp_path: Path
+) -> None:
+    failure = failure_of(ended(1, status=status, reason="time limit"), MEMORY, tmp_path)
+    assert failure
+    assert (failure.status, failure.error) == (TrialStatus.OOM, MEMORY.error)
+
+
+@pytest.mark.parametrize("status", [TrialStatus.NODE_FAIL, TrialStatus.CANCELLED])
+def test_what_slurm_did_comes_before_the_log(status: TrialStatus, tmp_path: Path) -> None:
+    failure = failure_of(ended(1, status=status, reason="n03 is down"), MEMORY, tmp_path)
+    assert failure
+    assert (failure.status, failure.error) == (status, "n03 is down")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (CauseKind.ERROR, TrialStatus.CRASHED),
+        (CauseKind.CONSEQUENCE, TrialStatus.CRASHED),
+        (CauseKind.TIME_LIMIT, TrialStatus.TIMEOUT),
+        (CauseKind.NODE_FAILURE, TrialStatus.NODE_FAIL),
+        (CauseKind.PREEMPTED, TrialStatus.PREEMPTED),
+        (CauseKind.CANCELLED, TrialStatus.CANCELLED),
+    ],
+)
+def test_the_log_decides_where_slurm_says_nothing(
+    kind: CauseKind, status: TrialStatus, tmp_path: Path
+) -> None:
+    failure = failure_of(ended(1), Cause(error="words", kind=kind), tmp_path)
+    assert failure
+    assert (failure.status, failure.error) == (status, "words")
+
+
+def test_a_job_that_could_not_be_set_up_says_why_itself(tmp_path: Path) -> None:
+    said = "the cluster profile's environment.modules: rocm/9 does not load"
+    (tmp_path / "trial.log").write_text(f"module: not found\nautotune: {said}\n")
+    failure = failure_of(ended(78), Cause(error="not found", kind=CauseKind.ERROR), tmp_path)
+    assert failure
+    assert failure.error == said
+
+
+@pytest.mark.parametrize(("code", "words"), [(3, "exit code 3"), (None, "no exit code")])
+def test_a_silent_failure_is_told_by_its_exit_code(
+    code: int | None, words: str, tmp_path: Path
+) -> None:
+    failure = failure_of(ended(code), None, tmp_path)
+    assert failure
+    assert failure.status is TrialStatus.CRASHED
+    assert words in failure.error

@@ -1,0 +1,68 @@
+"""Where ranks meet, found by a real bash."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from evaluators.program.rendezvous import FIRST_PORT, PORTS, RENDEZVOUS
+from tests.cluster import Cluster
+
+ADDRESS = "127.0.0.1"
+
+
+def meet(folder: Path, **variables: str) -> tuple[subprocess.Popen[str], str, int]:
+    """A process that holds the port until its input ends; and what it found."""
+    script = folder / "meet.sh"
+    script.write_text(f'{RENDEZVOUS}\necho "$MASTER_ADDR $MASTER_PORT"\ncat\n')
+    process = subprocess.Popen(
+        ["bash", str(script)],
+        cwd=folder,
+        env=os.environ | variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    address, port = process.stdout.readline().split()
+    return process, address, int(port)
+
+
+def test_runs_side_by_side_get_ports_of_their_own(tmp_path: Path) -> None:
+    found = [meet(tmp_path, MASTER_ADDR=ADDRESS) for _ in range(3)]
+    ports = [port for _, _, port in found]
+    assert len(set(ports)) == 3
+    assert all(FIRST_PORT <= port < FIRST_PORT + PORTS for port in ports)
+    for process, _, _ in found:
+        process.communicate(timeout=10)
+
+
+def test_a_port_is_free_again_after_its_run(tmp_path: Path) -> None:
+    first, _, port = meet(tmp_path, MASTER_ADDR=ADDRESS)
+    first.communicate(timeout=10)
+    second, _, again = meet(tmp_path, MASTER_ADDR=ADDRESS)
+    second.communicate(timeout=10)
+    assert again == port
+
+
+def test_a_port_at_which_something_listens_is_passed_over(tmp_path: Path) -> None:
+    first, _, port = meet(tmp_path, MASTER_ADDR=ADDRESS)
+    first.communicate(timeout=10)
+    with socket.create_server((ADDRESS, port)):
+        second, _, other = meet(tmp_path, MASTER_ADDR=ADDRESS)
+        second.communicate(timeout=10)
+    assert other != port
+
+
+@pytest.mark.xdist_group("slurm")
+def test_a_node_whose_name_is_none_of_the_networks_is_met_at_its_address(
+    tmp_path: Path, slurm: Cluster
+) -> None:
+    assert slurm.nodes[1] == "n02"
+    process, address, _ = meet(tmp_path, SLURM_JOB_NODELIST="n[02-04]", MASTER_ADDR="")
+    process.communicate(timeout=10)
+    assert address == ADDRESS

@@ -1,0 +1,159 @@
+"""The script that every task runs under, in a real bash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evaluators.program import task
+from evaluators.program.program import Launcher
+
+# What nvidia-smi 535 prints for two GPUs of which the second tells nothing, and what rocm-smi of
+# ROCm 5 and 6 prints for one MI250X (two GCDs) and for two MI300X.
+NVIDIA = "65.12\n[N/A]\n70.50\n"
+MI250X = """
+======================= ROCm System Management Interface =======================
+============================= Power Consumption ================================
+GPU[0]\t\t: Average Graphics Package Power (W): 92.0
+GPU[1]\t\t: Average Graphics Package Power (W): N/A (Secondary die)
+================================================================================
+============================= End of ROCm SMI Log ==============================
+"""
+MI300X = """WARNING: AMD GPU device(s) is/are in a low-power state.
+
+GPU[0]\t\t: Average Graphics Package Power (W): 139.0
+GPU[0]\t\t: Current Socket Graphics Package Power (W): 141.0
+GPU[1]\t\t: Current Socket Graphics Package Power (W): 139.5
+"""
+ROCM_3 = "GPU[0] \t\t: Power: 30.0 W\nGPU[1] \t\t: Power: 31.0 W\n"
+
+
+def tool(folder: Path, name: str, prints: str) -> None:
+    """A stand-in for what this machine lacks."""
+    (folder / "output").write_text(prints)
+    (folder / name).write_text(f'#!/bin/bash\ncat "{folder}/output"\n')
+    (folder / name).chmod(0o755)
+
+
+def start(folder: Path, *command: str, path: str = "", **variables: str) -> subprocess.Popen[str]:
+    script = folder / task.SCRIPT_NAME
+    script.write_text(task.SCRIPT)
+    slurm = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"}
+    slurm |= {"SLURMD_NODENAME": "n07", "PATH": f"{path}:/usr/bin:/bin"}
+    return subprocess.Popen(
+        ["bash", str(script), *command],
+        env=slurm | variables,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def printed(process: subprocess.Popen[str]) -> list[str]:
+    out, _ = process.communicate(timeout=30)
+    return out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("variables", "local_rank"),
+    [
+        ({}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, 0),
+        ({"ROCR_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "0,1"}, 0),
+        ({"ZE_AFFINITY_MASK": "1.0"}, 0),
+    ],
+    ids=str,
+)
+def test_a_task_is_the_rank_that_slurm_made_it(
+    tmp_path: Path, variables: dict[str, str], local_rank: int
+) -> None:
+    run = start(tmp_path, "bash", "-c", "echo $RANK $WORLD_SIZE $LOCAL_RANK", **variables)
+    assert printed(run) == [f"5 8 {local_rank}"]
+
+
+def test_a_task_keeps_its_words_and_its_exit_code(tmp_path: Path) -> None:
+    run = start(tmp_path, "bash", "-c", 'printf "%s|" "$@"; exit 3', "it", "a b", "$HOME", "'")
+    assert printed(run) == ["a b|$HOME|'|"]
+    assert run.returncode == 3
+
+
+def test_it_is_started_by_the_launcher() -> None:
+    launcher = Launcher(srun=("srun", "--nodes=2"), container=("apptainer", "exec", "a b.sif"))
+    line = task.as_ranks(launcher, Path("/trials/a b"), "python", '"$X"')
+    assert (
+        line == "srun --nodes=2 apptainer exec 'a b.sif' bash '/trials/a b/task.sh' python \"$X\""
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "prints", "watts"),
+    [
+        ("nvidia-smi", NVIDIA, "135.6"),
+        ("rocm-smi", MI250X, "92.0"),
+        ("rocm-smi", MI300X, "280.5"),
+        ("rocm-smi", ROCM_3, "61.0"),
+    ],
+    ids=["nvidia", "mi250x", "mi300x", "rocm3"],
+)
+def test_power_of_all_gpus_is_logged_each_second(
+    tmp_path: Path, name: str, prints: str, watts: str
+) -> None:
+    tool(tmp_path, name, prints)
+    before = time.time()
+    run = start(tmp_path, "sleep", "1.5", path=str(tmp_path), SLURM_LOCALID="0")
+    lines = [line.split() for line in printed(run)]
+    assert len(lines) in (2, 3)
+    for line in lines:
+        assert line[:3] == ["[autotune", "power]", "n07"]
+        assert before - 1 <= float(line[3]) <= time.time()
+        assert line[4] == watts
+
+
+@pytest.mark.parametrize(
+    ("name", "prints", "reason"),
+    [
+        ("ls", "", "neither nvidia-smi nor rocm-smi is on its PATH"),
+        (
+            "nvidia-smi",
+            "Failed to initialize NVML: Driver/library version mismatch\n",
+            "nvidia-smi",
+        ),
+        ("rocm-smi", "GPU[0]\t\t: get_power_avg, Not supported on the given system\n", "rocm-smi"),
+    ],
+    ids=["none", "nvidia", "rocm"],
+)
+def test_a_node_whose_power_cannot_be_told_says_so_once(
+    tmp_path: Path, name: str, prints: str, reason: str
+) -> None:
+    tool(tmp_path, name, prints)
+    run = start(tmp_path, "sleep", "0.5", path=str(tmp_path), SLURM_LOCALID="0")
+    (line,) = printed(run)
+    assert line.startswith("[autotune power] n07 none ")
+    assert reason in line
+
+
+def test_one_task_of_a_node_samples_it(tmp_path: Path) -> None:
+    tool(tmp_path, "nvidia-smi", NVIDIA)
+    assert printed(start(tmp_path, "sleep", "0.2", path=str(tmp_path))) == []
+
+
+def test_the_sampler_goes_when_its_task_is_killed(tmp_path: Path) -> None:
+    tool(tmp_path, "nvidia-smi", NVIDIA)
+    run = start(tmp_path, "sleep", "60", path=str(tmp_path), SLURM_LOCALID="0")
+    assert run.stdout
+    run.stdout.readline()
+    below = psutil.Process(run.pid).children(recursive=True)
+    assert below
+    assert all(process.nice() == 19 for process in below)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    gone, left = psutil.wait_procs(below, timeout=5)
+    assert gone
+    assert not left
+    run.stdout.close()

@@ -1,0 +1,146 @@
+"""Many trials in one allocation, on a real Slurm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from evaluators.cluster.profile import Pilot
+from evaluators.trial import Standing, TrialStatus
+from tests.cluster.cluster import Cluster
+from tests.evaluators.slurm.pilot.scene import PROFILE, SECOND, asked, gaps, pilot, ran_on, stay
+from tests.evaluators.slurm.trials import finish, run, wait
+
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
+
+
+def test_trials_of_several_widths_run_side_by_side(slurm: Cluster, tmp_path: Path) -> None:
+    text = (
+        "{srun} bash -c 'echo $SLURMD_NODENAME >>ran; echo gpus $CUDA_VISIBLE_DEVICES; sleep 1'"
+        " && echo 0.25 >result"
+    )
+    trials = asked(tmp_path, 4, 2, 2)
+    with pilot(text) as backend:
+        outcomes = run(backend, *trials)
+        calls = backend.controller.slurm.calls
+    assert {outcome.status for outcome in outcomes} == {TrialStatus.OK}
+    stays = [stay(trial) for trial in trials]
+    assert max(each.begin for each in stays) < min(each.end for each in stays)
+    assert sorted(node for each in stays for node in each.nodes) == list(slurm.nodes)
+    assert [ran_on(trial) for trial in trials] == [sorted(2 * each.nodes) for each in stays]
+    assert all("gpus 0,1\n" in outcome.log_tail for outcome in outcomes)
+    assert calls["sbatch"] == 1
+    assert len({outcome.job_id for outcome in outcomes}) == 1
+    assert len(slurm.jobs()) == 1
+
+
+def test_the_next_trial_starts_as_soon_as_nodes_are_free(tmp_path: Path) -> None:
+    trials = asked(tmp_path, *[4, 2, 1, 1, 2, 4, 1, 3, 2, 1, 2, 1, 4, 1, 2, 1])
+    with pilot(SECOND.replace("sleep 1", "sleep 0.5")) as backend:
+        outcomes = run(backend, *trials)
+    assert {outcome.status for outcome in outcomes} == {TrialStatus.OK}
+    between = gaps([stay(trial) for trial in trials])
+    assert min(between) > 0, "no two trials shared a node"
+    assert median(between) < 0.3
+    assert all(ran_on(trial) == sorted(2 * stay(trial).nodes) for trial in trials)
+
+
+def test_a_trial_that_fails_frees_its_nodes_too(tmp_path: Path) -> None:
+    first, second = asked(tmp_path, 8, 8)
+    with pilot("[[ $PWD == */t1/* ]] && echo 0.25 >result || { echo broken; exit 3; }") as backend:
+        broken, good = run(backend, first, second)
+    assert (broken.status, broken.error) == (TrialStatus.CRASHED, "exit code 3: ['broken']")
+    assert good.status is TrialStatus.OK
+    assert gaps([stay(first), stay(second)])[0] < 3
+
+
+def test_what_no_allocation_can_hold_is_refused(slurm: Cluster, tmp_path: Path) -> None:
+    wide, long = *asked(tmp_path, 9), *asked(tmp_path, 1, prefix="long", time_limit_s=1800.0)
+    with pilot() as backend:
+        outcomes = run(backend, wide, long)
+    assert [outcome.status for outcome in outcomes] == [TrialStatus.REFUSED] * 2
+    assert outcomes[0].error == "it needs 9 nodes, and the allocation of pilot mode has 8"
+    assert outcomes[1].error is not None
+    assert "too long for the allocation" in outcomes[1].error
+    assert not slurm.jobs()
+
+
+def test_what_sbatch_says_of_the_allocation_is_quoted(tmp_path: Path) -> None:
+    profile = replace(PROFILE, slurm=replace(PROFILE.slurm, partition="nowhere"))
+    with pilot(profile=profile) as backend:
+        outcomes = run(backend, *asked(tmp_path, 1, 2))
+    assert [outcome.status for outcome in outcomes] == [TrialStatus.REFUSED] * 2
+    assert all("invalid partition" in str(outcome.error) for outcome in outcomes)
+    assert outcomes[0].error == outcomes[1].error
+
+
+def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Path) -> None:
+    job = slurm.command("sbatch", "--parsable", "-N1", "--exclusive", "--wrap=sleep 60").strip()
+    (trial,) = asked(tmp_path, 2)
+    with pilot() as backend:
+        backend.submit(trial)
+
+        def reason() -> str:
+            told = backend.poll([trial])[trial.token]
+            assert isinstance(told, Standing)
+            return told.reason
+
+        wait(lambda: reason().startswith("waiting for the allocation of 8 nodes: waiting for free"))
+        assert reason().endswith("(Resources)")
+        slurm.command("scancel", job)
+        assert finish(backend, trial)[0].status is TrialStatus.OK
+
+
+def test_an_idle_allocation_is_given_back_and_asked_for_again(
+    slurm: Cluster, tmp_path: Path
+) -> None:
+    first, second = asked(tmp_path, 1, 1)
+    profile = replace(PROFILE, pilot=Pilot(nodes=8, time_limit_h=0.5, idle_release_s=0.3))
+    with pilot("echo 0.25 >result", profile=profile) as backend:
+        (one,) = run(backend, first)
+        wait(lambda: not slurm.jobs())
+        (two,) = run(backend, second)
+    assert (one.status, two.status) == (TrialStatus.OK, TrialStatus.OK)
+    assert one.job_id != two.job_id
+
+
+def test_no_trial_starts_that_could_outlast_the_allocation(slurm: Cluster, tmp_path: Path) -> None:
+    first, second = asked(tmp_path, 1, 1, time_limit_s=60.0)
+    with pilot("echo 0.25 >result") as backend:
+        (one,) = run(backend, first)
+        slurm.command("scontrol", "update", f"JobId={one.job_id}", "TimeLimit=1")
+        calls = backend.controller.slurm.calls
+        seen = calls["squeue"] + 2
+        wait(lambda: calls["squeue"] >= seen)
+        (two,) = run(backend, second)
+    assert (one.status, two.status) == (TrialStatus.OK, TrialStatus.OK)
+    assert one.job_id != two.job_id
+
+
+def test_an_allocation_that_nobody_comes_back_to_ends_by_itself(
+    slurm: Cluster, tmp_path: Path
+) -> None:
+    with pilot("echo 0.25 >result") as backend:
+        run(backend, *asked(tmp_path, 1))
+    assert slurm.jobs()
+    (lease,) = tmp_path.glob("allocations/*/*/lease")
+    lease.write_text("0\n")
+    wait(lambda: not slurm.jobs())
+
+
+def test_ten_groups_share_the_nodes(tmp_path: Path) -> None:
+    trials = [
+        trial
+        for group in "abcdefghij"
+        for trial in asked(tmp_path, 2, 2, 2, prefix=group, group=group)
+    ]
+    with pilot("sleep 0.3; echo 0.25 >result") as backend:
+        outcomes = run(backend, *trials)
+    assert {outcome.status for outcome in outcomes} == {TrialStatus.OK}
+    begun = sorted(trials, key=lambda trial: stay(trial).begin)
+    # Four start at once, so the order within four says nothing.
+    assert {trial.group for trial in begun[:12]} == set("abcdefghij")
+    assert {trial.group for trial in begun[18:]} == set("abcdefghij")

@@ -1,0 +1,186 @@
+"""What goes wrong in an allocation, on a real Slurm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluators.slurm.pilot.backend import PilotBackend
+from evaluators.trial import Standing, TrialRequest, TrialStatus
+from tests.cluster.cluster import Cluster
+from tests.evaluators.slurm.pilot.scene import (
+    PROFILE,
+    SECOND,
+    asked,
+    commands_of,
+    gaps,
+    kill_commands_of,
+    pilot,
+    ran_on,
+    stay,
+)
+from tests.evaluators.slurm.trials import finish, run, wait
+
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
+
+STUBBORN = "{srun} bash -c 'trap \"\" TERM; echo $SLURMD_NODENAME >>ran; sleep 99; sleep 98'"
+FIRST_HANGS = (
+    "[[ $PWD == */attempt-1 ]] && s=99 || s=0.1; export s;"
+    "{srun} bash -c 'echo $SLURMD_NODENAME >>ran; sleep $s' && echo 0.25 >result"
+)
+
+
+def started(trial: TrialRequest, attempt: int = 1) -> bool:
+    """Whether every rank says that it runs."""
+    ran = trial.directory / f"attempt-{attempt}" / "ran"
+    ranks = 2 * trial.strategy.num_nodes
+    return ran.exists() and len(ran.read_text().split()) == ranks
+
+
+def steps(slurm: Cluster) -> list[str]:
+    said = slurm.command("squeue", "--steps", "--noheader", "--format=%j")
+    return [name.strip() for name in said.splitlines() if name.strip() != "batch"]
+
+
+def phase(backend: PilotBackend, trial: TrialRequest) -> str:
+    told = backend.poll([trial])[trial.token]
+    return told.phase if isinstance(told, Standing) else told.status
+
+
+def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_path: Path) -> None:
+    doomed, waiting, other = *asked(tmp_path, 6, 6), *asked(tmp_path, 2, prefix="other")
+    with pilot(f"if [[ $PWD == */t[01]/* ]]; then {STUBBORN}; else {SECOND}; fi") as backend:
+        for trial in (doomed, waiting, other):
+            backend.submit(trial)
+        wait(lambda: started(doomed))
+        backend.cancel(waiting.token)
+        backend.cancel(doomed.token)
+        outcomes = finish(backend, doomed, waiting, other)
+        assert not commands_of(doomed)
+        assert not steps(slurm)
+        (after,) = run(backend, *asked(tmp_path, 8, prefix="other-later"))
+    assert [o.status for o in outcomes] == [TrialStatus.CANCELLED] * 2 + [TrialStatus.OK]
+    assert outcomes[0].duration_s > 0
+    assert outcomes[1].duration_s == 0
+    assert after.status is TrialStatus.OK
+
+
+def test_a_trial_that_hangs_ends_at_its_limit(slurm: Cluster, tmp_path: Path) -> None:
+    hanging, later = *asked(tmp_path, 8, time_limit_s=1.0), *asked(tmp_path, 8, prefix="later")
+    with pilot(f"if [[ $PWD == */t0/* ]]; then {STUBBORN}; else {SECOND}; fi") as backend:
+        hung, good = run(backend, hanging, later)
+        assert not steps(slurm)
+    assert hung.status is TrialStatus.TIMEOUT
+    assert hung.error == "over its time limit of 1 s"
+    assert good.status is TrialStatus.OK
+    assert gaps([stay(hanging), stay(later)])[0] < 5
+
+
+def test_steps_of_a_killed_script_are_ended_and_the_trial_starts_again(
+    slurm: Cluster, tmp_path: Path
+) -> None:
+    (trial,) = asked(tmp_path, 2)
+    with pilot(FIRST_HANGS) as backend:
+        backend.submit(trial)
+        wait(lambda: started(trial))
+        kill_commands_of(trial)
+        (outcome,) = finish(backend, trial)
+        assert not steps(slurm)
+    assert outcome.status is TrialStatus.OK
+    assert ran_on(trial, 2) == ran_on(trial, 1), "the nodes were free again"
+
+
+def test_a_node_that_fails_ends_its_own_trial_alone(slurm: Cluster, tmp_path: Path) -> None:
+    trial, neighbour = *asked(tmp_path, 3), *asked(tmp_path, 2, prefix="neighbour")
+    text = f"if [[ $PWD == */t0/* ]]; then {FIRST_HANGS}; else sleep 3; {SECOND}; fi"
+    with pilot(text) as backend:
+        backend.submit(trial)
+        backend.submit(neighbour)
+        wait(lambda: started(trial))
+        failed = ran_on(trial)[-1]
+        slurm.down(failed)
+        outcomes = finish(backend, trial, neighbour)
+        calls = backend.controller.slurm.calls["sbatch"]
+    assert [outcome.status for outcome in outcomes] == [TrialStatus.OK] * 2
+    assert failed not in ran_on(trial, 2)
+    assert not (neighbour.directory / "attempt-2").exists()
+    assert calls == 1, "the allocation lives on without its node"
+    assert (tmp_path / "failed-nodes").read_text() == f"{failed} t0.1\n"
+    assert outcomes[0].duration_s > stay(trial, 2).end - stay(trial, 2).begin
+
+
+def test_a_lost_allocation_is_followed_by_another_without_the_node(
+    slurm: Cluster, tmp_path: Path
+) -> None:
+    """The first node of an allocation takes all of it along when it fails."""
+    (trial,) = asked(tmp_path, 3)
+    profile = replace(PROFILE, pilot=replace(PROFILE.pilot, nodes=4))
+    with pilot(FIRST_HANGS, profile=profile) as backend:
+        backend.submit(trial)
+        wait(lambda: started(trial))
+        slurm.down("n01")
+        (outcome,) = finish(backend, trial)
+    assert outcome.status is TrialStatus.OK
+    assert "n01" not in ran_on(trial, 2)
+
+
+def test_trials_go_on_after_somebody_cancelled_the_allocation(
+    slurm: Cluster, tmp_path: Path
+) -> None:
+    running, waiting = asked(tmp_path, 8, 8)
+    text = f"if [[ $PWD == */t0/* ]]; then {FIRST_HANGS}; else {SECOND}; fi"
+    with pilot(text) as backend:
+        backend.submit(running)
+        wait(lambda: started(running))
+        backend.submit(waiting)
+        (job,) = slurm.jobs()
+        slurm.command("scancel", job)
+        one, two = finish(backend, running, waiting)
+    assert (one.status, two.status) == (TrialStatus.OK, TrialStatus.OK)
+    assert one.job_id == two.job_id != job
+
+
+def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
+    slurm: Cluster, tmp_path: Path
+) -> None:
+    slurm.command("sbatch", "-N1", "--exclusive", "--wrap=sleep 60", "--job-name=other")
+    (trial,) = asked(tmp_path, 8)
+    with pilot() as backend:
+        backend.submit(trial)
+        named = "--format=%i %j"
+        wait(lambda: "autotune" in slurm.command("squeue", "--noheader", named))
+        lines = slurm.command("squeue", "--noheader", named).splitlines()
+        slurm.command("scancel", *[line.split()[0] for line in lines if "autotune" in line])
+        (outcome,) = finish(backend, trial)
+        calls = backend.controller.slurm.calls["sbatch"]
+    assert outcome.status is TrialStatus.CANCELLED
+    assert "was cancelled by" in str(outcome.error)
+    assert calls == 1
+
+
+def test_a_controller_that_is_away_and_back_costs_no_trial(slurm: Cluster, tmp_path: Path) -> None:
+    running, waiting = asked(tmp_path, 8, 4)
+    text = "{srun} bash -c 'echo $SLURMD_NODENAME >>ran; sleep 4' && echo 0.25 >result"
+    profile = replace(PROFILE, polling=replace(PROFILE.polling, command_limit_s=1.0))
+    with pilot(text, profile=profile) as one:
+        one.submit(running)
+        wait(lambda: started(running))
+        one.submit(waiting)
+        slurm.stop_controller()
+        wait(lambda: "Slurm does not answer" in reason_of(one, waiting))
+        assert phase(one, running) == "running"
+        slurm.start_controller()
+        outcomes = finish(one, running, waiting)
+        calls = one.controller.slurm.calls["sbatch"]
+    assert [outcome.status for outcome in outcomes] == [TrialStatus.OK] * 2
+    assert outcomes[0].job_id == outcomes[1].job_id
+    assert not (running.directory / "attempt-2").exists()
+    assert calls == 1
+
+
+def reason_of(backend: PilotBackend, trial: TrialRequest) -> str:
+    told = backend.poll([trial])[trial.token]
+    assert isinstance(told, Standing)
+    return told.reason

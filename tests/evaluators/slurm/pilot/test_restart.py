@@ -1,0 +1,133 @@
+"""Services that end and come back, and one that is started inside an allocation."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import tests
+from evaluators.trial import Standing, TrialStatus
+from tests.cluster.cluster import Cluster
+from tests.evaluators.slurm.pilot.scene import (
+    SECOND,
+    asked,
+    commands_of,
+    gaps,
+    kill_commands_of,
+    pilot,
+    ran_on,
+    stay,
+)
+from tests.evaluators.slurm.trials import finish, run, wait
+
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
+
+ROOT = Path(tests.__file__).parents[1]
+SERVICE = [sys.executable, "-m", "tests.evaluators.slurm.pilot.service"]
+SLOW = SECOND.replace("sleep 1", "sleep 2")
+
+
+@contextmanager
+def service(trials: Path, text: str, *widths: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Killed in the end, and nothing that it started is."""
+    process = subprocess.Popen([*SERVICE, str(trials), text, *map(str, widths)], cwd=ROOT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_a_killed_service_left_running_is_found_again(tmp_path: Path) -> None:
+    widths = [4, 2, 1, 4, 8]
+    trials = asked(tmp_path, *widths)
+    with service(tmp_path, SLOW, *widths):
+        wait(lambda: all((trial.directory / "attempt-1" / "ran").exists() for trial in trials[:3]))
+    with pilot(SLOW) as backend:
+        # The one that still runs is not asked about at first: its nodes are not free all the same.
+        backend.submit(trials[4])
+        backend.submit(trials[3])
+        outcomes = finish(backend, *trials)
+        calls = backend.controller.slurm.calls["sbatch"]
+    assert {outcome.status for outcome in outcomes} == {TrialStatus.OK}
+    assert calls == 0, "the allocation was found again"
+    assert all(ran_on(trial) == sorted(2 * stay(trial).nodes) for trial in trials)
+    assert min(gaps([stay(trial) for trial in trials])) > 0
+    assert not list(tmp_path.glob("*/attempt-2"))
+
+
+def test_an_end_that_nobody_saw_is_found(tmp_path: Path) -> None:
+    (trial,) = asked(tmp_path, 2)
+    with service(tmp_path, SECOND, 2):
+        wait(lambda: (trial.directory / "attempt-1" / "ran").exists())
+    wait(lambda: (trial.directory / "attempt-1" / "ended").exists())
+    with pilot() as backend:
+        (outcome,) = finish(backend, trial)
+    assert outcome.status is TrialStatus.OK
+    assert ran_on(trial) == sorted(2 * stay(trial).nodes)
+
+
+def test_a_trial_whose_script_died_with_its_service_starts_again(tmp_path: Path) -> None:
+    """As after the host was switched off: the step runs on, and nobody waits for it."""
+    (trial,) = asked(tmp_path, 8)
+    text = SECOND.replace("sleep 1", "if [[ $PWD == */attempt-1 ]]; then sleep 99; fi")
+    with service(tmp_path, text, 8):
+        wait(lambda: (trial.directory / "attempt-1" / "ran").exists())
+    kill_commands_of(trial)
+    with pilot(text) as backend:
+        (outcome,) = finish(backend, trial)
+    assert outcome.status is TrialStatus.OK
+    assert (trial.directory / "attempt-2").exists()
+
+
+def test_a_trial_that_was_found_again_can_be_cancelled(tmp_path: Path) -> None:
+    (trial,) = asked(tmp_path, 2)
+    with service(tmp_path, "{srun} sleep 99", 2):
+        wait(lambda: (trial.directory / "attempt-1" / "claim" / "job").exists())
+    with pilot("{srun} sleep 99") as backend:
+
+        def runs() -> bool:
+            told = backend.poll([trial])[trial.token]
+            return isinstance(told, Standing) and told.phase == "running"
+
+        wait(runs)
+        backend.cancel(trial.token)
+        (outcome,) = finish(backend, trial)
+    assert outcome.status is TrialStatus.CANCELLED
+    assert not commands_of(trial)
+
+
+def test_a_service_inside_an_allocation_uses_it(slurm: Cluster, tmp_path: Path) -> None:
+    trials, said = tmp_path / "trials", tmp_path / "said"
+    command = shlex.join([*SERVICE, str(trials), SECOND, "4", "2", "4", "9"])
+    slurm.command(
+        *("sbatch", "--nodes=8", "--exclusive", "--gpus-per-node=2", "--ntasks-per-node=2"),
+        *("--time=10", "--job-name=mine", f"--chdir={ROOT}", f"--output={said}"),
+        f"--wrap={command}",
+    )
+    wait(lambda: not slurm.jobs())
+    lines = said.read_text().splitlines()
+    (job,) = {line.split()[1] for line in lines[:3]}
+    assert lines[:3] == [f"ok {job} None"] * 3
+    assert lines[3] == ("refused None it needs 9 nodes, and 8 of the allocation can be used")
+    stays = [stay(trial) for trial in asked(trials, 4, 2, 4)]
+    assert min(gaps(stays)) > 0
+    assert not (trials / "allocations").exists()
+
+
+def test_a_result_is_told_for_ever_and_never_run_again(tmp_path: Path) -> None:
+    (trial,) = asked(tmp_path, 1)
+    with pilot() as backend:
+        (first,) = run(backend, trial)
+    with pilot() as backend:
+        backend.submit(trial)
+        assert backend.poll([trial]) == {trial.token: first}
+        assert backend.poll(asked(tmp_path, 1, prefix="never")) == {}
+        assert backend.controller.slurm.calls["sbatch"] == 0
+    assert not list((tmp_path / "ended").iterdir())

@@ -1,0 +1,158 @@
+"""What became of attempts whose processes are gone, as pure functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evaluators.cluster.profile import Pilot
+from evaluators.program import Ended
+from evaluators.slurm.evidence import Claim, End, Evidence
+from evaluators.slurm.judgement import Retry
+from evaluators.slurm.pilot.allocation import INTACT, Fate, Room, fate_in
+from evaluators.slurm.pilot.fitness import longest_s, too_much, unfit
+from evaluators.slurm.pilot.step_errors import StepError, step_error
+from evaluators.slurm.pilot.steps import Place
+from evaluators.slurm.pilot.verdict import NoStep, verdict
+from evaluators.trial import TrialStatus
+from tests.evaluators.slurm.pilot.scene import asked
+
+PLACE = Place(job_id="7", nodes=("n01", "n02"), host="login")
+CLAIM = Claim(job_id="7", at=1000.0, nodes="n01,n02")
+LOST_NODE = Fate(status=TrialStatus.NODE_FAIL, reason="a node failed under it")
+NO_STEP = "srun: error: Unable to create step for job 7: Memory required by task is not available\n"
+
+
+def judged(
+    exit_code: int | None,
+    *,
+    took_s: float = 5.0,
+    fate: Fate = INTACT,
+    error: StepError | None = None,
+    cancelled: bool = False,
+    claimed: bool = True,
+) -> Ended | Retry | NoStep:
+    evidence = Evidence(
+        intended_at=999.0,
+        claimed=claimed,
+        claim=CLAIM if claimed else None,
+        end=_end(exit_code, took_s),
+    )
+    return verdict(
+        evidence,
+        PLACE,
+        fate=fate,
+        error=error,
+        time_limit_s=60.0,
+        ended_at=1000.0 + took_s,
+        cancelled=cancelled,
+    )
+
+
+def _end(exit_code: int | None, took_s: float) -> End | None:
+    if exit_code is None:
+        return None
+    return End(exit_code=exit_code, began_at=1000.0, ended_at=1000.0 + took_s)
+
+
+def status(found: Ended | Retry | NoStep) -> TrialStatus | None:
+    return found.status if isinstance(found, Ended) else found.ended.status
+
+
+def test_a_trial_that_ended_by_itself_is_for_its_program_to_judge() -> None:
+    for code in (0, 1, 143):
+        found = judged(code)
+        assert isinstance(found, Ended)
+        assert (found.status, found.exit_code, found.duration_s) == (None, code, 5.0)
+        assert (found.host, found.job_id) == ("n01,n02", "7")
+
+
+def test_what_ended_well_is_not_doubted() -> None:
+    assert isinstance(judged(0, fate=LOST_NODE), Ended)
+
+
+@pytest.mark.parametrize("code", [1, 137, None])
+def test_a_failed_node_is_not_the_trials_fault(code: int | None) -> None:
+    for found in (
+        judged(code, fate=LOST_NODE),
+        judged(code, error=StepError(failed_nodes=frozenset({"n02"}))),
+    ):
+        assert isinstance(found, Retry)
+        assert status(found) is TrialStatus.NODE_FAIL
+
+
+def test_a_time_limit_holds_whatever_else_happened() -> None:
+    for code in (124, 137):
+        assert status(judged(code, took_s=60.5, fate=LOST_NODE)) is TrialStatus.TIMEOUT
+
+
+def test_a_killed_script_is_started_again_with_its_time_counted() -> None:
+    found = judged(None)
+    assert isinstance(found, Retry)
+    assert (found.ended.status, found.ended.duration_s) == (TrialStatus.LOST, 5.0)
+
+
+def test_a_script_that_never_began_held_no_nodes() -> None:
+    found = judged(None, claimed=False)
+    assert isinstance(found, Retry)
+    assert found.ended.duration_s == 0.0
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+@pytest.mark.parametrize("fate", [INTACT, LOST_NODE])
+def test_a_cancelled_trial_is_never_started_again(claimed: bool, fate: Fate) -> None:
+    found = judged(None, claimed=claimed, fate=fate, cancelled=True)
+    assert isinstance(found, Ended)
+    assert found.status is TrialStatus.CANCELLED
+
+
+def test_a_step_that_slurm_did_not_make_is_tried_again() -> None:
+    found = judged(1, error=step_error(NO_STEP))
+    assert isinstance(found, NoStep)
+    assert "Memory required by task is not available" in found.ended.reason
+    assert isinstance(judged(1, fate=LOST_NODE, error=step_error(NO_STEP)), Retry)
+
+
+def test_sruns_own_words_are_told_from_a_programs() -> None:
+    launch = "srun: error: Task launch for StepId=1.1 failed on node n03: Communication failure"
+    assert step_error("srun: error: Node failure on n05\n") == StepError(
+        failed_nodes=frozenset({"n05"})
+    )
+    assert step_error(launch) == StepError(failed_nodes=frozenset({"n03"}))
+    silent = (
+        "srun: error: Unable to confirm allocation for job 2: Unable to contact slurm controller"
+    )
+    found = step_error(silent)
+    assert found is not None
+    assert found.not_created == "Unable to contact slurm controller"
+    for text in ("", "srun: error: n05: task 1: Killed", "RuntimeError: Node failure on n05"):
+        assert step_error(text) is None
+
+
+def test_nodes_that_an_allocation_no_longer_has_have_failed() -> None:
+    room = Room(job_id="7", nodes=("n01", "n03"), ends_at=None, asked_at=10.0)
+    assert fate_in(room, ["n01", "n02"], since=10.0) is None, "not asked since"
+    found = fate_in(room, ["n01", "n02"], since=9.0)
+    assert found is not None
+    assert (found.status, found.failed_nodes) == (TrialStatus.NODE_FAIL, frozenset({"n02"}))
+    assert fate_in(room, ["n01"], since=9.0) == INTACT
+
+
+def test_a_trial_fits_when_its_nodes_and_its_time_do() -> None:
+    (trial,) = asked(Path("trials"), 2, time_limit_s=100.0)
+    room = Room(job_id="7", nodes=("n01", "n02"), ends_at=1000.0, asked_at=0.0)
+    latest = 1000.0 - longest_s(trial)
+    assert unfit(trial, room, room.nodes, now=latest) == ""
+    assert "beyond the end" in unfit(trial, room, room.nodes, now=latest + 1)
+    assert "2 nodes, and 1" in unfit(trial, room, room.nodes[:1], now=latest)
+
+
+def test_what_is_not_refused_fits_in_a_new_allocation_for_a_while() -> None:
+    pilot = Pilot(nodes=2, time_limit_h=1.0)
+    (trial,) = asked(Path("trials"), 2, time_limit_s=3516.0)
+    assert "too long" in too_much(trial, pilot)
+    (trial,) = asked(Path("trials"), 2, time_limit_s=3515.0)
+    assert too_much(trial, pilot) == ""
+    room = Room(job_id="7", nodes=("n01", "n02"), ends_at=3600.0, asked_at=0.0)
+    assert unfit(trial, room, room.nodes, now=60.0) == ""

@@ -1,0 +1,76 @@
+"""How trials end, on a real Slurm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evaluators.trial import TrialStatus
+from tests.evaluators.slurm.trials import (
+    Backends,
+    finish,
+    request,
+    run,
+)
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+
+def test_a_trial_measures_on_its_nodes(backends: Backends, tmp_path: Path) -> None:
+    asked = request(tmp_path, nodes=2)
+    (outcome,) = run(backends.make(), asked)
+    assert outcome.status is TrialStatus.OK
+    assert [m.iteration_times_s for m in outcome.measurements] == [(0.25,), (0.25,)]
+    assert sorted(outcome.log_tail.split("\n")[:4]) == [f"rank {n}" for n in range(4)]
+    assert outcome.host == "n[01-02]"
+    assert outcome.job_id is not None
+    assert 0 < outcome.duration_s < 30
+    assert (asked.directory / "result.json").exists()
+    assert not list((tmp_path / "ended").iterdir()), "the mailbox is emptied"
+
+
+def test_a_result_is_told_for_ever_and_never_run_again(backends: Backends, tmp_path: Path) -> None:
+    asked, backend = request(tmp_path), backends.make()
+    first = run(backend, asked)
+    sent = backend.controller.slurm.calls["sbatch"]
+    backend.submit(asked)
+    assert backend.poll([asked])[asked.token] == first[0]
+    later = backends.make()
+    later.submit(asked)
+    assert later.poll([asked])[asked.token] == first[0]
+    assert backend.controller.slurm.calls["sbatch"] == sent
+    assert later.controller.slurm.calls["sbatch"] == 0
+
+
+def test_what_was_never_submitted_is_left_out(backends: Backends, tmp_path: Path) -> None:
+    assert backends.make().poll([request(tmp_path)]) == {}
+
+
+def test_failures_are_told_apart(backends: Backends, tmp_path: Path) -> None:
+    """Each with its own few lines; all at the same time."""
+    lines = {
+        "crash": "{srun} bash -c 'echo no such layout >&2; exit 3'",
+        "hang": "{srun} sleep 1000",
+        "deaf": "{srun} bash -c 'trap \"\" TERM; sleep 1000 & wait; sleep 1000'",
+        "cut": "echo 0.2 >result; : >result",
+        "forks": "{srun} bash -c 'sleep 987654 >/dev/null 2>&1 & exit 5'",
+        "silent": "rm -f trial.log; echo 0.25 >result",
+    }
+    limits = {"hang": 2.0, "deaf": 2.0}
+    asked = {name: request(tmp_path, name, time_limit_s=limits.get(name, 60.0)) for name in lines}
+    for name, text in lines.items():
+        backends.make(text).submit(asked[name])
+    ended = {name: finish(backends[lines[name]], asked[name])[0] for name in lines}
+    assert {name: o.status.value for name, o in ended.items()} == {
+        "crash": "crashed",
+        "hang": "timeout",
+        "deaf": "timeout",
+        "cut": "crashed",
+        "forks": "crashed",
+        "silent": "ok",
+    }
+    assert "no such layout" in ended["crash"].log_tail
+    assert ended["hang"].error == "over its time limit of 2 s"
+    assert ended["cut"].error == "its result cannot be read"
+    assert ended["silent"].log_tail == ""

@@ -1,0 +1,132 @@
+"""Trials that are ended by us, by somebody else, or kept from starting."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluators.trial import TrialStatus
+from tests.cluster.cluster import Cluster
+from tests.evaluators.slurm.trials import (
+    PROFILE,
+    Backends,
+    begun,
+    finish,
+    request,
+    run,
+    standing,
+    wait,
+)
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+ENDLESS = "{srun} sleep 1000"
+
+
+def test_cancelling_ends_our_jobs_and_only_ours(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    """One trial runs, one waits, and one was never sent; a stranger's job has the same shape."""
+    alone = replace(PROFILE, slurm=replace(PROFILE.slurm, exclusive=True))
+    backend = backends.make(ENDLESS, profile=alone)
+    foreign = slurm.command(
+        "sbatch", "--parsable", "--job-name=foreign", "--output=/dev/null", "--wrap=sleep 1000"
+    ).strip()
+    running, waiting = request(tmp_path, "running", nodes=7), request(tmp_path, "waiting", nodes=7)
+    backend.submit(running)
+    wait(lambda: standing(backend, running).phase == "running")
+    backend.submit(waiting)
+    wait(lambda: standing(backend, waiting).reason == "waiting for free nodes (Resources)")
+    unsent = request(tmp_path, "unsent")
+    backend.submit(unsent)
+    for asked in (unsent, running, waiting):
+        backend.cancel(asked.token)
+        backend.cancel(asked.token)
+    outcomes = finish(backend, running, waiting, unsent)
+    assert {o.status for o in outcomes} == {TrialStatus.CANCELLED}
+    assert {o.error for o in outcomes} == {"cancelled"}
+    assert outcomes[1].duration_s == outcomes[2].duration_s == 0
+    wait(lambda: list(slurm.jobs()) == [foreign])
+    assert backends.make().poll([waiting])[waiting.token] == outcomes[1]
+
+
+def test_a_cancelled_trial_stays_cancelled_in_another_process(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    """It had been marked, and its job had not yet been ended."""
+    asked = request(tmp_path)
+    first = backends.make(ENDLESS)
+    first.submit(asked)
+    wait(lambda: first.poll([asked]) and begun(asked))
+    first.close()
+    (asked.directory / "cancelled").touch()
+    (outcome,) = finish(backends.make(), asked)
+    assert outcome.status is TrialStatus.CANCELLED
+    wait(lambda: not slurm.jobs())
+
+
+def test_a_job_that_comes_too_late_only_ends(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    asked = request(tmp_path)
+    backend = backends.make(ENDLESS)
+    backend.submit(asked)
+    wait(lambda: standing(backend, asked).phase == "running")
+    backend.cancel(asked.token)
+    finish(backend, asked)
+    shutil.rmtree(asked.directory / "attempt-1" / "claim", ignore_errors=True)
+    slurm.command("sbatch", str(asked.directory / "attempt-1" / "job.sh"))
+    wait(lambda: not slurm.jobs())
+    assert not begun(asked)
+
+
+def test_a_job_that_somebody_else_cancelled_says_so(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    """Without accounting nobody can say who; one ran, and one was held."""
+    backend = backends.make(ENDLESS)
+    running, held = request(tmp_path, "running"), request(tmp_path, "held")
+    backend.submit(running)
+    holding = backends.make(
+        ENDLESS, profile=replace(PROFILE, slurm=replace(PROFILE.slurm, directives=("--hold",)))
+    )
+    holding.submit(held)
+    job_id = wait(lambda: begun(running) and standing(backend, running).job_id)
+    shown = wait(
+        lambda: (s := standing(holding, held)).reason == "held by the user (JobHeldUser)" and s
+    )
+    slurm.command("scancel", job_id, shown.job_id)
+    ended = [*finish(backend, running), *finish(holding, held)]
+    assert {o.status for o in ended} == {TrialStatus.CANCELLED}
+    assert {o.error for o in ended} == {
+        "its job was cancelled by somebody else, and not by this campaign"
+    }
+
+
+def test_a_held_job_waits_until_it_is_released(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    asked = request(tmp_path)
+    backend = backends.make(
+        profile=replace(PROFILE, slurm=replace(PROFILE.slurm, directives=("--hold",)))
+    )
+    backend.submit(asked)
+    held = wait(lambda: (s := standing(backend, asked)).reason.startswith("held") and s)
+    assert held.phase == "waiting"
+    slurm.command("scontrol", "release", held.job_id)
+    (outcome,) = finish(backend, asked)
+    assert outcome.status is TrialStatus.OK
+
+
+def test_what_sbatch_refuses_is_quoted(backends: Backends, tmp_path: Path) -> None:
+    profile = replace(PROFILE, slurm=replace(PROFILE.slurm, partition="nowhere"))
+    asked = [request(tmp_path, f"trial-{n}") for n in range(3)]
+    outcomes = run(backends.make(profile=profile), *asked)
+    assert {o.status for o in outcomes} == {TrialStatus.REFUSED}
+    (error,) = {o.error for o in outcomes}
+    assert error is not None
+    assert "Invalid partition name specified" in error
+    assert {o.duration_s for o in outcomes} == {0.0}

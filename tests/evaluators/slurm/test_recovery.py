@@ -1,0 +1,249 @@
+"""What goes wrong between us, Slurm and the nodes; each trial still ends once, and rightly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evaluators.cluster.profile import Retries
+from evaluators.slurm.attempt import Attempt
+from evaluators.slurm.evidence import read_evidence
+from evaluators.trial import TrialStatus
+from tests.cluster.cluster import Cluster
+from tests.evaluators.slurm.trials import (
+    COUNTED,
+    PROFILE,
+    SLOW_FIRST,
+    Backends,
+    begun,
+    finish,
+    request,
+    run,
+    runs,
+    standing,
+    wait,
+)
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+
+def test_another_process_finds_what_one_that_was_killed_had_submitted(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    """Killed at any moment; whatever it had done is neither lost nor done twice."""
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from tests.evaluators.slurm.trials import *\n"
+        ""
+        "backend = SlurmBackend(PROFILE, program=Lines(text=COUNTED))\n"
+        "for n in range(6): backend.submit(request(Path(sys.argv[1]), f'trial-{n}'))\n"
+        "print('submitted', flush=True)\n"
+        "while True: backend.poll([])\n"
+    )
+    asked = [request(tmp_path, f"trial-{n}") for n in range(6)]
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        wait(lambda: (tmp_path / "trial-2" / "attempt-1" / "intent.json").exists())
+        process.kill()
+    outcomes = run(backends.make(COUNTED), *asked)
+    assert {o.status for o in outcomes} == {TrialStatus.OK}
+    assert [runs(each) for each in asked] == [1] * 6
+    wait(lambda: not slurm.jobs())
+
+
+def test_a_client_that_is_killed_in_flight_leaves_one_run(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    backend = backends.make(COUNTED)
+    asked = [request(tmp_path, f"trial-{n}") for n in range(8)]
+    killed = 0
+    for each in asked:
+        backend.submit(each)
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        killed += kill_clients()
+    outcomes = finish(backend, *asked)
+    for o in outcomes: print(o.status, o.error, o.log_tail, o.log_path)
+    assert killed
+    assert {o.status for o in outcomes} == {TrialStatus.OK}
+    assert [runs(each) for each in asked] == [1] * 8
+    wait(lambda: not slurm.jobs())
+
+
+def kill_clients() -> int:
+    """Kill every sbatch that this process has started; how many there were."""
+    killed = 0
+    for pid in children():
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            if name == "sbatch":
+                time.sleep(0.004)
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        except (OSError, ProcessLookupError):
+            continue
+    return killed
+
+
+def children() -> list[int]:
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found += map(int, (task / "children").read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def test_a_controller_that_is_down_delays_and_loses_nothing(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    holding = "{srun} bash -c 'touch ../held; sleep 3'; "
+    endless = "[[ $PWD == *doomed* ]] && {srun} bash -c 'touch ../held; sleep 1000'; "
+    backend = backends.make(endless + holding + COUNTED.replace("{srun} ", ""))
+    early, late, doomed = (request(tmp_path, name) for name in ("early", "late", "doomed"))
+    backend.submit(early)
+    backend.submit(doomed)
+    for each in (early, doomed):
+        wait(lambda each=each: standing(backend, each) and (each.directory / "held").exists())
+    slurm.stop_controller()
+    backend.submit(late)
+    backend.cancel(doomed.token)
+    waiting = wait(
+        lambda: (s := standing(backend, late)).reason.startswith("Slurm does not answer") and s
+    )
+    assert waiting.phase == "waiting"
+    assert standing(backend, doomed).phase == "running"
+    slurm.start_controller()
+    outcomes = finish(backend, early, late, doomed)
+    assert [o.status.value for o in outcomes[:2]] == ["ok", "ok"]
+    assert outcomes[2].status is TrialStatus.CANCELLED
+    assert runs(early) == runs(late) == 1
+    wait(lambda: not slurm.jobs())
+
+
+def test_a_rolled_back_controller_is_set_right(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    """One job ended and runs again, one vanished, and its id is given to somebody else's job."""
+    backend = backends.make(COUNTED)
+    before, ended, vanished = (request(tmp_path, name) for name in ("before", "ended", "vanished"))
+    run(backend, before)
+    time.sleep(1)
+    first = run(backend, ended)[0]
+    backend.submit(vanished)
+    wait(
+        lambda: (
+            backend.poll([vanished])
+            and read_evidence(Attempt(request=vanished, number=1).folder).job_id
+        )
+    )
+    slurm.kill_controller()
+    slurm.start_controller()
+    other = slurm.command(
+        "sbatch", "--parsable", "--job-name=foreign", "--output=/dev/null", "--wrap=sleep 8"
+    ).strip()
+    outcome = finish(backend, vanished)[0]
+    assert outcome.status is TrialStatus.OK
+    assert backend.poll([ended])[ended.token] == first
+    assert runs(ended) == 1
+    assert other in slurm.jobs(), "the job of somebody else was left alone"
+
+
+def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    backend = backends.make(SLOW_FIRST)
+    asked = request(tmp_path, nodes=2)
+    backend.submit(asked)
+    wait(lambda: begun(asked))
+    slurm.down("n02")
+    (outcome,) = finish(backend, asked)
+    assert outcome.status is TrialStatus.OK
+    assert "n02" not in slurm.command("scontrol", "show", "hostnames", outcome.host)
+    assert (tmp_path / "failed-nodes").read_text() == "n02 trial-a.1\n"
+    over = json.loads((asked.directory / "attempt-1" / "over.json").read_text())
+    assert over["status"] == "node_fail"
+    assert outcome.duration_s > over["duration_s"] > 0
+
+
+def test_a_node_that_failed_twice_is_left_out(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    backend = backends.make(SLOW_FIRST)
+    for token in ("first", "second"):
+        asked = request(tmp_path, token)
+        backend.submit(asked)
+        wait(lambda asked=asked: begun(asked))
+        slurm.down("n01")
+        finish(backend, asked)
+        slurm.resume("n01")
+        wait(lambda: slurm.states()["n01"] == "idle")
+    third = request(tmp_path, "third")
+    (outcome,) = run(backends.make(), third)
+    assert outcome.host == "n02"
+    assert "--exclude=n01" in (third.directory / "attempt-1" / "job.sh").read_text()
+
+
+def test_attempts_are_bounded(backends: Backends, slurm: Cluster, tmp_path: Path) -> None:
+    profile = replace(PROFILE, retries=Retries(attempts=2, node_failures=9))
+    backend = backends.make("sleep 1000", profile=profile)
+    asked = request(tmp_path)
+    backend.submit(asked)
+    for number, node in ((1, "n01"), (2, "n02")):
+        wait(lambda n=number: print(backend.poll([asked]),slurm.jobs(), slurm.states()) or begun(asked, n), limit_s=15)
+        slurm.down(node)
+    (outcome,) = finish(backend, asked)
+    assert outcome.status is TrialStatus.NODE_FAIL
+    assert outcome.error == "a node failed under it, in each of 2 attempts"
+    wait(lambda: not slurm.jobs())
+
+
+def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_path: Path) -> None:
+    scavenging = replace(
+        PROFILE, slurm=replace(PROFILE.slurm, partition="scavenge", exclusive=True)
+    )
+    backend = backends.make(SLOW_FIRST, profile=scavenging)
+    asked = request(tmp_path, nodes=8)
+    backend.submit(asked)
+    wait(lambda: begun(asked))
+    slurm.command(
+        "sbatch",
+        "--partition=urgent",
+        "--nodes=8",
+        "--exclusive",
+        "--output=/dev/null",
+        "--wrap=sleep 1",
+    )
+    (outcome,) = finish(backend, asked)
+    assert outcome.status is TrialStatus.OK
+    over = json.loads((asked.directory / "attempt-1" / "over.json").read_text())
+    assert over["status"] == "preempted"
+
+
+def test_two_jobs_of_one_attempt_run_it_once(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    backend = backends.make(COUNTED)
+    asked = request(tmp_path)
+    backend.submit(asked)
+    wait(lambda: backend.poll([asked]) and (asked.directory / "attempt-1" / "job.json").exists())
+    for _ in range(3):
+        slurm.command("sbatch", str(asked.directory / "attempt-1" / "job.sh"))
+    (outcome,) = finish(backend, asked)
+    assert outcome.status is TrialStatus.OK
+    wait(lambda: not slurm.jobs())
+    assert runs(asked) == 1

@@ -1,0 +1,202 @@
+"""Small trials that really run on nodes, and ways to wait for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.measurement import AccumulationMeasurement
+from evaluators.backend import Backend
+from evaluators.cluster.profile import ClusterProfile, Polling, Scheduling
+from evaluators.program import Ended, Launcher
+from evaluators.slurm.attempt import Attempt
+from evaluators.slurm.backend import SlurmBackend
+from evaluators.slurm.evidence import read_evidence
+from evaluators.trial import Protocol, Standing, TrialOutcome, TrialRequest, TrialStatus
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+from tests.cluster.cluster import Cluster
+
+PATIENCE_S = 60.0
+"""Only ends what would never end."""
+
+PROFILE = ClusterProfile(
+    name="test",
+    slurm=Scheduling(exclusive=False, partition="batch"),
+    polling=Polling(interval_s=0.5, command_limit_s=5.0),
+)
+"""Nodes are shared, so that many small trials run side by side."""
+
+QUICK = "{srun} bash -c 'echo \"rank $SLURM_PROCID\"' && echo 0.25 >result"
+"""A trial of one step that writes what it measured."""
+
+COUNTED = f"echo run >>../runs; sleep 1; {QUICK}"
+"""Leaves a line for each time that it ran."""
+
+SLOW_FIRST = f"[[ $PWD == *attempt-1 ]] && sleep 1000; {QUICK}"
+"""Its first attempt has to be ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """A program of a few lines of bash; `{srun}` in them starts each task.
+
+    A trial measures the seconds in the file `result`, and crashes with the last line of its log.
+    """
+
+    text: str = QUICK
+    name: str = "lines"
+
+    def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
+        return {"token.txt": request.token}
+
+    def commands(
+        self,
+        request: TrialRequest,  # noqa: ARG002
+        folder: Path,  # noqa: ARG002
+        launcher: Launcher,
+    ) -> str:
+        return self.text.replace("{srun}", launcher.command())
+
+    def outcome(self, request: TrialRequest, folder: Path, ended: Ended) -> TrialOutcome:
+        log = folder / "trial.log"
+        text = log.read_text(errors="replace") if log.exists() else ""
+        found = TrialOutcome(
+            status=ended.status or TrialStatus.CRASHED,
+            started_at=ended.started_at,
+            duration_s=ended.duration_s,
+            simulated=False,
+            error=ended.reason or f"exit code {ended.exit_code}: {(text.split(chr(10)))[-2:-1]}",
+            log_tail=text[-2000:],
+            log_path=str(log),
+            host=ended.host,
+            job_id=ended.job_id,
+        )
+        if ended.status or ended.exit_code != 0:
+            return found
+        try:
+            seconds = float((folder / "result").read_text())
+        except (OSError, ValueError):
+            return replace(found, error="its result cannot be read")
+        measured = tuple(
+            AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=(seconds,))
+            for gas in request.protocol.accumulations
+        )
+        return replace(found, status=TrialStatus.OK, error=None, measurements=measured)
+
+
+class Backends:
+    """Makes backends of a cluster, one for each text of a program, and closes them all."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._made: list[tuple[str, SlurmBackend]] = []
+
+    def __enter__(self) -> Backends:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for _, backend in self._made:
+            backend.close()
+
+    def __getitem__(self, text: str) -> SlurmBackend:
+        """The last one of this text."""
+        return next(backend for known, backend in reversed(self._made) if known == text)
+
+    def make(self, text: str = QUICK, *, profile: ClusterProfile = PROFILE) -> SlurmBackend:
+        backend = SlurmBackend(profile, program=Lines(text=text))
+        self._made.append((text, backend))
+        return backend
+
+
+def machine(gpus: int = 2) -> Machine:
+    return Machine(
+        name="virtual",
+        description="virtual nodes",
+        gpu="none",
+        gpus_per_node=gpus,
+        max_nodes=8,
+        memory_gib=1.0,
+        peak_tflops=None,
+        memory_bandwidth_gb_per_s=10.0,
+        intra_node_gb_per_s=1.0,
+        inter_node_gb_per_s=1.0,
+    )
+
+
+def request(trials: Path, token: str = "trial-a", **changes: Any) -> TrialRequest:
+    """Of one node; `nodes` and `time_limit_s` may differ."""
+    nodes = changes.get("nodes", 1)
+    return TrialRequest(
+        token=token,
+        transformer=Transformer.gpt(
+            "tiny", num_layers=4, hidden_size=32, num_attention_heads=4, seq_length=16
+        ),
+        machine=machine(),
+        strategy=Strategy(
+            tensor_parallel=1,
+            pipeline_parallel=1,
+            micro_batch_size=1,
+            gradient_accumulation_steps=2,
+            zero_stage=0,
+            num_nodes=nodes,
+            activation_checkpointing="none",
+            flash_attention=False,
+            precision="fp32",
+        ),
+        protocol=Protocol(
+            accumulations=(1, 2), time_limit_s=changes.get("time_limit_s", PATIENCE_S)
+        ),
+        directory=trials / token,
+    )
+
+
+def wait(what: Callable[[], Any], *, limit_s: float = PATIENCE_S) -> Any:
+    """What it returns, once that is true."""
+    until = time.monotonic() + limit_s
+    while not (found := what()):
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.05)
+    return found
+
+
+def standing(backend: Backend, asked: TrialRequest) -> Standing:
+    found = backend.poll([asked])[asked.token]
+    assert isinstance(found, Standing), found
+    return found
+
+
+def finish(
+    backend: Backend, *asked: TrialRequest, limit_s: float = PATIENCE_S
+) -> Sequence[TrialOutcome]:
+    """The outcome of each, in order."""
+    outcomes: dict[str, TrialOutcome] = {}
+
+    def over() -> bool:
+        found = backend.poll([each for each in asked if each.token not in outcomes])
+        outcomes.update({k: v for k, v in found.items() if isinstance(v, TrialOutcome)})
+        return len(outcomes) == len(asked)
+
+    wait(over, limit_s=limit_s)
+    return [outcomes[each.token] for each in asked]
+
+
+def run(backend: Backend, *asked: TrialRequest) -> Sequence[TrialOutcome]:
+    """Submit them, and wait for their ends."""
+    for each in asked:
+        backend.submit(each)
+    return finish(backend, *asked)
+
+
+def runs(asked: TrialRequest) -> int:
+    """How often a `COUNTED` trial ran."""
+    return len((asked.directory / "runs").read_text().splitlines())
+
+
+def begun(asked: TrialRequest, number: int = 1) -> bool:
+    """Whether a job runs that attempt, or ran it."""
+    return read_evidence(Attempt(request=asked, number=number).folder).claim is not None

@@ -1,0 +1,181 @@
+"""A service on a real Slurm whose trials last a second: its database, runners and campaigns."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from fastapi.testclient import TestClient
+
+from autotune.schemas import Campaign, Trial
+from evaluators.slurm.attempt import LOG
+from server.app import create_app
+from server.settings import Settings
+from server.store import Store
+from server.store.queries import all_trials, get_campaign
+from tests.evaluators.program.checkout import make_checkout
+
+END_LIMIT_S = 15.0
+PROFILE = """
+program = "megatron-deepspeed"
+python = "{python}"
+
+[slurm]
+gpu_request = "none"
+
+[megatron]
+path = "{checkout}"
+
+[polling]
+interval_s = {interval_s}
+
+[retries]
+attempts = 6
+node_failures = 2
+
+[pilot]
+nodes = 8
+idle_release_s = 1
+"""
+QUESTION: dict[str, Any] = {
+    "model": "tiny",
+    "machine": {
+        "name": "virtual",
+        "gpu": "nothing",
+        "gpus_per_node": 1,
+        "max_nodes": 64,
+        "memory_gib": 1000.0,
+        "peak_tflops": None,
+        "memory_bandwidth_gb_per_s": 10.0,
+        "intra_node_gb_per_s": 10.0,
+        "inter_node_gb_per_s": 1.0,
+    },
+    "nodes": 4,
+    "pool_nodes": 8,
+    "evaluator": "slurm",
+    "space": {
+        "tensor_parallel": 1,
+        "pipeline_parallel": [1, 2],
+        "micro_batch_size": {"minimum": 1, "maximum": 16},
+        "gradient_accumulation_steps": 8,
+        "zero_stage": [0, 1],
+        "num_nodes": [1, 2, 4],
+        "precision": "fp32",
+        "flash_attention": False,
+        "activation_checkpointing": ["none", "full"],
+    },
+    "protocol": {"confirmations": 0, "measured_iterations": 1, "time_limit_s": 120.0},
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One database and one folder of trials."""
+
+    settings: Settings
+    store: Store
+    client: TestClient
+
+    @classmethod
+    def build(cls, folder: Path, *, interval_s: float = 0.5) -> Scene:
+        checkout = make_checkout(folder / "Megatron-DeepSpeed")
+        profiles = folder / "profiles"
+        profiles.mkdir()
+        text = PROFILE.format(python=sys.executable, checkout=checkout, interval_s=interval_s)
+        (profiles / "quick.toml").write_text(text)
+        settings = Settings(
+            data_dir=folder / "data", profiles_dir=profiles, poll_interval_s=0.1, lease_s=10.0
+        )
+        app = create_app(settings)
+        return cls(settings, app.state.store, TestClient(app, base_url="http://127.0.0.1"))
+
+    def create(
+        self, *, trials: int, seed: int, nodes: int = 4, pool_nodes: int = 8, mode: str = "sbatch"
+    ) -> Campaign:
+        widths = [width for width in (1, 2, 4) if width <= nodes]
+        asked = QUESTION | {
+            "slurm": {"profile": "quick", "mode": mode},
+            "seed": seed,
+            "budget": {"max_trials": trials},
+            "nodes": nodes,
+            "pool_nodes": pool_nodes,
+            "space": QUESTION["space"] | {"num_nodes": widths},
+        }
+        answer = self.client.post("/api/v1/campaigns", json=asked)
+        assert answer.status_code == 201, answer.text
+        return Campaign.model_validate(answer.json())
+
+    def campaign(self, campaign: Campaign) -> Campaign:
+        with self.store.session() as session:
+            return get_campaign(session, campaign.id)
+
+    def trials(self, campaign: Campaign) -> list[Trial]:
+        with self.store.session() as session:
+            return all_trials(session, campaign.id)
+
+    def starts(self, trial: Trial) -> list[int]:
+        """How often the training script was started in each attempt, by what it says then."""
+        folders = sorted(self.settings.trial_dir(trial.token).glob("attempt-*"))
+        logs = [folder / LOG for folder in folders]
+        return [log.read_text().count("rank 0 of") if log.exists() else 0 for log in logs]
+
+
+class RunnerProcess:
+    """A runner that may be killed at any moment, and is started again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.log = settings.data_dir / "runner.log"
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "server.runner"],
+                env=os.environ | self._settings.environment() | {"OMP_NUM_THREADS": "1"},
+                stdout=output,
+                stderr=output,
+            )
+
+    @property
+    def process(self) -> psutil.Process:
+        return psutil.Process(self._process.pid)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill_client(self, name: str, *, limit_s: float) -> bool:
+        """Kill a Slurm command that the runner has just started; whether one was seen."""
+        ends = time.monotonic() + limit_s
+        while time.monotonic() < ends:
+            with suppress(psutil.Error):
+                for child in self.process.children(recursive=True):
+                    if child.name() == name:
+                        child.send_signal(signal.SIGKILL)
+                        return True
+            time.sleep(0.002)
+        return False
+
+
+def until(holds: Callable[[], bool], limit_s: float, what: str) -> None:
+    ends = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < ends, f"not within {limit_s:g} s: {what}"
+        time.sleep(0.2)
