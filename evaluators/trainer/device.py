@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
 Device = Literal["cpu", "cuda"]
+"""As torch names them: AMD's are `cuda` too."""
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
-def gpu_count(environment: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> int:
-    """NVIDIA GPUs that a process started with `environment` may use.
+def gpu_count(
+    environment: Mapping[str, str] = os.environ,
+    devices: Path = Path("/dev"),
+    *,
+    rocm: bool | None = None,
+) -> int:
+    """GPUs of NVIDIA or AMD that a process started with `environment` may use.
+
+    AMD's count where torch is built for them (`rocm`; None looks): many a processor has a small
+    one of its own.
 
     `CUDA_VISIBLE_DEVICES=` (empty) hides them all, so that a machine with GPUs trains on its CPU.
     """
-    present = sum(path.name[6:].isdigit() for path in devices.glob("nvidia*"))
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return present
-    return min(present, len([name for name in visible.split(",") if name.strip()]))
+    present = _present(devices, rocm=_torch_is_for_rocm() if rocm is None else rocm)
+    for variable in VISIBLE:
+        if variable in environment:
+            named = [name for name in environment[variable].split(",") if name.strip()]
+            present = min(present, len(named))
+    return present
+
+
+def _present(devices: Path, *, rocm: bool) -> int:
+    """By their device files; on AMD each GCD has a render node beside the one compute device."""
+    if not (rocm and (devices / "kfd").exists()):
+        return sum(path.name[6:].isdigit() for path in devices.glob("nvidia*"))
+    return len(list(devices.glob("dri/renderD*")))
+
+
+def _torch_is_for_rocm() -> bool:
+    try:
+        return "rocm" in version("torch")
+    except PackageNotFoundError:
+        return False
 
 
 def device_of_trials() -> Device:

@@ -64,3 +64,15 @@ def test_gpus_are_counted_as_a_process_would_see_them(tmp_path: Path) -> None:
     assert gpu_count({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == 0
     assert gpu_count({"CUDA_VISIBLE_DEVICES": "0,2"}, tmp_path) == 2
     assert gpu_count({}, tmp_path / "absent") == 0
+
+
+def test_gpus_of_amd_count_where_torch_is_built_for_them(tmp_path: Path) -> None:
+    (tmp_path / "dri").mkdir()
+    for number in range(128, 136):
+        (tmp_path / "dri" / f"renderD{number}").touch()
+    assert gpu_count({}, tmp_path, rocm=True) == 0
+    (tmp_path / "kfd").touch()
+    assert gpu_count({}, tmp_path, rocm=True) == 8
+    assert gpu_count({"ROCR_VISIBLE_DEVICES": "0,1,2"}, tmp_path, rocm=True) == 3
+    assert gpu_count({"CUDA_VISIBLE_DEVICES": ""}, tmp_path, rocm=True) == 0
+    assert gpu_count({}, tmp_path, rocm=False) == 0
