@@ -65,7 +65,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         num_workers: int = 1,
         timing: Timing | None = None,
         seed: int = 0,
-        poll_interval_s: float = 0.1,
+        poll_interval_s: float = 0.05,
     ) -> None:
         super().__init__(backend.submit, num_workers=num_workers)
         self._job_class = HPOJob

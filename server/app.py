@@ -11,7 +11,16 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 
 from autotune.schemas import Problem
-from server.api import campaigns, catalog, health, recommendations, spaces, streams, trials
+from server.api import (
+    campaigns,
+    catalog,
+    health,
+    profiles,
+    recommendations,
+    spaces,
+    streams,
+    trials,
+)
 from server.api.origin import OriginGuard, trusted_hosts
 from server.dashboard import routes as dashboard
 from server.problems import install
@@ -63,7 +72,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _api() -> APIRouter:
     api = APIRouter(prefix="/api/v1")
-    for resource in (campaigns, trials, recommendations, catalog, spaces, streams):
+    for resource in (campaigns, trials, recommendations, catalog, profiles, spaces, streams):
         api.include_router(resource.router)
     return api
 

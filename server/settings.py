@@ -37,6 +37,10 @@ class Settings(BaseSettings):
     database_url: str = Field(
         "", description="SQLAlchemy URL; autotune.db in the data folder where empty"
     )
+    profiles_dir: Path = Field(
+        default_factory=lambda: config_path().parent / "profiles",
+        description="cluster profiles of one's own, one TOML file each",
+    )
     host: str = Field("127.0.0.1", description="address that the service binds to")
     port: int = Field(8765, ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = Field(
@@ -48,7 +52,7 @@ class Settings(BaseSettings):
     stream_poll_s: float = Field(0.5, gt=0, description="how often a stream looks for events")
     log_level: str = Field("INFO", description="of the runner: DEBUG, INFO, WARNING or ERROR")
 
-    @field_validator("data_dir")
+    @field_validator("data_dir", "profiles_dir")
     @classmethod
     def _absolute(cls, path: Path) -> Path:
         return path.expanduser().absolute()

@@ -34,6 +34,8 @@ from autotune.schemas import (
     MachineShape,
     ModelShape,
     Prediction,
+    ProfileDetail,
+    ProfileSummary,
     Recommendation,
     SpaceReport,
     SpaceSpec,
@@ -164,6 +166,12 @@ class AsyncClient:
 
     async def spaces(self) -> list[str]:
         return await self._transport.send(calls.spaces())
+
+    async def profiles(self) -> list[ProfileSummary]:
+        return await self._transport.send(calls.profiles())
+
+    async def profile(self, name: str) -> ProfileDetail:
+        return await self._transport.send(calls.profile(name))
 
 
 class AsyncCampaign(CampaignView):

@@ -22,6 +22,8 @@ from autotune.schemas import (
     ModelShape,
     Prediction,
     PredictionQuery,
+    ProfileDetail,
+    ProfileSummary,
     Recommendation,
     SpaceQuery,
     SpaceReport,
@@ -208,6 +210,15 @@ def machine(name: str) -> Call[MachineShape]:
 
 def spaces() -> Call[list[str]]:
     return _names("/spaces")
+
+
+def profiles() -> Call[list[ProfileSummary]]:
+    read = TypeAdapter(list[ProfileSummary]).validate_json
+    return Call(method="GET", path="/profiles", read=read)
+
+
+def profile(name: str) -> Call[ProfileDetail]:
+    return _get(f"/profiles/{quote(name, safe='')}", ProfileDetail)
 
 
 def _names(path: str) -> Call[list[str]]:

@@ -18,6 +18,7 @@ from autotune.schemas import (
     Objective,
     PredictionQuery,
     ProtocolSpec,
+    SlurmChoice,
     SpaceQuery,
     SpaceSpec,
     StrategyShape,
@@ -42,6 +43,7 @@ class CampaignQuestion(RequiredOfCampaign, total=False):
     name: str
     nodes: int
     pool_nodes: int | None
+    slurm: SlurmChoice | Mapping[str, Any] | None
     objective: Objective
     space: SpaceSpec | Mapping[str, Any]
     budget: Budget | Mapping[str, Any]

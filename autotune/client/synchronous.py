@@ -33,6 +33,8 @@ from autotune.schemas import (
     MachineShape,
     ModelShape,
     Prediction,
+    ProfileDetail,
+    ProfileSummary,
     Recommendation,
     SpaceReport,
     SpaceSpec,
@@ -178,6 +180,14 @@ class Client:
     def spaces(self) -> list[str]:
         """Names of ready search spaces."""
         return self._transport.send(calls.spaces())
+
+    def profiles(self) -> list[ProfileSummary]:
+        """Cluster profiles that the service knows, its user's own and the ready ones."""
+        return self._transport.send(calls.profiles())
+
+    def profile(self, name: str) -> ProfileDetail:
+        """All that one of them says."""
+        return self._transport.send(calls.profile(name))
 
 
 class CampaignHandle(CampaignView):

@@ -84,5 +84,7 @@ class RecommendationView:
 
     @property
     def launch_script_name(self) -> str:
-        """The script for the machine that was measured: `train.sh` here, sbatch on a cluster."""
-        return "train.sh" if "train.sh" in self.recommendation.artefacts else "launch.sbatch"
+        """The script for what was measured and where: the bundled trainer here (`train.sh`) or on
+        a cluster (`train.sbatch`), or else Megatron-DeepSpeed on a cluster."""
+        names = self.recommendation.artefacts
+        return next((n for n in ("train.sh", "train.sbatch") if n in names), "launch.sbatch")

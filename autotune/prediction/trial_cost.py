@@ -14,7 +14,11 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-START_UP_S: Mapping[EvaluatorName, float] = {"simulated": 60.0, "local": 3.0}
+START_UP_S: Mapping[EvaluatorName, float] = {
+    "simulated": 60.0,
+    "slurm": 60.0,
+    "local": 3.0,
+}
 """Before a trial's first iteration: imports and communicators of a job on a cluster; ranks forked
 from a warm process on this machine."""
 

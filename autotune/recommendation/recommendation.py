@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 from autotune.cost_model import training_energy_joule
 from autotune.measurement import AccumulationMeasurement, accumulations
@@ -41,14 +42,14 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     """The strategies to measure once more, best first; empty when that is done.
 
     They are the `protocol.confirmations` best layouts by what the search measured, less those
-    with a confirmation already, in whatever state. For one whose confirmation failed the next in
-    line is taken; and when all have ended, any that still stands clearly above the best confirmed
-    one, which a search figure that was too good can bring about. No more than twice as many are
-    started in all.
+    with a confirmation already, in whatever state but withdrawn. For one whose confirmation failed
+    the next in line is taken; and when all have ended, any that still stands clearly above the best
+    confirmed one, which a search figure that was too good can bring about. No more than twice as
+    many are started in all.
     """
     wanted = campaign.request.protocol.confirmations
     searched = [t for t in trials if t.purpose == "search"]
-    confirmations = [t for t in trials if t.purpose == "confirmation"]
+    confirmations = [t for t in trials if t.purpose == "confirmation" and not t.withdrawn]
     pending_or_ok = {TrialState.PENDING, TrialState.OK}
     started = {_layout(t): t.state in pending_or_ok for t in _by_success(confirmations)}
     ranked = contenders(searched, objective=campaign.request.objective)
@@ -113,6 +114,7 @@ def _by_success(trials: Sequence[Trial]) -> list[Trial]:
 def _ranked(campaign: Campaign, one: Contender, *, best: Contender, rank: int) -> Ranked:
     peak = one.metrics.peak_memory_gib
     predicted = [t.predicted_iteration_time_s for t in one.trials]
+    joules = [t.joules_per_token for t in one.trials if t.joules_per_token is not None]
     return Ranked(
         rank=rank,
         trial_numbers=[trial.number for trial in one.trials],
@@ -123,6 +125,7 @@ def _ranked(campaign: Campaign, one: Contender, *, best: Contender, rank: int) -
         significant=None if one is best else best.beats(one),
         confirmed=one.confirmed,
         memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
+        joules_per_token=median(joules) if joules else None,
     )
 
 

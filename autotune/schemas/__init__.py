@@ -13,6 +13,10 @@ from autotune.schemas.problems import (
     FieldProblem,
     Problem,
 )
+from autotune.schemas.profiles import (
+    ProfileDetail,
+    ProfileSummary,
+)
 from autotune.schemas.questions import (
     BatchBounds,
     Budget,
@@ -26,6 +30,7 @@ from autotune.schemas.questions import (
     PredictionQuery,
     ProtocolSpec,
     Range,
+    SlurmChoice,
     SpaceQuery,
     SpaceSpec,
     StrategyShape,
@@ -77,12 +82,15 @@ __all__ = [
     "Prediction",
     "PredictionQuery",
     "Problem",
+    "ProfileDetail",
+    "ProfileSummary",
     "ProtocolSpec",
     "Range",
     "Ranked",
     "Recommendation",
     "Refusal",
     "Scalar",
+    "SlurmChoice",
     "SpaceQuery",
     "SpaceReport",
     "SpaceSpec",

@@ -121,6 +121,17 @@ class ProtocolSpec(Wire):
     confirmations: Annotated[int, Field(ge=0, le=10)] = 3
 
 
+class SlurmChoice(Wire):
+    """How trials go to Slurm. The profile is named, and never given: its text runs in every job."""
+
+    profile: Annotated[str, Field(min_length=1, max_length=100)] = Field(
+        description="a cluster profile of the service, as GET /profiles lists them"
+    )
+    mode: Literal["sbatch", "pilot"] = Field(
+        "sbatch", description="one job for each trial, or steps inside one allocation"
+    )
+
+
 class CampaignCreate(Wire):
     """One question: how should this model be laid out on these nodes?"""
 
@@ -132,6 +143,9 @@ class CampaignCreate(Wire):
         None, description="nodes that trials may hold at the same time; `nodes` where not given"
     )
     evaluator: EvaluatorName
+    slurm: SlurmChoice | None = Field(
+        None, description="with the slurm evaluator, and only with it"
+    )
     objective: Objective = "tokens_per_s"
     space: SpaceSpec = SpaceSpec()
     budget: Budget = Budget()

@@ -33,6 +33,8 @@ class TrialState(StrEnum):
     TIMEOUT = "timeout"
     CRASHED = "crashed"
     NODE_FAIL = "node_fail"
+    PREEMPTED = "preempted"
+    REFUSED = "refused"
     CANCELLED = "cancelled"
     LOST = "lost"
 
@@ -71,7 +73,12 @@ class Accumulation(Wire):
 
 
 class Trial(Wire):
-    """One short training run. `number` counts from 1 within the campaign."""
+    """One short training run. `number` counts from 1 within the campaign.
+
+    While it is pending, `phase` says whether it waits for nodes or runs, and `phase_reason` why it
+    waits; `job_id` is the scheduler's. `joules_per_token` is what the GPUs drew through the
+    measured iterations; `energy_note` says how it was sampled, or why it was not.
+    """
 
     id: int
     campaign_id: int
@@ -80,6 +87,9 @@ class Trial(Wire):
     strategy: StrategyShape
     token: str
     state: TrialState
+    phase: Literal["waiting", "running"] | None = None
+    phase_reason: str = ""
+    job_id: str | None = None
     simulated: bool
     created_at: datetime
     started_at: datetime | None
@@ -91,10 +101,17 @@ class Trial(Wire):
     metrics: TrialMetrics | None
     accumulations: list[Accumulation]
     peak_memory_gib_by_rank: list[float]
+    joules_per_token: float | None = None
+    energy_note: str = ""
     error: str | None
     log_path: str | None
     host: str | None
     versions: dict[str, str]
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether it was cancelled before it had any node: as if it had not been asked for."""
+        return self.state is TrialState.CANCELLED and not self.node_hours
 
 
 class Campaign(Wire):
@@ -113,6 +130,7 @@ class Campaign(Wire):
     finished_at: datetime | None
     trials: int
     pending: int
+    waiting: int = Field(0, description="those of `pending` that wait for nodes")
     failures: int
     confirmations: int
     node_hours: float
@@ -121,8 +139,11 @@ class Campaign(Wire):
 
 
 class Ranked(Wire):
-    """A strategy of the recommendation. `significant` is whether the best beats it by more than
-    both spreads; None for the best itself."""
+    """A strategy of the recommendation.
+
+    `significant` is whether the best beats it by more than both spreads, None for the best itself.
+    `joules_per_token` is what its GPUs drew, the median of its trials; None where not sampled.
+    """
 
     rank: int
     trial_numbers: list[int]
@@ -133,6 +154,7 @@ class Ranked(Wire):
     significant: bool | None
     confirmed: bool
     memory_headroom_gib: float | None
+    joules_per_token: float | None = None
 
 
 class TrainingCost(Wire):

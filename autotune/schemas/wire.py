@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-EvaluatorName = Literal["simulated", "local"]
+EvaluatorName = Literal["simulated", "local", "slurm"]
 Objective = Literal["tokens_per_s", "tokens_per_s_per_gpu"]
 Positive = Annotated[int, Field(gt=0)]
 Scalar = int | bool | str

@@ -181,7 +181,7 @@ def _told(layouts: Layouts, known: Known, *, with_running: bool) -> list[tuple[P
             told.append((_point(layouts, row), float(observation.log_rate)))
         elif observation.state == "failed":
             told.append((_point(layouts, row), _failure(observation)))
-        elif with_running:
+        elif observation.state == "running" and with_running:
             told.append((_point(layouts, row), lie))
     return told
 

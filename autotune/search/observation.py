@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from search_spaces.strategy import Strategy
 
-State = Literal["running", "ok", "failed"]
+State = Literal["running", "ok", "failed", "refused"]
+"""`refused`: never started, so that nothing is known of it; it is not tried again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ def merged(observations: Iterable[Observation]) -> list[Observation]:
     """One observation for each layout, in an order that does not depend on the order given.
 
     A layout with an ok trial is ok, with the median rate of these; otherwise it is running if any
-    of its trials runs; otherwise it failed.
+    of its trials runs; otherwise it failed, or was refused if none of them ever started.
     """
     by_layout: dict[tuple[Any, ...], list[Observation]] = {}
     for observation in observations:
@@ -66,9 +67,10 @@ def _one(same: Sequence[Observation]) -> Observation:
             objective=math.exp(median(o.log_rate for o in ok)),
             peak_memory_gib=max(peaks, default=None),
         )
-    running = any(o.state == "running" for o in same)
+    states: tuple[State, ...] = ("running", "failed", "refused")
+    state = next(state for state in states if any(o.state == state for o in same))
     return Observation(
         strategy=strategy,
-        state="running" if running else "failed",
-        out_of_memory=not running and any(o.out_of_memory for o in same),
+        state=state,
+        out_of_memory=state == "failed" and any(o.out_of_memory for o in same),
     )

@@ -19,7 +19,10 @@ and in an attempt's folder, in the order in which they appear:
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from evaluators.trial import TrialRequest
@@ -40,10 +43,14 @@ class Attempt:
     request: TrialRequest
     number: int
 
-    @property
+    @cached_property
     def name(self) -> str:
-        """Of the job or step: unique, so that it is found again by it."""
-        return f"{self.request.token}.{self.number}"
+        """Of the job or step: unique, so that it is found again by it.
+
+        A token may be chosen again in another folder, by a search for the same model.
+        """
+        place = sha256(os.fsencode(self.request.directory.absolute())).hexdigest()
+        return f"{self.request.token}.{self.number}-{place[:6]}"
 
     @property
     def folder(self) -> Path:

@@ -29,7 +29,7 @@ from evaluators.slurm.job import Job
 from evaluators.slurm.judgement import SETTLE_S, Sight
 from evaluators.slurm.pace import Pace
 from evaluators.slurm.script import JOB_SCRIPT
-from evaluators.slurm.watchlist import Sending, Sent, Watchlist, by_name
+from evaluators.slurm.watchlist import Sending, Sent, Watchlist, by_name, is_since
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,14 @@ class Submission:
     prepare: Callable[[], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Doom:
+    """Jobs of a name that are to be ended: since when, and from which time of submission on."""
+
+    at: float
+    since: float
+
+
 class Controller:
     """One for each process and Slurm. Safe to use from several threads.
 
@@ -70,7 +78,7 @@ class Controller:
         self._wake = threading.Condition()
         self._watchlist = Watchlist()
         self._queue: deque[Submission] = deque()
-        self._doomed: dict[str, float] = {}
+        self._doomed: dict[str, _Doom] = {}
         self._ended_at: dict[str, float] = {}
         self._sought: dict[str, float] = {}
         self._wanted = self._hurry = False
@@ -87,16 +95,28 @@ class Controller:
     def submit(self, submission: Submission) -> None:
         """Queue it; what came of it is told by `sent`, and of its job by `sight`."""
         with self._wake:
-            self._watchlist.add(submission.name, Sent(sending=Sending.QUEUED, at=time.time()))
+            now = time.time()
+            self._watchlist.add(submission.name, Sent(sending=Sending.QUEUED, at=now), since=now)
             self._queue.append(submission)
             self._rouse()
 
-    def follow(self, name: str, *, submitted_at: float) -> None:
-        """Watch a name that was submitted before this object was there."""
+    def follow(self, name: str, *, submitted_at: float, since: float | None = None) -> None:
+        """Watch a name that was submitted before this object was there.
+
+        Args:
+            submitted_at: when last (epoch).
+            since: when first, where it was more than once.
+        """
         with self._wake:
-            self._watchlist.add(name, Sent(sending=Sending.TRIED, at=submitted_at))
+            sent = Sent(sending=Sending.TRIED, at=submitted_at)
+            self._watchlist.add(name, sent, since=submitted_at if since is None else since)
             self._wanted = self._hurry = True
             self._rouse()
+
+    def recognise(self, name: str, job_id: str) -> None:
+        """A job of this name is known to be ours by more than its time."""
+        with self._wake:
+            self._watchlist.recognise(name, job_id)
 
     def withdraw(self, name: str) -> bool:
         """Take it out of the queue; False where it is sent already, or being sent."""
@@ -110,7 +130,8 @@ class Controller:
         """End every job of this name, now and for as long as one may still turn up."""
         with self._wake:
             if name not in self._doomed:
-                self._doomed[name] = time.time()
+                since = self._watchlist.since(name)
+                self._doomed[name] = _Doom(at=time.time(), since=since)
                 self._wanted = self._hurry = True
                 self._rouse()
 
@@ -252,14 +273,20 @@ class Controller:
         """By the ids that the queue gave just now: an older id may be another's by now."""
         now = time.time()
         with self._wake:
-            living = [job for job in jobs if job.name in self._doomed and _can_be_ended(job)]
+            ours = {job.id for job in self._watchlist.ours(jobs)}
+            living = [job for job in jobs if job.id in ours or self._is_doomed(job)]
+            living = [job for job in living if job.name in self._doomed and _can_be_ended(job)]
             gone = self._doomed.keys() - by_name(living).keys()
             for name in gone:
-                if now - self._doomed[name] > SETTLE_S and not self._is_being_sent(name):
+                if now - self._doomed[name].at > SETTLE_S and not self._is_being_sent(name):
                     del self._doomed[name]
             due = [job.id for job in living if now - self._ended_at.get(job.id, 0) > CANCEL_AGAIN_S]
         if due:
             self._scancel(due)
+
+    def _is_doomed(self, job: Job) -> bool:
+        doom = self._doomed.get(job.name)
+        return doom is not None and is_since(job, doom.since)
 
     def _is_being_sent(self, name: str) -> bool:
         """Or was sent so shortly ago that its job may not be in the queue yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 LOOK_BACK_S = 3600.0
 """How long before its submission accounting is asked about a job: clocks differ."""
+GLANCE_S = 0.02
+"""Most logs are read in less: then the nodes need not wait for another look."""
 _READING = Standing(phase="running", reason="reading what it left")
 
 
@@ -122,8 +124,9 @@ class Course:
             standing = self._look(mailed=mailed)
             if self._read_for is not None and self._read_for[0]:
                 self._told = (version, standing)  # nothing but the controller can change it
-        if self._reading is None:
-            return standing
+            if self._reading is None:
+                return standing
+            wait([self._reading], timeout=GLANCE_S)
         return self._reading.result() if self._reading.done() else _READING
 
     def _look(self, *, mailed: bool) -> Standing:
@@ -148,10 +151,16 @@ class Course:
         living = tuple((job.id, job.state) for job in sight.jobs if not job.finished)
         unsaid = self._evidence.end is None and (mailed or not living)
         if unsaid or self._read_for != (living, mailed):
-            self._evidence = read_evidence(self._attempt.folder)
+            self._take_in(read_evidence(self._attempt.folder))
             self._read_for = (living, mailed)
-            if self._evidence.claimed and self._begun_by is None:
-                self._begun_by = time.time()
+
+    def _take_in(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        if evidence.claimed and self._begun_by is None:
+            self._begun_by = time.time()
+        for job_id in (evidence.job_id, evidence.claim and evidence.claim.job_id):
+            if job_id:
+                self._site.controller.recognise(self._attempt.name, job_id)
 
     def _act(self, verdict: Verdict) -> Standing:
         controller, name = self._site.controller, self._attempt.name
@@ -212,7 +221,12 @@ class Course:
             self._site.controller.cancel(attempt.name)
 
     def _follow(self, evidence: Evidence) -> None:
-        self._site.controller.follow(self._attempt.name, submitted_at=evidence.intended_at or 0.0)
+        self._site.controller.follow(
+            self._attempt.name,
+            submitted_at=evidence.intended_at or 0.0,
+            since=evidence.first_intended_at,
+        )
+        self._take_in(evidence)
         if self._cancelled:
             self._site.controller.cancel(self._attempt.name)
 
@@ -262,14 +276,8 @@ class Course:
 
     def _close(self, ended: Ended) -> None:
         """Read what it left in another thread: a log may be gigabytes long."""
-        attempt, program = self._attempt, self._site.program
-        earlier_s = sum(over_duration_s(each.folder) for each in attempts_of(self.request)[:-1])
-
-        def outcome() -> TrialOutcome:
-            found = program.outcome(self.request, attempt.folder, ended)
-            return replace(found, duration_s=found.duration_s + earlier_s)
-
-        self._end_with(outcome)
+        folder, program = self._attempt.folder, self._site.program
+        self._end_with(lambda: program.outcome(self.request, folder, ended))
 
     def _settle(self, status: TrialStatus, error: str) -> None:
         """An outcome without a job."""
@@ -285,9 +293,20 @@ class Course:
         self._end_with(lambda: found)
 
     def _end_with(self, outcome: Callable[[], TrialOutcome]) -> None:
-        mail = self._attempt.mailbox / self._attempt.name
-        self._site.controller.forget(self._attempt.name)
-        self._reading = self._site.readers.submit(write_outcome, self.request, outcome, mail)
+        """What the attempts before this one held of nodes counts, too."""
+        attempt = self._attempt
+        earlier = [
+            each.folder for each in attempts_of(self.request) if each.number < attempt.number
+        ]
+
+        def whole() -> TrialOutcome:
+            found = outcome()
+            return replace(found, duration_s=found.duration_s + sum(map(over_duration_s, earlier)))
+
+        self._site.controller.forget(attempt.name)
+        self._reading = self._site.readers.submit(
+            write_outcome, self.request, whole, attempt.mailbox / attempt.name
+        )
 
 
 def write_outcome(

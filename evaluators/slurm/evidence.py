@@ -40,12 +40,14 @@ class Evidence:
 
     Attributes:
         intended_at: epoch by this machine's clock; None: it was never to be submitted.
+        first_intended_at: likewise, of the first of several tries.
         job_id: that sbatch answered; None: no answer was written down.
         claimed: whether a job began. Which one may be unknown: then `claim` is None.
         over: given up.
     """
 
     intended_at: float | None = None
+    first_intended_at: float | None = None
     job_id: str | None = None
     claimed: bool = False
     claim: Claim | None = None
@@ -60,8 +62,10 @@ def read_evidence(folder: Path) -> Evidence:
         names = set(os.listdir(folder))
     except OSError:
         return Evidence()
+    intended_at = _intended_at(folder / INTENT) if INTENT in names else None
     return Evidence(
-        intended_at=_intended_at(folder / INTENT) if INTENT in names else None,
+        intended_at=intended_at,
+        first_intended_at=_first_intended_at(folder / INTENT, otherwise=intended_at),
         job_id=_json(folder / JOB).get("job_id") if JOB in names else None,
         claimed=CLAIM in names,
         claim=_claim(folder / CLAIM / "job") if CLAIM in names else None,
@@ -73,7 +77,8 @@ def read_evidence(folder: Path) -> Evidence:
 def write_intent(folder: Path, *, name: str, at: float) -> None:
     """About to be submitted; raises OSError."""
     (folder / JOB).unlink(missing_ok=True)
-    _write(folder / INTENT, {"name": name, "at": at})
+    first_at = _first_intended_at(folder / INTENT, otherwise=at)
+    _write(folder / INTENT, {"name": name, "at": at, "first_at": first_at})
 
 
 def write_job(folder: Path, *, job_id: str) -> None:
@@ -123,6 +128,13 @@ def _intended_at(path: Path) -> float | None:
         return path.stat().st_mtime
     except OSError:
         return None
+
+
+def _first_intended_at(path: Path, *, otherwise: float | None) -> float | None:
+    try:
+        return float(_json(path)["first_at"])
+    except (KeyError, TypeError, ValueError):
+        return otherwise
 
 
 def _claim(path: Path) -> Claim | None:

@@ -9,6 +9,9 @@ from enum import Enum
 from evaluators.slurm.job import Job
 from evaluators.slurm.judgement import Sight
 
+CLOCKS_DIFFER_S = 2.0
+"""The controller's clock counts whole seconds, and is not quite ours."""
+
 
 class Sending(Enum):
     """How far a submission has come."""
@@ -38,9 +41,16 @@ class Sent:
 
 @dataclass(kw_only=True)
 class _Watched:
-    """One name."""
+    """One name.
+
+    Attributes:
+        since: when it was first to be submitted: an older job is of something else.
+        ids: of jobs that are ours whatever the clocks say.
+    """
 
     sent: Sent
+    since: float
+    ids: set[str] = field(default_factory=set)
     quiet_since: float | None = None
     accounted: bool = False
     ended_jobs: list[Job] = field(default_factory=list)
@@ -62,8 +72,28 @@ class Watchlist:
     def __contains__(self, name: object) -> bool:
         return name in self._watched
 
-    def add(self, name: str, sent: Sent) -> None:
-        self._watched[name] = _Watched(sent=sent)
+    def add(self, name: str, sent: Sent, *, since: float) -> None:
+        """Watch it; one that is watched already is only sent once more."""
+        earlier = self._watched.get(name, _Watched(sent=sent, since=since))
+        self._watched[name] = _Watched(sent=sent, since=earlier.since, ids=earlier.ids)
+
+    def recognise(self, name: str, job_id: str) -> None:
+        """This job is ours."""
+        if name in self._watched:
+            self._watched[name].ids.add(job_id)
+
+    def since(self, name: str) -> float:
+        """When it was first to be submitted (epoch); 0 where that is not known."""
+        return self._watched[name].since if name in self._watched else 0.0
+
+    def ours(self, jobs: Iterable[Job]) -> list[Job]:
+        """Of jobs with any names, those of watched names that are not older than their names."""
+        return [
+            job
+            for job in jobs
+            if (watched := self._watched.get(job.name))
+            and (job.id in watched.ids or is_since(job, watched.since))
+        ]
 
     def remove(self, name: str) -> None:
         self._watched.pop(name, None)
@@ -74,6 +104,8 @@ class Watchlist:
     def note_sent(self, name: str, sent: Sent) -> None:
         if name in self._watched:
             self._watched[name].sent = sent
+            if sent.job_id:
+                self._watched[name].ids.add(sent.job_id)
 
     def sight(self, name: str, *, now: float, accounting: bool) -> Sight:
         """What is known of a name; `accounting`: whether this cluster keeps any."""
@@ -95,7 +127,7 @@ class Watchlist:
 
     def take_in(self, jobs: Iterable[Job], *, asked_at: float) -> None:
         """A status call that began at `asked_at` (epoch) showed these jobs."""
-        self._jobs, self.asked_at = by_name(jobs), asked_at
+        self._jobs, self.asked_at = by_name(self.ours(jobs)), asked_at
         for name, watched in self._watched.items():
             if any(not job.finished for job in self._jobs.get(name, ())):
                 watched.quiet_since, watched.accounted = None, False
@@ -108,7 +140,7 @@ class Watchlist:
         Only of jobs that have ended: one that a rolled-back controller has forgotten runs on for
         ever in accounting.
         """
-        known = by_name(jobs)
+        known = by_name(self.ours(jobs))
         for name in self._watched.keys() & set(names):
             ended = [job for job in known.get(name, ()) if job.finished]
             self._watched[name].ended_jobs = ended
@@ -118,15 +150,18 @@ class Watchlist:
         """By name: the nodes of each job that a node's failure ended, where none is blamed yet."""
         return {
             job.name: job.nodes
-            for job in jobs
-            if job.state == "NODE_FAIL"
-            and job.name in self._watched
-            and self._watched[job.name].failed_nodes is None
+            for job in self.ours(jobs)
+            if job.state == "NODE_FAIL" and self._watched[job.name].failed_nodes is None
         }
 
     def blame(self, name: str, nodes: frozenset[str]) -> None:
         if name in self._watched:
             self._watched[name].failed_nodes = nodes
+
+
+def is_since(job: Job, since: float) -> bool:
+    """Whether it was submitted at that time or later."""
+    return job.submitted_at is None or job.submitted_at >= since - CLOCKS_DIFFER_S
 
 
 def by_name(jobs: Iterable[Job]) -> dict[str, tuple[Job, ...]]:

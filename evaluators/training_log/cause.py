@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|can't allocate memory|Cannot allocate memory"
@@ -74,6 +75,8 @@ def about_a_connection(error: str) -> bool:
     )
 
 
+# Ranks by the thousand may say the same.
+@lru_cache(maxsize=256)
 def kind_of(error: str) -> CauseKind:
     """What an exception's text, or another program's error, means."""
     if out_of_memory(error):

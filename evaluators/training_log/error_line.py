@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
-from evaluators.training_log.cause import CauseKind, kind_of, plain
+from evaluators.training_log.cause import CauseKind, kind_of
 
 
 class Weight(IntEnum):
@@ -20,7 +21,7 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorLine:
-    """One reported error."""
+    """One reported error, as it is written or, where a line means one thing, in our words."""
 
     weight: Weight
     kind: CauseKind
@@ -56,8 +57,6 @@ class _Rule:
     kind: CauseKind | None
 
     def read(self, line: str) -> ErrorLine | None:
-        if not any(sign in line for sign in self.signs):
-            return None
         found = self.pattern.match(line)
         if found is None:
             return None
@@ -73,7 +72,7 @@ def weighed(error: str, *, weight: Weight = Weight.ERROR) -> ErrorLine:
         CauseKind.OUT_OF_MEMORY: Weight.MEMORY,
         CauseKind.CONSEQUENCE: Weight.CONSEQUENCE,
     }
-    return ErrorLine(weight=weights.get(kind, weight), kind=kind, error=plain(error))
+    return ErrorLine(weight=weights.get(kind, weight), kind=kind, error=error)
 
 
 def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -> _Rule:
@@ -207,13 +206,15 @@ _PROGRAMS = (
     ),
     # What is left: anything that calls itself an error.
     _text(
-        "ERROR,FATAL,rror: ,atal: ",
+        "ERROR,FATAL,rror:,atal: ",
         r"(?:\[[^\]]{0,100}\]:? ?|[0-9][0-9:.,T-]{5,30} )*"
         r"(?:\[?(?:ERROR|FATAL)\b[\] :-]+|(?:[Ee]rror|[Ff]atal(?: error)?): )(\S.+)",
         hint=True,
     ),
 )
-_RULES = _SLURMS_OWN + _SHELLS + _PROGRAMS
+_RULES_BY_SIGN = tuple(
+    (sign, rule) for rule in _SLURMS_OWN + _SHELLS + _PROGRAMS for sign in rule.signs
+)
 
 _EXCEPTION = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:Exception|SystemExit|KeyboardInterrupt"
@@ -221,15 +222,16 @@ _EXCEPTION = re.compile(
 )
 # Whatever its name, once a traceback has begun.
 _RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)+[A-Z]\w*)(?::(?: +(.*))?)?$")
-_EXCEPTIONS = ("Error", "Exception", "SystemExit", "KeyboardInterrupt")
 TRACEBACK = "Traceback (most recent call last)"
 CHAINED = "above exception"
+IGNORED = "Exception ignored"
 
 
+@lru_cache(maxsize=256)
 def read_error(line: str) -> ErrorLine | None:
     """The error that a line reports by itself; None for any other line."""
-    for rule in _RULES:
-        if found := rule.read(line):
+    for sign, rule in _RULES_BY_SIGN:
+        if sign in line and (found := rule.read(line)):
             return found
     return None
 
@@ -248,5 +250,8 @@ def _least(signs: set[str]) -> tuple[str, ...]:
     return tuple(sorted(s for s in signs if not any(other != s and other in s for other in signs)))
 
 
-SIGNS = _least({*(s for rule in _RULES for s in rule.signs), *_EXCEPTIONS, TRACEBACK, CHAINED})
+# An exception without a message comes after a traceback only.
+SIGNS = _least(
+    {*(sign for sign, _ in _RULES_BY_SIGN), "Error:", "Exception:", TRACEBACK, CHAINED, IGNORED}
+)
 """A line that has none of these says nothing of an error, outside a traceback."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from evaluators.training_log.cause import Cause
+from evaluators.training_log.cause import Cause, plain
 from evaluators.training_log.error_line import (
     CHAINED,
+    IGNORED,
     TRACEBACK,
     ErrorLine,
     RaisedLine,
@@ -93,7 +94,7 @@ class Failures:
         if not self._first:
             return None
         first = min(self._first.values(), key=lambda found: found.importance)
-        return Cause(error=first.line.error, kind=first.line.kind, rank=first.rank)
+        return Cause(error=plain(first.line.error), kind=first.line.kind, rank=first.rank)
 
     def read(self, line: str) -> None:
         said = labelled(line)
@@ -111,7 +112,7 @@ class Failures:
             self._ignoring.discard(said.label)
         elif CHAINED in said.text:
             _note(said.label, self._chained)
-        elif said.text.startswith("Exception ignored"):
+        elif said.text.startswith(IGNORED):
             _note(said.label, self._ignoring)
         else:
             return False

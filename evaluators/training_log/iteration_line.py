@@ -22,6 +22,16 @@ OWN = re.compile(
     r"\bGAS ([0-9]{1,9}), iteration ([0-9]{1,9}) \| ([0-9]{1,12}\.[0-9]) ms \|"
     r"(?: loss (nan|-?inf|-?[0-9]{1,12}\.[0-9]{7})(?=\s*$))?"
 )
+# Each whole line, and each piece that tells what matters, has one of these.
+SIGNS = (
+    "iteration  ",
+    "iteration=",
+    "per iteration",
+    "per_iteration",
+    "nan iterations",
+    "nan_iterations",
+    "GAS ",
+)
 _DECIMAL = r"[0-9]{1,12}\.[0-9]{1,9}"
 _WHOLE = r"[0-9]{1,15}"
 _FLOAT = r"-?[0-9]{1,15}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?|(?i:-?nan|-?inf)"
@@ -128,7 +138,7 @@ def starts(text: str) -> Iterator[Start]:
             number=int(head[1]),
             of=int(head[2]),
             accumulation=None,
-            piece=piece(text[head.end() : end]),
+            piece=piece_of(text[head.end() : end]),
             text=text[head.start() : end],
         )
     for own in OWN.finditer(text):
@@ -150,7 +160,7 @@ def _own_start(own: re.Match[str]) -> Start:
     )
 
 
-def piece(text: str) -> Piece:
+def piece_of(text: str) -> Piece:
     """What the fields in `text` tell, which begins and ends anywhere in an iteration line."""
     told = _certain(text.replace("_", " "))
     return Piece(told=told, closed=text.rstrip().endswith("|"), complete=_NAN in told)

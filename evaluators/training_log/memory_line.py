@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from evaluators.training_log.run import PeakMemory
 
+SIGN = ") memory (MB)"
 _REPORT = re.compile(
     r"\[Rank ([0-9]{1,7})\] \(after [0-9]{1,12} iterations?\) memory \(MB\)"
     r"(?=[^\[]*?\| max allocated: ([0-9]{1,9}\.[0-9]{1,12}) \| reserved:)?"

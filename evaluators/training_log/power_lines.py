@@ -57,7 +57,7 @@ class PowerLines:
         self._nodes: dict[str, _Samples] = {}
         self._absent: dict[str, str] = {}
         self._count = 0
-        self._most = MOST_SAMPLES
+        self._full = False
 
     def read(self, text: str, *, after: int) -> bool:
         """Take a sample that came after this many iteration lines; False for any other line."""
@@ -79,13 +79,13 @@ class PowerLines:
         return known or len(self._nodes) + len(self._absent) < MOST_NODES
 
     def _has_room(self) -> bool:
-        if self._count >= self._most:
+        if self._count >= MOST_SAMPLES and not self._full:
             for samples in self._nodes.values():
                 samples.thin()
             self._count = sum(len(samples.after) for samples in self._nodes.values())
-            if self._count > 0.9 * self._most:
-                self._most = 0  # nothing more to leave out, and not worth a try for each sample
-        return self._count < self._most
+            # Where it helps little, it is not worth a try for each further sample.
+            self._full = self._count > 0.9 * MOST_SAMPLES
+        return self._count < MOST_SAMPLES and not self._full
 
     def power(self) -> Power:
         return Power(

@@ -5,8 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evaluators.training_log import error_line, overflow_line, power_lines
-from evaluators.training_log.iteration_line import Start, piece, starts
+from evaluators.training_log import (
+    error_line,
+    iteration_line,
+    memory_line,
+    overflow_line,
+    power_lines,
+)
+from evaluators.training_log.iteration_line import Start, starts
 from evaluators.training_log.label import labelled, text_of
 from evaluators.training_log.lines import Lines
 from evaluators.training_log.memory_line import memory_reports
@@ -19,12 +25,12 @@ MOST_ITERATIONS = 100_000
 # An error says what it is at its beginning.
 ERROR_CHARACTERS = 2000
 
-_ITERATION = "iteration"
 _EVALUATION = re.compile(r"\b\w{1,20} loss at (?:iteration|the end)\b")
 # Rank 0 of every Megatron says this once it has understood its arguments.
 _BANNER = "using world size: "
 _SIGNS = (
-    _ITERATION,
+    *iteration_line.SIGNS,
+    memory_line.SIGN,
     " loss at ",
     _BANNER,
     power_lines.SIGN,
@@ -66,27 +72,35 @@ class LogReader:
 
     def _records(self, text: str) -> bool:
         """Whether it is a line that training writes when all is well."""
-        told = self._iterates(text) if _ITERATION in text else False
+        told = self._iterates(text)
         if _BANNER in text and self._run.begun:
             self._end_run()
         if _EVALUATION.search(text):
             self._run.evaluated()
             told = True
-        if any(sign in text for sign in overflow_line.SIGNS):
+        if "verflow" in text or "OVERFLOW" in text:
             told |= self._run.overflows.read(text, rank=labelled(text).rank)
         if power_lines.SIGN in text:
             told |= self._run.power.read(text, after=self._run.lines)
+        if memory_line.SIGN in text:
+            told |= self._peaks(text)
         return told
 
-    def _iterates(self, text: str) -> bool:
+    def _peaks(self, text: str) -> bool:
         told = False
         for rank, peak in memory_reports(text):
             self._run.peaked(rank, peak)
             told = True
+        return told
+
+    def _iterates(self, text: str) -> bool:
+        if "|" not in text:
+            return False
+        told = False
         for start in starts(text):
             self._begin(start)
             told = True
-        return told or ("|" in text and self._run.go_on(piece(text)))
+        return told or ("iteration" in text and self._run.go_on(text))
 
     def _begin(self, start: Start) -> None:
         if self._run.ends_before(start):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evaluators.training_log.failures import Failures
-from evaluators.training_log.iteration_line import Piece, Start
+from evaluators.training_log.iteration_line import Piece, Start, piece_of
 from evaluators.training_log.overflow_line import Overflows
 from evaluators.training_log.power_lines import PowerLines
 from evaluators.training_log.run import Iteration, PeakMemory, Run
@@ -82,9 +82,12 @@ class RunBuilder:
         self.failures.iterated()
         self._settle_if_complete()
 
-    def go_on(self, piece: Piece) -> bool:
+    def go_on(self, text: str) -> bool:
         """A later piece of a broken line; False where it is none."""
-        if self._draft is None or not piece.told:
+        if self._draft is None:
+            return False
+        piece = piece_of(text)
+        if not piece.told:
             return False
         if not self._draft.piece.goes_on_in(piece):
             # Of the next line, then, whose beginning was broken.

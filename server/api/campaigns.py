@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from autotune.prediction import check_campaign, dry_run
+from autotune.prediction import dry_run
 from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import (
     BudgetExtension,
@@ -23,10 +23,10 @@ from autotune.schemas import (
     CampaignState,
     DryRun,
 )
-from evaluators.trainer import unsupported_within
-from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.space import SearchSpace
+from evaluators.cluster import profile_as_dict
 from server.api.access import CampaignId, Cursor, SettingsOf, StoreOf, problems
+from server.api.admission import admit
+from server.settings import Settings
 from server.store import Store
 from server.store.commands import (
     IdempotencyKey,
@@ -94,6 +94,7 @@ def create(
     request: Annotated[CampaignCreate, Body(openapi_examples=EXAMPLES)],
     response: Response,
     store: StoreOf,
+    settings: SettingsOf,
     dry: Annotated[
         bool, Query(alias="dry_run", description="check and count, store nothing")
     ] = False,
@@ -102,21 +103,11 @@ def create(
     """Create a campaign, or say what it would do."""
     if dry:
         response.status_code = HTTPStatus.OK
-        return dry_run(request, checked(request))
+        return dry_run(request, admit(request, settings).space)
     idempotency = IdempotencyKey(key=key, digest=digest(request)) if key else None
-    campaign = create_once(store, request, idempotency=idempotency)
+    campaign = create_once(store, request, settings, idempotency=idempotency)
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
     return campaign
-
-
-def checked(request: CampaignCreate) -> SearchSpace:
-    """The campaign's space; raises InvalidInputs for what cannot be tried, for real if asked."""
-    space = check_campaign(request)
-    reason = unsupported_within(space.lattice()) if request.evaluator == "local" else None
-    if reason:
-        valid = "a space without such strategies, or the simulated evaluator"
-        raise InvalidInputs([InvalidInput("space", request.evaluator, reason, valid=valid)])
-    return space
 
 
 def digest(request: CampaignCreate) -> str:
@@ -126,18 +117,23 @@ def digest(request: CampaignCreate) -> str:
 
 
 def create_once(
-    store: Store, request: CampaignCreate, *, idempotency: IdempotencyKey | None = None
+    store: Store,
+    request: CampaignCreate,
+    settings: Settings,
+    *,
+    idempotency: IdempotencyKey | None = None,
 ) -> Campaign:
     """The campaign that this request creates, or created before under the same key.
 
     Raises:
-        InvalidInput, InvalidInputs: what is asked cannot be done.
+        InvalidInputs: what is asked cannot be done.
         Conflict: the key stands for another request.
     """
     replayed = _replay(store, idempotency)
     if replayed is not None:
         return replayed
-    space = checked(request)
+    admitted = admit(request, settings)
+    space, profile = admitted.space, admitted.profile
     try:
         with store.transaction() as session:
             return create_campaign(
@@ -146,6 +142,7 @@ def create_once(
                 model=model_shape(space.transformer),
                 machine=machine_shape(space.machine),
                 simulated=request.evaluator == "simulated",
+                profile=profile_as_dict(profile) if profile else None,
                 idempotency=idempotency,
             )
     except IntegrityError:

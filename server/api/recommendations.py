@@ -12,11 +12,12 @@ from sqlalchemy.orm import Session
 from autotune.recommendation import recommend
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import Campaign, Ranked, Recommendation
+from evaluators.cluster import profile_from_dict
 from evaluators.launch import artefacts
 from search_spaces.errors import InvalidInput
 from server.api.access import CampaignId, Rank, StoreOf, problems
 from server.store import NotFound, Store
-from server.store.queries import all_trials, get_campaign
+from server.store.queries import all_trials, get_campaign, profile_of
 
 router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["recommendation"])
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -73,7 +74,7 @@ def recommendation_of(session: Session, campaign_id: int) -> Recommendation:
     if found is None:
         reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
         raise NotFound("recommendation", campaign_id, reason=reason)
-    names = sorted(_artefacts(campaign, found.best))
+    names = sorted(_artefacts(session, campaign, found.best))
     return found.model_copy(update={"artefacts": names})
 
 
@@ -82,20 +83,23 @@ def files_of(store: Store, campaign_id: int, *, rank: int) -> dict[str, str]:
     with store.session() as session:
         campaign = get_campaign(session, campaign_id)
         found = recommendation_of(session, campaign_id)
-    ranked = {entry.rank: entry for entry in (found.best, *found.runners_up)}
-    if rank not in ranked:
-        valid = f"1 to {max(ranked)}"
-        raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
-    return _artefacts(campaign, ranked[rank])
+        ranked = {entry.rank: entry for entry in (found.best, *found.runners_up)}
+        if rank not in ranked:
+            valid = f"1 to {max(ranked)}"
+            raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
+        return _artefacts(session, campaign, ranked[rank])
 
 
-def _artefacts(campaign: Campaign, ranked: Ranked) -> dict[str, str]:
+def _artefacts(session: Session, campaign: Campaign, ranked: Ranked) -> dict[str, str]:
+    """As the cluster's profile stood when the campaign was created."""
+    kept = profile_of(session, campaign.id)
     return artefacts(
         transformer_of(campaign.model),
         machine_of(campaign.machine),
         strategy_of(ranked.strategy),
         name=campaign.name,
         evaluator=campaign.request.evaluator,
+        profile=None if kept is None else profile_from_dict(kept, source="campaign"),
     )
 
 

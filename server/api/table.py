@@ -32,10 +32,11 @@ UNITS = {
     "hfu": "1",
     "peak_memory_gib": "GiB",
     "loss": "nat",
+    "joules_per_token": "J",
 }
 OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
 COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
-REST = ("error", "host", "token")
+REST = ("joules_per_token", "energy_note", "error", "host", "job_id", "token")
 FIGURES = tuple(name for name in TrialMetrics.model_fields if name != "gradient_accumulation_steps")
 COLUMNS = (*OWN, *StrategyShape.model_fields, *FIGURES, *COSTS, *REST)
 

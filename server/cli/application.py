@@ -6,7 +6,19 @@ from collections.abc import Callable
 
 import typer
 
-from server.cli import best, campaigns, catalog, demo, doctor, predict, serve, show, space, submit
+from server.cli import (
+    best,
+    campaigns,
+    catalog,
+    demo,
+    doctor,
+    predict,
+    profiles,
+    serve,
+    show,
+    space,
+    submit,
+)
 from server.cli import watch as watching
 from server.cli.examples import epilog
 from server.cli.failures import EXIT_CODES, Commands
@@ -18,6 +30,9 @@ Start with `autotune demo`. Or run `autotune serve` in one terminal, and in anot
 
   autotune submit --model tiny --machine local --space tiny-local --max-trials 10 --watch\n
   autotune best 1 --out run/
+
+On a cluster with Slurm, `autotune doctor --profile NAME` says what is missing, and
+`autotune submit --profile NAME ...` runs trials as jobs.
 
 Without a service, `autotune predict` and `autotune space` answer from the cost model.
 
@@ -52,6 +67,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "space": space.space,
         "models": catalog.models,
         "machines": catalog.machines,
+        "profiles": profiles.profiles,
         "doctor": doctor.doctor,
     },
 }

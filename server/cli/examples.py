@@ -11,8 +11,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune submit --model gpt-175b --machine frontier --nodes 16 --space table-v",
         "autotune submit --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4 --mbs 1:8 "
         "--global-batch 512:1024 --max-node-hours 20 --dry-run",
+        "autotune submit --model 22B --profile frontier --nodes 4 --global-batch 512 --watch",
     ),
     "watch": ("autotune watch 3",),
+    "profiles": (
+        "autotune profiles",
+        "autotune profiles generic > ~/.config/autotune/profiles/mysite.toml",
+    ),
+    "doctor": ("autotune doctor", "autotune doctor --profile frontier --nodes 4 --live"),
     "ls": ("autotune ls --state running",),
     "show": (
         "autotune show 3 --state oom",

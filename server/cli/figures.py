@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from server.dashboard.wording import figure, parameters, percent, seconds
+from server.dashboard.wording import figure, not_started, parameters, percent, plural, seconds
 
-__all__ = ["figure", "mark", "moment", "parameters", "percent", "seconds", "tokens", "with_unit"]
+__all__ = [
+    "NO_VALUE",
+    "figure",
+    "mark",
+    "moment",
+    "not_started",
+    "parameters",
+    "percent",
+    "plural",
+    "seconds",
+    "tokens",
+    "with_unit",
+]
+
+NO_VALUE = "–"
 
 
 def with_unit(value: float | None, unit: str) -> str:
@@ -16,7 +30,7 @@ def with_unit(value: float | None, unit: str) -> str:
 
 def moment(value: datetime | None) -> str:
     """Local time, to the minute."""
-    return "–" if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M")
+    return NO_VALUE if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def mark(simulated: bool) -> str:

@@ -105,13 +105,14 @@ class MachineOptions:
     """A machine by name or file, and what is to differ from it."""
 
     machine: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--machine",
-            help="A name (frontier, dgx-h100), a TOML file, or `local`: this machine.",
-            show_default=True,
+            help="A name (frontier, dgx-h100), a TOML file, or `local`: this machine.  "
+            "\\[default: that of --profile, else local]",
+            show_default=False,
         ),
-    ] = "local"
+    ] = None
     memory_gib: Annotated[
         float | None,
         typer.Option(
@@ -121,9 +122,9 @@ class MachineOptions:
         ),
     ] = None
 
-    def choice(self) -> str | MachineShape:
+    def choice(self, *, default: str = "local") -> str | MachineShape:
         """As the service takes it; files are read here. Raises InvalidInput(s)."""
-        chosen = machine_choice(named_or_file(self.machine))
+        chosen = machine_choice(named_or_file(self.machine or default))
         if self.memory_gib is None:
             return chosen
         if isinstance(chosen, str):

@@ -10,7 +10,7 @@ from autotune.client.questions import validated
 from autotune.schemas import PredictionQuery, StrategyShape
 from search_spaces.strategy import Precision
 from search_spaces.transformer import ActivationCheckpointing
-from server.cli import tables
+from server.cli import reports
 from server.cli.failures import Exit
 from server.cli.options import MachineOptions, ModelOptions
 from server.cli.output import Json, document, out
@@ -87,6 +87,6 @@ def predict(
     if json:
         document(answer)
     else:
-        out().print(tables.prediction(answer))
+        out().print(reports.prediction(answer))
     if not (answer.legal and answer.fits):
         raise typer.Exit(Exit.FAILED)

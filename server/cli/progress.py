@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -15,17 +17,25 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune.schemas import Campaign, Event, TrialState
-from server.cli.figures import figure, mark
+from autotune.schemas import Campaign, Event, Trial, TrialState
+from server.cli.figures import figure, mark, not_started
 from server.cli.output import err, note
 
 
 @dataclass
 class Standing:
-    """One campaign as its events tell of it: trials finished, trials failed, the best so far."""
+    """One campaign as its events tell of it.
+
+    Attributes:
+        ended: by number: whether the trial failed.
+        opened: by number: trials that have not ended, as they stand.
+        told: reasons for which trials wait that `news` has given.
+    """
 
     campaign: Campaign
     ended: dict[int, bool] = field(default_factory=dict)
+    opened: dict[int, Trial] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
     best: float | None = None
 
     @property
@@ -47,7 +57,13 @@ class Standing:
         """Whether a trial has ended with this event."""
         self.campaign = event.campaign or self.campaign
         trial = event.trial
-        if trial is None or trial.state == TrialState.PENDING or trial.number in self.ended:
+        if trial is None:
+            return False
+        if trial.state == TrialState.PENDING:
+            self.opened[trial.number] = trial
+            return False
+        self.opened.pop(trial.number, None)
+        if trial.withdrawn or trial.number in self.ended:
             return False
         self.ended[trial.number] = trial.state not in {TrialState.OK, TrialState.CANCELLED}
         if trial.metrics is not None:
@@ -57,7 +73,19 @@ class Standing:
 
     def figures(self) -> str:
         found = f"best {figure(self.best)} tokens/s" if self.best else "nothing measured yet"
-        return f"{self.failures} failed · {found} ({mark(self.campaign.simulated)})"
+        waiting = sum(trial.phase == "waiting" for trial in self.opened.values())
+        wait = f"{waiting} waiting · " if waiting else ""
+        return f"{wait}{self.failures} failed · {found} ({mark(self.campaign.simulated)})"
+
+    def news(self) -> str:
+        """Why no trial runs, once for each reason; empty while one does, and where it was told."""
+        trials = self.opened.values()
+        reasons = Counter(trial.phase_reason for trial in trials)
+        fresh = set(reasons) - self.told - {""}
+        if not fresh or any(trial.phase == "running" for trial in trials):
+            return ""
+        self.told |= fresh
+        return not_started(reasons)
 
     def title(self) -> str:
         campaign = self.campaign
@@ -97,10 +125,22 @@ class Board:
     ) -> None:
         self._bars.stop()
 
+    def begin(self, opened: Iterable[Trial]) -> None:
+        """Trials that have not ended: with these alone it is known what runs and what waits."""
+        for trial in opened:
+            self._standings[trial.campaign_id].opened[trial.number] = trial
+        for standing in self._standings.values():
+            self._tell_news(standing)
+
+    def _tell_news(self, standing: Standing) -> None:
+        if news := standing.news():
+            self._console.print(f"{standing.title()}: {news}", markup=False, soft_wrap=True)
+
     def tell(self, event: Event) -> None:
         """An event of one of the campaigns."""
         standing = self._standings[event.campaign_id]
         ended_a_trial = standing.take(event)
+        self._tell_news(standing)
         if self._console.is_terminal:
             self._bars.update(
                 self._tasks[event.campaign_id],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.client.questions import validated
 from autotune.schemas import SpaceQuery
-from server.cli import tables
+from server.cli import reports
 from server.cli.failures import Failed
 from server.cli.options import MachineOptions, ModelOptions, Nodes, SpaceOptions
 from server.cli.output import Json, document, out
@@ -36,6 +36,6 @@ def space(
     if json:
         document(report)
     else:
-        out().print(tables.space(report))
+        out().print(reports.space(report))
     if not report.layouts:
         raise Failed("there is nothing to try: " + "; ".join(report.warnings))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from autotune.client.questions import CampaignQuestion
 from autotune.schemas import DryRun, EvaluatorName, Objective
-from server.cli import tables
+from search_spaces.errors import InvalidInput
+from server.cli import reports, tables
 from server.cli.campaigns import BUDGET, Deadline, MaxNodeHours, deadline_of
 from server.cli.choices import given
 from server.cli.figures import figure
@@ -18,6 +19,8 @@ from server.cli.output import Json, document, note, out
 from server.cli.watch import follow
 
 TRIALS = "How trials are run"
+LOCAL = "local"
+SlurmMode = Literal["sbatch", "pilot"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +52,26 @@ class TrialOptions:
         EvaluatorName | None,
         typer.Option(
             "--evaluator",
-            help="local trains for real on this machine; simulated asks a cost model and says so.  "
-            "\\[default: local for --machine local, else simulated]",
+            help="slurm trains on a cluster's nodes; local trains on this machine; simulated asks "
+            "a cost model and says so.  \\[default: slurm with --profile, local for --machine "
+            "local, else simulated]",
+            rich_help_panel=TRIALS,
+        ),
+    ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            help="How trials go to Slurm: a name of `autotune profiles`.",
+            rich_help_panel=TRIALS,
+        ),
+    ] = None
+    mode: Annotated[
+        SlurmMode | None,
+        typer.Option(
+            "--mode",
+            help="sbatch: a job for each trial; pilot: steps inside one allocation.  "
+            "\\[default: sbatch]",
             rich_help_panel=TRIALS,
         ),
     ] = None
@@ -99,8 +120,18 @@ class TrialOptions:
             confirmations=self.confirmations,
         )
 
-    def evaluator_for(self, machine: object) -> EvaluatorName:
-        return self.evaluator or ("local" if machine == "local" else "simulated")
+    def evaluator_for(self, machine: str) -> EvaluatorName:
+        if self.evaluator is None and self.profile is not None:
+            return "slurm"
+        return self.evaluator or ("local" if machine == LOCAL else "simulated")
+
+    def slurm(self) -> dict[str, Any] | None:
+        """As the service takes it; None where nothing of it was given."""
+        chosen = given(profile=self.profile, mode=self.mode)
+        if chosen and self.profile is None:
+            valid = "--profile, with a name of `autotune profiles`"
+            raise InvalidInput("slurm.profile", None, "a mode needs a profile", valid=valid)
+        return chosen or None
 
 
 def submit(
@@ -129,8 +160,9 @@ def submit(
     json: Json = False,
 ) -> None:
     """Submit a campaign: how should this model be laid out on these nodes?"""
-    chosen = machine.choice()
+    machine_name = machine.machine or _machine_of(trials.profile, service)
     optional: dict[str, Any] = given(
+        slurm=trials.slurm(),
         pool_nodes=trials.pool_nodes,
         objective=objective,
         tokens=tokens,
@@ -140,15 +172,28 @@ def submit(
     )
     question: CampaignQuestion = {
         "model": model.choice(),
-        "machine": chosen,
+        "machine": machine.choice(default=machine_name),
         "nodes": nodes,
-        "evaluator": trials.evaluator_for(machine.machine),
+        "evaluator": trials.evaluator_for(machine_name),
         "space": space.spec(),
         "budget": budget.budget(),
         "protocol": trials.protocol(),
         **optional,  # type: ignore[typeddict-item]
     }
     _send(question, service, dry_run=dry_run, watch=watch, json=json)
+
+
+def _machine_of(profile: str | None, service: ServiceOptions) -> str:
+    """The machine where none was named: the profile's own, and without a profile this machine."""
+    if profile is None:
+        return LOCAL
+    with service.client() as client:
+        own = client.profile(profile).machine
+    if not own:
+        reason = f"the profile {profile!r} is for any machine, so say which"
+        valid = "--machine, with a name of `autotune machines` or a TOML file"
+        raise InvalidInput("machine", None, reason, valid=valid)
+    return own
 
 
 def _send(
@@ -172,7 +217,7 @@ def _print_dry_run(answer: DryRun, *, json: bool) -> None:
     if json:
         return document(answer)
     console = out()
-    console.print(tables.space(answer.space))
+    console.print(reports.space(answer.space))
     bought = f"{answer.trials_affordable:,} trials of about {figure(answer.node_hours_per_trial)}"
     expected = f"{figure(answer.node_hours_expected)} node-hours"
     return console.print(

@@ -1,4 +1,4 @@
-"""Campaigns, trials, recommendations and reports as text for people."""
+"""Campaigns, trials and recommendations as text for people."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from rich.text import Text
 
 from autotune.schemas import (
     Campaign,
-    Prediction,
+    CampaignCreate,
     Ranked,
     Recommendation,
-    Refusal,
-    SpaceReport,
     StrategyShape,
     Trial,
     TrialMetrics,
 )
 from search_spaces.strategy import Strategy
-from server.cli.figures import figure, mark, moment, percent, seconds, tokens, with_unit
-
-NO_VALUE = "–"
-ROWS_OF_PARTS = 8
+from server.cli.figures import (
+    NO_VALUE,
+    figure,
+    mark,
+    moment,
+    percent,
+    seconds,
+    tokens,
+    with_unit,
+)
 
 
 def strategy_line(shape: StrategyShape) -> str:
@@ -31,7 +35,8 @@ def strategy_line(shape: StrategyShape) -> str:
     return Strategy(**shape.model_dump()).short()
 
 
-def _table(*columns: str, title: str | None = None) -> Table:
+def headed(*columns: str, title: str | None = None) -> Table:
+    """An empty table; a column whose name begins with > is aligned to the right."""
     table = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
@@ -49,7 +54,7 @@ def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Tabl
 
 
 def campaigns(items: Sequence[Campaign]) -> Table:
-    table = _table(
+    table = headed(
         ">id", "name", "state", "model", "machine", ">nodes", ">trials", ">failed", ">best", ""
     )
     for item in items:
@@ -75,11 +80,12 @@ def campaign(item: Campaign) -> Table:
         ("state", f"{item.state}: {item.reason}" if item.reason else item.state),
         ("model", item.model.name),
         ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
-        ("evaluator", f"{item.request.evaluator} ({mark(item.simulated)})"),
+        ("evaluator", f"{_evaluator(item.request)} ({mark(item.simulated)})"),
         (
             "trials",
             f"{item.trials} of {budget.max_trials}, {item.failures} failed, "
-            f"{item.confirmations} confirmations, {item.pending} open",
+            f"{item.confirmations} confirmations, {item.pending} open"
+            + (f" ({item.waiting} of them waiting for nodes)" if item.waiting else ""),
         ),
         ("node-hours", figure(item.node_hours)),
         ("created", moment(item.created_at)),
@@ -88,32 +94,66 @@ def campaign(item: Campaign) -> Table:
     return facts(pairs)
 
 
+def _evaluator(request: CampaignCreate) -> str:
+    slurm = request.slurm
+    how = f": profile {slurm.profile}, {slurm.mode}" if slurm else ""
+    return f"{request.evaluator}{how}"
+
+
 def trials(items: Sequence[Trial]) -> Table:
-    table = _table(
-        ">no", "purpose", "state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB", "error"
+    """A row for each; jobs and energy have columns where there are any."""
+    with_jobs = any(item.job_id for item in items)
+    with_energy = any(item.joules_per_token is not None for item in items)
+    table = headed(
+        *(">no", "purpose", "state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB"),
+        *([">J/token"] if with_energy else []),
+        *([">job"] if with_jobs else []),
+        "why",
     )
     for item in items:
-        metrics = item.metrics
         table.add_row(
-            str(item.number),
-            item.purpose,
-            item.state,
-            strategy_line(item.strategy),
-            seconds(metrics.iteration_time_s) if metrics else NO_VALUE,
-            figure(metrics.tokens_per_s) if metrics else NO_VALUE,
-            figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
-            Text(item.error or "", overflow="ellipsis", no_wrap=True),
+            *_cells(item),
+            *([figure(item.joules_per_token)] if with_energy else []),
+            *([item.job_id or NO_VALUE] if with_jobs else []),
+            Text(item.error or item.phase_reason, overflow="ellipsis", no_wrap=True),
         )
     return table
+
+
+def _cells(item: Trial) -> list[str]:
+    metrics = item.metrics
+    return [
+        str(item.number),
+        item.purpose,
+        standing(item),
+        strategy_line(item.strategy),
+        seconds(metrics.iteration_time_s) if metrics else NO_VALUE,
+        figure(metrics.tokens_per_s) if metrics else NO_VALUE,
+        figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
+    ]
+
+
+def standing(item: Trial) -> str:
+    """Its state; of one that has not ended, whether it waits or runs."""
+    return item.phase or item.state.value
+
+
+def energy(item: Trial) -> str:
+    """Of the GPUs, as it was sampled; or why it was not."""
+    if item.joules_per_token is None:
+        return item.energy_note or NO_VALUE
+    return f"{item.joules_per_token:.3g} J/token by the GPUs ({item.energy_note})"
 
 
 def trial(item: Trial) -> Table:
     pairs = [
         ("trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
-        ("state", item.state),
+        ("state", ": ".join(filter(None, [standing(item), item.phase_reason]))),
         ("strategy", strategy_line(item.strategy)),
         *(_metrics(item.metrics, simulated=item.simulated) if item.metrics else []),
         ("duration", seconds(item.duration_s)),
+        ("energy", energy(item)),
+        ("job", item.job_id or NO_VALUE),
         ("host", item.host or NO_VALUE),
         ("log", item.log_path or NO_VALUE),
     ]
@@ -193,7 +233,7 @@ def _best(answer: Recommendation) -> list[tuple[str, str]]:
 
 
 def _runners_up(items: Sequence[Ranked]) -> Table:
-    table = _table(">rank", "runners-up", ">tokens/s", ">of the best", ">peak GiB", "")
+    table = headed(">rank", "runners-up", ">tokens/s", ">of the best", ">peak GiB", "")
     for item in items:
         table.add_row(
             str(item.rank),
@@ -203,89 +243,4 @@ def _runners_up(items: Sequence[Ranked]) -> Table:
             figure(item.metrics.peak_memory_gib),
             "" if item.significant else "within the spread",
         )
-    return table
-
-
-def prediction(answer: Prediction) -> RenderableType:
-    """Legal or not, fits or not, and where time and memory go. All of it predicted."""
-    reasons = [
-        Text(f"{'refused' if r.severity == 'refuse' else 'warning'}: {r.reason} ({r.rule})")
-        for r in answer.reasons
-    ]
-    head = [
-        ("model", answer.model.name),
-        ("machine", answer.machine.name),
-        ("strategy", strategy_line(answer.strategy)),
-    ]
-    if not answer.legal:
-        return Group(facts([*head, ("verdict", "not legal")]), *reasons)
-    return Group(
-        facts(head + _predicted(answer)),
-        *reasons,
-        parts(answer.memory_parts_gib, title="memory of the fullest GPU, GiB"),
-        parts(answer.time_parts_s, title="time of one iteration, s"),
-    )
-
-
-def _predicted(answer: Prediction) -> list[tuple[str, str]]:
-    fits = "fits" if answer.fits else "does not fit"
-    utilisation = f", MFU {percent(answer.mfu)}, HFU {percent(answer.hfu)}" if answer.mfu else ""
-    return [
-        ("verdict", f"legal, {fits} (predicted)"),
-        ("data parallel", f"{answer.data_parallel}"),
-        ("global batch", f"{answer.global_batch_size} samples"),
-        ("iteration", seconds(answer.iteration_time_s)),
-        ("throughput", with_unit(answer.tokens_per_s, "tokens/s")),
-        (
-            "model FLOPs",
-            f"{with_unit(answer.model_tflops_per_gpu, 'TFLOP/s')} per GPU{utilisation}",
-        ),
-        (
-            "memory",
-            f"{figure(answer.memory_gib)} of {with_unit(answer.memory_limit_gib, 'GiB')}",
-        ),
-    ]
-
-
-def parts(values: dict[str, float], *, title: str) -> Table:
-    """The largest parts of a sum, each with its share."""
-    table = _table("", ">", ">", title=title)
-    total = sum(values.values()) or 1.0
-    largest = sorted(values.items(), key=lambda item: -item[1])[:ROWS_OF_PARTS]
-    for name, value in largest:
-        table.add_row(name, f"{value:.3g}", percent(value / total))
-    return table
-
-
-def space(report: SpaceReport) -> RenderableType:
-    """Counts, what each rule removes, and warnings."""
-    batches = report.global_batch_sizes
-    shown = ", ".join(map(str, batches[:10])) + (", …" if len(batches) > 10 else "")
-    return Group(
-        facts(
-            [
-                ("model", report.model.name),
-                ("machine", report.machine.name),
-                *((name, _values(values)) for name, values in report.dimensions.items()),
-                ("points", f"{report.raw:,}"),
-                ("legal", f"{report.legal:,}"),
-                ("predicted to fit", f"{report.fitting:,}"),
-                ("layouts to try", f"{report.layouts:,} (GAS aside: one trial tells of them all)"),
-                ("global batch sizes", shown or NO_VALUE),
-            ]
-        ),
-        refusals(report.refusals),
-        *(Text(f"warning: {warning}") for warning in report.warnings),
-    )
-
-
-def _values(values: Sequence[object]) -> str:
-    shown = ", ".join(map(str, values[:16]))
-    return shown + (f", … {values[-1]} ({len(values)} values)" if len(values) > 16 else "")
-
-
-def refusals(items: Sequence[Refusal]) -> Table:
-    table = _table(">points", "rule", "because", title="removed or warned of")
-    for item in items:
-        table.add_row(f"{item.count:,}", item.rule, Text(item.reason))
     return table

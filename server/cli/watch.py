@@ -6,7 +6,7 @@ import typer
 
 from autotune.client import CampaignHandle
 from autotune.errors import ApiError
-from autotune.schemas import CampaignState, Recommendation
+from autotune.schemas import CampaignState, Recommendation, TrialState
 from server.cli import tables
 from server.cli.best import recommended
 from server.cli.failures import Exit, Failed
@@ -28,6 +28,7 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
     """Show progress, then the result; raises Failed where the campaign ended without one."""
     try:
         with Board([handle.campaign]) as board:
+            board.begin(handle.trials(state=TrialState.PENDING))
             for event in handle.watch():
                 board.tell(event)
     except KeyboardInterrupt:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from autotune.resolution import model_shape
-from autotune.schemas import CampaignCreate, SpaceSpec
+from autotune.schemas import CampaignCreate, ProfileSummary, SpaceSpec
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.machine import Machine
 from server.dashboard.wording import figure, parameters
+from server.profiles import profile_summaries
 
 LOCAL = "local"
 
@@ -33,6 +35,22 @@ class Field:
 class Choice:
     value: str
     label: str
+
+
+@dataclass(frozen=True)
+class ProfileChoice(Choice):
+    """`machine` is the one of the catalog that it belongs to, if any."""
+
+    machine: str
+
+
+@dataclass(frozen=True)
+class ProfileGroup:
+    """Profiles under a head of their own; the ready ones are not chosen unless a user does."""
+
+    label: str
+    choices: list[ProfileChoice]
+    own: bool = False
 
 
 SHAPE_FIELDS = (
@@ -87,6 +105,26 @@ def machine_choices() -> list[Choice]:
 
 def space_choices() -> list[Choice]:
     return [Choice(name, name) for name in space_names()]
+
+
+def profile_choices(folder: Path) -> list[ProfileGroup]:
+    """Cluster profiles, one's own first; one that cannot be used is refused by the API."""
+    found = sorted(profile_summaries(folder), key=lambda profile: bool(profile.problem))
+    own = [_profile_choice(profile) for profile in found if profile.source]
+    ready = [_profile_choice(profile) for profile in found if not profile.source]
+    groups = (ProfileGroup("Your own", own=True, choices=own), ProfileGroup("Ready", choices=ready))
+    return [group for group in groups if group.choices]
+
+
+def _profile_choice(profile: ProfileSummary) -> ProfileChoice:
+    return ProfileChoice(profile.name, _profile_label(profile), machine=profile.machine)
+
+
+def _profile_label(profile: ProfileSummary) -> str:
+    if profile.problem:
+        return f"{profile.name}: cannot be used as it is written"
+    sentence = profile.description.partition(". ")[0].rstrip(".")
+    return f"{profile.name}: {sentence}" if sentence else profile.name
 
 
 def examples() -> dict[str, dict[str, Any]]:

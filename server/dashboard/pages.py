@@ -16,12 +16,20 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
+from server.api.logs import log_file
 from server.api.recommendations import recommendation_of
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series, trajectory
-from server.dashboard.wording import count, figure, plural
+from server.dashboard.wording import count, figure, not_started, plural
+from server.settings import Settings
 from server.store import NotFound
-from server.store.queries import all_trials, get_campaign, get_trial, last_event_id
+from server.store.queries import (
+    all_trials,
+    get_campaign,
+    get_trial,
+    last_event_id,
+    reasons_to_wait,
+)
 from server.store.trial_pages import list_trials
 
 NEWEST_FIRST = "-number"
@@ -75,7 +83,9 @@ COLUMNS = (
 )
 
 
-def summary_context(campaign: Campaign, *, now: datetime | None = None) -> Context:
+def summary_context(
+    session: Session, campaign: Campaign, *, now: datetime | None = None
+) -> Context:
     """The header: state, progress, figures, and the buttons that fit the state."""
     start = campaign.started_at or campaign.created_at
     end = campaign.finished_at or now or datetime.now(UTC)
@@ -88,6 +98,8 @@ def summary_context(campaign: Campaign, *, now: datetime | None = None) -> Conte
         "progress_text": progress_text(campaign),
         "budget_trials": maximum,
         "searched": maximum if done else searched(campaign),
+        "running": running(campaign),
+        "not_started": why_not_started(session, campaign),
         "elapsed_s": (end - start).total_seconds(),
     }
 
@@ -98,17 +110,30 @@ def searched(campaign: Campaign) -> int:
     return campaign.trials - (0 if confirming else campaign.pending)
 
 
+def running(campaign: Campaign) -> int:
+    """Trials that have their nodes, or are about to be given them."""
+    return campaign.pending - campaign.waiting
+
+
+def why_not_started(session: Session, campaign: Campaign) -> str:
+    """How many trials wait for nodes, and for what; empty where none does."""
+    if not campaign.waiting:
+        return ""
+    return not_started(reasons_to_wait(session, campaign.id))
+
+
 def progress_text(campaign: Campaign) -> str:
     """Where the campaign stands, in a sentence."""
-    trials, pending = plural(campaign.trials, "trial"), count(campaign.pending)
+    trials, pending = plural(campaign.trials, "trial"), f"{count(running(campaign))} running"
+    pending += f", {count(campaign.waiting)} waiting for nodes" if campaign.waiting else ""
     so_far = f"{count(searched(campaign))} of {count(campaign.request.budget.max_trials)} trials"
     confirmed = campaign.confirmations - campaign.pending
     again = f" and {plural(campaign.confirmations, 'confirmation')}"
     return {
         CampaignState.QUEUED: "Waiting for a runner to take it up",
-        CampaignState.RUNNING: f"{so_far} finished, {pending} running",
+        CampaignState.RUNNING: f"{so_far} finished, {pending}",
         CampaignState.CONFIRMING: f"{trials} searched; measuring the best once more: "
-        f"{count(confirmed)} finished, {pending} running",
+        f"{count(confirmed)} finished, {pending}",
         CampaignState.PAUSED: f"Paused after {so_far}",
         CampaignState.DONE: f"Done: {trials}{again if campaign.confirmations else ''}",
         CampaignState.CANCELLED: f"Cancelled after {so_far}",
@@ -124,7 +149,7 @@ def campaign_context(session: Session, campaign_id: int) -> Context:
     last_event = last_event_id(session)
     campaign = get_campaign(session, campaign_id)
     return (
-        summary_context(campaign)
+        summary_context(session, campaign)
         | rows_context(session, campaign_id)
         | recommendation_context(session, campaign)
         | {
@@ -168,7 +193,7 @@ def find_recommendation(session: Session, campaign_id: int) -> Recommendation | 
         return None
 
 
-def trial_context(session: Session, campaign_id: int, number: int) -> Context:
+def trial_context(session: Session, campaign_id: int, number: int, settings: Settings) -> Context:
     """The details of one trial; raises NotFound."""
     campaign = get_campaign(session, campaign_id)
     trial = get_trial(session, campaign_id, number)
@@ -176,6 +201,7 @@ def trial_context(session: Session, campaign_id: int, number: int) -> Context:
     return {
         "trial": trial,
         "machine": campaign.machine,
+        "has_log": log_file(trial, settings) is not None,
         "accumulations": points,
         "accumulation_summary": accumulation_summary(points),
         "memory_summary": memory_summary(trial, limit_gib=campaign.machine.memory_gib),

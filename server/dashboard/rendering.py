@@ -13,7 +13,14 @@ from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.resolution import strategy_of, transformer_of
-from autotune.schemas import Campaign, MachineShape, ModelShape, StrategyShape, Trial
+from autotune.schemas import (
+    Campaign,
+    MachineShape,
+    ModelShape,
+    StrategyShape,
+    Trial,
+    TrialState,
+)
 from server.dashboard import wording
 from server.dashboard.series import OBJECTIVE_TITLES, strategy_line
 
@@ -68,6 +75,24 @@ def peak_memory(trial: Trial) -> str:
     return "–" if peak is None else f"{wording.figure(peak)} GiB"
 
 
+def remark(trial: Trial) -> str:
+    """What a row says where figures are missing: the error, why it waits, or where it runs."""
+    said = trial.error or trial.phase_reason
+    if said or trial.state is not TrialState.PENDING:
+        return said
+    if trial.phase is None:
+        return "about to start"
+    job = f"job {trial.job_id}" if trial.job_id else ""
+    return ", ".join(filter(None, [job, f"on {trial.host}" if trial.host else ""]))
+
+
+def energy(trial: Trial) -> str:
+    """As it was sampled, or why it was not."""
+    if trial.joules_per_token is None:
+        return trial.energy_note
+    return f"{wording.figure(trial.joules_per_token)} J/token ({trial.energy_note})"
+
+
 def tokens(number: float) -> str:
     """A training budget: `300 billion`."""
     for scale, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
@@ -81,12 +106,14 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "count": wording.count,
     "data_parallel": data_parallel,
     "duration": wording.duration,
+    "energy": energy,
     "figure": wording.figure,
     "objective_title": objective_title,
     "other_dimensions": other_dimensions,
     "peak_memory": peak_memory,
     "percent": wording.percent,
     "plural": wording.plural,
+    "remark": remark,
     "seconds": wording.seconds,
     "size": size,
     "strategy_line": strategy_line,

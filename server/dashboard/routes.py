@@ -71,12 +71,13 @@ def _list_context(store: Store, cursor: str | None) -> dict[str, Any]:
 
 
 @router.get("/campaigns/new")
-def new_campaign(request: Request) -> Response:
+def new_campaign(request: Request, settings: SettingsOf) -> Response:
     context = {
         "here": "new",
         "models": form.model_choices(),
         "machines": form.machine_choices(),
         "spaces": form.space_choices(),
+        "profiles": form.profile_choices(settings.profiles_dir),
         "shape_fields": form.SHAPE_FIELDS,
         "dimension_fields": form.dimension_fields(),
         "examples": form.examples(),
@@ -101,8 +102,8 @@ def campaign(request: Request, campaign_id: str, store: StoreOf) -> Response:
 @router.get("/campaigns/{campaign_id}/fragments/summary")
 def summary(request: Request, campaign_id: CampaignId, store: StoreOf) -> Response:
     with store.session() as session:
-        found = get_campaign(session, campaign_id)
-    return render(request, "_summary.html", pages.summary_context(found))
+        context = pages.summary_context(session, get_campaign(session, campaign_id))
+    return render(request, "_summary.html", context)
 
 
 @router.get("/campaigns/{campaign_id}/fragments/recommendation")
@@ -138,8 +139,12 @@ def trials(
 
 @router.get("/campaigns/{campaign_id}/fragments/trials/{number}")
 def trial(
-    request: Request, campaign_id: CampaignId, number: TrialNumber, store: StoreOf
+    request: Request,
+    campaign_id: CampaignId,
+    number: TrialNumber,
+    store: StoreOf,
+    settings: SettingsOf,
 ) -> Response:
     with store.session() as session:
-        context = pages.trial_context(session, campaign_id, number)
+        context = pages.trial_context(session, campaign_id, number, settings)
     return render(request, "_trial.html", context)

@@ -54,7 +54,7 @@ class Outcome(StrEnum):
     OOM = "out of memory"
     TIMEOUT = "time limit"
     CRASHED = "crashed"
-    OTHER = "node failure or lost"
+    OTHER = "lost or refused"
 
 
 FAILURES = (Outcome.OOM, Outcome.TIMEOUT, Outcome.CRASHED, Outcome.OTHER)

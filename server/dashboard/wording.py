@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+REASONS_SHOWN = 3
 
 
 def figure(value: float | None) -> str:
@@ -26,6 +29,21 @@ def count(value: int) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def not_started(reasons: Mapping[str, int]) -> str:
+    """`2 trials not started yet: waiting for free nodes (Resources)`.
+
+    Args:
+        reasons: how many trials wait for each, "" where it is not known.
+    """
+    trials = f"{plural(sum(reasons.values()), 'trial')} not started yet"
+    known = Counter({reason: number for reason, number in reasons.items() if reason})
+    if len(known) < 2:
+        return ": ".join([trials, *known])
+    shown = [f"{number:,} × {reason}" for reason, number in known.most_common(REASONS_SHOWN)]
+    others = len(known) - len(shown)
+    return f"{trials}: " + ", ".join(shown + ([plural(others, "other reason")] if others else []))
 
 
 def percent(share: float | None) -> str:

@@ -2,29 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
 from autotune.schemas import CampaignCreate
 from evaluators.backend import Backend
+from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.local import LocalBackend
 from evaluators.simulated import SimulatedBackend
+from evaluators.slurm.backend import SlurmBackend
+from evaluators.slurm.controller import Controller
+from evaluators.slurm.pilot.backend import PilotBackend
+from search_spaces.space import SearchSpace
+from server.preflight import obstacles
+from server.runner.preflight import Preflight
+
+LOOKS_AT_ONCE = 4
 
 
 class Backends:
     """One object for each evaluator, made when a campaign first asks for it."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, float], Backend] = {}
+        self._made: dict[Hashable, Backend] = {}
+        self._controllers: dict[Hashable, Controller] = {}
+        self._threads = ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="preflight")
 
-    def of(self, request: CampaignCreate) -> Backend:
-        """Campaigns share it; there is a simulator for each time scale."""
-        simulated = request.evaluator == "simulated"
-        key = (request.evaluator, request.time_scale if simulated else 0.0)
-        if key not in self._made:
+    def preflight(
+        self, request: CampaignCreate, space: SearchSpace, *, profile: Mapping[str, Any] | None
+    ) -> Preflight | None:
+        """A look at the cluster that the trials need, if they need one."""
+        if request.evaluator != "slurm":
+            return None
+        kept = _profile_of(profile)
+        return Preflight(partial(obstacles, request, kept, space), threads=self._threads)
+
+    def of(self, request: CampaignCreate, *, profile: Mapping[str, Any] | None) -> Backend:
+        """Campaigns share it; there is a simulator for each time scale, and a backend of Slurm for
+        each profile and mode.
+
+        Args:
+            profile: of the cluster, as it was kept with the campaign.
+        """
+        if request.evaluator == "local":
+            return self._once("local", LocalBackend)
+        if request.evaluator == "simulated":
             scale = request.time_scale
-            self._made[key] = SimulatedBackend(time_scale=scale) if simulated else LocalBackend()
-        return self._made[key]
+            return self._once(scale, lambda: SimulatedBackend(time_scale=scale))
+        return self._slurm(request, _profile_of(profile))
 
     def close(self) -> None:
-        """End every trial that runs here."""
+        """End every trial that runs here; jobs of a scheduler go on."""
         for backend in self._made.values():
             backend.close()
+        for controller in self._controllers.values():
+            controller.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._made.clear()
+        self._controllers.clear()
+
+    def _slurm(self, request: CampaignCreate, profile: ClusterProfile) -> Backend:
+        mode = request.slurm.mode if request.slurm else "sbatch"
+        pool = request.pool_nodes or request.nodes
+        controller = self._controller(profile)
+        if mode == "pilot":
+            make = partial(PilotBackend, profile, controller=controller, nodes=pool)
+            return self._once((mode, repr(profile)), make)
+        return self._once(
+            (mode, repr(profile)), partial(SlurmBackend, profile, controller=controller)
+        )
+
+    def _once(self, key: Hashable, make: Callable[[], Backend]) -> Backend:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _controller(self, profile: ClusterProfile) -> Controller:
+        """All profiles share the one thread that speaks with Slurm.
+
+        But for those that ask otherwise: at another pace, or with other defaults of the user's.
+        """
+        slurm = profile.slurm
+        said = (slurm.account, slurm.partition, slurm.qos, slurm.reservation, slurm.constraint)
+        key = (profile.polling, *(bool(text) for text in said))
+        if key not in self._controllers:
+            self._controllers[key] = Controller.of(profile)
+        return self._controllers[key]
+
+
+def _profile_of(kept: Mapping[str, Any] | None) -> ClusterProfile:
+    return profile_from_dict(kept or {}, source="campaign")

@@ -16,10 +16,12 @@ from server.runner.turns import Turns
 from server.runner.work import CampaignWork
 from server.settings import Settings
 from server.store import LeaseLost, NotFound, Store
-from server.store.leases import Lease, claim, free_the_gone, this_owner
+from server.store.leases import Lease, claim, free_the_gone, renew_all, this_owner
 from server.store.ownership import ownership
+from server.store.queries import newest_events
 
 MOST_CAMPAIGNS = 32
+RENEWALS_PER_LEASE = 3
 DATABASE_PATIENCE_S = 1.0
 DISK_FULL = "the disk that holds the trials or the database is full; make room, then resume"
 log = structlog.get_logger(__name__)
@@ -58,6 +60,7 @@ class Runner:
         self._turns = Turns()
         self._works: dict[int, CampaignWork] = {}
         self._next_claim = 0.0
+        self._next_renewal = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Rounds until `stop` is set, with a pause after each in which nothing changed."""
@@ -74,12 +77,19 @@ class Runner:
     def round(self) -> bool:
         """Claim what is free, then one step of each campaign; whether anything changed.
 
+        Leases are renewed after each step, for a step may take a second.
+
         Raises:
             DBAPIError: the database does not answer; a later round may do better.
         """
         self._claim()
-        changed = [self._advance(work) for work in list(self._works.values())]
-        return any(changed)
+        changed = False
+        newest = self._newest_events()
+        for campaign_id, work in list(self._works.items()):
+            self._renew()
+            if campaign_id in self._works:
+                changed |= self._advance(work, newest.get(campaign_id))
+        return changed
 
     def close(self) -> None:
         """End all trials and give the campaigns back; the trials are run again later."""
@@ -104,6 +114,27 @@ class Runner:
             log.info("campaign_claimed", campaign=lease.campaign_id, epoch=lease.epoch)
             self._works[lease.campaign_id] = self._work(lease)
 
+    def _newest_events(self) -> dict[int, int]:
+        if not self._works:
+            return {}
+        with self._store.session() as session:
+            return newest_events(session, self._works)
+
+    def _renew(self) -> None:
+        """Keep all leases; leave alone what another runner has taken over."""
+        if time.monotonic() < self._next_renewal:
+            return
+        self._next_renewal = time.monotonic() + self._settings.lease_s / RENEWALS_PER_LEASE
+        with self._store.transaction() as session:
+            held = renew_all(session, [work.lease for work in self._works.values()])
+        for campaign_id in set(self._works) - held:
+            self._lose(self._works[campaign_id], "its lease is no longer held")
+
+    def _lose(self, work: CampaignWork, reason: str) -> None:
+        log.warning("campaign_lost", reason=reason, campaign=work.lease.campaign_id)
+        self._drop(work)
+        work.abandon()
+
     def _work(self, lease: Lease) -> CampaignWork:
         return CampaignWork(
             lease,
@@ -113,22 +144,22 @@ class Runner:
             turns=self._turns,
         )
 
-    def _advance(self, work: CampaignWork) -> bool:
+    def _advance(self, work: CampaignWork, newest: int | None) -> bool:
         with structlog.contextvars.bound_contextvars(campaign=work.lease.campaign_id):
             try:
-                changed = self._step(work)
+                changed = self._step(work, newest)
             except (LeaseLost, NotFound) as error:
-                log.warning("campaign_lost", reason=str(error))
-                self._drop(work)
-                work.abandon()
+                self._lose(work, str(error))
                 return True
             if work.over:
                 self._drop(work)
             return changed
 
-    def _step(self, work: CampaignWork) -> bool:
+    def _step(self, work: CampaignWork, newest: int | None) -> bool:
         try:
-            return work.advance()
+            if newest is None:
+                raise NotFound("campaign", work.lease.campaign_id)
+            return work.advance(newest)
         except (LeaseLost, NotFound):
             raise
         except Exception as error:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from autotune.measurement import Metrics, accumulations, metrics
-from autotune.schemas import Objective, Trial, TrialState
-from evaluators.trial import TrialOutcome, TrialStatus
+from autotune.resolution import machine_of, transformer_of
+from autotune.schemas import Campaign, Objective, Trial, TrialState
+from evaluators.trial import Standing, TrialOutcome, TrialStatus
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 SECONDS_PER_HOUR = 3600.0
+LONGEST_NAME = 255
+ENDED_STANDING: dict[str, Any] = {"phase": None, "phase_reason": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,14 @@ class Subject:
     transformer: Transformer
     machine: Machine
     objective: Objective
+
+    @classmethod
+    def of(cls, campaign: Campaign) -> Subject:
+        return cls(
+            transformer=transformer_of(campaign.model),
+            machine=machine_of(campaign.machine),
+            objective=campaign.request.objective,
+        )
 
 
 def final_values(
@@ -45,14 +57,44 @@ def final_values(
         "peak_memory_gib": list(outcome.peak_memory_gib),
         "error": storable(outcome.error) if outcome.error else None,
         "log_path": outcome.log_path,
-        "host": storable(outcome.host)[:255],
+        "host": storable(outcome.host)[:LONGEST_NAME],
         "versions": dict(outcome.versions),
+        "job_id": _name(outcome.job_id),
+        "joules_per_token": _positive(outcome.joules_per_token),
+        "energy_note": storable(outcome.energy_note),
+        **ENDED_STANDING,
     }
+
+
+def standing_values(standing: Standing | None) -> dict[str, Any]:
+    """The columns of a trial that has not ended; None for one that nothing runs or queues now."""
+    if standing is None:
+        return {**ENDED_STANDING, "job_id": None, "host": None}
+    return {
+        "phase": standing.phase,
+        "phase_reason": storable(standing.reason),
+        "job_id": _name(standing.job_id),
+        "host": _name(standing.host),
+    }
+
+
+def differs(trial: Trial, values: Mapping[str, Any]) -> bool:
+    """Whether some of these columns are otherwise in the trial's row."""
+    return any(getattr(trial, name) != value for name, value in values.items())
+
+
+def _name(text: str | None) -> str | None:
+    return storable(text)[:LONGEST_NAME] if text else None
+
+
+def _positive(figure: float | None) -> float | None:
+    return figure if figure is not None and math.isfinite(figure) and figure > 0 else None
 
 
 def never_ran(state: TrialState, error: str, *, now: datetime) -> dict[str, Any]:
     """The columns of a trial that ends without having run, or without a trace of it."""
-    return {"state": state, "finished_at": now, "node_hours": 0.0, "error": error}
+    ended = {"state": state, "finished_at": now, "node_hours": 0.0, "error": error}
+    return ended | ENDED_STANDING
 
 
 def _figures(
@@ -83,18 +125,3 @@ def _figures(
 def storable(text: str) -> str:
     """Without what PostgreSQL cannot hold: NUL, and halves of surrogate pairs."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
-
-
-def same_crash(trials: list[Trial], *, times: int) -> str | None:
-    """Why to pause: the first trials have all crashed alike; None while that is not so.
-
-    Asked again after every `times` more, so that a campaign that was resumed is not paused at its
-    very next trial.
-    """
-    ended = [t for t in trials if t.state not in {TrialState.PENDING, TrialState.CANCELLED}]
-    if not ended or len(ended) % times or {t.state for t in ended} != {TrialState.CRASHED}:
-        return None
-    errors = {trial.error for trial in ended}
-    if len(errors) > 1:
-        return None
-    return f"all {len(ended)} trials so far crashed in the same way: {ended[0].error}"

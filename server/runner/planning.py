@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
 
+from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
 from autotune.measurement import probe_accumulations
 from autotune.recommendation import strategies_to_confirm
-from autotune.resolution import strategy_of
-from autotune.schemas import Campaign, Objective, Trial, TrialState
+from autotune.resolution import strategy_of, strategy_shape
+from autotune.schemas import Budget, Campaign, Objective, Trial, TrialState
 from autotune.search import Observation, Proposer, reason_to_stop
 from evaluators.trial import Protocol
+from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from server.runner.outcomes import SECONDS_PER_HOUR
+from server.runner.outcomes import SECONDS_PER_HOUR, Subject
+from server.store.progress import NewTrial, Purpose
 
-MOST_AT_ONCE = 8
-"""Trials started in one step: so many proposals still take no longer than a lease."""
-UNTOLD = frozenset({TrialState.CANCELLED, TrialState.LOST, TrialState.NODE_FAIL})
+UNTOLD = frozenset(
+    {TrialState.CANCELLED, TrialState.LOST, TrialState.NODE_FAIL, TrialState.PREEMPTED}
+)
 """Ends that say nothing about the strategy: it may be tried again."""
 
 
@@ -32,6 +35,8 @@ def _observation(trial: Trial, objective: Objective) -> Observation:
     strategy = strategy_of(trial.strategy)
     if trial.state is TrialState.PENDING:
         return Observation(strategy=strategy, state="running")
+    if trial.state is TrialState.REFUSED:
+        return Observation(strategy=strategy, state="refused")
     peak = max(trial.peak_memory_gib_by_rank, default=None)
     if trial.metrics is None:
         oom = trial.state is TrialState.OOM
@@ -59,7 +64,7 @@ def protocol_of(campaign: Campaign, trial: Trial) -> Protocol:
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:
-    """Of the campaign's pool, those that no running trial holds."""
+    """Of the campaign's pool, those that no trial holds or waits for."""
     pool = campaign.request.pool_nodes or campaign.request.nodes
     return pool - nodes_held(pending)
 
@@ -69,10 +74,10 @@ def nodes_held(trials: Sequence[Trial]) -> int:
 
 
 class Costs:
-    """Node-hours of a campaign: spent, and expected of what runs or is about to.
+    """Node-hours of a campaign: spent, and expected of what runs, waits, or is about to start.
 
-    A trial is expected to last as long as the ended ones did on average; before any has ended,
-    until its time limit.
+    A trial is expected to hold its nodes as long as the ended ones did on average; before any has
+    ended, until its time limit. Waiting in a queue costs nothing.
     """
 
     def __init__(self, campaign: Campaign, trials: Sequence[Trial]) -> None:
@@ -87,24 +92,29 @@ class Costs:
 
 
 def reason_to_end_search(
-    campaign: Campaign, trials: Sequence[Trial], *, now: datetime, starting: Sequence[Strategy] = ()
+    campaign: Campaign, trials: Sequence[Trial], *, now: datetime
 ) -> str | None:
-    """Why no further trial of the search may start, after those that are `starting`.
+    """Why no further trial of the search may start.
 
     The confirmations' node-hours are kept back from the budget, each at the cost of an average
     trial on the most nodes.
     """
     costs = Costs(campaign, trials)
     reserve = costs.of_nodes(campaign.request.nodes * campaign.request.protocol.confirmations)
-    committed = costs.of_nodes(sum(strategy.num_nodes for strategy in starting))
-    searched = sum(trial.purpose == "search" for trial in trials)
+    searched = sum(trial.purpose == "search" and not trial.withdrawn for trial in trials)
     has_ended = any(trial.duration_s for trial in trials)
     return reason_to_stop(
         campaign.request.budget,
-        trials=searched + len(starting),
-        node_hours=costs.spent + costs.running + committed + (reserve if has_ended else 0.0),
+        trials=searched,
+        node_hours=costs.spent + costs.running + (reserve if has_ended else 0.0),
         now=now,
     )
+
+
+def is_late(campaign: Campaign, *, now: datetime) -> bool:
+    """Whether the deadline has passed, if there is one."""
+    only_deadline = Budget(deadline=campaign.request.budget.deadline)
+    return reason_to_stop(only_deadline, trials=0, node_hours=0.0, now=now) is not None
 
 
 def reason_to_end_confirmation(
@@ -127,7 +137,10 @@ class Decision:
 def next_search(
     campaign: Campaign, trials: Sequence[Trial], proposer: Proposer, *, now: datetime
 ) -> Decision:
-    """Strategies for the free nodes, as far as the budget goes."""
+    """A strategy for the free nodes, if the budget has room for it.
+
+    One at a time: it starts while the next is thought about, and so do those of other campaigns.
+    """
     end = reason_to_end_search(campaign, trials, now=now)
     if end is not None:
         return Decision(end=end)
@@ -135,17 +148,12 @@ def next_search(
     free = free_nodes(campaign, pending)
     known = observations(trials, objective=campaign.request.objective)
     try:
-        proposed = proposer.propose(known, count=min(free, MOST_AT_ONCE), free_nodes=free)
+        proposed = proposer.propose(known, count=1, free_nodes=free)
     except NothingToPropose as error:
         return Decision(end=str(error))
     if not proposed and not pending:
         return Decision(end=f"nothing that is left to try fits in {free} nodes")
-    affordable: list[Strategy] = []
-    for strategy in proposed:
-        if reason_to_end_search(campaign, trials, now=now, starting=affordable) is not None:
-            break
-        affordable.append(strategy)
-    return Decision(start=tuple(affordable))
+    return Decision(start=tuple(proposed))
 
 
 def next_confirmations(campaign: Campaign, trials: Sequence[Trial], *, now: datetime) -> Decision:
@@ -161,3 +169,20 @@ def next_confirmations(campaign: Campaign, trials: Sequence[Trial], *, now: date
             fitting.append(strategy)
             free -= strategy.num_nodes
     return Decision(start=tuple(fitting))
+
+
+def new_trials(
+    subject: Subject, strategies: Sequence[Strategy], *, purpose: Purpose
+) -> list[NewTrial]:
+    """Trials of these strategies, with what the cost model expects of each."""
+    lattice = Lattice.of(strategies, gpus_per_node=subject.machine.gpus_per_node)
+    predicted = estimate(subject.transformer, subject.machine, lattice)
+    return [
+        NewTrial(
+            strategy=strategy_shape(strategy),
+            purpose=purpose,
+            predicted_iteration_time_s=float(predicted.iteration_time_s[row]),
+            predicted_memory_gib=float(predicted.memory_gib[row]),
+        )
+        for row, strategy in enumerate(strategies)
+    ]

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
 import structlog
 
-from autotune.cost_model import estimate
-from autotune.resolution import machine_of, space_of, strategy_of, strategy_shape, transformer_of
+from autotune.resolution import space_of, strategy_of
 from autotune.schemas import Budget, Campaign, CampaignState, Trial, TrialState
 from autotune.search import Proposer
-from evaluators.backend import Backend
-from evaluators.trial import Standing, TrialOutcome, TrialRequest
-from search_spaces.lattice import Lattice
+from evaluators.trial import Standing, TrialOutcome
+from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from server.runner.backends import Backends
-from server.runner.outcomes import Subject, final_values, never_ran, same_crash
+from server.runner.evaluation import Answer, Evaluation
+from server.runner.failures import same_failure
+from server.runner.outcomes import differs, final_values, never_ran, standing_values
 from server.runner.planning import (
     Decision,
     free_nodes,
+    is_late,
+    new_trials,
     next_confirmations,
     next_search,
-    protocol_of,
     reason_to_end_search,
 )
+from server.runner.preflight import CLEAR, Preflight
+from server.runner.snapshot import Snapshot
 from server.runner.turns import Turns
 from server.settings import Settings
 from server.store import Store
@@ -34,17 +37,15 @@ from server.store.commands import WORKED_ON, change_state
 from server.store.events import announce
 from server.store.leases import Lease, release, renew
 from server.store.progress import (
-    NewTrial,
     Purpose,
     finish_all,
     finish_trial,
     insert_trials,
-    pending_trials,
+    note_standing,
 )
-from server.store.queries import all_trials, get_campaign
+from server.store.queries import all_trials
 
-CRASHES_TO_PAUSE = 5
-RENEWALS_PER_LEASE = 3
+FAILURES_TO_PAUSE = 5
 PURPOSES: Mapping[CampaignState, Purpose] = {
     CampaignState.RUNNING: "search",
     CampaignState.CONFIRMING: "confirmation",
@@ -68,49 +69,51 @@ class CampaignWork:
         self._settings = settings
         self._backends = backends
         self._turns = turns
-        self._campaign: Campaign  # as it stood when the step began
+        self._seen: Snapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
-        self._renewed = time.monotonic()
-        self._running: list[Trial] = []
+        self._started: list[Trial] = []
 
-    def advance(self) -> bool:
+    def advance(self, newest: int) -> bool:
         """One step: store what has finished, or start what can be; whether anything changed.
+
+        Args:
+            newest: the campaign's last event. Its rows are read again when that has grown.
 
         Raises:
             LeaseLost: another runner works on it now; what this step found was not stored.
+            NotFound: it was deleted.
         """
-        with self._store.session() as session:
-            campaign = self._campaign = get_campaign(session, self.lease.campaign_id)
-            pending = pending_trials(session, self.lease.campaign_id)
-        found = self._backend.poll([self._request(trial) for trial in pending])
-        finished = [
-            (trial, outcome)
-            for trial in pending
-            if isinstance(outcome := found.get(trial.token), TrialOutcome)
-        ]
-        unknown = [trial for trial in pending if trial.token not in found]
-        self._running = [t for t in pending if isinstance(found.get(t.token), Standing)]
-        if finished:
-            self._store_outcomes(finished)
+        if self._seen is None or self._seen.newest != newest:
+            self._seen = Snapshot.read(self._store, self.lease.campaign_id, newest=newest)
+        campaign, pending = self._snapshot.campaign, self._snapshot.pending
+        answer = self._evaluation.ask(pending)
+        self._started = answer.started
+        if answer.ended:
+            self._store_outcomes(answer.ended)
             return True
-        self._keep_lease()
+        self._note_standings(answer)
         if campaign.state in {CampaignState.CANCELLED, CampaignState.FAILED}:
-            return self._end_by_force(unknown)
+            return self._end_by_force(answer)
         if campaign.state not in WORKED_ON:
+            self._evaluation.cancel(answer.waiting)
             return self._rest(pending)
-        if unknown:
-            return self._submit(unknown)
-        return self._go_on(campaign, pending)
+        if answer.unknown:
+            return self._submit(answer.unknown)
+        return self._go_on(campaign, answer)
 
     def fail(self, reason: str) -> None:
         """The campaign fails; one that had ended already loses the trials that keep it open."""
         with self._store.transaction() as session:
             row = renew(session, self.lease)
-            if row.state in {CampaignState.CANCELLED, CampaignState.FAILED}:
+            hopeless = row.state in {CampaignState.CANCELLED, CampaignState.FAILED}
+            if hopeless:
                 values = never_ran(TrialState.LOST, reason, now=datetime.now(UTC))
                 finish_all(session, row.id, values)
             else:
                 change_state(session, row, CampaignState.FAILED, reason=reason)
+        if hopeless and self._started:
+            with contextlib.suppress(OSError):
+                self._evaluation.cancel(self._started)
 
     def pause(self, reason: str) -> None:
         """The campaign pauses, unless it rests already."""
@@ -122,9 +125,8 @@ class CampaignWork:
     def abandon(self) -> None:
         """Another runner has it: end what runs on this machine, and write nothing."""
         self._turns.leave(self.lease.campaign_id)
-        if self._running and self._shares_machine:
-            for trial in self._running:
-                self._backend.cancel(trial.token)
+        if self._started and self._shares_machine:
+            self._evaluation.cancel(self._started)
 
     def release(self) -> None:
         """Give the lease back, so that another runner need not wait for its end."""
@@ -132,79 +134,87 @@ class CampaignWork:
         with self._store.transaction() as session:
             release(session, self.lease)
 
-    @cached_property
-    def _subject(self) -> Subject:
-        campaign = self._campaign
-        return Subject(
-            transformer=transformer_of(campaign.model),
-            machine=machine_of(campaign.machine),
-            objective=campaign.request.objective,
-        )
+    @property
+    def _snapshot(self) -> Snapshot:
+        assert self._seen is not None
+        return self._seen
 
     @cached_property
-    def _backend(self) -> Backend:
-        return self._backends.of(self._campaign.request)
+    def _evaluation(self) -> Evaluation:
+        snapshot = self._snapshot
+        backend = self._backends.of(snapshot.campaign.request, profile=snapshot.profile)
+        return Evaluation(snapshot.campaign, backend=backend, settings=self._settings)
+
+    @cached_property
+    def _space(self) -> SearchSpace:
+        request, subject = self._snapshot.campaign.request, self._evaluation.subject
+        return space_of(request.space, subject.transformer, subject.machine, nodes=request.nodes)
+
+    @cached_property
+    def _preflight(self) -> Preflight | None:
+        request, profile = self._snapshot.campaign.request, self._snapshot.profile
+        return self._backends.preflight(request, self._space, profile=profile)
 
     @cached_property
     def _proposer(self) -> Proposer:
-        request, subject = self._campaign.request, self._subject
-        space = space_of(request.space, subject.transformer, subject.machine, nodes=request.nodes)
-        return Proposer(space, objective=request.objective, seed=request.seed)
+        request = self._snapshot.campaign.request
+        return Proposer(self._space, objective=request.objective, seed=request.seed)
 
     @property
     def _shares_machine(self) -> bool:
-        return self._campaign.request.evaluator == "local"
+        return self._snapshot.campaign.request.evaluator == "local"
 
-    def _request(self, trial: Trial) -> TrialRequest:
-        return TrialRequest(
-            token=trial.token,
-            transformer=self._subject.transformer,
-            machine=self._subject.machine,
-            strategy=strategy_of(trial.strategy),
-            protocol=protocol_of(self._campaign, trial),
-            directory=self._settings.trial_dir(trial.token),
-            seed=self._campaign.request.seed,
-        )
-
-    def _store_outcomes(self, finished: Sequence[tuple[Trial, TrialOutcome]]) -> None:
+    def _store_outcomes(self, ended: Sequence[tuple[Trial, TrialOutcome]]) -> None:
         """In the transaction that renews the lease: a runner that lost it stores nothing."""
-        now = datetime.now(UTC)
+        now, subject = datetime.now(UTC), self._evaluation.subject
+        fresh = {trial.number for trial, _ in ended}
         with self._store.transaction() as session:
             row = renew(session, self.lease)
-            for trial, outcome in finished:
+            for trial, outcome in ended:
                 strategy = strategy_of(trial.strategy)
-                finish_trial(
-                    session, trial, final_values(self._subject, strategy, outcome, now=now)
+                finish_trial(session, trial, final_values(subject, strategy, outcome, now=now))
+            if row.state == CampaignState.RUNNING:
+                reason = same_failure(
+                    all_trials(session, row.id),
+                    fresh=fresh,
+                    times=FAILURES_TO_PAUSE,
+                    withdrawn=self._evaluation.withdrawn,
                 )
-            crash = same_crash(all_trials(session, row.id), times=CRASHES_TO_PAUSE)
-            if crash and row.state == CampaignState.RUNNING:
-                change_state(session, row, CampaignState.PAUSED, reason=crash)
-        for trial, outcome in finished:
+                if reason:
+                    change_state(session, row, CampaignState.PAUSED, reason=reason)
+        for trial, outcome in ended:
             log.info("trial_ended", trial=trial.number, state=outcome.status.value)
-        if not self._running:
+        if not self._started:
             self._turns.leave(self.lease.campaign_id)
 
-    def _keep_lease(self) -> None:
-        if time.monotonic() - self._renewed > self.lease.seconds / RENEWALS_PER_LEASE:
+    def _note_standings(self, answer: Answer) -> None:
+        """Write how trials stand where that has changed, all in one transaction."""
+        standings: list[tuple[Trial, Standing | None]] = [
+            *answer.standing,
+            *((trial, None) for trial in answer.unknown),
+        ]
+        noted = [(trial, standing_values(standing)) for trial, standing in standings]
+        changed = [(trial, values) for trial, values in noted if differs(trial, values)]
+        if changed:
             with self._store.transaction() as session:
                 renew(session, self.lease)
-            self._renewed = time.monotonic()
+                for trial, values in changed:
+                    note_standing(session, trial, values)
 
-    def _end_by_force(self, unknown: Sequence[Trial]) -> bool:
+    def _end_by_force(self, answer: Answer) -> bool:
         """End what runs; what does not run is cancelled as it stands."""
-        for trial in self._running:
-            self._backend.cancel(trial.token)
-        if unknown:
+        self._evaluation.cancel(answer.started)
+        if answer.unknown:
             reason = "cancelled before it ran to its end"
             values = never_ran(TrialState.CANCELLED, reason, now=datetime.now(UTC))
             with self._store.transaction() as session:
                 renew(session, self.lease)
-                for trial in unknown:
+                for trial in answer.unknown:
                     finish_trial(session, trial, values)
-        return self._rest([*self._running, *unknown])
+        return self._rest([*answer.started, *answer.unknown])
 
     def _rest(self, pending: Sequence[Trial]) -> bool:
-        if not self._running:
+        if not self._started:
             self._turns.leave(self.lease.campaign_id)
         if not pending:
             self.release()
@@ -216,42 +226,54 @@ class CampaignWork:
         return not self._shares_machine or self._turns.ask(self.lease.campaign_id)
 
     def _submit(self, trials: Sequence[Trial]) -> bool:
-        """Start pending trials; a backend runs a token that it knows only once."""
+        """Start pending trials, if it is this campaign's turn."""
         if not self._may_start():
             return False
-        for trial in trials:
-            self._backend.submit(self._request(trial))
-            strategy = strategy_of(trial.strategy).short()
-            log.info("trial_started", trial=trial.number, strategy=strategy)
+        self._evaluation.submit(trials)
         return True
 
-    def _go_on(self, campaign: Campaign, pending: Sequence[Trial]) -> bool:
+    def _go_on(self, campaign: Campaign, answer: Answer) -> bool:
         if campaign.state is CampaignState.QUEUED:
-            return self._change(campaign, CampaignState.RUNNING)
+            return self._begin(campaign)
+        if answer.waiting and is_late(campaign, now=datetime.now(UTC)):
+            self._evaluation.cancel(answer.waiting)
         known = (
             campaign.trials + campaign.confirmations,
             campaign.pending,
             campaign.request.budget,
         )
-        if known == self._idle_at or free_nodes(campaign, pending) <= 0:
+        if known == self._idle_at or free_nodes(campaign, self._snapshot.pending) <= 0:
             return False
         decision = self._decide(campaign)
         if decision is None:
             return False
         if decision.start:
             return self._start(campaign, decision.start)
-        if not self._running:
+        if not self._started:
             self._turns.leave(self.lease.campaign_id)
-        if pending:
+        if self._snapshot.pending:
             self._idle_at = known  # until a trial ends or the budget grows, the answer is the same
             return False
         return self._end_phase(campaign, decision.end or "")
 
+    def _begin(self, campaign: Campaign) -> bool:
+        """Start the search, unless the cluster stands in the way."""
+        found = self._preflight.finding() if self._preflight else CLEAR
+        if found is None:
+            return False
+        if found.clear:
+            return self._change(campaign, CampaignState.RUNNING)
+        if found.obstacle:
+            del self._preflight  # a resumed campaign looks again
+            self.pause(found.obstacle)
+            return True
+        if found.delay != campaign.reason:
+            self._change(campaign, CampaignState.QUEUED, reason=found.delay)
+        return False
+
     def _decide(self, campaign: Campaign) -> Decision | None:
         """None while another campaign uses this machine."""
-        now = datetime.now(UTC)
-        with self._store.session() as session:
-            trials = all_trials(session, campaign.id)
+        now, trials = datetime.now(UTC), self._snapshot.trials
         if campaign.state is CampaignState.CONFIRMING:
             decision = next_confirmations(campaign, trials, now=now)
             return decision if not decision.start or self._may_start() else None
@@ -264,28 +286,13 @@ class CampaignWork:
 
     def _start(self, campaign: Campaign, strategies: Sequence[Strategy]) -> bool:
         """The rows first, and only then the trials: what is not in a row never runs."""
-        purpose = PURPOSES[campaign.state]
-        new = self._predicted(strategies, purpose)
+        new = new_trials(self._evaluation.subject, strategies, purpose=PURPOSES[campaign.state])
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             if row.state != campaign.state:
                 return True
             trials = insert_trials(session, row, new)
         return self._submit(trials)
-
-    def _predicted(self, strategies: Sequence[Strategy], purpose: Purpose) -> list[NewTrial]:
-        machine = self._subject.machine
-        lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
-        predicted = estimate(self._subject.transformer, machine, lattice)
-        return [
-            NewTrial(
-                strategy=strategy_shape(strategy),
-                purpose=purpose,
-                predicted_iteration_time_s=float(predicted.iteration_time_s[row]),
-                predicted_memory_gib=float(predicted.memory_gib[row]),
-            )
-            for row, strategy in enumerate(strategies)
-        ]
 
     def _end_phase(self, campaign: Campaign, reason: str) -> bool:
         if campaign.state is CampaignState.RUNNING:

@@ -5,7 +5,7 @@ Each takes a writing session (`Store.transaction`) and announces what it changed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -48,9 +48,10 @@ def create_campaign(
     model: ModelShape,
     machine: MachineShape,
     simulated: bool,
+    profile: Mapping[str, Any] | None = None,
     idempotency: IdempotencyKey | None = None,
 ) -> Campaign:
-    """A queued campaign; the one created before where `idempotency` says that it is the same."""
+    """A queued campaign; `profile` is kept with it as the cluster's profile stands now."""
     row = CampaignRow(
         name=request.name or f"{model.name} on {machine.name}",
         state=CampaignState.QUEUED,
@@ -61,6 +62,7 @@ def create_campaign(
         request=request.model_dump(mode="json"),
         model=model.model_dump(mode="json"),
         machine=machine.model_dump(mode="json"),
+        profile=None if profile is None else dict(profile),
         created_at=datetime.now(UTC),
         idempotency_key=idempotency.key if idempotency else None,
         idempotency_hash=idempotency.digest if idempotency else None,

@@ -89,6 +89,17 @@ def renew(session: Session, lease: Lease) -> CampaignRow:
     Raises:
         LeaseLost: another runner holds it now, or it was deleted.
     """
+    if not _renewed(session, lease):
+        raise LeaseLost(f"campaign {lease.campaign_id} is no longer held by {lease.owner}")
+    return session.get_one(CampaignRow, lease.campaign_id, populate_existing=True)
+
+
+def renew_all(session: Session, leases: Sequence[Lease]) -> set[int]:
+    """Ids of the campaigns that are still held, their leases renewed."""
+    return {lease.campaign_id for lease in leases if _renewed(session, lease)}
+
+
+def _renewed(session: Session, lease: Lease) -> bool:
     statement = (
         update(CampaignRow)
         .where(*_held(lease))
@@ -96,9 +107,7 @@ def renew(session: Session, lease: Lease) -> CampaignRow:
         .execution_options(synchronize_session=False)
         .returning(CampaignRow.id)
     )
-    if session.execute(statement).first() is None:
-        raise LeaseLost(f"campaign {lease.campaign_id} is no longer held by {lease.owner}")
-    return session.get_one(CampaignRow, lease.campaign_id, populate_existing=True)
+    return session.execute(statement).first() is not None
 
 
 def release(session: Session, lease: Lease) -> None:

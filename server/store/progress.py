@@ -63,6 +63,15 @@ def insert_trials(
 
 def finish_trial(session: Session, trial: Trial, values: Mapping[str, Any]) -> bool:
     """Write a pending trial's final state; False, and nothing written, where it has one already."""
+    return _change_pending(session, trial, values)
+
+
+def note_standing(session: Session, trial: Trial, values: Mapping[str, Any]) -> bool:
+    """Write how a pending trial stands; False, and nothing written, where it has ended."""
+    return _change_pending(session, trial, values)
+
+
+def _change_pending(session: Session, trial: Trial, values: Mapping[str, Any]) -> bool:
     statement = (
         update(TrialRow)
         .where(TrialRow.id == trial.id, TrialRow.state == TrialState.PENDING)

@@ -9,7 +9,15 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import FAILURES, Campaign, CampaignPage, CampaignState, Event, Trial
+from autotune.schemas import (
+    FAILURES,
+    Campaign,
+    CampaignPage,
+    CampaignState,
+    Event,
+    Trial,
+    TrialState,
+)
 from server.store import cursors
 from server.store.errors import NotFound
 from server.store.tables import CampaignRow, EventRow, TrialRow
@@ -73,6 +81,7 @@ def _counts(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
             TrialRow.campaign_id,
             _count(TrialRow.purpose == "search").label("trials"),
             _count(TrialRow.state == "pending").label("pending"),
+            _count((TrialRow.state == "pending") & (TrialRow.phase == "waiting")).label("waiting"),
             _count(TrialRow.state.in_(FAILURES)).label("failures"),
             _count(TrialRow.purpose == "confirmation").label("confirmations"),
             func.coalesce(func.sum(TrialRow.node_hours), 0.0).label("node_hours"),
@@ -117,9 +126,40 @@ def all_trials(session: Session, campaign_id: int) -> list[Trial]:
     return [trial_of(row) for row in session.scalars(query)]
 
 
+def reasons_to_wait(session: Session, campaign_id: int) -> dict[str, int]:
+    """How many trials wait for nodes, by why; "" where that is not known."""
+    query = (
+        select(TrialRow.phase_reason, func.count())
+        .where(
+            TrialRow.campaign_id == campaign_id,
+            TrialRow.state == TrialState.PENDING,
+            TrialRow.phase == "waiting",
+        )
+        .group_by(TrialRow.phase_reason)
+    )
+    return {row[0]: row[1] for row in session.execute(query)}
+
+
 def last_event_id(session: Session) -> int:
     """0 where there is none yet."""
     return session.scalar(select(func.coalesce(func.max(EventRow.id), 0))) or 0
+
+
+def newest_events(session: Session, campaign_ids: Iterable[int]) -> dict[int, int]:
+    """By campaign: the id of its last event, 0 without one; deleted campaigns are left out.
+
+    Whatever changes in a campaign or its trials has an event: what was read after this stands
+    until the id grows.
+    """
+    newest = select(func.max(EventRow.id)).where(EventRow.campaign_id == CampaignRow.id)
+    query = select(CampaignRow.id, func.coalesce(newest.scalar_subquery(), 0))
+    found = session.execute(query.where(CampaignRow.id.in_(list(campaign_ids))))
+    return {row[0]: row[1] for row in found}
+
+
+def profile_of(session: Session, campaign_id: int) -> dict[str, Any] | None:
+    """The cluster's profile as it stood when the campaign was created; raises NotFound."""
+    return campaign_row(session, campaign_id).profile
 
 
 def events_since(

@@ -35,9 +35,10 @@ class Base(DeclarativeBase):
 class CampaignRow(Base):
     """One campaign.
 
-    `model` and `machine` are the shapes that its request resolved to when it was created: a later
-    change of the catalog does not change a campaign. `lease_until` is in the database's seconds;
-    `lease_epoch` grows with every claim and fences off a runner that was taken over.
+    `model`, `machine` and `profile` (of the cluster, with the slurm evaluator) are what its request
+    named when it was created: a later change of these does not change a campaign. `lease_until` is
+    in the database's seconds; `lease_epoch` grows with every claim and fences off a runner that was
+    taken over.
     """
 
     __tablename__ = "campaigns"
@@ -56,6 +57,7 @@ class CampaignRow(Base):
     request: Mapped[Json]
     model: Mapped[Json]
     machine: Mapped[Json]
+    profile: Mapped[Json | None]
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -67,7 +69,10 @@ class CampaignRow(Base):
 
 
 class TrialRow(Base):
-    """One trial. `objective` repeats the campaign's objective out of `metrics`, for ranking."""
+    """One trial. `objective` repeats the campaign's objective out of `metrics`, for ranking.
+
+    `phase`, `phase_reason`, `job_id` and `host` say how an unfinished one stands.
+    """
 
     __tablename__ = "trials"
     __table_args__ = (
@@ -83,6 +88,9 @@ class TrialRow(Base):
     purpose: Mapped[str] = mapped_column(String(16))
     strategy: Mapped[Json]
     state: Mapped[str] = mapped_column(String(16))
+    phase: Mapped[str | None] = mapped_column(String(16))
+    phase_reason: Mapped[str] = mapped_column(Text, default="", server_default="")
+    job_id: Mapped[str | None] = mapped_column(String(255))
     simulated: Mapped[bool]
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
@@ -95,6 +103,8 @@ class TrialRow(Base):
     metrics: Mapped[Json | None]
     measurements: Mapped[list[Json]]
     peak_memory_gib: Mapped[list[float]]
+    joules_per_token: Mapped[float | None]
+    energy_note: Mapped[str] = mapped_column(Text, default="", server_default="")
     error: Mapped[str | None] = mapped_column(Text)
     log_path: Mapped[str | None] = mapped_column(Text)
     host: Mapped[str | None] = mapped_column(String(255))

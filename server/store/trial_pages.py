@@ -14,7 +14,13 @@ from server.store.queries import campaign_row
 from server.store.tables import TrialRow
 from server.store.wire import trial_of
 
-COLUMNS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
+COLUMNS = (
+    "duration_s",
+    "node_hours",
+    "predicted_iteration_time_s",
+    "predicted_memory_gib",
+    "joules_per_token",
+)
 METRICS = (
     "iteration_time_s",
     "tokens_per_s",

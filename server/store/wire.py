@@ -22,6 +22,7 @@ class Tally:
 
     trials: int = 0
     pending: int = 0
+    waiting: int = 0
     failures: int = 0
     confirmations: int = 0
     node_hours: float = 0.0
@@ -58,6 +59,9 @@ def trial_of(row: TrialRow) -> Trial:
             "strategy": StrategyShape.model_validate(row.strategy),
             "token": row.token,
             "state": row.state,
+            "phase": row.phase,
+            "phase_reason": row.phase_reason,
+            "job_id": row.job_id,
             "simulated": row.simulated,
             "created_at": row.created_at,
             "started_at": row.started_at,
@@ -69,6 +73,8 @@ def trial_of(row: TrialRow) -> Trial:
             "metrics": TrialMetrics.model_validate(row.metrics) if row.metrics else None,
             "accumulations": row.measurements,
             "peak_memory_gib_by_rank": row.peak_memory_gib,
+            "joules_per_token": row.joules_per_token,
+            "energy_note": row.energy_note,
             "error": row.error,
             "log_path": row.log_path,
             "host": row.host,

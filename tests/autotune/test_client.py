@@ -228,6 +228,8 @@ def test_catalog_space_prediction_and_dry_run(client: Client) -> None:
     assert client.machine("frontier").gpus_per_node == 8
     assert "frontier" in client.machines()
     assert "table-v" in client.spaces()
+    assert "frontier" in {profile.name for profile in client.profiles()}
+    assert client.profile("frontier").machine == "frontier"
     report = client.space(
         model="gpt-175b", machine="frontier", nodes=16, space={"preset": "table-v"}
     )
@@ -441,6 +443,8 @@ def test_the_async_client_asks_and_controls(service: Served) -> None:
             assert "tiny" in await client.models()
             assert "frontier" in await client.machines()
             assert "table-v" in await client.spaces()
+            assert "frontier" in {profile.name for profile in await client.profiles()}
+            assert (await client.profile("frontier")).machine == "frontier"
             assert (await client.space(model="tiny", machine="perlmutter")).legal > 0
             found = await client.predict(model="gpt-22b", machine="frontier", strategy=STRATEGY)
             assert found.fits

@@ -49,3 +49,12 @@ def test_the_database_is_a_file_in_the_data_folder_unless_told(tmp_path: Path) -
 def test_postgresql_is_reached_by_the_driver_that_is_installed(scheme: str) -> None:
     found = Settings(database_url=f"{scheme}://user@host/name")
     assert found.url == "postgresql+psycopg://user@host/name"
+
+
+def test_profiles_lie_beside_the_settings_file_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_CONFIG", str(tmp_path / "here/config.toml"))
+    assert Settings().profiles_dir == tmp_path / "here/profiles"
+    monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path / "shared"))
+    assert Settings().profiles_dir == tmp_path / "shared"

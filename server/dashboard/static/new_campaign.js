@@ -15,10 +15,36 @@ function showModelInputs() {
   document.getElementById("model-shape").hidden = !shape;
 }
 
+function showEvaluatorInputs() {
+  const evaluator = form.elements.evaluator.value;
+  for (const field of form.querySelectorAll("[data-evaluator]")) {
+    field.hidden = field.dataset.evaluator !== evaluator;
+  }
+}
+
+// A profile is for its own machine. One for any is hardly for this one, where the service runs: then
+// none is chosen, and the API asks for it.
+function chooseMachineOf(profile) {
+  const { machine } = profile.selectedOptions[0]?.dataset ?? {};
+  const chosen = form.elements.machine;
+  if (machine) chosen.value = machine;
+  else if (chosen.value === "local") chosen.value = "";
+}
+
+function changed({ target }) {
+  if (target.name === "model-given") showModelInputs();
+  if (target.name === "evaluator") showEvaluatorInputs();
+  const slurm = form.elements.evaluator.value === "slurm";
+  if (slurm && ["evaluator", "slurm.profile"].includes(target.name)) {
+    chooseMachineOf(form.elements["slurm.profile"]);
+  }
+}
+
 function fillIn(example) {
   form.reset();
   for (const [name, value] of Object.entries(example)) form.elements[name].value = value;
   showModelInputs();
+  showEvaluatorInputs();
   clearErrors(form);
   report.hidden = true;
 }
@@ -114,7 +140,7 @@ function listed(sizes) {
   return `${sizes.length} different ones, from ${number(Math.min(...sizes))} to ${number(Math.max(...sizes))}`;
 }
 
-form.addEventListener("change", (event) => event.target.name === "model-given" && showModelInputs());
+form.addEventListener("change", changed);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(start);
@@ -124,4 +150,5 @@ for (const button of document.querySelectorAll("[data-example]")) {
   button.addEventListener("click", () => fillIn(JSON.parse(button.dataset.example)));
 }
 showModelInputs();
+showEvaluatorInputs();
 document.body.dataset.ready = "true";

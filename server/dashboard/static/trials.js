@@ -82,7 +82,8 @@ async function toggle(number) {
 async function fill(cell, number) {
   try {
     cell.replaceChildren(await getNodes(`${url}/fragments/trials/${number}`));
-    await Promise.all([drawAll(cell), showLog(cell.querySelector("[data-log]"))]);
+    const log = cell.querySelector("[data-log]");
+    await Promise.all([drawAll(cell), log && showLog(log)]);
   } catch (problem) {
     cell.textContent = problem.message;
   }

@@ -190,6 +190,14 @@ def test_a_confirmation_done_or_under_way_is_not_started_again(state: TrialState
     assert strategies_to_confirm(campaign(confirmations=2), trials) == [B]
 
 
+def test_a_confirmation_that_was_withdrawn_from_a_queue_is_started_again() -> None:
+    trials = [trial(1, A, seconds=1), trial(2, B, seconds=2)]
+    again = trial(3, A, purpose="confirmation", state=TrialState.CANCELLED, node_hours=0.0)
+    ended = trial(3, A, purpose="confirmation", state=TrialState.CANCELLED, node_hours=0.1)
+    assert strategies_to_confirm(campaign(confirmations=1), [*trials, again]) == [A]
+    assert strategies_to_confirm(campaign(confirmations=1), [*trials, ended]) == [B]
+
+
 def test_the_next_in_line_takes_the_place_of_one_that_failed() -> None:
     trials = [trial(i, s, seconds=i) for i, s in enumerate([A, B, C], start=1)]
     failed = trial(4, A, purpose="confirmation", state=TrialState.OOM)
@@ -354,6 +362,16 @@ def test_headroom_is_what_the_fullest_gpu_has_left() -> None:
     assert found.best.memory_headroom_gib == pytest.approx(MACHINE.memory_gib - 50.5)
     assert found.runners_up[0].memory_headroom_gib is None
     assert found.best.predicted_iteration_time_s == 9.9
+
+
+def test_what_the_gpus_drew_is_the_median_of_the_trials_that_say() -> None:
+    drawn = [
+        trial(n, A, seconds=1.0).model_copy(update={"joules_per_token": joules})
+        for n, joules in enumerate((0.5, None, 0.7, 0.9), start=1)
+    ]
+    found = answer([*drawn, trial(5, B, seconds=2.0)])
+    assert found.best.joules_per_token == pytest.approx(0.7)
+    assert found.runners_up[0].joules_per_token is None
 
 
 # --- what it costs -------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ def ok(rate: float, *, peak: float | None = None, strategy: Strategy = ONE) -> O
 
 FAILED = Observation(strategy=ONE, state="failed")
 OOM = Observation(strategy=ONE, state="failed", out_of_memory=True)
+REFUSED = Observation(strategy=TWIN, state="refused")
 RUNNING = Observation(strategy=TWIN, state="running")
 
 
@@ -43,6 +44,9 @@ def test_several_successes_count_by_their_median_and_highest_peak() -> None:
         ([OOM, RUNNING], "running", False),
         ([FAILED, OOM], "failed", True),
         ([FAILED], "failed", False),
+        ([REFUSED, FAILED], "failed", False),
+        ([REFUSED, RUNNING], "running", False),
+        ([REFUSED], "refused", False),
     ],
 )
 def test_the_best_news_of_a_layout_counts_in_any_order(

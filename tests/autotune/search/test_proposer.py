@@ -96,6 +96,17 @@ def test_a_twin_of_an_observed_strategy_is_not_proposed() -> None:
     assert first.layout_key() not in keys(again)
 
 
+def test_a_refused_layout_teaches_nothing_and_is_not_proposed_again() -> None:
+    space = space_22b()
+    seen = mixed(space, 6)
+    first, second = proposer(space).propose(seen, count=1, free_nodes=9) + some(space, 1, seed=9)
+    elsewhere = Observation(strategy=second, state="refused")
+    assert proposer(space).propose([*seen, elsewhere], count=1, free_nodes=9) == [first]
+    refused = Observation(strategy=first, state="refused")
+    again = proposer(space).propose([*seen, refused], count=1, free_nodes=9)
+    assert first.layout_key() not in keys(again)
+
+
 @pytest.mark.parametrize("free_nodes", [1, 3, 7])
 def test_a_batch_holds_no_more_nodes_than_are_free(free_nodes: int) -> None:
     batch = proposer(space_22b()).propose([], count=9, free_nodes=free_nodes)

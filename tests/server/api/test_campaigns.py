@@ -128,6 +128,7 @@ def test_an_extension_names_what_it_cannot_take(client: TestClient, store: Store
 
 
 YESTERDAY = (datetime.now(UTC) - timedelta(days=1)).isoformat()
+SLURM = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
 TINY = {"model": "tiny", "evaluator": "local", "machine": "local", "nodes": 1, "pool_nodes": 1}
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown model": ({"model": "gpt-22"}, "model", "gpt-22b"),
@@ -166,7 +167,27 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "space",
         "sequence_parallel must be false",
     ),
-    "an unknown evaluator": ({"evaluator": "slurm"}, "evaluator", "simulated"),
+    "an unknown evaluator": ({"evaluator": "slurmm"}, "evaluator", "'slurm'"),
+    "jobs without a profile": ({"evaluator": "slurm"}, "slurm.profile", "frontier or generic"),
+    "a profile for no job": ({"slurm": {"profile": "frontier"}}, "slurm", "simulated evaluator"),
+    "an unknown profile": (SLURM | {"slurm": {"profile": "fronteer"}}, "slurm.profile", "frontier"),
+    "a profile's file": (SLURM | {"slurm": {"profile": "/etc/x.toml"}}, "slurm.profile", "generic"),
+    "a profile's text": (SLURM | {"slurm": {"prologue": "id"}}, "slurm.prologue", "no such field"),
+    "an unknown mode": (
+        SLURM | {"slurm": {"profile": "frontier", "mode": "pilots"}},
+        "slurm.mode",
+        "'pilot'",
+    ),
+    "another machine's profile": (
+        SLURM | {"slurm": {"profile": "lumi-g"}},
+        "machine",
+        "lumi-g",
+    ),
+    "jobs of what the trainer cannot run": (
+        SLURM | {"space": {"sequence_parallel": True, "tensor_parallel": [2, 4]}},
+        "space",
+        "sequence_parallel must be false",
+    ),
     "a misspelt field": ({"nodez": 4}, "nodez", "nodes"),
     "a misspelt field within": ({"budget": {"max_trails": 4}}, "budget.max_trails", "max_trials"),
     "a shape without a size": (

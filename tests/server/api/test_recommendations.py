@@ -12,7 +12,13 @@ from server.store import Store
 from tests.server.asking import created
 from tests.server.conftest import ADDRESS
 
-FILES = {"launch.sbatch", "megatron_deepspeed_args.txt", "ds_config.json"}
+FILES = {
+    "launch.sbatch",
+    "megatron_deepspeed_args.txt",
+    "ds_config.json",
+    "megatron_lm_args.txt",
+    "nemo.yaml",
+}
 
 
 @pytest.fixture

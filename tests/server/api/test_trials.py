@@ -145,3 +145,19 @@ def test_no_file_outside_of_the_trials_own_directory_is_shown(
     with store.session() as session:
         trial = get_trial(session, trial.campaign_id, 1)
     assert tail(trial, sqlite_settings, lines=5) == "fine \ufffd\n"
+
+
+def test_an_unfinished_trials_log_is_that_of_its_newest_attempt(
+    sqlite_settings: Settings, store: Store
+) -> None:
+    trial = with_trials(store, created(store), 1)[0]
+    directory = sqlite_settings.trial_dir(trial.token)
+    for number in (2, 9, 10):
+        (directory / f"attempt-{number}").mkdir(parents=True)
+        (directory / f"attempt-{number}/trial.log").write_text(f"attempt {number}\n")
+    (directory / "attempt-11").mkdir()
+    (directory / "attempt-x").mkdir()
+    (directory / "attempt-x/trial.log").write_text("no attempt")
+    assert tail(trial, sqlite_settings, lines=5) == "attempt 10\n"
+    ended = trial.model_copy(update={"log_path": str(directory / "attempt-2/trial.log")})
+    assert tail(ended, sqlite_settings, lines=5) == "attempt 2\n"

@@ -78,6 +78,34 @@ def sentences(ran: Ran) -> list[str]:
         (("--model", "gpt-22b", *FRONTIER, "--mbs", "4:x"), ["micro_batch_size: ", "range"]),
         (("--model", "gpt-22b", *FRONTIER, "--global-batch", "big"), ["global_batch_size: "]),
         (("--model", "gpt-22b", *FRONTIER, "--space", "tabel-v"), ["table-v"]),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--mode", "pilot"),
+            ["slurm.profile: a mode needs a profile", "--profile"],
+        ),
+        (
+            ("--model", "gpt-22b", "--profile", "frontir"),
+            ["profile: no such profile", "did you mean frontier?"],
+        ),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--profile", "frontir"),
+            ["slurm.profile: no such profile", "did you mean frontier?"],
+        ),
+        (
+            ("--model", "gpt-22b", "--profile", "generic"),
+            ["machine: the profile 'generic' is for any machine", "--machine"],
+        ),
+        (
+            ("--model", "gpt-22b", "--machine", "dgx-a100", "--profile", "frontier"),
+            ["machine: the profile 'frontier' is for frontier", "got 'dgx-a100'"],
+        ),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--evaluator", "slurm"),
+            ["slurm.profile: the slurm evaluator needs a cluster profile", "frontier or generic"],
+        ),
+        (
+            ("--model", "gpt-22b", *FRONTIER, "--evaluator", "simulated", "--profile", "frontier"),
+            ["slurm: the simulated evaluator has no cluster profile"],
+        ),
         (FRONTIER, ["model: no model was given"]),
         (("--model", "gpt-22b", "--layers", "4"), ["num_layers: ", "keeps its own shape"]),
         (("--layers", "4", "--hidden", "64"), ["num_attention_heads: "]),

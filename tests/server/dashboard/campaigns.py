@@ -15,15 +15,21 @@ from autotune.prediction import check_campaign
 from autotune.resolution import machine_of, strategy_of, strategy_shape, transformer_of
 from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial
 from evaluators.simulated import SimulatedBackend
-from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial import Standing, TrialOutcome, TrialRequest, TrialStatus
 from search_spaces.strategy import Strategy
 from server.api.campaigns import create_once
-from server.runner.outcomes import Subject, final_values
+from server.runner.outcomes import Subject, final_values, standing_values
 from server.runner.planning import protocol_of
 from server.settings import Settings
 from server.store import Store
 from server.store.commands import change_state
-from server.store.progress import NewTrial, Purpose, finish_trial, insert_trials
+from server.store.progress import (
+    NewTrial,
+    Purpose,
+    finish_trial,
+    insert_trials,
+    note_standing,
+)
 from server.store.queries import all_trials, campaign_row, get_campaign
 from server.store.tables import TrialRow
 
@@ -48,7 +54,7 @@ class Campaigns:
             "space": {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2]},
             "budget": {"max_trials": 30},
         }
-        return create_once(self.store, CampaignCreate.model_validate(asked | fields))
+        return create_once(self.store, CampaignCreate.model_validate(asked | fields), self.settings)
 
     def strategies(self, campaign: Campaign, count: int, *, fitting: bool) -> list[Strategy]:
         """Legal ones, predicted to fit or not to, in an order that is random but repeatable."""
@@ -110,6 +116,23 @@ class Campaigns:
         with self.store.transaction() as session:
             for trial, columns in zip(trials, found, strict=True):
                 finish_trial(session, trial, columns)
+
+    def stand(self, trials: Sequence[Trial], **how: Any) -> None:
+        """Pending trials, as a backend tells of them (see `Standing`)."""
+        values = standing_values(Standing(**how))
+        with self.store.transaction() as session:
+            for trial in trials:
+                assert note_standing(session, trial, values)
+
+    def end(self, campaign: Campaign, trial: Trial, status: TrialStatus, **how: Any) -> None:
+        """A pending trial, as a backend tells of its end (see `TrialOutcome`)."""
+        told: Values = {"started_at": datetime.now(UTC), "duration_s": 60.0, "simulated": False}
+        outcome = TrialOutcome(status=status, **told | how)
+        values = final_values(
+            Subject.of(campaign), strategy_of(trial.strategy), outcome, now=datetime.now(UTC)
+        )
+        with self.store.transaction() as session:
+            assert finish_trial(session, trial, values)
 
     def move(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> None:
         """To another state, as the runner does it."""

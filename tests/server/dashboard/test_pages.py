@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from autotune.schemas import CampaignState
+from autotune.schemas import CampaignState, SlurmChoice
+from evaluators.trial import TrialStatus
 from server.dashboard.charts import PALETTES, Scheme
 from server.dashboard.series import Outcome
 from server.store.queries import get_campaign
 from tests.server.dashboard.conftest import Faults, Open, Service
+
+FREE_NODES = "waiting for free nodes (Resources)"
+DANGER = "rgb(176, 58, 0)"
 
 COUNT_COLOUR = """(canvas, colour) => {
     const wanted = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
@@ -277,3 +281,123 @@ def test_form_takes_an_own_shape_and_dimensions(service: Service, visit: Open) -
     assert request.space.tensor_parallel == [1, 2]
     assert request.space.micro_batch_size == 4
     assert request.tokens == 300e9
+
+
+def test_form_asks_for_a_profile_only_where_trials_go_to_slurm(
+    service: Service, visit: Open, faults: list[Faults]
+) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    faults[0].expect("422")
+    profile, machine = page.get_by_label("Cluster profile"), page.get_by_label("Machine")
+    expect(profile).to_be_hidden()
+    expect(page.get_by_label("Jobs")).to_be_hidden()
+    page.get_by_label("Evaluator").select_option("slurm")
+    expect(profile).to_have_value("")
+    expect(machine).to_have_value("")
+    assert page.evaluate(UNNAMED) == []
+    page.get_by_label("Model", exact=True).fill("gpt-22b")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-slurm-profile")).to_be_visible()
+    expect(page.locator("#error-machine")).to_be_visible()
+    profile.select_option("frontier")
+    expect(machine).to_have_value("frontier")
+    page.get_by_label("Jobs").select_option("pilot")
+    page.get_by_label("Nodes", exact=True).first.fill("2")
+    page.get_by_role("button", name="Start the campaign").click()
+    page.wait_for_url(re.compile(r"/campaigns/\d+$"))
+    page.wait_for_selector("body[data-ready]")
+    expect(page.get_by_text("with the profile frontier, as steps inside one")).to_be_visible()
+    with service.campaigns.store.session() as session:
+        request = get_campaign(session, int(page.url.rpartition("/")[2])).request
+    assert request.slurm == SlurmChoice(profile="frontier", mode="pilot")
+
+
+def test_form_forgets_the_profile_of_another_evaluator(service: Service, visit: Open) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    page.get_by_label("Evaluator").select_option("slurm")
+    page.get_by_label("Cluster profile").select_option("frontier")
+    page.get_by_label("Evaluator").select_option("simulated")
+    page.get_by_label("Model", exact=True).fill("gpt-22b")
+    page.get_by_label("Nodes", exact=True).first.fill("2")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#report")).to_contain_text("Layouts to try")
+
+
+def test_form_offers_ones_own_profiles_first_and_says_what_is_wrong_with_one(
+    own_service: Service, visit: Open, faults: list[Faults]
+) -> None:
+    folder = own_service.settings.profiles_dir
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text('description = "Ours. More of it."\nmachine = "frontier"')
+    (folder / "broken.toml").write_text('[slurm]\npartitoin = "batch"')
+    page = visit(f"{own_service.url}/campaigns/new")
+    faults[0].expect("422")
+    page.get_by_label("Evaluator").select_option("slurm")
+    profile = page.get_by_label("Cluster profile")
+    expect(profile).to_have_value("mine")
+    expect(profile.locator("option").first).to_have_text("mine: Ours")
+    expect(page.get_by_label("Machine")).to_have_value("frontier")
+    profile.select_option("broken")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-slurm-profile")).to_contain_text("slurm.partitoin")
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_queued_campaign_tells_waiting_from_running(
+    service: Service, visit: Open, width: int
+) -> None:
+    campaigns = service.campaigns
+    campaign = campaigns.running(ok=2, evaluator="slurm", slurm={"profile": "frontier"})
+    trials = campaigns.start(campaign, campaigns.strategies(campaign, 3, fitting=True))
+    campaigns.stand(trials, phase="waiting", reason=FREE_NODES, job_id="41")
+    page = visit(f"{service.url}/campaigns/{campaign.id}", width=width)
+    expect(page.get_by_text("2 of 30 trials finished, 0 running, 3 waiting")).to_be_visible()
+    told = page.locator("#summary").get_by_text(f"3 trials not started yet: {FREE_NODES}")
+    expect(told).to_be_visible()
+    row = page.locator(f"tr[data-number='{trials[0].number}']")
+    expect(row.locator(".state")).to_have_text("waiting")
+    expect(row.locator(".error-line")).to_have_text(FREE_NODES)
+    row.locator(".open").click()
+    detail = page.locator("tr.detail")
+    expect(detail).to_contain_text("Waiting for free nodes (Resources)")
+    expect(detail).to_contain_text("There is none yet.")
+    campaigns.stand(trials[:1], phase="running", job_id="41", host="n[01-02]")
+    expect(row.locator(".state")).to_have_text("running")
+    expect(row.locator(".error-line")).to_have_text("job 41, on n[01-02]")
+    expect(detail.locator("dl", has_text="Slurm job")).to_contain_text("41")
+    tile = page.locator("#summary .tiles > div", has_text="Running now")
+    expect(tile).to_have_text(re.compile(r"Running now\s*1\s*trial; 2 waiting"))
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_ends_of_a_queue_are_told_apart(service: Service, visit: Open) -> None:
+    campaigns = service.campaigns
+    campaign = campaigns.running(ok=1, evaluator="slurm", slurm={"profile": "frontier"})
+    ends = [TrialStatus.PREEMPTED, TrialStatus.REFUSED, TrialStatus.NODE_FAIL, TrialStatus.LOST]
+    trials = campaigns.start(campaign, campaigns.strategies(campaign, len(ends), fitting=True))
+    for trial, status in zip(trials, ends, strict=True):
+        campaigns.end(campaign, trial, status, error=f"was {status}", energy_note="no power tool")
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    expect(page.locator("#trajectory-summary")).to_contain_text("4 failures (4 lost or refused)")
+    assert drawn(page, Outcome.OTHER) > 2 * LEGEND_PX
+    for trial, status in zip(trials, ends, strict=True):
+        badge = page.locator(f"tr[data-number='{trial.number}'] .state")
+        expect(badge).to_have_text(status.value.replace("_", " "))
+        expect(badge).to_have_css("color", DANGER)
+    page.get_by_label("State").select_option("preempted")
+    expect(page.locator("#trial-rows tr.trial")).to_have_count(1)
+    page.locator(f"tr[data-number='{trials[0].number}'] .open").click()
+    expect(page.locator("tr.detail")).to_contain_text("no power tool")
+
+
+def test_energy_that_was_sampled(service: Service, visit: Open) -> None:
+    campaigns = service.campaigns
+    campaign = campaigns.running(evaluator="slurm", slurm={"profile": "frontier"})
+    [trial] = campaigns.start(campaign, campaigns.strategies(campaign, 1, fitting=True))
+    note = "nvidia-smi on 2 nodes"
+    sampled = {"joules_per_token": 0.0421, "energy_note": note, "error": "x"}
+    campaigns.end(campaign, trial, TrialStatus.CRASHED, **sampled)
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    page.get_by_role("button", name="Details of trial 1").click()
+    expect(page.locator("tr.detail")).to_contain_text(f"0.0421 J/token ({note})")
+    expect(page.get_by_text("autotune doctor --profile frontier")).to_be_visible()

@@ -6,7 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from server.dashboard.wording import age, axis_unit, duration, figure, parameters, plural, seconds
+from server.dashboard.wording import (
+    age,
+    axis_unit,
+    duration,
+    figure,
+    not_started,
+    parameters,
+    plural,
+    seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +85,20 @@ def test_sizes_and_plurals() -> None:
 )
 def test_axis_unit(longest_s: float, unit: str) -> None:
     assert axis_unit(longest_s)[0] == unit
+
+
+@pytest.mark.parametrize(
+    ("reasons", "words"),
+    [
+        ({"": 2}, "2 trials not started yet"),
+        ({"held by the user (JobHeldUser)": 1}, "1 trial not started yet: held by the user"),
+        ({"": 1, "held": 2}, "3 trials not started yet: held"),
+        ({"held": 2, "waiting": 3, "": 1}, "6 trials not started yet: 3 × waiting, 2 × held"),
+        (
+            {"a": 1, "b": 5, "c": 4, "d": 3},
+            "13 trials not started yet: 5 × b, 4 × c, 3 × d, 1 other reason",
+        ),
+    ],
+)
+def test_trials_that_have_not_started(reasons: dict[str, int], words: str) -> None:
+    assert not_started(reasons).startswith(words)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from sqlalchemy.event import listen, remove
 
 from autotune.recommendation import recommend
 from autotune.schemas import BudgetExtension, Campaign, CampaignState, TrialState
@@ -19,7 +21,7 @@ from server.store.commands import (
     resume_campaign,
 )
 from server.store.leases import free_the_gone
-from server.store.queries import events_since
+from server.store.queries import events_since, last_event_id
 from server.store.tables import CampaignRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
@@ -91,6 +93,43 @@ def test_as_many_trials_run_at_once_as_nodes_allow(running_on_sqlite: Running) -
     running_on_sqlite.rounds(6)
     held = sum(trial.strategy.num_nodes for trial in running_on_sqlite.trials(campaign))
     assert 8 <= held <= 9
+
+
+def test_how_trials_stand_is_written_when_it_changes_and_not_again(running: Running) -> None:
+    campaign = created(running.store, **SLOW)
+    running.until(
+        lambda: (
+            {trial.phase for trial in running.trials(campaign)} == {"running"}
+            and running.campaign(campaign).pending >= 2
+        )
+    )
+    running.rounds(3)
+    with running.store.session() as session:
+        before = last_event_id(session)
+        noted = [e.trial for e in events_since(session, 0) if e.trial is not None]
+    assert len(noted) == 2 * running.campaign(campaign).pending
+    running.rounds(5)
+    with running.store.session() as session:
+        assert last_event_id(session) == before
+
+
+def test_a_round_in_which_nothing_changed_reads_no_rows(running_on_sqlite: Running) -> None:
+    campaigns = [created(running_on_sqlite.store, **SLOW) for _ in range(3)]
+    running_on_sqlite.until(
+        lambda: all(running_on_sqlite.campaign(c).pending >= 2 for c in campaigns)
+    )
+    running_on_sqlite.rounds(10)
+    asked: list[str] = []
+
+    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:  # noqa: ARG001
+        asked.append(statement)
+
+    engine = running_on_sqlite.store.engine
+    listen(engine, "before_cursor_execute", hear)
+    running_on_sqlite.runner.round()
+    remove(engine, "before_cursor_execute", hear)
+    assert not [asking for asking in asked if "FROM trials" in asking.partition("WHERE")[0]]
+    assert len([statement for statement in asked if "max(events.id)" in statement]) == 1
 
 
 def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running_on_sqlite: Running) -> None:

@@ -7,11 +7,18 @@ import pytest
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.resolution import strategy_of
-from autotune.schemas import Trial, TrialState
-from evaluators.trial import TrialOutcome, TrialStatus
+from autotune.schemas import TrialState
+from evaluators.trial import Standing, TrialOutcome, TrialStatus
 from search_spaces.catalog import load_machine, load_model
-from server.runner.outcomes import Subject, final_values, same_crash, storable
-from tests.server.asking import STRATEGY
+from server.runner.outcomes import (
+    Subject,
+    differs,
+    final_values,
+    standing_values,
+    storable,
+)
+from server.store import Store
+from tests.server.asking import STRATEGY, created, with_trials
 
 SUBJECT = Subject(
     transformer=load_model("gpt-22b"), machine=load_machine("frontier"), objective="tokens_per_s"
@@ -91,40 +98,26 @@ def test_a_text_is_made_storable() -> None:
     assert storable("a\0b\ud800c") == "ab?c"
 
 
-def trial(number: int, state: TrialState, error: str | None = None) -> Trial:
-    return Trial(
-        id=number,
-        campaign_id=1,
-        number=number,
-        purpose="search",
-        strategy=STRATEGY,
-        token=f"t{number}",
-        state=state,
-        simulated=False,
-        created_at=NOW,
-        started_at=None,
-        finished_at=None,
-        duration_s=None,
-        node_hours=None,
-        predicted_iteration_time_s=None,
-        predicted_memory_gib=None,
-        metrics=None,
-        accumulations=[],
-        peak_memory_gib_by_rank=[],
-        error=error,
-        log_path=None,
-        host=None,
-        versions={},
-    )
+def test_what_a_scheduler_and_the_gpus_told_is_kept() -> None:
+    told = outcome(job_id="4711", joules_per_token=0.25, energy_note="nvidia-smi on 2 nodes")
+    values = final_values(SUBJECT, strategy_of(STRATEGY), told, now=NOW)
+    assert (values["job_id"], values["joules_per_token"]) == ("4711", 0.25)
+    assert values["energy_note"] == "nvidia-smi on 2 nodes"
+    assert values["phase"] is None
+    assert values["phase_reason"] == ""
+    for none in (math.nan, 0.0, None):
+        told = outcome(joules_per_token=none)
+        values = final_values(SUBJECT, strategy_of(STRATEGY), told, now=NOW)
+        assert values["joules_per_token"] is None
 
 
-def test_crashes_that_are_all_alike_are_told_from_others() -> None:
-    alike = [trial(n, TrialState.CRASHED, "ImportError") for n in range(1, 6)]
-    assert "all 5 trials" in (same_crash(alike, times=5) or "")
-    assert same_crash(alike[:4], times=5) is None
-    assert same_crash([*alike[:4], trial(5, TrialState.CRASHED, "other")], times=5) is None
-    assert same_crash([*alike[:4], trial(5, TrialState.OOM, "ImportError")], times=5) is None
-    running = [*alike, trial(6, TrialState.PENDING), trial(7, TrialState.CANCELLED)]
-    assert same_crash(running, times=5) is not None
-    assert same_crash([*alike, trial(6, TrialState.CRASHED, "ImportError")], times=5) is None
-    assert same_crash([], times=5) is None
+def test_a_standing_is_written_only_where_it_is_new(store: Store) -> None:
+    (trial,) = with_trials(store, created(store), 1)
+    assert not differs(trial, standing_values(None))
+    waiting = Standing(phase="waiting", reason="Prio\0rity", job_id="7", host="n" * 300)
+    values = standing_values(waiting)
+    assert differs(trial, values)
+    noted = trial.model_copy(update=values)
+    assert not differs(noted, standing_values(waiting))
+    assert differs(noted, standing_values(Standing(phase="running")))
+    assert differs(noted, standing_values(None))

@@ -4,9 +4,9 @@ import threading
 
 from autotune.schemas import TrialState
 from server.store import Store
-from server.store.commands import pause_campaign
-from server.store.progress import finish_trial
-from server.store.queries import events_since, last_event_id
+from server.store.commands import cancel_campaign, delete_campaign, pause_campaign
+from server.store.progress import finish_trial, note_standing
+from server.store.queries import events_since, last_event_id, newest_events
 from tests.server.asking import created, with_trials
 
 WRITERS, CHANGES = 6, 12
@@ -40,6 +40,36 @@ def test_events_of_one_campaign_after_a_given_one(store: Store) -> None:
         assert len(mine) == 4
         assert events_since(session, mine[1].id, campaign.id) == mine[2:]
         assert events_since(session, 0, campaign.id, limit=2) == mine[:2]
+
+
+def test_the_newest_event_of_each_campaign_grows_with_whatever_changes_in_it(store: Store) -> None:
+    campaign, other, deleted = created(store), created(store), created(store)
+    trial = with_trials(store, campaign, 1)[0]
+    with store.transaction() as session:
+        cancel_campaign(session, deleted.id)
+    with store.transaction() as session:
+        delete_campaign(session, deleted.id)
+    ids = [campaign.id, other.id, deleted.id]
+    with store.session() as session:
+        before = newest_events(session, ids)
+        assert newest_events(session, []) == {}
+    assert set(before) == {campaign.id, other.id}
+    with store.transaction() as session:
+        assert note_standing(session, trial, {"phase": "waiting"})
+    with store.session() as session:
+        after = newest_events(session, ids)
+        assert after[campaign.id] == last_event_id(session)
+    assert after[campaign.id] > before[campaign.id]
+    assert after[other.id] == before[other.id]
+
+
+def test_how_a_trial_stands_is_not_written_once_it_has_ended(store: Store) -> None:
+    trial = with_trials(store, created(store), 1)[0]
+    with store.transaction() as session:
+        finish_trial(session, trial, {"state": TrialState.OOM})
+        before = last_event_id(session)
+        assert not note_standing(session, trial, {"phase": "running"})
+        assert last_event_id(session) == before
 
 
 def test_nothing_is_announced_when_nothing_is_kept(store: Store) -> None:

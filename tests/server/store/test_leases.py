@@ -18,6 +18,7 @@ from server.store.leases import (
     is_gone,
     release,
     renew,
+    renew_all,
     this_owner,
     this_place,
 )
@@ -53,6 +54,18 @@ def test_many_runners_at_once_share_the_campaigns_without_overlap(store: Store) 
         found = [lease.campaign_id for leases in rounds for lease in leases]
     found += [lease.campaign_id for lease in claimed(store, "last", limit=12)]
     assert sorted(found) == sorted(ids)
+
+
+def test_leases_are_renewed_together_and_lost_ones_are_told(store: Store) -> None:
+    kept, lost = created(store), created(store)
+    leases = claimed(store, "a", seconds=-1.0)
+    claimed(store, "b", limit=2)
+    with store.transaction() as session:
+        campaign_row(session, kept.id).lease_owner = "a"
+        campaign_row(session, kept.id).lease_epoch = leases[0].epoch
+    with store.transaction() as session:
+        assert renew_all(session, leases) == {kept.id}
+        assert campaign_row(session, lost.id).lease_owner == "b"
 
 
 def test_an_expired_lease_is_taken_over_and_the_old_one_writes_nothing(store: Store) -> None:

@@ -1,15 +1,34 @@
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 from alembic import command
 from sqlalchemy import inspect
 
+from autotune.resolution import machine_shape, model_shape
+from search_spaces.catalog import load_machine, load_model
 from server.settings import Settings
 from server.store import Store
 from server.store.engine import WRITING
+from server.store.progress import note_standing
+from server.store.queries import all_trials, events_since, get_campaign, profile_of
 from server.store.store import alembic_config
-from tests.server.asking import created, with_trials
+from tests.server.asking import STRATEGY, body, created, with_trials
+
+WHEN = "2026-01-02 03:04:05+00:00"
+FIRST_VERSION = (
+    "INSERT INTO campaigns (id, name, state, reason, evaluator, objective, simulated, request,"
+    " model, machine, created_at, lease_epoch) VALUES (1, 'old', 'paused', '', 'simulated',"
+    f" 'tokens_per_s', true, '{json.dumps(body())}',"
+    f" '{model_shape(load_model('gpt-22b')).model_dump_json()}',"
+    f" '{machine_shape(load_machine('frontier')).model_dump_json()}', '{WHEN}', 0)",
+    "INSERT INTO trials (id, campaign_id, number, token, purpose, strategy, state, simulated,"
+    " created_at, measurements, peak_memory_gib, versions) VALUES (1, 1, 1, 'c1-t1-old', 'search',"
+    f" '{STRATEGY.model_dump_json()}', 'pending', true, '{WHEN}', '[]', '[]', '{{}}')",
+    "INSERT INTO events (campaign_id, kind, trial_number) VALUES (1, 'campaign', NULL)",
+    "INSERT INTO events (campaign_id, kind, trial_number) VALUES (1, 'trial', 1)",
+)
 
 
 def test_migrations_lead_to_the_tables_as_declared(store: Store) -> None:
@@ -40,6 +59,31 @@ def test_several_processes_may_upgrade_at_once(settings: Settings) -> None:
     assert all(store.is_current() for store in stores)
     for store in stores:
         store.close()
+
+
+def test_a_database_of_the_first_version_keeps_its_rows(settings: Settings) -> None:
+    store = Store(settings.url)
+    with store.engine.connect().execution_options(**{WRITING: True}) as connection:
+        with connection.begin():
+            command.upgrade(alembic_config(connection), "0001")
+        with connection.begin():
+            for statement in FIRST_VERSION:
+                connection.exec_driver_sql(statement)
+    store.upgrade()
+    assert store.is_current()
+    with store.session() as session:
+        campaign, (trial,) = get_campaign(session, 1), all_trials(session, 1)
+        assert profile_of(session, 1) is None
+        assert [event.kind for event in events_since(session, 0)] == ["campaign", "trial"]
+    assert campaign.name == "old"
+    assert campaign.request.slurm is None
+    assert campaign.pending == 1
+    assert trial.token == "c1-t1-old"
+    assert (trial.phase, trial.phase_reason, trial.job_id) == (None, "", None)
+    assert (trial.joules_per_token, trial.energy_note) == (None, "")
+    with store.transaction() as session:
+        assert note_standing(session, trial, {"phase": "waiting", "phase_reason": "Priority"})
+    store.close()
 
 
 def test_migrations_can_be_undone(store: Store) -> None:

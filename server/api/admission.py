@@ -1,0 +1,122 @@
+"""Whether a campaign can be run here, with everything that is in its way said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from autotune.prediction import check_campaign
+from autotune.schemas import CampaignCreate
+from evaluators.cluster import ClusterProfile, load_profile, profile_names
+from evaluators.program.choice import unsupported
+from evaluators.slurm.commands import SlurmUnavailable
+from evaluators.trainer import unsupported_within
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.space import SearchSpace
+from server.preflight import obstacles, quickly
+from server.settings import Settings
+
+T = TypeVar("T")
+PATIENCE_S = 10.0
+"""With a command of Slurm, while somebody waits for the answer."""
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admitted:
+    """What a campaign searches; and the cluster's profile, with the slurm evaluator."""
+
+    space: SearchSpace
+    profile: ClusterProfile | None
+
+
+def admit(request: CampaignCreate, settings: Settings) -> Admitted:
+    """The campaign's space and profile.
+
+    Raises:
+        InvalidInputs: all that keeps its trials from being run, for real if that is asked.
+    """
+    problems: list[InvalidInput] = []
+    profile = _collect(problems, lambda: chosen_profile(request, settings))
+    space = _collect(problems, lambda: check_campaign(request))
+    if space is not None:
+        problems += _unsuitable(request, space, profile)
+    if space is not None and profile is not None and profile.machine in {"", space.machine.name}:
+        problems += _in_the_way(request, space, profile)
+    if problems or space is None:
+        raise InvalidInputs(problems)
+    return Admitted(space=space, profile=profile)
+
+
+def chosen_profile(request: CampaignCreate, settings: Settings) -> ClusterProfile | None:
+    """The profile that the slurm evaluator needs and no other takes.
+
+    Raises:
+        InvalidInput: fields `slurm` and `slurm.profile`.
+    """
+    choice = request.slurm
+    if request.evaluator != "slurm":
+        if choice is not None:
+            reason = f"the {request.evaluator} evaluator has no cluster profile"
+            raise InvalidInput("slurm", choice.profile, reason, valid="the slurm evaluator")
+        return None
+    if choice is None:
+        valid = " or ".join(profile_names(settings.profiles_dir))
+        reason = "the slurm evaluator needs a cluster profile"
+        raise InvalidInput("slurm.profile", None, reason, valid=valid)
+    try:
+        return load_profile(choice.profile, folder=settings.profiles_dir)
+    except InvalidInput as fault:
+        reason = fault.reason if fault.field == "profile" else str(fault)
+        raise InvalidInput("slurm.profile", choice.profile, reason, valid=fault.valid) from fault
+    except InvalidInputs as faults:
+        valid = "a profile without faults"
+        raise InvalidInput("slurm.profile", choice.profile, str(faults), valid=valid) from faults
+
+
+def _in_the_way(
+    request: CampaignCreate, space: SearchSpace, profile: ClusterProfile
+) -> list[InvalidInput]:
+    """At the cluster. While it does not answer a campaign is taken: its runner will ask again."""
+    try:
+        return obstacles(request, quickly(profile, limit_s=PATIENCE_S), space)
+    except SlurmUnavailable as error:
+        log.info("cluster_unavailable", profile=profile.name, reason=str(error))
+        return []
+
+
+def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
+    """What is found; or None, and what stood in the way among the problems."""
+    try:
+        return find()
+    except InvalidInput as problem:
+        problems.append(problem)
+    except InvalidInputs as refusal:
+        problems.extend(refusal.problems)
+    return None
+
+
+def _unsuitable(
+    request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
+) -> Iterator[InvalidInput]:
+    machine = space.machine.name
+    if profile is not None and profile.machine not in {"", machine}:
+        reason = f"the profile {profile.name!r} is for {profile.machine}"
+        yield InvalidInput("machine", machine, reason, valid=profile.machine)
+    unsupported_strategy = _unsupported(request, space, profile)
+    if unsupported_strategy:
+        valid = "a space without such strategies, or the simulated evaluator"
+        yield InvalidInput("space", request.evaluator, unsupported_strategy, valid=valid)
+
+
+def _unsupported(
+    request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
+) -> str | None:
+    """Why what trains cannot run some strategy of the space; None where it can run all."""
+    lattice = space.lattice()
+    if request.evaluator == "local":
+        return unsupported_within(lattice)
+    return unsupported(profile, space.transformer, lattice) if profile else None

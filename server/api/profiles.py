@@ -1,0 +1,31 @@
+"""Cluster profiles that campaigns may name."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from autotune.schemas import ProfileDetail, ProfileSummary
+from evaluators.cluster import profile_file
+from search_spaces.errors import InvalidInput
+from server.api.access import SettingsOf, problems
+from server.profiles import profile_detail, profile_summaries
+from server.store import NotFound
+
+router = APIRouter(prefix="/profiles", tags=["profiles"])
+
+
+@router.get("", responses=problems())
+def listing(settings: SettingsOf) -> list[ProfileSummary]:
+    """All of them by name; one whose file cannot be used says why."""
+    return profile_summaries(settings.profiles_dir)
+
+
+@router.get("/{name}", responses=problems(404))
+def read(name: str, settings: SettingsOf) -> ProfileDetail:
+    """All that one says; a file that cannot be used is refused with its faults."""
+    try:
+        profile_file(name, folder=settings.profiles_dir)
+    except InvalidInput as error:
+        reason = f"{error.reason} (valid: {error.valid})"
+        raise NotFound("profile", name, reason=reason) from error
+    return profile_detail(name, settings.profiles_dir)

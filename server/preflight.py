@@ -1,0 +1,69 @@
+"""What keeps a cluster from running any trial of a campaign, found before one is queued."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from autotune.schemas import CampaignCreate
+from evaluators.cluster import ClusterProfile
+from evaluators.slurm.checks import check
+from evaluators.slurm.commands import SlurmRefused
+from search_spaces.errors import InvalidInput
+from search_spaces.space import SearchSpace
+
+SECONDS_PER_HOUR = 3600.0
+OF_REQUEST = {
+    "evaluator": "evaluator",
+    "machine": "machine",
+    "nodes": "nodes",
+    "time_limit_s": "protocol.time_limit_s",
+}
+
+
+def obstacles(
+    request: CampaignCreate, profile: ClusterProfile, space: SearchSpace
+) -> list[InvalidInput]:
+    """All of them, named by the request's fields; empty where the cluster would do.
+
+    Raises:
+        SlurmUnavailable: Slurm does not answer, so that nothing is known.
+    """
+    nodes, time_limit_s = _largest_job(request, profile, space)
+    try:
+        found = check(profile, nodes=nodes, time_limit_s=time_limit_s, machine=space.machine)
+    except SlurmRefused as error:
+        valid = "a machine on which Slurm's commands work"
+        return [InvalidInput("evaluator", request.evaluator, str(error), valid=valid)]
+    return [_of_request(problem, request) for problem in found]
+
+
+def quickly(profile: ClusterProfile, *, limit_s: float) -> ClusterProfile:
+    """The same, no command of Slurm waited for longer."""
+    limit_s = min(limit_s, profile.polling.command_limit_s)
+    return replace(profile, polling=replace(profile.polling, command_limit_s=limit_s))
+
+
+def _largest_job(
+    request: CampaignCreate, profile: ClusterProfile, space: SearchSpace
+) -> tuple[int, float]:
+    """Nodes and seconds of the largest job that is asked for."""
+    widest = int(space.lattice()["num_nodes"].max())
+    if request.slurm is None or request.slurm.mode == "sbatch":
+        return widest, request.protocol.time_limit_s
+    if "SLURM_JOB_ID" in os.environ:
+        return 1, 0.0  # the allocation that this service runs in is there already
+    pool = profile.pilot.nodes or request.pool_nodes or request.nodes
+    return max(widest, pool), profile.pilot.time_limit_h * SECONDS_PER_HOUR
+
+
+def _of_request(problem: InvalidInput, request: CampaignCreate) -> InvalidInput:
+    """What is wrong with the profile's content is so with the profile that was chosen."""
+    pilot = request.slurm is not None and request.slurm.mode == "pilot"
+    field = problem.field
+    if field in OF_REQUEST and not (pilot and field == "time_limit_s"):
+        return InvalidInput(OF_REQUEST[field], problem.value, problem.reason, valid=problem.valid)
+    said = "pilot.time_limit_h" if field == "time_limit_s" else field
+    chosen = request.slurm.profile if request.slurm else ""
+    reason = f"{said} = {problem.value!r}: {problem.reason}"
+    return InvalidInput("slurm.profile", chosen, reason, valid=problem.valid)

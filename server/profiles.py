@@ -1,0 +1,43 @@
+"""The cluster profiles of this service's user, as they are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from autotune.schemas import ProfileDetail, ProfileSummary
+from evaluators.cluster import load_profile, profile_as_dict, profile_file, profile_names
+from search_spaces.errors import InvalidInput, InvalidInputs
+
+
+def profile_summaries(folder: Path) -> list[ProfileSummary]:
+    """All of them by name, those in `folder` too; one whose file cannot be used says why."""
+    return [_summary(name, folder) for name in profile_names(folder)]
+
+
+def profile_detail(name: str, folder: Path) -> ProfileDetail:
+    """All that one says.
+
+    Raises:
+        InvalidInput, InvalidInputs: there is none of this name, or its file is refused.
+    """
+    content = profile_as_dict(load_profile(name, folder=folder))
+    return ProfileDetail(**_head(content), name=name, source=_source(name, folder), content=content)
+
+
+def _summary(name: str, folder: Path) -> ProfileSummary:
+    try:
+        content = profile_as_dict(load_profile(name, folder=folder))
+    except (InvalidInput, InvalidInputs) as error:
+        return ProfileSummary(name=name, source=_source(name, folder), problem=str(error))
+    return ProfileSummary(**_head(content), name=name, source=_source(name, folder))
+
+
+def _source(name: str, folder: Path) -> str:
+    """The file of one's own; empty for a ready one."""
+    path = profile_file(name, folder=folder)
+    return str(path) if path.parent == folder else ""
+
+
+def _head(content: dict[str, Any]) -> dict[str, str]:
+    return {key: str(content[key]) for key in ("description", "machine", "program")}

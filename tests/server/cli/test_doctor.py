@@ -1,0 +1,151 @@
+"""`autotune doctor --profile`: what keeps trials from a cluster, on a real Slurm."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.cli.failures import Exit
+from tests.cluster.cluster import Cluster
+from tests.cluster.fixtures import slurm, slurm_session
+from tests.requirement import require
+from tests.server.cli.conftest import Autotune, Ran
+from tests.serving import COMMAND, environment
+
+__all__ = ["slurm", "slurm_session"]
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+TWO_GPUS = """
+gpu = "A small one"
+gpus_per_node = 2
+max_nodes = 8
+memory_gib = 16
+memory_bandwidth_gb_per_s = 100
+intra_node_gb_per_s = 10
+inter_node_gb_per_s = 1
+"""
+ELSEWHERE = 'mount -t tmpfs none "$0" || exit 99; exec "$@"'
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Of one's own profiles, and of a machine that they are for."""
+    (tmp_path / "small.toml").write_text(TWO_GPUS)
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(profiles))
+    monkeypatch.setenv("AUTOTUNE_DATA_DIR", str(tmp_path / "data"))
+    return profiles
+
+
+def arguments(folder: Path, name: str, *more: str) -> list[str]:
+    machine = str(folder.parent / "small.toml")
+    return ["doctor", "--profile", name, "--machine", machine, "--json", *more]
+
+
+def doctor(folder: Path, text: str, *more: str) -> Ran:
+    (folder / "mine.toml").write_text(text)
+    return Autotune()(*arguments(folder, "mine", *more))
+
+
+def rows(ran: Ran) -> dict[str, dict[str, Any]]:
+    return {check["name"]: check for check in ran.json()}
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_profile_with_which_trials_can_be_submitted(folder: Path) -> None:
+    ran = doctor(folder, "", "--nodes", "8")
+    assert ran.code == 0, ran.out
+    assert rows(ran)["profile mine"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "said"),
+    [
+        ('[slurm]\npartition = "batsh"', "1", ["batsh", "batch"]),
+        ("", "9", ["9"]),
+        ('[slurm]\npartition = "short"', "1", ["short"]),
+        ('program = "megatron-deepspeed"\n[megatron]\npath = "/nowhere"', "1", ["/nowhere"]),
+    ],
+)
+@pytest.mark.usefixtures("slurm")
+def test_what_keeps_trials_from_being_submitted(
+    folder: Path, text: str, nodes: str, said: list[str]
+) -> None:
+    ran = doctor(folder, text, "--nodes", nodes)
+    assert ran.code == Exit.FAILED
+    failed = [check for check in rows(ran).values() if check["status"] == "fail"]
+    for part in said:
+        assert part in json.dumps(failed)
+    assert all(check["advice"] for check in failed)
+
+
+def test_a_profile_that_cannot_be_used(alone: Autotune, folder: Path) -> None:
+    unknown = alone("doctor", "--profile", "frontir")
+    assert unknown.code == Exit.BAD_INPUT
+    assert "did you mean frontier?" in unknown.err
+    broken = doctor(folder, '[slurm]\npartitoin = "batch"')
+    assert broken.code == Exit.BAD_INPUT
+    assert "slurm.partitoin" in broken.err
+
+
+def test_what_needs_a_profile_or_a_machine(alone: Autotune) -> None:
+    for option in (("--live",), ("--machine", "frontier")):
+        refused = alone("doctor", *option)
+        assert refused.code == Exit.BAD_INPUT
+        assert "--profile" in refused.err
+    unsaid = alone("doctor", "--profile", "generic")
+    assert unsaid.code == Exit.BAD_INPUT
+    assert "is for any machine" in unsaid.err
+
+
+def test_a_job_tells_what_a_node_has(slurm: Cluster, folder: Path) -> None:
+    ran = doctor(folder, "", "--live")
+    assert ran.code == 0, ran.out
+    node = next(name for name in slurm.nodes if f"torch on {name}" in rows(ran))
+    found = rows(ran)
+    assert "is seen by every task" in found[f"data folder on {node}"]["found"]
+    assert found[f"GPUs on {node}"]["status"] == "warn"
+    assert "energy stays empty" in found[f"power on {node}"]["advice"]
+    assert f"runs on {node}" in ran.err
+    assert slurm.jobs() == {}
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_job_tells_what_a_node_lacks(folder: Path) -> None:
+    ran = doctor(folder, '[environment]\nvirtual_environment = "/nowhere/venv"', "--live")
+    assert ran.code == Exit.FAILED
+    [failed] = [check for check in rows(ran).values() if check["status"] == "fail"]
+    assert failed["name"].startswith("tasks on n0")
+    assert "none is at /nowhere/venv" in failed["found"]
+
+
+@pytest.mark.usefixtures("slurm")
+def test_a_data_folder_that_nodes_do_not_see(folder: Path, tmp_path: Path) -> None:
+    """Its file system is mounted for this one process alone, as one of a login node would be."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (folder / "mine.toml").write_text("")
+    mounting = ["unshare", "--map-root-user", "--mount", "sh", "-c", ELSEWHERE, str(data)]
+    able = shutil.which("unshare") and subprocess.run([*mounting, "true"], check=False)
+    require(able and able.returncode == 0, "leave to mount a small file system")
+    own = {"AUTOTUNE_PROFILES_DIR": str(folder), "AUTOTUNE_DATA_DIR": str(data)}
+    done = subprocess.run(
+        [*mounting, *COMMAND, *arguments(folder, "mine", "--live")],
+        capture_output=True,
+        text=True,
+        env=environment() | own,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == Exit.FAILED, done.stderr
+    [failed] = [check for check in json.loads(done.stdout) if check["status"] == "fail"]
+    assert failed["name"] == "data folder"
+    assert str(data) in failed["found"]
+    assert "AUTOTUNE_DATA_DIR" in failed["advice"]

@@ -1,0 +1,95 @@
+"""Profiles of clusters by command: listed, printed, and chosen for a campaign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from server.cli.failures import Exit
+from tests.server.cli.conftest import Autotune
+from tests.serving import Served
+
+MINE = """
+description = "Ours. Eight GPUs a node."
+machine = "frontier"
+
+[slurm]
+account = "abc123"
+"""
+BROKEN = '[slurm]\npartitoin = "batch"\n'
+ASKED = ("submit", "--model", "gpt-22b", "--nodes", "2", "--dry-run", "--json")
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_listing_tells_ready_ones_from_ones_own(alone: Autotune, folder: Path) -> None:
+    (folder / "mine.toml").write_text(MINE)
+    ran = alone("profiles")
+    assert ran.code == 0
+    rows = {line.split()[0]: line for line in ran.out.splitlines()}
+    assert rows["mine"].split()[1:4] == ["frontier", "trainer", "you"]
+    assert "Eight GPUs a node" in rows["mine"]
+    assert rows["generic"].split()[1:4] == ["any", "trainer", "autotune"]
+    assert str(folder) in ran.err
+
+
+def test_a_broken_one_says_what_is_wrong_and_hides_no_other(alone: Autotune, folder: Path) -> None:
+    (folder / "broken.toml").write_text(BROKEN)
+    ran = alone("profiles")
+    assert ran.code == 0
+    [row] = [line for line in ran.out.splitlines() if line.startswith("broken")]
+    assert "slurm.partitoin" in row
+    assert "did you mean" in row
+    assert "frontier" in ran.out
+    found = {one["name"]: one for one in alone("profiles", "--json").json()}
+    assert "slurm.partitoin" in found["broken"]["problem"]
+    assert found["broken"]["source"] == str(folder / "broken.toml")
+    assert found["frontier"]["problem"] == ""
+
+
+def test_one_is_printed_as_a_file_to_start_from(alone: Autotune, folder: Path) -> None:
+    ran = alone("profiles", "generic")
+    assert ran.code == 0
+    (folder / "mysite.toml").write_text(ran.out)
+    content = alone("profiles", "mysite", "--json").json()["content"]
+    assert content == alone("profiles", "generic", "--json").json()["content"] | {"name": "mysite"}
+
+
+def test_a_broken_one_is_printed_all_the_same(alone: Autotune, folder: Path) -> None:
+    (folder / "broken.toml").write_text(BROKEN)
+    assert alone("profiles", "broken").out == BROKEN
+    refused = alone("profiles", "broken", "--json")
+    assert refused.code == Exit.BAD_INPUT
+    assert "slurm.partitoin" in refused.err
+
+
+def test_an_unknown_one(alone: Autotune, folder: Path) -> None:
+    (folder / "mysite.toml").write_text(MINE)
+    ran = alone("profiles", "mysit")
+    assert ran.code == Exit.BAD_INPUT
+    assert "did you mean mysite" in ran.err
+
+
+def test_a_campaign_takes_the_machine_of_its_profile(autotune: Autotune) -> None:
+    ran = autotune(*ASKED, "--profile", "frontier", "--mode", "pilot")
+    assert ran.code == 0, ran.err
+    assert ran.json()["space"]["machine"]["name"] == "frontier"
+    other = autotune(*ASKED, "--profile", "generic", "--machine", "dgx-a100")
+    assert other.json()["space"]["machine"]["name"] == "dgx-a100"
+
+
+def test_a_campaign_with_a_broken_profile(autotune: Autotune, service: Served) -> None:
+    folder = service.data_dir / "profiles"
+    folder.mkdir(exist_ok=True)
+    (folder / "broken.toml").write_text(BROKEN)
+    for machine in ((), ("--machine", "frontier")):
+        ran = autotune(*ASKED, "--profile", "broken", *machine)
+        assert ran.code == Exit.BAD_INPUT
+        [sentence] = ran.err.strip().splitlines()
+        assert "slurm.partitoin" in sentence
+        assert "did you mean partition?" in sentence

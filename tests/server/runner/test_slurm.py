@@ -1,0 +1,344 @@
+"""From a REST call to the recommendation, with every trial a job of a real Slurm.
+
+REST -> runner -> DeepHyper -> sbatch or a pilot's srun -> the bundled trainer -> SQL -> REST.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from autotune.schemas import Campaign, Recommendation, Trial, TrialState
+from server.app import create_app
+from server.runner.loop import Runner
+from server.settings import Settings
+from server.store import Store
+from tests.cluster.cluster import Cluster
+from tests.cluster.fixtures import slurm, slurm_session
+from tests.requirement import require
+
+__all__ = ["slurm", "slurm_session"]
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+PATIENCE_S = 480.0
+PROFILE = """
+description = "virtual nodes on this machine"
+
+[slurm]
+gpu_request = "none"
+exclusive = false
+
+[polling]
+interval_s = 0.5
+
+[pilot]
+nodes = 3
+idle_release_s = 1
+"""
+QUESTION: dict[str, Any] = {
+    "model": {
+        "name": "tinier",
+        "num_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "seq_length": 32,
+        "vocab_size": 128,
+    },
+    "machine": {
+        "name": "virtual",
+        "gpu": "a process",
+        "gpus_per_node": 1,
+        "max_nodes": 8,
+        "memory_gib": 2.0,
+        "peak_tflops": None,
+        "memory_bandwidth_gb_per_s": 10.0,
+        "intra_node_gb_per_s": 10.0,
+        "inter_node_gb_per_s": 1.0,
+    },
+    "nodes": 2,
+    "pool_nodes": 3,
+    "evaluator": "slurm",
+    "slurm": {"profile": "virtual"},
+    "space": {
+        "tensor_parallel": 1,
+        "pipeline_parallel": [1, 2],
+        "micro_batch_size": [1, 2],
+        "gradient_accumulation_steps": 2,
+        "zero_stage": [0, 1],
+        "num_nodes": [1, 2],
+        "precision": "fp32",
+        "flash_attention": False,
+        "activation_checkpointing": "none",
+    },
+    "budget": {"max_trials": 4},
+    "protocol": {"confirmations": 1, "measured_iterations": 2, "time_limit_s": 120.0},
+}
+FEW: dict[str, Any] = {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
+
+
+class Service:
+    """The application, and its runner in this process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        app = create_app(settings)
+        self.store: Store = app.state.store
+        self.client = TestClient(app, base_url="http://127.0.0.1")
+        self.runner = Runner(settings, self.store)
+
+    def create(self, **changes: Any) -> Campaign:
+        answer = self.client.post("/api/v1/campaigns", json=QUESTION | changes)
+        assert answer.status_code == 201, answer.text
+        return Campaign.model_validate(answer.json())
+
+    def campaign(self, campaign: Campaign) -> Campaign:
+        return Campaign.model_validate(self._at(campaign).json())
+
+    def trials(self, campaign: Campaign) -> list[Trial]:
+        items = self._at(campaign, "/trials?limit=1000").json()["items"]
+        return [Trial.model_validate(item) for item in items]
+
+    def recommendation(self, campaign: Campaign) -> Recommendation:
+        return Recommendation.model_validate(self._at(campaign, "/recommendation").json())
+
+    def log(self, trial: Trial) -> str:
+        return self.client.get(
+            f"/api/v1/campaigns/{trial.campaign_id}/trials/{trial.number}/log"
+        ).text
+
+    def steer(self, campaign: Campaign, action: str) -> None:
+        assert self.client.post(f"/api/v1/campaigns/{campaign.id}/{action}").is_success
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Rounds until it holds."""
+        ends = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < ends, "it never came to hold"
+            if not self.runner.round():
+                time.sleep(self.settings.poll_interval_s)
+
+    def until_state(self, campaign: Campaign, state: str) -> Campaign:
+        self.until(lambda: self.campaign(campaign).state == state)
+        return self.campaign(campaign)
+
+    def restart_runner(self) -> None:
+        self.runner.close()
+        self.runner = Runner(self.settings, self.store)
+
+    def close(self) -> None:
+        self.runner.close()
+        self.store.close()
+
+    def _at(self, campaign: Campaign, rest: str = "") -> Any:
+        return self.client.get(f"/api/v1/campaigns/{campaign.id}{rest}")
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> Path:
+    folder = tmp_path / "profiles"
+    folder.mkdir()
+    (folder / "virtual.toml").write_text(PROFILE)
+    return folder
+
+
+@pytest.fixture
+def service(
+    slurm: Cluster,  # noqa: ARG001 (its commands are those of this process now)
+    tmp_path: Path,
+    profiles: Path,
+) -> Iterator[Service]:
+    require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
+    settings = Settings(
+        data_dir=tmp_path / "data", profiles_dir=profiles, poll_interval_s=0.05, stream_poll_s=0.05
+    )
+    found = Service(settings)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("mode", ["sbatch", "pilot"])
+def test_a_campaign_searches_confirms_and_recommends(
+    service: Service, slurm: Cluster, mode: str
+) -> None:
+    campaign = service.create(slurm={"profile": "virtual", "mode": mode})
+    done = service.until_state(campaign, "done")
+    trials = service.trials(campaign)
+    assert {trial.state for trial in trials} == {TrialState.OK}, [t.error for t in trials]
+    purposes = [trial.purpose for trial in trials]
+    assert purposes[:5] == ["search"] * 4 + ["confirmation"]
+    assert len(purposes) <= 6, "one more may stand above the confirmed"
+    assert done.reason == "The budget of 4 trials is spent."
+    for trial in trials:
+        assert trial.job_id
+        assert trial.host
+        assert trial.phase is None
+        assert not trial.simulated
+        assert trial.joules_per_token is None
+        assert trial.energy_note
+        assert trial.node_hours == pytest.approx(
+            trial.strategy.num_nodes * (trial.duration_s or 0.0) / 3600
+        )
+        assert len(trial.peak_memory_gib_by_rank) == trial.strategy.num_nodes
+        assert "loss" in service.log(trial)
+    found = service.recommendation(campaign)
+    assert not found.simulated
+    assert found.best.confirmed
+    assert "train.sbatch" in found.artefacts
+    assert (len({trial.job_id for trial in trials}) == 1) == (mode == "pilot")
+    slurm.wait_idle()
+
+
+def test_a_restarted_runner_finds_its_jobs_and_runs_none_twice(
+    service: Service, slurm: Cluster
+) -> None:
+    campaign = service.create(**FEW)
+    service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
+    before = {trial.token: trial.job_id for trial in service.trials(campaign)}
+    service.restart_runner()
+    assert slurm.jobs(), "jobs run on without a runner"
+    service.until_state(campaign, "done")
+    after = {trial.token: trial for trial in service.trials(campaign)}
+    assert len(after) == 2
+    known = {token: job for token, job in before.items() if job}
+    assert {token: after[token].job_id for token in known} == known
+    assert all(len(list(folder.glob("attempt-*"))) == 1 for folder in _folders(service, after))
+
+
+def _folders(service: Service, tokens: Any) -> list[Path]:
+    return [service.settings.trial_dir(token) for token in tokens]
+
+
+def test_a_waiting_trial_says_why_and_a_pause_withdraws_it(
+    service: Service, slurm: Cluster
+) -> None:
+    for node in slurm.nodes:
+        slurm.drain(node)
+    campaign = service.create(**FEW)
+    service.until(
+        lambda: (
+            bool(service.trials(campaign))
+            and all(t.job_id and t.phase_reason for t in service.trials(campaign))
+        )
+    )
+    waiting = service.trials(campaign)
+    assert {trial.phase for trial in waiting} == {"waiting"}
+    assert sum(trial.strategy.num_nodes for trial in waiting) <= 3
+    service.steer(campaign, "pause")
+    service.until(lambda: service.campaign(campaign).pending == 0)
+    withdrawn = service.trials(campaign)
+    assert {trial.state for trial in withdrawn} == {TrialState.CANCELLED}
+    assert {trial.node_hours for trial in withdrawn} == {0.0}
+    assert slurm.jobs() == {}
+    for node in slurm.nodes:
+        slurm.resume(node)
+    service.steer(campaign, "resume")
+    service.until_state(campaign, "done")
+    states = [trial.state for trial in service.trials(campaign)]
+    assert states.count(TrialState.OK) == 2
+
+
+def test_an_edited_profile_is_for_later_campaigns(service: Service, profiles: Path) -> None:
+    campaign = service.create(**FEW | {"budget": {"max_trials": 1}})
+    (profiles / "virtual.toml").write_text('[slurm]\npartition = "gone"\n')
+    service.until_state(campaign, "done")
+    assert [trial.state for trial in service.trials(campaign)] == [TrialState.OK]
+
+
+def test_cancelling_a_campaign_ends_its_jobs_and_only_its(service: Service, slurm: Cluster) -> None:
+    other = slurm.command("sbatch", "--parsable", "--wrap=sleep 300").strip()
+    slow = QUESTION["protocol"] | {"measured_iterations": 1000, "warmup_iterations": 100}
+    campaign = service.create(protocol=slow)
+    service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
+    assert set(slurm.jobs()) > {other}
+    service.steer(campaign, "cancel")
+    service.until(lambda: service.campaign(campaign).pending == 0)
+    assert {trial.state for trial in service.trials(campaign)} == {TrialState.CANCELLED}
+    assert set(slurm.jobs()) == {other}
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "a partition that is not there": (
+        '[slurm]\npartition = "gone"',
+        {},
+        "slurm.profile",
+        "partition",
+    ),
+    "more nodes than there are": (
+        "",
+        {"machine": QUESTION["machine"] | {"max_nodes": 64}, "nodes": 32, "space": {}},
+        "nodes",
+        "1 to 8",
+    ),
+    "an interpreter without torch": ('python = "/usr/bin/python3"', {}, "slurm.profile", "torch"),
+}
+
+
+@pytest.mark.parametrize(("profile", "changes", "field", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_no_trial_could_do_is_refused_before_anything_is_queued(
+    service: Service,
+    profiles: Path,
+    profile: str,
+    changes: dict[str, Any],
+    field: str,
+    told: str,
+) -> None:
+    (profiles / "virtual.toml").write_text(profile)
+    for dry in ("", "?dry_run=true"):
+        answer = service.client.post(f"/api/v1/campaigns{dry}", json=QUESTION | changes)
+        assert answer.status_code == 422, answer.text
+        named = {error["field"]: error for error in answer.json()["errors"]}
+        assert told in str(named[field])
+    assert service.client.get("/api/v1/campaigns").json()["items"] == []
+
+
+def test_all_that_stands_in_the_way_is_said_at_once(service: Service, profiles: Path) -> None:
+    (profiles / "virtual.toml").write_text('python = "/no/python"\n[slurm]\npartition = "gone"')
+    trainable = QUESTION["space"] | {"sequence_parallel": [True, False]}
+    answer = service.client.post("/api/v1/campaigns", json=QUESTION | {"space": trainable})
+    said = [(error["field"], error["reason"]) for error in answer.json()["errors"]]
+    assert [field for field, _ in said].count("slurm.profile") == 2, said
+    assert any("/no/python" in reason for _, reason in said)
+    assert any("'gone'" in reason for _, reason in said)
+
+
+def test_a_campaign_waits_for_a_slurm_that_does_not_answer(
+    service: Service, slurm: Cluster, profiles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake that could not be seen then is said once it can be, and a corrected one goes on."""
+    monkeypatch.setattr("server.runner.preflight.AGAIN_S", 0.2)
+    (profiles / "virtual.toml").write_text(PROFILE.replace("= 0.5", "= 0.5\ncommand_limit_s = 2"))
+    slurm.stop_controller()
+    one = FEW | {"budget": {"max_trials": 1}}
+    sound = service.create(**one)
+    (profiles / "virtual.toml").write_text('[slurm]\npartition = "gone"')
+    mistaken = service.create(**one)
+    service.until(lambda: "Slurm does not answer" in service.campaign(sound).reason)
+    assert service.campaign(sound).state == "queued"
+    slurm.start_controller()
+    paused = service.until_state(mistaken, "paused")
+    assert "no such partition" in paused.reason
+    assert service.trials(mistaken) == []
+    service.until_state(sound, "done")
+    assert [trial.state for trial in service.trials(sound)] == [TrialState.OK]
+
+
+def test_what_slurm_refuses_pauses_the_campaign_and_costs_nothing(
+    service: Service, slurm: Cluster, profiles: Path
+) -> None:
+    (profiles / "virtual.toml").write_text('[slurm]\ngpu_request = "none"\nconstraint = "absent"')
+    campaign = service.create(budget={"max_trials": 30})
+    paused = service.until_state(campaign, "paused")
+    assert "trials so far were refused in the same way" in paused.reason
+    assert "nvalid feature specification" in paused.reason
+    trials = service.trials(campaign)
+    assert {trial.state for trial in trials if trial.state != "pending"} == {TrialState.REFUSED}
+    assert 5 <= len(trials) <= 8
+    assert paused.node_hours == 0.0
+    assert slurm.jobs() == {}
