@@ -32,12 +32,20 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def serving(data_dir: Path, *options: str) -> Iterator[Served]:
-    """`autotune serve` on a free port, ready to answer; ended at the end."""
+    """`autotune serve` on a free port, ready to answer; ended at the end.
+
+    Its configuration and its profiles lie in the data folder, too.
+    """
     process = subprocess.Popen(
         [*COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=environment() | {"AUTOTUNE_STREAM_POLL_S": "0.1", "AUTOTUNE_POLL_INTERVAL_S": "0.05"},
+        env=environment()
+        | {
+            "AUTOTUNE_CONFIG": f"{data_dir}/config.toml",
+            "AUTOTUNE_STREAM_POLL_S": "0.1",
+            "AUTOTUNE_POLL_INTERVAL_S": "0.05",
+        },
         text=True,
     )
     assert process.stderr is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -98,9 +99,9 @@ def _fact(signs: str, pattern: str, kind: CauseKind, error: str, weight: Weight)
 
 
 _SLURM = r"(?:slurmstepd[^:]*|slurmd[^:]*|srun): (?:error|fatal): "
+_SAYS = "rror: ,atal: "
 _TASKS = _SLURM + r"(?:[^:]+: )?tasks? [0-9,\[\]-]+: "
 _CRASH = r"Segmentation fault|Bus error|Illegal instruction|Floating point exception"
-_CRASHED = "Segmentation fault,Bus error,Illegal instruction,Floating point exception"
 _ABSENT = r"command not found|No such file or directory|Permission denied|Cannot allocate memory"
 _ABSENCES = _ABSENT.replace("|", ",")
 _ERRNO = r"(?:\[Errno [0-9]+\] )?"
@@ -108,28 +109,28 @@ _AT_LINE = r"[^\s:]{1,300}: line [0-9]+: +"
 
 _SLURMS_OWN = (
     _fact(
-        "error: ",
+        _SAYS,
         _SLURM + r".*(?:oom[-_ ]kill|OOM[- ]Kill|Out Of Memory|[Ee]xceeded .*memory limit)",
         CauseKind.OUT_OF_MEMORY,
         "Slurm killed a task: the memory of its job ran out",
         Weight.MEMORY,
     ),
     _fact(
-        "error: ",
+        _SAYS,
         _SLURM + r"\*\*\* .*(?i:DUE TO TIME LIMIT)",
         CauseKind.TIME_LIMIT,
         "Slurm ended it at its time limit",
         Weight.ERROR,
     ),
     _fact(
-        "error: ",
+        _SAYS,
         _SLURM + r"(?:\*\*\* .*(?i:DUE TO NODE FAIL)|Node failure on )",
         CauseKind.NODE_FAILURE,
         "Slurm reports that a node failed",
         Weight.ERROR,
     ),
     _fact(
-        "error: ",
+        _SAYS,
         _SLURM + r"\*\*\* .*(?i:DUE TO PREEMPTION)",
         CauseKind.PREEMPTED,
         "Slurm preempted it",
@@ -137,32 +138,32 @@ _SLURMS_OWN = (
     ),
     # So it says too of tasks that it ends because another one failed.
     _fact(
-        "error: ",
+        _SAYS,
         _SLURM + r"\*\*\* .*(?:CANCELLED|TERMINATED)",
         CauseKind.CANCELLED,
         "Slurm cancelled it",
         Weight.CONSEQUENCE,
     ),
-    _text(_CRASHED, _TASKS + rf"({_CRASH})", hint=True, error=r"a task ended: \1"),
+    _text(_SAYS, _TASKS + rf"({_CRASH})", hint=True, error=r"a task ended: \1"),
     _fact(
-        "error: ",
+        _SAYS,
         _TASKS + r"(Exited with exit code [0-9]+|Killed|Terminated|Aborted)",
         CauseKind.CONSEQUENCE,
         r"a task ended: \1",
         Weight.CONSEQUENCE,
     ),
-    _text("execve(): ", _SLURM + r"(?:[^:]+: )?execve\(\): (.+)"),
-    _text("error: ", _SLURM + r"(.+)", hint=True),
+    _text(_SAYS, _SLURM + r"(?:[^:]+: )?execve\(\): (.+)"),
+    _text(_SAYS, _SLURM + r"(.+)", hint=True),
 )
 _SHELLS = (
     _fact(
-        "Killed,Terminated,Aborted",
-        rf"(?:{_AT_LINE}[0-9]+ )?(?:Killed|Terminated|Aborted)(?: |$)",
+        "Killed",
+        rf"(?:{_AT_LINE}[0-9]+ )?Killed(?: |$)",
         CauseKind.CONSEQUENCE,
         "a process was killed",
         Weight.CONSEQUENCE,
     ),
-    _text(_CRASHED, rf"(?:{_AT_LINE}[0-9]+ )?({_CRASH})\b", hint=True),
+    _text("Segmentation fault,Bus error", rf"(?:{_AT_LINE}[0-9]+ )?({_CRASH})\b", hint=True),
     _text(
         _ABSENCES,
         r"(?:[^\s:]{1,300}: line [0-9]+|-?(?:/\S*/)?(?:ba|da|k|z)?sh): (?:line [0-9]+: )?"
@@ -170,7 +171,9 @@ _SHELLS = (
     ),
     _text(_ABSENCES, rf"(?:/\S*/)?((?:env|timeout|python[0-9.]*): .+: {_ERRNO}(?:{_ABSENT}))$"),
     _text(_ABSENCES, rf"(?:/\S*/)?([\w.+-]{{1,100}}: .+: (?:{_ABSENT}))$", hint=True),
-    _text("Lmod has detected", r"Lmod has detected the following error: *(.+)"),
+    _text(
+        "Lmod has detected the following error:", r"Lmod has detected the following error: *(.+)"
+    ),
     _text("Unable to locate a modulefile", r".{0,100}(Unable to locate a modulefile for .+)"),
 )
 _PROGRAMS = (
@@ -181,7 +184,7 @@ _PROGRAMS = (
     _text("error while loading", r"(.{0,300}error while loading shared libraries: .+)"),
     _text("what():", r"\s*what\(\): +(.+)"),
     _text("terminate called after", r"(terminate called after throwing .+)", hint=True),
-    _text("Fatal Python error", r"(Fatal Python error: (?!Aborted).+)", hint=True),
+    _text("Fatal Python error:", r"(Fatal Python error: (?!Aborted).+)", hint=True),
     _text("Memory access fault by GPU", r".{0,40}(Memory access fault by GPU)"),
     _text("Assertion ", r"(?:\S+: )?(.{0,300}Assertion [`'].+' failed)"),
     _text("Check failed: ", r".{0,300}(Check failed: .+)"),
@@ -200,8 +203,8 @@ _PROGRAMS = (
         Weight.MEMORY,
     ),
     _text(
-        "atchdog caught,Killing subprocess,failed (exitcode",
-        r"(.{0,300}(?:[Ww]atchdog caught|Killing subprocess|failed \(exitcode).*)",
+        "atchdog caught,failed (exitcode",
+        r"(.{0,300}(?:[Ww]atchdog caught|failed \(exitcode).*)",
         hint=True,
     ),
     # What is left: anything that calls itself an error.
@@ -212,10 +215,14 @@ _PROGRAMS = (
         hint=True,
     ),
 )
-_RULES_BY_SIGN = tuple(
-    (sign, rule) for rule in _SLURMS_OWN + _SHELLS + _PROGRAMS for sign in rule.signs
-)
 
+
+def _by_sign(rules: Iterable[_Rule]) -> tuple[tuple[str, _Rule], ...]:
+    return tuple((sign, rule) for rule in rules for sign in rule.signs)
+
+
+_SLURMS_BY_SIGN = _by_sign(_SLURMS_OWN)
+_OTHERS_BY_SIGN = _by_sign(_SHELLS + _PROGRAMS)
 _EXCEPTION = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:Exception|SystemExit|KeyboardInterrupt"
     r"|[A-Z]\w*(?:Error|Exception)))(?::(?: +(.*))?)?$"
@@ -230,7 +237,8 @@ IGNORED = "Exception ignored"
 @lru_cache(maxsize=256)
 def read_error(line: str) -> ErrorLine | None:
     """The error that a line reports by itself; None for any other line."""
-    for sign, rule in _RULES_BY_SIGN:
+    by_sign = _SLURMS_BY_SIGN if line.startswith(("slurm", "srun")) else _OTHERS_BY_SIGN
+    for sign, rule in by_sign:
         if sign in line and (found := rule.read(line)):
             return found
     return None
@@ -252,6 +260,9 @@ def _least(signs: set[str]) -> tuple[str, ...]:
 
 # An exception without a message comes after a traceback only.
 SIGNS = _least(
-    {*(sign for sign, _ in _RULES_BY_SIGN), "Error:", "Exception:", TRACEBACK, CHAINED, IGNORED}
+    {
+        *(sign for sign, _ in _SLURMS_BY_SIGN + _OTHERS_BY_SIGN),
+        *("Error:", "Exception:", TRACEBACK, CHAINED, IGNORED),
+    }
 )
 """A line that has none of these says nothing of an error, outside a traceback."""

@@ -27,10 +27,9 @@ SIGNS = (
     "iteration  ",
     "iteration=",
     "per iteration",
-    "per_iteration",
     "nan iterations",
     "nan_iterations",
-    "GAS ",
+    ", iteration ",
 )
 _DECIMAL = r"[0-9]{1,12}\.[0-9]{1,9}"
 _WHOLE = r"[0-9]{1,15}"
@@ -53,6 +52,7 @@ _PATTERNS = {
 # What the next field looks like, known or not.
 _FOLLOWING = re.compile(r"\s+\[?[A-Za-z][\w ()/.\]+-]{0,60}?(?:[:=]|\s[0-9])")
 _END = "end of line"
+_MOST_FIELDS = 100
 _MS, _S, _BATCH, _SAMPLES, _LOSS, _SCALE, _NORM, _SKIPPED, _NAN = _FIELDS
 
 
@@ -169,7 +169,7 @@ def piece_of(text: str) -> Piece:
 def _certain(text: str) -> Mapping[str, str]:
     """The first certain value of each known field."""
     told: dict[str, str] = {}
-    fields = text.split("|")
+    fields = text.split("|", _MOST_FIELDS)
     if not fields[-1].strip():
         fields[-1] = _END
     for this, following in pairwise(fields):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 # `srun --label`: " 3: ". torch: "[rank3]: ". The bundled trainer: "[rank 3] ". torchrun's
 # "[default7]:" counts within a node, so it tells no rank.
 _LABEL = re.compile(
-    r"(?:\s{0,8}(?P<task>[0-9]{1,7}): ?|\[default[0-9]{1,7}\]: ?"
+    r"(?:\s{0,8}(?P<task>[0-9]{1,7}): |\[default[0-9]{1,7}\]: ?"
     r"|\[[Rr]ank ?(?P<rank>[0-9]{1,7})\](?:: ?| |$))*"
 )
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")

@@ -10,7 +10,7 @@ _OVERFLOW = re.compile(
     r"(OVERFLOW!|loss scale overflow!|(?<!No )Grad overflow on iteration|Gradient overflow\.)"
     r"(?: Rank ([0-9]{1,7}))?"
 )
-SIGNS = ("OVERFLOW!", "verflow on iteration", "scale overflow!", "Gradient overflow.")
+SIGNS = ("OVERFLOW!", "verflow")
 MOST_WRITERS = 100_000
 
 

@@ -78,7 +78,7 @@ class LogReader:
         if _EVALUATION.search(text):
             self._run.evaluated()
             told = True
-        if "verflow" in text or "OVERFLOW" in text:
+        if "verflow" in text or "OVERFLOW!" in text:
             told |= self._run.overflows.read(text, rank=labelled(text).rank)
         if power_lines.SIGN in text:
             told |= self._run.power.read(text, after=self._run.lines)

@@ -115,11 +115,6 @@ class Run:
     power: Power = field(default_factory=Power)
     failure: Cause | None = None
 
-    @property
-    def nan(self) -> bool:
-        """Whether any iteration had a loss or a gradient that was no number."""
-        return any(i.nan for i in self.iterations)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingLog:

@@ -1,0 +1,94 @@
+"""However long a log is, and whatever it is full of, it is read in a few megabytes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterable
+from itertools import repeat
+from pathlib import Path
+
+import pytest
+
+from evaluators.training_log import LogReader, TrainingLog, read_log
+from evaluators.training_log.lines import LONGEST_LINE
+from evaluators.training_log.power_lines import MOST_SAMPLES, PowerLines
+
+MIB = 1 << 20
+ITERATION = (
+    b" iteration        1/       2 | elapsed time per iteration (ms): 101.9 |"
+    b" number of nan iterations:   0 |\n"
+)
+
+
+def read(blocks: Iterable[bytes]) -> tuple[TrainingLog, int]:
+    """What the log tells, and the most bytes that reading it took."""
+    reader = LogReader()
+    tracemalloc.start()
+    try:
+        for block in blocks:
+            reader.feed(block)
+        log = reader.finish()
+        return log, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"step 3: all 24 layers are on their devices\n",
+        b"0 errors and no Exception in this iteration of the memory test\n",
+        b"RuntimeError: Connection reset by peer\n",
+        b"srun: error: n01: task 3: Exited with exit code 1\n",
+        b"[rank3]: Traceback (most recent call last):\n",
+        b"no newline at all",
+        b"\x00",
+        b"\r 50%|#####     | 5/10",
+        b" iteration 3/5 |",
+    ],
+)
+def test_noise_takes_no_memory(noise: bytes) -> None:
+    block = noise * (MIB // 8 // len(noise))
+    log, most = read([ITERATION, *repeat(block, 16), b"\n", ITERATION.replace(b"1/", b"9/")])
+    assert most < MIB
+    numbers = [i.number for run in log.runs for i in run.iterations]
+    assert (numbers[0], numbers[-1]) == (1, 9)
+
+
+def test_a_line_as_long_as_the_limit_is_read_and_a_longer_one_is_not() -> None:
+    longest = b"x" * (LONGEST_LINE - len(ITERATION) + 1) + ITERATION
+    for size in (MIB, 1000):
+        for line, told in ((longest, 1), (b"x" + longest, 0)):
+            log, _ = read(line[n : n + size] for n in range(0, len(line), size))
+            assert len(log.last.iterations) == told
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_log(tmp_path / "trial.log")
+
+
+def test_too_many_samples_of_power_are_thinned_and_each_iteration_keeps_its_first_and_last() -> (
+    None
+):
+    taken = PowerLines()
+    most, iterations = MOST_SAMPLES + 1000, 50
+    for n in range(most):
+        after = n * iterations // most
+        assert taken.read(f"[autotune power] n{n % 2} {n}.0 {n % 7}.5", after=after)
+    samples = taken.power().samples
+    assert MOST_SAMPLES / 4 < sum(len(s) for s in samples.values()) <= MOST_SAMPLES
+    for node, kept in enumerate((samples["n0"], samples["n1"])):
+        for after in (0, iterations // 2, iterations - 1):
+            of_all = [n for n in range(node, most, 2) if n * iterations // most == after]
+            of_kept = [sample.at_s for sample in kept if sample.after == after]
+            assert (of_kept[0], of_kept[-1]) == (of_all[0], of_all[-1])
+        assert all(sample.watts == sample.at_s % 7 + 0.5 for sample in kept)
+
+
+def test_where_thinning_helps_no_more_samples_are_left_out() -> None:
+    taken = PowerLines()
+    for n in range(MOST_SAMPLES + 1000):
+        taken.read(f"[autotune power] n01 {n}.0 100.0", after=n)
+    kept = taken.power().samples["n01"]
+    assert [sample.after for sample in kept] == list(range(MOST_SAMPLES))

@@ -1,0 +1,81 @@
+"""Logs written after the real formats of each program and version, each beside its reading.
+
+A field that a reading leaves out has the value of the dataclass.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluators.training_log import (
+    Cause,
+    CauseKind,
+    Iteration,
+    LogReader,
+    PeakMemory,
+    Power,
+    PowerSample,
+    Run,
+    TrainingLog,
+    read_log,
+)
+
+CORPUS = Path(__file__).parent / "corpus"
+LOGS = sorted(CORPUS.glob("*.log"))
+
+
+def reading(log: Path) -> TrainingLog:
+    """What is put down beside a log."""
+    told = json.loads(log.with_suffix(".json").read_text())
+    return TrainingLog(runs=tuple(run_of(run) for run in told["runs"]), cut=told.get("cut", False))
+
+
+def run_of(told: Mapping[str, Any]) -> Run:
+    power = told.get("power", {"samples": {}, "absent": {}})
+    return Run(
+        iterations=tuple(
+            Iteration(**({"line": line} | i))
+            for line, i in enumerate(told.get("iterations", ()), 1)
+        ),
+        damaged=tuple(told.get("damaged", ())),
+        memory={
+            int(rank): PeakMemory(allocated_gib=allocated, reserved_gib=reserved)
+            for rank, (allocated, reserved) in told.get("memory", {}).items()
+        },
+        overflows=told.get("overflows", 0),
+        evaluations=told.get("evaluations", 0),
+        power=Power(
+            samples={
+                node: tuple(PowerSample(at_s=t, watts=w, after=a) for t, w, a in samples)
+                for node, samples in power["samples"].items()
+            },
+            absent=power["absent"],
+        ),
+        failure=cause_of(told.get("failure")),
+    )
+
+
+def cause_of(told: Mapping[str, Any] | None) -> Cause | None:
+    if told is None:
+        return None
+    return Cause(error=told["error"], kind=CauseKind(told["kind"]), rank=told["rank"])
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
+def test_a_log_reads_as_put_down_beside_it(log: Path) -> None:
+    assert read_log(log) == reading(log)
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
+def test_any_size_of_block_gives_the_same(log: Path) -> None:
+    content = log.read_bytes()
+    for size in (1, 7, 64, 1000):
+        reader = LogReader()
+        for start in range(0, len(content), size):
+            reader.feed(content[start : start + size])
+        assert reader.finish() == read_log(log)
