@@ -71,7 +71,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         self._job_class = HPOJob
         self._backend = backend
         self._space = space
-        self._directory = directory
+        self._directory = directory.absolute()  # a job begins in another folder
         self._objective = objective
         self._timing = timing or Timing()
         self._seed = seed

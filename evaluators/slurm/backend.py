@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from evaluators.cluster.profile import ClusterProfile
@@ -40,12 +41,11 @@ class SlurmBackend:
     ) -> None:
         self.controller = controller or Controller.of(profile)
         self._owns_controller = controller is None
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="slurm-results")
         self._site = Site(
             profile=profile,
             program=program or program_of(profile),
             controller=self.controller,
-            readers=self._readers,
+            readers=_readers(),
         )
         self._courses: dict[str, Course] = {}
         self._lock = threading.RLock()
@@ -75,11 +75,13 @@ class SlurmBackend:
                 course.cancel()
 
     def close(self) -> None:
-        """Let go: jobs run on, and another object finds them by their folders and names."""
+        """Let go: jobs run on, and are found by their folders and names, by this object too."""
         if self._owns_controller:
             self.controller.close()
-        self._readers.shutdown(wait=True, cancel_futures=True)
-        self._courses.clear()
+        with self._lock:
+            self._site.readers.shutdown(wait=True, cancel_futures=True)
+            self._site = replace(self._site, readers=_readers())
+            self._courses.clear()
 
     def _course(self, request: TrialRequest) -> Course | None:
         """Of a trial that is under way."""
@@ -98,6 +100,10 @@ class SlurmBackend:
         if isinstance(stands, TrialOutcome) and read_result(request.directory):
             del self._courses[request.token]
         return stands
+
+
+def _readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(READERS, thread_name_prefix="slurm-results")
 
 
 class _Mail:

@@ -24,16 +24,16 @@ from evaluators.slurm.commands import (
     SlurmRefused,
     SlurmUnavailable,
 )
+from evaluators.slurm.doom import Doomed
 from evaluators.slurm.evidence import write_intent, write_job
 from evaluators.slurm.job import Job
-from evaluators.slurm.judgement import SETTLE_S, Sight
+from evaluators.slurm.judgement import Sight
 from evaluators.slurm.pace import Pace
 from evaluators.slurm.script import JOB_SCRIPT
-from evaluators.slurm.watchlist import Sending, Sent, Watchlist, by_name, is_since
+from evaluators.slurm.watchlist import Sending, Sent, Watchlist
 
 log = logging.getLogger(__name__)
 
-CANCEL_AGAIN_S = 10.0
 FULL_PAUSE_S = 10.0
 """Before sbatch is tried again after the limit on jobs in the queue was reached."""
 
@@ -55,14 +55,6 @@ class Submission:
     prepare: Callable[[], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Doom:
-    """Jobs of a name that are to be ended: since when, and from which time of submission on."""
-
-    at: float
-    since: float
-
-
 class Controller:
     """One for each process and Slurm. Safe to use from several threads.
 
@@ -78,8 +70,7 @@ class Controller:
         self._wake = threading.Condition()
         self._watchlist = Watchlist()
         self._queue: deque[Submission] = deque()
-        self._doomed: dict[str, _Doom] = {}
-        self._ended_at: dict[str, float] = {}
+        self._doomed = Doomed()
         self._sought: dict[str, float] = {}
         self._wanted = self._hurry = False
         self._accounting = True
@@ -131,14 +122,14 @@ class Controller:
         with self._wake:
             if name not in self._doomed:
                 since = self._watchlist.since(name)
-                self._doomed[name] = _Doom(at=time.time(), since=since)
+                self._doomed.add(name, at=time.time(), since=since)
                 self._wanted = self._hurry = True
                 self._rouse()
 
     def watch(self, *, hurry: bool = False) -> None:
         """Somebody wants to know how the jobs stand; with `hurry` rather soon."""
         with self._wake:
-            if not self._wanted or (hurry and not self._hurry):
+            if not self._wanted or (hurry and not self._hurry) or self._thread is None:
                 self._wanted = True
                 self._hurry = self._hurry or hurry
                 self._rouse()
@@ -187,12 +178,17 @@ class Controller:
             return self._full
 
     def close(self) -> None:
-        """End the thread; jobs run on. A command that is under way is waited for."""
+        """End the thread; jobs run on, but for those that are to be ended.
+
+        A command that is under way is waited for. Whoever asks for something later starts it anew.
+        """
         with self._wake:
+            thread, self._thread = self._thread, None
             self._closed = True
             self._wake.notify_all()
-        if self._thread:
-            self._thread.join()
+        if thread:
+            thread.join()
+        self._closed = False
 
     def _rouse(self) -> None:
         if self._thread is None and not self._closed:
@@ -209,6 +205,8 @@ class Controller:
                     self._wake.wait(min(wait_s, threading.TIMEOUT_MAX))
                     continue
             self._do(work)
+        if self._doomed and not self._trouble:
+            self._do(self._ask_status)  # and end them
 
     def _do(self, work: Callable[[], None]) -> None:
         """An error that nobody foresaw is said, and ends neither the thread nor the campaign."""
@@ -270,41 +268,23 @@ class Controller:
                 self._watchlist.blame(name, nodes)
 
     def _end_doomed(self, jobs: Sequence[Job]) -> None:
-        """By the ids that the queue gave just now: an older id may be another's by now."""
         now = time.time()
         with self._wake:
-            ours = {job.id for job in self._watchlist.ours(jobs)}
-            living = [job for job in jobs if job.id in ours or self._is_doomed(job)]
-            living = [job for job in living if job.name in self._doomed and _can_be_ended(job)]
-            gone = self._doomed.keys() - by_name(living).keys()
-            for name in gone:
-                if now - self._doomed[name].at > SETTLE_S and not self._is_being_sent(name):
-                    del self._doomed[name]
-            due = [job.id for job in living if now - self._ended_at.get(job.id, 0) > CANCEL_AGAIN_S]
-        if due:
-            self._scancel(due)
-
-    def _is_doomed(self, job: Job) -> bool:
-        doom = self._doomed.get(job.name)
-        return doom is not None and is_since(job, doom.since)
-
-    def _is_being_sent(self, name: str) -> bool:
-        """Or was sent so shortly ago that its job may not be in the queue yet."""
-        if name not in self._watchlist:
-            return False
-        sent = self._watchlist.sent(name)
-        return sent.sending is Sending.UNDER_WAY or time.time() - sent.at < SETTLE_S
-
-    def _scancel(self, job_ids: Sequence[str]) -> None:
+            job_ids = self._doomed.due(
+                jobs,
+                ours=self._watchlist.ours(jobs),
+                unsettled=self._watchlist.unsettled(now=now),
+                now=now,
+            )
+        if not job_ids:
+            return
         try:
             self.slurm.scancel(job_ids)
         except SlurmError as error:
             self._fell_silent(str(error))
             return
-        now = time.time()
         with self._wake:
-            recent = {key: at for key, at in self._ended_at.items() if now - at < CANCEL_AGAIN_S}
-            self._ended_at = recent | dict.fromkeys(job_ids, now)
+            self._doomed.told(job_ids, now=time.time())
             self._wanted = self._hurry = True
 
     def _send_next(self) -> None:
@@ -389,7 +369,3 @@ class Controller:
             self._silent_since = self._silent_since if self._trouble else time.time()
             self._trouble = message
             self._pace.unanswered(now=time.monotonic())
-
-
-def _can_be_ended(job: Job) -> bool:
-    return not job.finished and job.state != "COMPLETING"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from deephyper.evaluator import Job
+
 from autotune.schemas import Objective
 from evaluators.backend import Backend
 from evaluators.cluster.profile import ClusterProfile
@@ -62,7 +64,11 @@ class SlurmEvaluator(BackendEvaluator):
             seed=seed,
         )
 
-    def close(self) -> None:
-        """Let go of Slurm; an allocation that is held is given back when nothing runs in it."""
-        super().close()
+    def close(self) -> list[Job]:
+        """Let go of Slurm; an allocation that is held is given back when nothing runs in it.
+
+        A search calls it at its end, and takes the jobs that it returns as its last ones.
+        """
+        cancelled: list[Job] = super().close()
         self._backend.close()
+        return cancelled

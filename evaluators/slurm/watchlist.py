@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from evaluators.slurm.job import Job
-from evaluators.slurm.judgement import Sight
+from evaluators.slurm.judgement import SETTLE_S, Sight
 
 CLOCKS_DIFFER_S = 2.0
 """The controller's clock counts whole seconds, and is not quite ours."""
@@ -37,6 +37,10 @@ class Sent:
     at: float
     job_id: str | None = None
     error: Exception | None = None
+
+    def is_before(self, asked_at: float) -> bool:
+        """Whether a status call of that time would show its job."""
+        return self.sending is Sending.TRIED and self.at < asked_at
 
 
 @dataclass(kw_only=True)
@@ -95,6 +99,14 @@ class Watchlist:
             and (job.id in watched.ids or is_since(job, watched.since))
         ]
 
+    def unsettled(self, *, now: float) -> set[str]:
+        """Names that are being sent, or were so shortly ago that their job may not show yet."""
+        return {
+            name
+            for name, watched in self._watched.items()
+            if watched.sent.sending is Sending.UNDER_WAY or now - watched.sent.at < SETTLE_S
+        }
+
     def remove(self, name: str) -> None:
         self._watched.pop(name, None)
 
@@ -102,15 +114,16 @@ class Watchlist:
         return self._watched[name].sent
 
     def note_sent(self, name: str, sent: Sent) -> None:
-        if name in self._watched:
-            self._watched[name].sent = sent
+        """What was seen of it before this says nothing about what comes now."""
+        if watched := self._watched.get(name):
+            watched.sent, watched.quiet_since, watched.accounted = sent, None, False
             if sent.job_id:
-                self._watched[name].ids.add(sent.job_id)
+                watched.ids.add(sent.job_id)
 
     def sight(self, name: str, *, now: float, accounting: bool) -> Sight:
         """What is known of a name; `accounting`: whether this cluster keeps any."""
         watched = self._watched[name]
-        jobs = {job.id: job for job in self._jobs.get(name, ())}
+        jobs = {job.id: job for job in self.ours(self._jobs.get(name, ()))}
         for job in watched.ended_jobs:
             if job.id not in jobs or jobs[job.id].finished:
                 jobs[job.id] = job
@@ -127,11 +140,11 @@ class Watchlist:
 
     def take_in(self, jobs: Iterable[Job], *, asked_at: float) -> None:
         """A status call that began at `asked_at` (epoch) showed these jobs."""
-        self._jobs, self.asked_at = by_name(self.ours(jobs)), asked_at
+        self._jobs, self.asked_at = by_name(jobs), asked_at
         for name, watched in self._watched.items():
-            if any(not job.finished for job in self._jobs.get(name, ())):
+            if any(not job.finished for job in self.ours(self._jobs.get(name, ()))):
                 watched.quiet_since, watched.accounted = None, False
-            elif watched.quiet_since is None and asked_at > watched.sent.at:
+            elif watched.quiet_since is None and watched.sent.is_before(asked_at):
                 watched.quiet_since = asked_at
 
     def take_in_accounting(self, names: Iterable[str], jobs: Iterable[Job]) -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from evaluators.trial import TrialStatus
+from evaluators.cluster.profile import Polling
+from evaluators.slurm.judgement import SETTLE_S
+from evaluators.slurm.pace import HURRIED
+from evaluators.trial import Standing, TrialStatus
 from tests.evaluators.slurm.trials import (
+    COUNTED,
+    PROFILE,
     Backends,
     finish,
     request,
     run,
+    runs,
+    standing,
+    wait,
 )
 
 pytestmark = pytest.mark.xdist_group("slurm")
@@ -74,3 +84,41 @@ def test_failures_are_told_apart(backends: Backends, tmp_path: Path) -> None:
     assert ended["hang"].error == "over its time limit of 2 s"
     assert ended["cut"].error == "its result cannot be read"
     assert ended["silent"].log_tail == ""
+
+
+SITES_PACE = replace(PROFILE, polling=Polling(interval_s=5.0))
+"""As profiles have it: what is seen is often older than what lies in the folders."""
+
+
+def test_many_trials_run_once_each_with_few_status_calls(
+    backends: Backends, tmp_path: Path
+) -> None:
+    backend = backends.make(COUNTED, profile=SITES_PACE)
+    asked = [request(tmp_path, f"trial-{n}") for n in range(40)]
+    started = time.monotonic()
+    outcomes = run(backend, *asked)
+    took_s = time.monotonic() - started
+    assert {o.status for o in outcomes} == {TrialStatus.OK}
+    assert [runs(each) for each in asked] == [1] * len(asked)
+    calls = backend.controller.slurm.calls
+    assert calls["sbatch"] == len(asked)
+    assert calls["squeue"] + calls["sacct"] <= 1 + took_s / (5.0 / HURRIED)
+
+
+def test_many_trials_are_found_again_by_another_object(backends: Backends, tmp_path: Path) -> None:
+    asked = [request(tmp_path, f"trial-{n}") for n in range(60)]
+    first = backends.make("sleep 1000", profile=SITES_PACE)
+    for each in asked:
+        first.submit(each)
+    wait(lambda: all(standing(first, each).job_id for each in asked))
+    first.close()
+    later = backends.make("sleep 1000", profile=SITES_PACE)
+    until = time.monotonic() + SETTLE_S + 1.5
+    while time.monotonic() < until:
+        assert all(isinstance(each, Standing) for each in later.poll(asked).values())
+        time.sleep(0.1)
+    assert later.controller.slurm.calls["sbatch"] == 0
+    for each in asked:
+        later.cancel(each.token)
+    assert {o.status for o in finish(later, *asked)} == {TrialStatus.CANCELLED}
+    assert later.controller.slurm.calls["scancel"] <= 3

@@ -19,6 +19,7 @@ from tests.evaluators.slurm.trials import (
     run,
     standing,
     wait,
+    wait_begun,
 )
 
 pytestmark = pytest.mark.xdist_group("slurm")
@@ -60,7 +61,7 @@ def test_a_cancelled_trial_stays_cancelled_in_another_process(
     asked = request(tmp_path)
     first = backends.make(ENDLESS)
     first.submit(asked)
-    wait(lambda: first.poll([asked]) and begun(asked))
+    wait_begun(first, asked)
     first.close()
     (asked.directory / "cancelled").touch()
     (outcome,) = finish(backends.make(), asked)

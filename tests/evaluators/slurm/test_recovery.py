@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,18 +19,19 @@ from evaluators.slurm.attempt import Attempt
 from evaluators.slurm.evidence import read_evidence
 from evaluators.trial import TrialStatus
 from tests.cluster.cluster import Cluster
+from tests.cluster.fixtures import MakeCluster
 from tests.evaluators.slurm.trials import (
     COUNTED,
     PROFILE,
     SLOW_FIRST,
     Backends,
-    begun,
     finish,
     request,
     run,
     runs,
     standing,
     wait,
+    wait_begun,
 )
 
 pytestmark = pytest.mark.xdist_group("slurm")
@@ -76,7 +78,6 @@ def test_a_client_that_is_killed_in_flight_leaves_one_run(
     while time.monotonic() < until:
         killed += kill_clients()
     outcomes = finish(backend, *asked)
-    for o in outcomes: print(o.status, o.error, o.log_tail, o.log_path)
     assert killed
     assert {o.status for o in outcomes} == {TrialStatus.OK}
     assert [runs(each) for each in asked] == [1] * 8
@@ -117,8 +118,8 @@ def test_a_controller_that_is_down_delays_and_loses_nothing(
     early, late, doomed = (request(tmp_path, name) for name in ("early", "late", "doomed"))
     backend.submit(early)
     backend.submit(doomed)
-    for each in (early, doomed):
-        wait(lambda each=each: standing(backend, each) and (each.directory / "held").exists())
+    wait(lambda: all((each.directory / "held").exists() for each in (early, doomed)))
+    wait(lambda: standing(backend, doomed).phase == "running")
     slurm.stop_controller()
     backend.submit(late)
     backend.cancel(doomed.token)
@@ -169,12 +170,15 @@ def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
     backend = backends.make(SLOW_FIRST)
     asked = request(tmp_path, nodes=2)
     backend.submit(asked)
-    wait(lambda: begun(asked))
+    wait_begun(backend, asked)
+    time.sleep(1.2)  # Slurm counts whole seconds
     slurm.down("n02")
     (outcome,) = finish(backend, asked)
     assert outcome.status is TrialStatus.OK
     assert "n02" not in slurm.command("scontrol", "show", "hostnames", outcome.host)
-    assert (tmp_path / "failed-nodes").read_text() == "n02 trial-a.1\n"
+    assert (
+        tmp_path / "failed-nodes"
+    ).read_text() == f"n02 {Attempt(request=asked, number=1).name}\n"
     over = json.loads((asked.directory / "attempt-1" / "over.json").read_text())
     assert over["status"] == "node_fail"
     assert outcome.duration_s > over["duration_s"] > 0
@@ -187,7 +191,7 @@ def test_a_node_that_failed_twice_is_left_out(
     for token in ("first", "second"):
         asked = request(tmp_path, token)
         backend.submit(asked)
-        wait(lambda asked=asked: begun(asked))
+        wait_begun(backend, asked)
         slurm.down("n01")
         finish(backend, asked)
         slurm.resume("n01")
@@ -204,7 +208,7 @@ def test_attempts_are_bounded(backends: Backends, slurm: Cluster, tmp_path: Path
     asked = request(tmp_path)
     backend.submit(asked)
     for number, node in ((1, "n01"), (2, "n02")):
-        wait(lambda n=number: print(backend.poll([asked]),slurm.jobs(), slurm.states()) or begun(asked, n), limit_s=15)
+        wait_begun(backend, asked, number)
         slurm.down(node)
     (outcome,) = finish(backend, asked)
     assert outcome.status is TrialStatus.NODE_FAIL
@@ -219,7 +223,7 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
     backend = backends.make(SLOW_FIRST, profile=scavenging)
     asked = request(tmp_path, nodes=8)
     backend.submit(asked)
-    wait(lambda: begun(asked))
+    wait_begun(backend, asked)
     slurm.command(
         "sbatch",
         "--partition=urgent",
@@ -232,6 +236,52 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
     assert outcome.status is TrialStatus.OK
     over = json.loads((asked.directory / "attempt-1" / "over.json").read_text())
     assert over["status"] == "preempted"
+
+
+def test_a_node_that_vanishes_is_no_fault_of_the_trial(
+    make_slurm: MakeCluster, tmp_path: Path
+) -> None:
+    """Its daemon and its tasks are gone, and Slurm notices that after a while."""
+    quick = {"SlurmdTimeout": "3", "MessageTimeout": "2", "TCPTimeout": "1"}
+    cluster = make_slurm(nodes=2, options=quick)
+    with Backends(cluster) as backends:
+        backend = backends.make(SLOW_FIRST)
+        asked = request(tmp_path)
+        backend.submit(asked)
+        wait_begun(backend, asked)
+        node = standing(backend, asked).host or "n01"
+        cluster.kill_node(node, tasks=True)
+        (outcome,) = finish(backend, asked)
+        assert outcome.status is TrialStatus.OK
+        assert outcome.host != node
+
+
+def test_a_search_started_again_elsewhere_is_not_confused_by_the_first(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    """The same token in another folder, while a job of the first one runs."""
+    backend = backends.make(SLOW_FIRST)
+    first, second = request(tmp_path / "first"), request(tmp_path / "second")
+    backend.submit(first)
+    wait_begun(backend, first)
+    other = backends.make()
+    (outcome,) = run(other, second)
+    assert outcome.status is TrialStatus.OK
+    assert len(slurm.jobs()) == 1
+    assert standing(backend, first).phase == "running"
+
+
+def test_an_older_job_of_the_same_name_is_not_taken_for_ours(
+    backends: Backends, tmp_path: Path
+) -> None:
+    """Its folder was removed, and the same trial asked for again."""
+    asked = request(tmp_path)
+    backend = backends.make("exit 3")
+    assert run(backend, asked)[0].status is TrialStatus.CRASHED
+    shutil.rmtree(asked.directory)
+    time.sleep(2.5)
+    (again,) = run(backends.make(), asked)
+    assert again.status is TrialStatus.OK
 
 
 def test_two_jobs_of_one_attempt_run_it_once(

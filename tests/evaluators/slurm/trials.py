@@ -27,7 +27,7 @@ PATIENCE_S = 60.0
 PROFILE = ClusterProfile(
     name="test",
     slurm=Scheduling(exclusive=False, partition="batch"),
-    polling=Polling(interval_s=0.5, command_limit_s=5.0),
+    polling=Polling(interval_s=0.5, command_limit_s=3.0),
 )
 """Nodes are shared, so that many small trials run side by side."""
 
@@ -99,7 +99,7 @@ class Backends:
     def __enter__(self) -> Backends:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         for _, backend in self._made:
             backend.close()
 
@@ -200,3 +200,8 @@ def runs(asked: TrialRequest) -> int:
 def begun(asked: TrialRequest, number: int = 1) -> bool:
     """Whether a job runs that attempt, or ran it."""
     return read_evidence(Attempt(request=asked, number=number).folder).claim is not None
+
+
+def wait_begun(backend: SlurmBackend, asked: TrialRequest, number: int = 1) -> None:
+    """Until a job runs that attempt."""
+    wait(lambda: backend.poll([asked]) and begun(asked, number))

@@ -252,7 +252,7 @@ def test_an_edited_profile_is_for_later_campaigns(service: Service, profiles: Pa
 
 
 def test_cancelling_a_campaign_ends_its_jobs_and_only_its(service: Service, slurm: Cluster) -> None:
-    other = slurm.command("sbatch", "--parsable", "--wrap=sleep 300").strip()
+    other = slurm.command("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300").strip()
     slow = QUESTION["protocol"] | {"measured_iterations": 1000, "warmup_iterations": 100}
     campaign = service.create(protocol=slow)
     service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))

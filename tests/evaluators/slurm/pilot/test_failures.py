@@ -107,7 +107,7 @@ def test_a_node_that_fails_ends_its_own_trial_alone(slurm: Cluster, tmp_path: Pa
     assert failed not in ran_on(trial, 2)
     assert not (neighbour.directory / "attempt-2").exists()
     assert calls == 1, "the allocation lives on without its node"
-    assert (tmp_path / "failed-nodes").read_text() == f"{failed} t0.1\n"
+    assert (tmp_path / "failed-nodes").read_text().startswith(f"{failed} t0.1-")
     assert outcomes[0].duration_s > stay(trial, 2).end - stay(trial, 2).begin
 
 
@@ -145,7 +145,10 @@ def test_trials_go_on_after_somebody_cancelled_the_allocation(
 def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
     slurm: Cluster, tmp_path: Path
 ) -> None:
-    slurm.command("sbatch", "-N1", "--exclusive", "--wrap=sleep 60", "--job-name=other")
+    slurm.command(
+        *("sbatch", "-N1", "--exclusive", "--output=/dev/null", "--wrap=sleep 60"),
+        "--job-name=other",
+    )
     (trial,) = asked(tmp_path, 8)
     with pilot() as backend:
         backend.submit(trial)

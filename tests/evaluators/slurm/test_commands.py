@@ -1,0 +1,147 @@
+"""Slurm's commands: what they answer, and what is done when they do not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evaluators.cluster.profile import ClusterProfile, Scheduling
+from evaluators.cluster.shell import directive_line
+from evaluators.slurm.commands import (
+    AccountingDisabled,
+    Slurm,
+    SlurmRefused,
+    SlurmUnavailable,
+    run_within,
+)
+from evaluators.slurm.job import Job
+from tests.cluster.cluster import Cluster
+from tests.evaluators.slurm.trials import wait
+
+on_slurm = pytest.mark.xdist_group("slurm")
+
+
+def script(folder: Path, *directives: str, lines: str = "sleep 1000") -> Path:
+    path = folder / "job.sh"
+    head = [directive_line(words) for words in ("--output=/dev/null", *directives)]
+    path.write_text("\n".join(["#!/bin/bash", *head, lines, ""]))
+    return path
+
+
+def test_a_command_is_ended_with_all_that_it_started() -> None:
+    started = time.monotonic()
+    code, *_ = run_within(
+        ["bash", "-c", "sleep 654321 & sleep 654321"], limit_s=0.5, environment=os.environ
+    )
+    assert code is None
+    assert time.monotonic() - started < 10
+    wait(lambda: not any(p.name() == "sleep" and "654321" in p.cmdline() for p in mine()))
+
+
+def running(commands: Slurm, job_id: str) -> Job | None:
+    return next((job for job in commands.squeue() if job.id == job_id and job.nodes), None)
+
+
+def mine() -> list[psutil.Process]:
+    """Processes of this machine that can still be looked at."""
+    return [p for p in psutil.process_iter() if p.is_running() and p.status() != "zombie"]
+
+
+def test_no_command_on_the_path_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SlurmUnavailable, match="there is no squeue on the PATH"):
+        Slurm().squeue()
+
+
+@on_slurm
+def test_a_job_is_submitted_seen_and_ended(slurm: Cluster, tmp_path: Path) -> None:
+    commands = Slurm()
+    name = "a|b c'd\"e$x`y"
+    job_id = commands.sbatch(script(tmp_path, f"--job-name={name}"))
+    job = wait(lambda: running(commands, job_id))
+    assert (job.id, job.name, job.state) == (job_id, name, "RUNNING")
+    assert job.submitted_at == pytest.approx(time.time(), abs=30)
+    assert commands.nodes("n[01-02,04]") == ["n01", "n02", "n04"]
+    commands.scancel([job_id, "999999"])
+    wait(lambda: {j.state for j in commands.squeue() if j.id == job_id} == {"CANCELLED"})
+    assert commands.calls["sbatch"] == 1
+    with pytest.raises(AccountingDisabled):
+        commands.sacct([name], since=0)
+    assert commands.down_nodes() == frozenset()
+    slurm.down("n03")
+    assert commands.down_nodes() == {"n03"}
+
+
+@on_slurm
+@pytest.mark.usefixtures("slurm")
+def test_a_refusal_is_told_in_slurms_words(tmp_path: Path) -> None:
+    with pytest.raises(SlurmRefused) as refused:
+        Slurm().sbatch(script(tmp_path, "--partition=nowhere"))
+    assert str(refused.value) == (
+        "invalid partition specified: nowhere; "
+        "Batch job submission failed: Invalid partition name specified"
+    )
+    with pytest.raises(SlurmRefused, match="unrecognized option '--nonsense'"):
+        Slurm().sbatch(script(tmp_path, "--nonsense"))
+
+
+@on_slurm
+def test_a_surrounding_allocation_leaves_our_jobs_alone(
+    slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook that runs in a job of its own, whose user has defaults as well."""
+    for name, value in {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_NTASKS_PER_NODE": "16",
+        "SBATCH_TIMELIMIT": "1",
+        "SBATCH_EXCLUSIVE": "1",
+        "SQUEUE_FORMAT": "%i",
+        "CUDA_VISIBLE_DEVICES": "5",
+        "SBATCH_PARTITION": "short",
+    }.items():
+        monkeypatch.setenv(name, value)
+    said = tmp_path / "said"
+    path = script(tmp_path, lines=f"env >{said}.part; mv {said}.part {said}")
+    named = ClusterProfile(name="named", slurm=Scheduling(partition="batch"))
+    Slurm.of(named).sbatch(path, "--partition=batch")
+    wait(said.exists)
+    variables = dict(line.partition("=")[::2] for line in said.read_text().splitlines())
+    assert variables["SLURM_JOB_ID"] != "4711"
+    assert variables["SLURM_JOB_PARTITION"] == "batch"
+    assert "SLURM_NTASKS_PER_NODE" not in variables
+    assert variables.get("CUDA_VISIBLE_DEVICES") != "5"
+    said.unlink()
+    slurm.wait_idle()
+    Slurm.of(ClusterProfile(name="unnamed")).sbatch(path)
+    wait(said.exists)
+    assert "SLURM_JOB_PARTITION=short" in said.read_text(), "a user's own default holds"
+
+
+@on_slurm
+def test_a_controller_that_hangs_is_given_up(slurm: Cluster) -> None:
+    """It is stopped, and so accepts a call and never answers it."""
+    (pid,) = [
+        p.pid
+        for p in mine()
+        if p.name() == "slurmctld" and str(slurm.folder) in " ".join(p.cmdline())
+    ]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(SlurmUnavailable, match=r"squeue did not answer within 1 s"):
+            Slurm(limit_s=1).squeue()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert Slurm().squeue() is not None
+
+
+@on_slurm
+def test_a_controller_that_is_down_is_told_from_a_refusal(slurm: Cluster, tmp_path: Path) -> None:
+    slurm.stop_controller()
+    for call in (Slurm(limit_s=4).squeue, lambda: Slurm(limit_s=4).sbatch(script(tmp_path))):
+        with pytest.raises(SlurmUnavailable):
+            call()
