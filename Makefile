@@ -11,7 +11,7 @@ demo: $(VENV)/.installed ## install, tune two models, print both recommendations
 	$(BIN)/autotune demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## install, then run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Fixtures of tests on a real Slurm; a conftest imports the names it wants.
 
-Mark such tests `pytest.mark.xdist_group("slurm")`: one process owns the cluster.
+Mark such tests `pytest.mark.xdist_group("slurm")`, those of the service "slurm-service": each group
+has one process, which owns a cluster.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from evaluators.local import LocalBackend
+from evaluators.local.backend import WARM
 from evaluators.trial import Protocol, TrialOutcome, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -134,7 +135,8 @@ def training(trial: TrialRequest) -> bool:
 
 
 def ranks_of(pid: int) -> list[psutil.Process]:
-    """The processes at the ends of the tree below `pid`: the ranks of what it runs."""
-    below = psutil.Process(pid).children(recursive=True)
+    """The processes at the ends of the trees below the warm processes of `pid`: the ranks."""
+    warm = [child for child in psutil.Process(pid).children() if WARM in child.cmdline()]
+    below = [process for each in warm for process in each.children(recursive=True)]
     parents = {process.ppid() for process in below}
     return [process for process in below if process.pid not in parents]

@@ -106,9 +106,9 @@ def test_power_of_all_gpus_is_logged_each_second(
 ) -> None:
     tool(tmp_path, name, prints)
     before = time.time()
-    run = start(tmp_path, "sleep", "1.5", path=str(tmp_path), SLURM_LOCALID="0")
+    run = start(tmp_path, "sleep", "3.5", path=str(tmp_path), SLURM_LOCALID="0")
     lines = [line.split() for line in printed(run)]
-    assert len(lines) in (2, 3)
+    assert 2 <= len(lines) <= 5
     for line in lines:
         assert line[:3] == ["[autotune", "power]", "n07"]
         assert before - 1 <= float(line[3]) <= time.time()

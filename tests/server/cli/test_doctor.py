@@ -19,7 +19,7 @@ from tests.serving import COMMAND, environment
 
 __all__ = ["slurm", "slurm_session"]
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("slurm-service")
 
 TWO_GPUS = """
 gpu = "A small one"

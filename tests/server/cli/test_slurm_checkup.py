@@ -18,7 +18,7 @@ from tests.server.cli.conftest import Autotune
 
 __all__ = ["cluster", "make_slurm", "slurm_session"]
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("slurm-service")
 
 
 def checks(folder: Path) -> dict[str, Check]:

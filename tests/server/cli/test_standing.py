@@ -50,10 +50,14 @@ def show(resting: Served, campaign: Campaign, *arguments: str) -> Ran:
     return ran
 
 
-def test_show_tells_waiting_from_running(
-    resting: Served, campaigns: Campaigns, queue: Campaign, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "220")
+
+
+def test_show_tells_waiting_from_running(
+    resting: Served, campaigns: Campaigns, queue: Campaign
+) -> None:
     waiting, running = started(campaigns, queue, 2)
     campaigns.stand([waiting], phase="waiting", reason=FREE_NODES, job_id="41")
     campaigns.stand([running], phase="running", job_id="40", host="n[01-02]")

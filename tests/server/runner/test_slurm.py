@@ -25,7 +25,7 @@ from tests.requirement import require
 
 __all__ = ["slurm", "slurm_session"]
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("slurm-service")
 
 PATIENCE_S = 480.0
 PROFILE = """

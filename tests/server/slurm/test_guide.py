@@ -25,7 +25,7 @@ from tests.serving import environment
 
 __all__ = ["slurm", "slurm_session"]
 
-pytestmark = pytest.mark.xdist_group("slurm")
+pytestmark = pytest.mark.xdist_group("slurm-service")
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "slurm.md"
