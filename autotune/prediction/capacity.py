@@ -30,8 +30,8 @@ def fits_nowhere(space: SearchSpace, estimated: Estimate, *, spec: SpaceSpec) ->
     leanest = float(np.min(estimated.memory_gib))
     needs = (
         f"{space.transformer.name} fits nowhere within {nodes_of(space.nodes)}: the leanest "
-        f"strategy needs {leanest:.1f} GiB of each GPU's {machine.memory_gib:g} "
-        f"({estimated.memory_limit_gib:.1f} of them usable)"
+        f"strategy needs {leanest:.3g} GiB of each GPU's {machine.memory_gib:g} "
+        f"({estimated.memory_limit_gib:.3g} of them usable)"
     )
     enough = least_nodes(space, spec=spec)
     if enough is None:

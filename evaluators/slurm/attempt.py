@@ -1,6 +1,7 @@
 """One attempt at a trial, and its folder: what survives a crash is what lies here.
 
-    <trials>/ended/<name>          an empty file for each attempt that has ended
+    <trials>/ended/<name>          an empty file for each attempt that has ended and is not yet read
+    <trials>/failed-nodes          "<node> <name>" for each attempt that a node's failure ended
     <trials>/<token>/result.json   the trial's outcome, once it is known
     <trials>/<token>/cancelled     it is to be ended
     <trials>/<token>/attempt-1/    one attempt; a later one follows a node's failure

@@ -53,9 +53,11 @@ printf '%s %s %s\n' "$job" "$begin" "$nodes" >{CLAIM}/job.partial
 mv -f {CLAIM}/job.partial {CLAIM}/job
 exec </dev/null >>{LOG} 2>&1
 export AUTOTUNE_JOB="$job" AUTOTUNE_NODES="$nodes"
+
+# What Slurm ends does not say how it ended: Slurm knows why.
+trap 'exit 143' TERM
 """
 
-# Slurm asks a job that it ends to end itself: how the training ended then says nothing.
 _END = rf"""code=$?
 printf '%s %s %s\n' "$code" "$begin" "$(date +%s.%3N)" >{ENDED}.partial &&
     mv -f {ENDED}.partial {ENDED} || exit {LEFT_NO_END}
@@ -125,7 +127,6 @@ def run_script(attempt: Attempt) -> str:
         [
             *(f"{name}={shlex.quote(str(value))}" for name, value in names.items()),
             _BEGIN,
-            "trap 'exit 143' TERM",
             body,
             _END,
         ]

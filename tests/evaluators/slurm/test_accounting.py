@@ -1,19 +1,28 @@
-"""What only accounting knows: jobs that the queue has forgotten, and who cancelled one."""
+"""What only accounting knows or enforces; one cluster with it for all tests of this module."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluators.cluster.profile import Scheduling
+from evaluators.slurm import controller
 from evaluators.slurm.attempt import Attempt
+from evaluators.slurm.checks import check
 from evaluators.trial import TrialStatus
-from tests.cluster.fixtures import MakeCluster
+from tests.cluster.cluster import Cluster
+from tests.cluster.fixtures import point_at, require_slurm
 from tests.evaluators.slurm.trials import (
+    PROFILE,
     Backends,
     finish,
+    machine,
     request,
+    run,
     standing,
     wait,
     wait_begun,
@@ -21,29 +30,78 @@ from tests.evaluators.slurm.trials import (
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
+# The queue forgets a job two seconds after its end: then accounting alone knows it.
+OPTIONS = {"MinJobAge": "2", "AccountingStorageEnforce": "limits"}
 
-def test_what_accounting_knows_is_asked_for(make_slurm: MakeCluster, tmp_path: Path) -> None:
-    """The queue forgets a job two seconds after its end: then accounting alone knows it."""
-    cluster = make_slurm(nodes=3, accounting=True, options={"MinJobAge": "2"})
-    with Backends(cluster) as backends:
-        backend = backends.make("sleep 1000")
-        by_hand, lost = request(tmp_path, "by_hand"), request(tmp_path, "lost")
-        for asked in (by_hand, lost):
-            backend.submit(asked)
-            wait_begun(backend, asked)
-        job_id = wait(lambda: standing(backend, by_hand).job_id)
-        failing = wait(lambda: standing(backend, lost).host)
-        cluster.command("scancel", str(job_id))
-        (cancelled,) = finish(backend, by_hand)
-        backend.close()
 
-        assert cancelled.status is TrialStatus.CANCELLED
-        assert cancelled.error == (
-            f"its job was cancelled by user {os.geteuid()}, and not by this campaign"
-        )
-        cluster.down(failing)
-        name = Attempt(request=lost, number=1).name
-        wait(lambda: name not in cluster.command("squeue", "--states=all", "--format=%j"))
-        (outcome,) = finish(backends.make(), lost)
-        assert outcome.status is TrialStatus.OK
-        assert '"node_fail"' in (lost.directory / "attempt-1" / "over.json").read_text()
+@pytest.fixture(scope="module")
+def accounted() -> Iterator[Cluster]:
+    require_slurm(accounting=True)
+    with Cluster(nodes=3, accounting=True, options=OPTIONS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def backends(accounted: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backends]:
+    point_at(accounted, monkeypatch)
+    with Backends(accounted) as made:
+        yield made
+    accounted.reset()
+
+
+def test_who_cancelled_a_job_is_said(backends: Backends, tmp_path: Path) -> None:
+    backend, asked = backends.make("sleep 1000"), request(tmp_path)
+    backend.submit(asked)
+    job_id = wait(lambda: standing(backend, asked).job_id)
+    backends.cluster.command("scancel", str(job_id))
+    (cancelled,) = finish(backend, asked)
+    assert cancelled.status is TrialStatus.CANCELLED
+    by = f"its job was cancelled by user {os.geteuid()}, and not by this campaign"
+    assert cancelled.error == by
+
+
+def test_a_job_that_the_queue_has_forgotten_is_looked_up(
+    backends: Backends, tmp_path: Path
+) -> None:
+    """Its node failed while no service was there."""
+    backend, asked = backends.make("sleep 1000"), request(tmp_path)
+    backend.submit(asked)
+    wait_begun(backend, asked)
+    node = wait(lambda: standing(backend, asked).host)
+    backend.close()
+    backends.cluster.down(node)
+    name = Attempt(request=asked, number=1).name
+    wait(lambda: name not in backends.cluster.command("squeue", "--states=all", "--format=%j"))
+    (outcome,) = finish(backends.make(), asked)
+    assert outcome.status is TrialStatus.OK
+    assert '"node_fail"' in (asked.directory / "attempt-1" / "over.json").read_text()
+
+
+def test_a_full_queue_is_waited_for(
+    backends: Backends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on how many jobs one may have is no refusal of the second job."""
+    monkeypatch.setattr(controller, "FULL_PAUSE_S", 0.5)
+    limit = ("sacctmgr", "--immediate", "modify", "user", "root", "set")
+    backends.cluster.command(*limit, "MaxSubmitJobs=1")
+    backend = backends.make("{srun} sleep 3; echo 1 >result")
+    first, second = request(tmp_path, "first"), request(tmp_path, "second")
+    backend.submit(first)
+    wait(lambda: standing(backend, first).job_id)
+    backend.submit(second)
+    shown = wait(lambda: (s := standing(backend, second)).reason.startswith("no more") and s)
+    assert "MaxSubmitJob" in shown.reason
+    assert [o.status.value for o in finish(backend, first, second)] == ["ok", "ok"]
+    backends.cluster.command(*limit, "MaxSubmitJobs=-1")
+
+
+def test_an_account_that_is_not_ones_own_is_said_before_anything_is_queued(
+    backends: Backends, tmp_path: Path
+) -> None:
+    profile = replace(PROFILE, slurm=Scheduling(account="nobodys", partition="batch"))
+    (problem,) = check(profile, nodes=1, time_limit_s=60.0, machine=machine())
+    assert problem.field == "slurm.account"
+    assert "you have no such account on this cluster" in problem.reason
+    (outcome,) = run(backends.make(profile=profile), request(tmp_path))
+    assert outcome.status is TrialStatus.REFUSED
+    assert "Invalid account" in (outcome.error or "")

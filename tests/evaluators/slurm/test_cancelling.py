@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.slurm.judgement import FOLDER_NOT_SHARED
 from evaluators.trial import TrialStatus
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.trials import (
@@ -131,3 +132,22 @@ def test_what_sbatch_refuses_is_quoted(backends: Backends, tmp_path: Path) -> No
     assert error is not None
     assert "Invalid partition name specified" in error
     assert {o.duration_s for o in outcomes} == {0.0}
+
+
+def test_a_folder_that_the_nodes_do_not_see_is_said_alike_each_time(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    """It is taken away while its job is held, so that nothing is where the job looks for it."""
+    holding = replace(PROFILE, slurm=replace(PROFILE.slurm, directives=("--hold",)))
+    backend = backends.make(profile=holding)
+    asked = [request(tmp_path, f"trial-{n}") for n in range(2)]
+    for each in asked:
+        backend.submit(each)
+    wait(lambda: all(standing(backend, each).job_id for each in asked))
+    held = [standing(backend, each).job_id or "" for each in asked]
+    for each, job_id in zip(asked, held, strict=True):
+        (each.directory / "attempt-1").rename(each.directory / "elsewhere")
+        slurm.command("scontrol", "release", job_id)
+    outcomes = finish(backend, *asked)
+    assert {o.status for o in outcomes} == {TrialStatus.CRASHED}
+    assert {o.error for o in outcomes} == {FOLDER_NOT_SHARED}

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.cluster.profile import ClusterProfile, Environment, Megatron, Scheduling
+from evaluators.cluster.profile import ClusterProfile, Environment, Megatron
 from evaluators.slurm.checks import check
 from evaluators.slurm.commands import SlurmUnavailable
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import MakeCluster
 from tests.evaluators.slurm.trials import PROFILE, machine
 
 pytestmark = pytest.mark.xdist_group("slurm")
@@ -91,11 +90,3 @@ def test_a_silent_slurm_is_no_wrong_input(slurm: Cluster) -> None:
     profile = replace(READY, polling=replace(READY.polling, command_limit_s=1.0))
     with pytest.raises(SlurmUnavailable):
         problems(profile)
-
-
-def test_an_account_that_is_not_ones_own(make_slurm: MakeCluster) -> None:
-    make_slurm(nodes=1, accounting=True)
-    mine = replace(READY, slurm=Scheduling(account="nobodys", partition="batch"))
-    ((field, sentence),) = problems(mine, nodes=1)
-    assert field == "slurm.account"
-    assert "you have no such account on this cluster" in sentence

@@ -142,6 +142,6 @@ def test_a_controller_that_hangs_is_given_up(slurm: Cluster) -> None:
 @on_slurm
 def test_a_controller_that_is_down_is_told_from_a_refusal(slurm: Cluster, tmp_path: Path) -> None:
     slurm.stop_controller()
-    for call in (Slurm(limit_s=4).squeue, lambda: Slurm(limit_s=4).sbatch(script(tmp_path))):
+    for call in (Slurm(limit_s=2).squeue, lambda: Slurm(limit_s=2).sbatch(script(tmp_path))):
         with pytest.raises(SlurmUnavailable):
             call()

@@ -268,7 +268,7 @@ def test_a_search_started_again_elsewhere_is_not_confused_by_the_first(
     (outcome,) = run(other, second)
     assert outcome.status is TrialStatus.OK
     assert len(slurm.jobs()) == 1
-    assert standing(backend, first).phase == "running"
+    wait(lambda: standing(backend, first).phase == "running")
 
 
 def test_an_older_job_of_the_same_name_is_not_taken_for_ours(
