@@ -37,7 +37,9 @@ ROCM_3 = "GPU[0] \t\t: Power: 30.0 W\nGPU[1] \t\t: Power: 31.0 W\n"
 def tool(folder: Path, name: str, prints: str) -> None:
     """A stand-in for what this machine lacks."""
     (folder / "output").write_text(prints)
-    (folder / name).write_text(f'#!/bin/bash\ncat "{folder}/output"\n')
+    (folder / name).write_text(
+        f'#!/bin/bash\necho asked >>"{folder}/asked"\ncat "{folder}/output"\n'
+    )
     (folder / name).chmod(0o755)
 
 
@@ -106,9 +108,13 @@ def test_power_of_all_gpus_is_logged_each_second(
 ) -> None:
     tool(tmp_path, name, prints)
     before = time.time()
-    run = start(tmp_path, "sleep", "3.5", path=str(tmp_path), SLURM_LOCALID="0")
+    # Once to see that the tool tells anything, and then for each line: the fourth comes after two.
+    asked = tmp_path / "asked"
+    wait = f'until (( $(wc -l <"{asked}") >= 4 )) 2>/dev/null; do sleep 0.1; done'
+    run = start(tmp_path, "bash", "-c", wait, path=str(tmp_path), SLURM_LOCALID="0")
     lines = [line.split() for line in printed(run)]
-    assert 2 <= len(lines) <= 5
+    assert len(lines) in (2, 3)
+    assert float(lines[1][3]) - float(lines[0][3]) >= 1
     for line in lines:
         assert line[:3] == ["[autotune", "power]", "n07"]
         assert before - 1 <= float(line[3]) <= time.time()
