@@ -24,8 +24,9 @@ from evaluators.slurm.evidence import (
 from evaluators.slurm.judgement import LookUp, Retry, Sight, SubmitAgain, Verdict, judge
 from evaluators.slurm.ledger import excluded, note_failures
 from evaluators.slurm.script import BODY_SCRIPT, JOB_SCRIPT, body_script, job_script, launcher_of
+from evaluators.slurm.step_errors import step_error
 from evaluators.slurm.watchlist import Sending, Sent
-from evaluators.trainer.request_file import write_result
+from evaluators.trainer.request_file import log_tail, write_result
 from evaluators.trial import Standing, TrialOutcome, TrialRequest, TrialStatus
 from search_spaces.errors import InvalidInput
 
@@ -165,6 +166,9 @@ class Course:
     def _act(self, verdict: Verdict) -> Standing:
         controller, name = self._site.controller, self._attempt.name
         if isinstance(verdict, Ended):
+            if verdict.status is None and verdict.exit_code and self._no_step():
+                reason = "srun got no answer from Slurm, and started nothing"
+                return self._retry(replace(verdict, status=TrialStatus.LOST, reason=reason))
             self._close(verdict)
             return _READING
         if isinstance(verdict, Retry):
@@ -181,6 +185,11 @@ class Course:
         if verdict.phase == "waiting" and trouble:
             return replace(verdict, reason=trouble)
         return verdict
+
+    def _no_step(self) -> bool:
+        """Whether Slurm, and not the trial, kept it from starting: a controller was away."""
+        said = step_error(log_tail(self._attempt.folder))
+        return said is not None and bool(said.not_created)
 
     def _submit_again(self) -> Standing:
         """Its job was never there, or left no trace: more than a few such jobs are no accident."""

@@ -19,10 +19,10 @@ from evaluators.slurm.judgement import Retry
 from evaluators.slurm.ledger import note_failures
 from evaluators.slurm.pilot.allocation import INTACT, Allocation, Fate
 from evaluators.slurm.pilot.entry import NO_STEP, Entry, Phase
-from evaluators.slurm.pilot.step_errors import StepError, step_error
 from evaluators.slurm.pilot.steps import Place, this_host
 from evaluators.slurm.pilot.sweeper import Sweeper
 from evaluators.slurm.pilot.verdict import NoStep, verdict
+from evaluators.slurm.step_errors import StepError, step_error
 from evaluators.trial import Standing, TrialOutcome, TrialStatus
 
 MOST_NO_STEPS = 10

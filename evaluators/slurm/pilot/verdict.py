@@ -9,8 +9,8 @@ from evaluators.program import Ended
 from evaluators.slurm.evidence import Evidence
 from evaluators.slurm.judgement import SETTLE_S, Retry, Sight, judge
 from evaluators.slurm.pilot.allocation import Fate
-from evaluators.slurm.pilot.step_errors import StepError
 from evaluators.slurm.pilot.steps import Place
+from evaluators.slurm.step_errors import StepError
 from evaluators.trial import TrialStatus
 
 

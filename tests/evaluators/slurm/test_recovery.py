@@ -267,7 +267,7 @@ def test_a_search_started_again_elsewhere_is_not_confused_by_the_first(
     other = backends.make()
     (outcome,) = run(other, second)
     assert outcome.status is TrialStatus.OK
-    assert len(slurm.jobs()) == 1
+    wait(lambda: len(slurm.jobs()) == 1)
     wait(lambda: standing(backend, first).phase == "running")
 
 

@@ -12,9 +12,9 @@ from evaluators.slurm.evidence import Claim, End, Evidence
 from evaluators.slurm.judgement import Retry
 from evaluators.slurm.pilot.allocation import INTACT, Fate, Room, fate_in
 from evaluators.slurm.pilot.fitness import longest_s, too_much, unfit
-from evaluators.slurm.pilot.step_errors import StepError, step_error
 from evaluators.slurm.pilot.steps import Place
 from evaluators.slurm.pilot.verdict import NoStep, verdict
+from evaluators.slurm.step_errors import StepError, step_error
 from evaluators.trial import TrialStatus
 from tests.evaluators.slurm.pilot.scene import asked
 
