@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from evaluators.launch.megatron import Argument, embeddings, layout, one_a_line, shape
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-
-Argument = tuple[str, ...]
 
 _SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
 """ZeRO 2 and 3 are Megatron-FSDP's: what is sharded over the data-parallel ranks."""
@@ -38,8 +37,7 @@ def arguments_text(transformer: Transformer, machine: Machine, strategy: Strateg
     Raises:
         InvalidInput: Megatron-LM has no words for this strategy.
     """
-    chosen = arguments(transformer, machine, strategy)
-    return "".join(" ".join(argument) + "\n" for argument in chosen)
+    return one_a_line(arguments(transformer, machine, strategy))
 
 
 def _check(strategy: Strategy) -> None:
@@ -54,40 +52,24 @@ def _check(strategy: Strategy) -> None:
 
 def _model(transformer: Transformer) -> list[Argument]:
     t = transformer
-    shape: list[Argument] = [
-        ("--num-layers", str(t.num_layers)),
-        ("--hidden-size", str(t.hidden_size)),
-        ("--ffn-hidden-size", str(t.ffn_hidden_size)),
-        ("--num-attention-heads", str(t.num_attention_heads)),
-        ("--seq-length", str(t.seq_length)),
-        ("--max-position-embeddings", str(t.seq_length)),
-        ("--attention-dropout", "0"),
-        ("--hidden-dropout", "0"),
-    ]
+    model = shape(t)
     if t.num_query_groups != t.num_attention_heads:
-        shape += [("--group-query-attention",), ("--num-query-groups", str(t.num_query_groups))]
+        model += [("--group-query-attention",), ("--num-query-groups", str(t.num_query_groups))]
     if t.gated_mlp:
-        shape += [
+        model += [
             ("--swiglu",),
             ("--normalization", "RMSNorm"),
             ("--position-embedding-type", "rope"),
             ("--disable-bias-linear",),
         ]
-    return shape if t.tied_embeddings else [*shape, ("--untie-embeddings-and-output-weights",)]
+    return model + embeddings(t)
 
 
 def _layout(machine: Machine, strategy: Strategy) -> list[Argument]:
-    layout: list[Argument] = [
-        ("--tensor-model-parallel-size", str(strategy.tensor_parallel)),
-        ("--pipeline-model-parallel-size", str(strategy.pipeline_parallel)),
-        ("--micro-batch-size", str(strategy.micro_batch_size)),
-        ("--global-batch-size", str(strategy.global_batch_size(machine.gpus_per_node))),
-    ]
-    if strategy.sequence_parallel:
-        layout.append(("--sequence-parallel",))
+    divided = layout(machine, strategy)
     if strategy.virtual_stages > 1:
-        layout.append(("--num-virtual-stages-per-pipeline-rank", str(strategy.virtual_stages)))
-    return layout
+        divided.append(("--num-virtual-stages-per-pipeline-rank", str(strategy.virtual_stages)))
+    return divided
 
 
 def _activations(strategy: Strategy) -> list[Argument]:

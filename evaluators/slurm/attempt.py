@@ -63,5 +63,20 @@ class Attempt:
         return self.request.directory.parent / ENDED
 
     @property
+    def notice(self) -> Path:
+        """Its file there."""
+        return self.mailbox / self.name
+
+    @property
     def log(self) -> Path:
         return self.folder / LOG
+
+
+def attempts_of(request: TrialRequest) -> list[Attempt]:
+    """Those that have a folder, first to last."""
+    numbers = sorted(
+        int(number)
+        for folder in request.directory.glob("attempt-*")
+        if (number := folder.name.removeprefix("attempt-")).isdigit()
+    )
+    return [Attempt(request=request, number=number) for number in numbers]

@@ -7,13 +7,9 @@ those that the queue knows no more. Nobody else waits for Slurm: what it found i
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
 
 from evaluators.cluster.profile import ClusterProfile, Polling
@@ -25,34 +21,13 @@ from evaluators.slurm.commands import (
     SlurmUnavailable,
 )
 from evaluators.slurm.doom import Doomed
-from evaluators.slurm.evidence import write_intent, write_job
 from evaluators.slurm.job import Job
 from evaluators.slurm.judgement import Sight
 from evaluators.slurm.pace import Pace
-from evaluators.slurm.script import JOB_SCRIPT
+from evaluators.slurm.submission import Outbox, Submission, send
 from evaluators.slurm.watchlist import Sending, Sent, Watchlist
 
 log = logging.getLogger(__name__)
-
-FULL_PAUSE_S = 10.0
-"""Before sbatch is tried again after the limit on jobs in the queue was reached."""
-
-# The same job will be taken later.
-_QUEUE_FULL = re.compile(r"MaxSubmit|MaxJobCount", re.IGNORECASE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """A job to be submitted.
-
-    Attributes:
-        prepare: writes `job.sh` into `folder` just before; what it raises (OSError, ValueError)
-            is kept as this submission's failure.
-    """
-
-    name: str
-    folder: Path
-    prepare: Callable[[], None]
 
 
 class Controller:
@@ -69,12 +44,11 @@ class Controller:
         self._pace = Pace(interval_s=polling.interval_s)
         self._wake = threading.Condition()
         self._watchlist = Watchlist()
-        self._queue: deque[Submission] = deque()
+        self._outbox = Outbox()
         self._doomed = Doomed()
         self._sought: dict[str, float] = {}
         self._wanted = self._hurry = False
         self._accounting = True
-        self._full, self._full_until = "", 0.0
         self._trouble, self._silent_since = "", 0.0
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -88,7 +62,7 @@ class Controller:
         with self._wake:
             now = time.time()
             self._watchlist.add(submission.name, Sent(sending=Sending.QUEUED, at=now), since=now)
-            self._queue.append(submission)
+            self._outbox.add(submission)
             self._rouse()
 
     def follow(self, name: str, *, submitted_at: float, since: float | None = None) -> None:
@@ -112,10 +86,7 @@ class Controller:
     def withdraw(self, name: str) -> bool:
         """Take it out of the queue; False where it is sent already, or being sent."""
         with self._wake:
-            waiting = [each for each in self._queue if each.name == name]
-            for each in waiting:
-                self._queue.remove(each)
-            return bool(waiting)
+            return self._outbox.withdraw(name)
 
     def cancel(self, name: str) -> None:
         """End every job of this name, now and for as long as one may still turn up."""
@@ -175,7 +146,7 @@ class Controller:
     def full(self) -> str:
         """What keeps jobs from being submitted for the moment; empty where nothing does."""
         with self._wake:
-            return self._full
+            return self._outbox.full
 
     def close(self) -> None:
         """End the thread; jobs run on, but for those that are to be ended.
@@ -230,8 +201,8 @@ class Controller:
             due.append((self._pace.accounting_due(), self._ask_accounting))
         if self._wanted or self._doomed:
             due.append((status_due, self._ask_status))
-        if self._queue:
-            due.append((self._full_until, self._send_next))
+        if self._outbox:
+            due.append((self._outbox.due, self._send_next))
         now = time.monotonic()
         return min(due, key=lambda pair: max(pair[0], now))
 
@@ -289,57 +260,21 @@ class Controller:
 
     def _send_next(self) -> None:
         with self._wake:
-            if not self._queue:
+            if not self._outbox:
                 return
-            submission = self._queue.popleft()
-            self._note(submission, Sending.UNDER_WAY)
-        try:
-            submission.prepare()
-            write_intent(submission.folder, name=submission.name, at=time.time())
-        except (OSError, ValueError) as error:
-            self._note(submission, Sending.FAILED, error)
-            return
-        self._send(submission)
-
-    def _send(self, submission: Submission) -> None:
-        try:
-            job_id = self.slurm.sbatch(submission.folder / JOB_SCRIPT)
-        except SlurmUnavailable as error:
-            self._note(submission, Sending.TRIED)  # perhaps it is there: its name will tell
-            self._fell_silent(str(error))
-            return
-        except SlurmRefused as error:
-            self._take_refusal(submission, error)
-            return
-        self._note(submission, Sending.TRIED, job_id=job_id)
-        try:
-            write_job(submission.folder, job_id=job_id)
-        except OSError:
-            log.warning("the id of a job could not be written down", exc_info=True)
-
-    def _take_refusal(self, submission: Submission, error: SlurmRefused) -> None:
-        if not _QUEUE_FULL.search(str(error)):
-            self._note(submission, Sending.REFUSED, error)
-            return
+            submission = self._outbox.take()
+            under_way = Sent(sending=Sending.UNDER_WAY, at=time.time())
+            self._watchlist.note_sent(submission.name, under_way)
+        sent = send(submission, self.slurm)
         with self._wake:
-            self._queue.appendleft(submission)
-            self._full_until = time.monotonic() + FULL_PAUSE_S
-            self._full = f"no more jobs may be in the queue now ({error})"
-        self._note(submission, Sending.QUEUED)
-
-    def _note(
-        self,
-        submission: Submission,
-        sending: Sending,
-        error: Exception | None = None,
-        job_id: str | None = None,
-    ) -> None:
-        with self._wake:
-            sent = Sent(sending=sending, at=time.time(), error=error, job_id=job_id)
             self._watchlist.note_sent(submission.name, sent)
-            if sending not in {Sending.UNDER_WAY, Sending.QUEUED}:
-                self._full = ""
+            if sent.sending is Sending.QUEUED:
+                self._outbox.put_back(submission, sent.error)
+            else:
+                self._outbox.full = ""
                 self._wanted = True
+        if isinstance(sent.error, SlurmUnavailable):
+            self._fell_silent(str(sent.error))
 
     def _ask_accounting(self) -> None:
         with self._wake:

@@ -7,28 +7,26 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Ended, Program
-from evaluators.slurm.attempt import CANCELLED, Attempt
-from evaluators.slurm.controller import Controller, Submission
-from evaluators.slurm.evidence import (
-    Evidence,
-    over_duration_s,
-    read_evidence,
-    write_over,
-    write_whole,
-)
+from evaluators.slurm.attempt import CANCELLED, Attempt, attempts_of
+from evaluators.slurm.controller import Controller
+from evaluators.slurm.evidence import Evidence, read_evidence, read_log_end, write_whole
 from evaluators.slurm.judgement import LookUp, Retry, Sight, SubmitAgain, Verdict, judge
 from evaluators.slurm.ledger import excluded, note_failures
+from evaluators.slurm.outcome import (
+    give_up,
+    mark_cancelled,
+    why_unsent,
+    without_run,
+    write_outcome,
+)
 from evaluators.slurm.script import BODY_SCRIPT, JOB_SCRIPT, body_script, job_script, launcher_of
-from evaluators.slurm.step_errors import step_error
+from evaluators.slurm.step_errors import NoStep, failed_nodes, judge_step
+from evaluators.slurm.submission import Submission
 from evaluators.slurm.watchlist import Sending, Sent
-from evaluators.trainer.request_file import log_tail, write_result
 from evaluators.trial import Standing, TrialOutcome, TrialRequest, TrialStatus
-from search_spaces.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
@@ -47,16 +45,6 @@ class Site:
     program: Program
     controller: Controller
     readers: Executor
-
-
-def attempts_of(request: TrialRequest) -> list[Attempt]:
-    """Those that have a folder, first to last."""
-    numbers = sorted(
-        int(number)
-        for folder in request.directory.glob("attempt-*")
-        if (number := folder.name.removeprefix("attempt-")).isdigit()
-    )
-    return [Attempt(request=request, number=number) for number in numbers]
 
 
 class Course:
@@ -108,11 +96,7 @@ class Course:
         """A marker first: whatever happens from here on, the trial is to be ended."""
         if self._reading or self._cancelled:
             return
-        try:
-            self.request.directory.mkdir(parents=True, exist_ok=True)
-            (self.request.directory / CANCELLED).touch()
-        except OSError:
-            log.warning("a cancelled trial could not be marked as such", exc_info=True)
+        mark_cancelled(self.request)
         self._cancelled, self._told = True, None
         self._site.controller.cancel(self._attempt.name)
 
@@ -166,11 +150,7 @@ class Course:
     def _act(self, verdict: Verdict) -> Standing:
         controller, name = self._site.controller, self._attempt.name
         if isinstance(verdict, Ended):
-            if verdict.status is None and verdict.exit_code and self._no_step():
-                reason = "srun got no answer from Slurm, and started nothing"
-                return self._retry(replace(verdict, status=TrialStatus.LOST, reason=reason))
-            self._close(verdict)
-            return _READING
+            return self._end(verdict)
         if isinstance(verdict, Retry):
             return self._retry(verdict.ended)
         if isinstance(verdict, SubmitAgain):
@@ -186,10 +166,14 @@ class Course:
             return replace(verdict, reason=trouble)
         return verdict
 
-    def _no_step(self) -> bool:
-        """Whether Slurm, and not the trial, kept it from starting: a controller was away."""
-        said = step_error(log_tail(self._attempt.folder))
-        return said is not None and bool(said.not_created)
+    def _end(self, ended: Ended) -> Standing:
+        """Its end, unless srun says that the trial is not to blame for it."""
+        said = read_log_end(self._attempt.folder)
+        found = judge_step(ended, said, cancelled=self._cancelled)
+        if isinstance(found, Retry | NoStep):
+            return self._retry(found.ended)
+        self._close(found)
+        return _READING
 
     def _submit_again(self) -> Standing:
         """Its job was never there, or left no trace: more than a few such jobs are no accident."""
@@ -259,92 +243,29 @@ class Course:
         controller, attempt = self._site.controller, self._attempt
         trials = attempt.mailbox.parent
         if ended.status is TrialStatus.NODE_FAIL:
-            nodes = controller.failed_nodes(attempt.name)
-            note_failures(trials, name=attempt.name, nodes=nodes)
+            said = failed_nodes(read_log_end(attempt.folder))
+            nodes = controller.failed_nodes(attempt.name) | said
+            note_failures(trials, name=attempt.name, nodes=sorted(nodes))
         most = self._site.profile.retries.attempts
         controller.cancel(attempt.name)  # a job that Slurm put back, or a second one
         if attempt.number >= most:
             self._close(replace(ended, reason=f"{ended.reason}, in each of {most} attempts"))
             return _READING
-        log.warning("%s: %s; it is started again", attempt.name, ended.reason)
-        self._give_up(ended)
+        give_up(attempt, ended, status=str(ended.status))
         controller.forget(attempt.name)
         self._begin(attempt.number + 1)
         return Standing(phase="waiting", reason=f"to be started again: {ended.reason}")
 
-    def _give_up(self, ended: Ended) -> None:
-        try:
-            write_over(
-                self._attempt.folder,
-                status=str(ended.status),
-                reason=ended.reason,
-                duration_s=ended.duration_s,
-            )
-        except OSError:
-            log.warning("an attempt could not be marked as over", exc_info=True)
-
     def _close(self, ended: Ended) -> None:
-        """Read what it left in another thread: a log may be gigabytes long."""
         folder, program = self._attempt.folder, self._site.program
         self._end_with(lambda: program.outcome(self.request, folder, ended))
 
     def _settle(self, status: TrialStatus, error: str) -> None:
         """An outcome without a job."""
-        now, log_path = datetime.now(UTC), self._attempt.log
-        found = TrialOutcome(
-            status=status,
-            started_at=now,
-            duration_s=0.0,
-            simulated=False,
-            error=error,
-            log_path=str(log_path) if log_path.exists() else None,
-        )
-        self._end_with(lambda: found)
-
-    def _end_with(self, outcome: Callable[[], TrialOutcome]) -> None:
-        """What the attempts before this one held of nodes counts, too."""
         attempt = self._attempt
-        earlier = [
-            each.folder for each in attempts_of(self.request) if each.number < attempt.number
-        ]
+        self._end_with(lambda: without_run(attempt, status, error))
 
-        def whole() -> TrialOutcome:
-            found = outcome()
-            return replace(found, duration_s=found.duration_s + sum(map(over_duration_s, earlier)))
-
-        self._site.controller.forget(attempt.name)
-        self._reading = self._site.readers.submit(
-            write_outcome, self.request, whole, attempt.mailbox / attempt.name
-        )
-
-
-def write_outcome(
-    request: TrialRequest, outcome: Callable[[], TrialOutcome], mail: Path
-) -> TrialOutcome:
-    """The outcome, in its file too; only then is the end's notice taken out of the mailbox."""
-    try:
-        found = outcome()
-    except Exception as error:
-        log.exception("what a trial left could not be read")
-        found = TrialOutcome(
-            status=TrialStatus.CRASHED,
-            started_at=datetime.now(UTC),
-            duration_s=0.0,
-            simulated=False,
-            error=f"what it left could not be read: {type(error).__name__}: {error}",
-        )
-    try:
-        request.directory.mkdir(parents=True, exist_ok=True)
-        write_result(request.directory, found)
-        mail.unlink(missing_ok=True)
-    except OSError:
-        log.warning("a trial's result could not be written", exc_info=True)
-    return found
-
-
-def why_unsent(error: Exception | None) -> tuple[TrialStatus, str]:
-    if isinstance(error, InvalidInput):
-        return TrialStatus.REFUSED, str(error)
-    if isinstance(error, OSError):
-        return TrialStatus.CRASHED, f"no folder for it: {error.strerror or error}"
-    return TrialStatus.REFUSED, f"no job can be written for it: {error}"
+    def _end_with(self, read: Callable[[], TrialOutcome]) -> None:
+        """Read what it left in another thread: a log may be gigabytes long."""
+        self._site.controller.forget(self._attempt.name)
+        self._reading = self._site.readers.submit(write_outcome, self._attempt, read)

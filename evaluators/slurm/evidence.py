@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluators.slurm.attempt import CLAIM, ENDED, INTENT, JOB, OVER
+from evaluators.slurm.attempt import CLAIM, ENDED, INTENT, JOB, LOG, OVER
+
+LOG_END_BYTES = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,16 @@ def read_evidence(folder: Path) -> Evidence:
         end=_end(folder / ENDED) if ENDED in names else None,
         over=OVER in names,
     )
+
+
+def read_log_end(folder: Path) -> str:
+    """The last lines of the attempt's log; empty where there is none."""
+    try:
+        with (folder / LOG).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
+            return file.read(LOG_END_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def write_intent(folder: Path, *, name: str, at: float) -> None:

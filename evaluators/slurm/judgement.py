@@ -23,9 +23,9 @@ FOLDER_NOT_SHARED = (
     "its job ended and left nothing in the trial's folder: the nodes cannot see the folder of the"
     " trials, or cannot write there (it must be on a file system that they share)"
 )
-_NODE_FAILED = "a node failed under it"
+NODE_FAILED = "a node failed under it"
 _RETRIED = {
-    "NODE_FAIL": (TrialStatus.NODE_FAIL, _NODE_FAILED),
+    "NODE_FAIL": (TrialStatus.NODE_FAIL, NODE_FAILED),
     "BOOT_FAIL": (TrialStatus.NODE_FAIL, "a node did not boot"),
     "PREEMPTED": (TrialStatus.PREEMPTED, "a job of higher priority took its nodes"),
 }

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from evaluators.program import Ended
+from evaluators.slurm.judgement import NODE_FAILED, Retry
+from evaluators.trial import TrialStatus
 
 # `Task launch … failed on node n05` is a slurmd that does not answer and is not yet down.
 _NODE_FAILED = re.compile(
@@ -11,28 +16,55 @@ _NODE_FAILED = re.compile(
 )
 _NOT_CREATED = re.compile(
     r"srun: error: (?:Unable to (?:create step for job|confirm allocation for job) \d+: (.+)"
-    r"|(?:Unable to contact slurm controller.*))"
+    r"|Unable to contact slurm controller)"
 )
+_SLURMS_WORDS = ("srun:", "slurmstepd:")
+# Only a step has a daemon, and tasks that end; and a srun that had to wait for it says so.
+_THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Step created")
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepError:
-    """Why a step failed that is not the trial's fault.
+class NoStep:
+    """Slurm made no step, for a reason that passes: the same is tried again."""
 
-    Attributes:
-        failed_nodes: empty where no node failed.
-        not_created: in Slurm's words, why there was no step at all; empty where there was one.
+    ended: Ended
+
+
+def judge_step(ended: Ended, log_end: str, *, cancelled: bool) -> Ended | Retry | NoStep:
+    """The end as it was, unless Slurm and not the trial is to blame for it.
+
+    Args:
+        log_end: the last lines of the attempt's log.
+        cancelled: whether we were asked to end it: then it is not tried again.
     """
+    # srun may exit with 0 where the only node of a step failed.
+    failed = bool(failed_nodes(log_end))
+    refusal = why_no_step(log_end) if ended.exit_code else ""
+    if ended.status is not None or not (failed or refusal):
+        return ended
+    if cancelled:
+        return replace(ended, status=TrialStatus.CANCELLED, reason="cancelled")
+    if failed:
+        return Retry(ended=replace(ended, status=TrialStatus.NODE_FAIL, reason=NODE_FAILED))
+    reason = f"Slurm did not start its step: {refusal}"
+    return NoStep(ended=replace(ended, status=TrialStatus.LOST, reason=reason))
 
-    failed_nodes: frozenset[str] = frozenset()
-    not_created: str = ""
+
+def failed_nodes(log_end: str) -> frozenset[str]:
+    """The nodes that srun says have failed under its step."""
+    return frozenset(_NODE_FAILED.findall(log_end))
 
 
-def step_error(log_tail: str) -> StepError | None:
-    """What the last lines of a log say; None where srun complains about nothing of the kind."""
-    failed = frozenset(match.group(1) for match in _NODE_FAILED.finditer(log_tail))
-    refusals = [match.group(1) or "" for match in _NOT_CREATED.finditer(log_tail)]
-    if not failed and not refusals:
-        return None
-    said = refusals[-1].strip() or "Unable to contact slurm controller" if refusals else ""
-    return StepError(failed_nodes=failed, not_created=said)
+def why_no_step(log_end: str) -> str:
+    """In Slurm's words, why there was no step at all; empty where there was one.
+
+    Only what a log ends with tells: a controller that is away for a moment is complained about by
+    a srun whose step then runs, and fails for a reason of its own.
+    """
+    last = [line for line in log_end.splitlines() if line.strip()]
+    last = list(takewhile(lambda line: line.startswith(_SLURMS_WORDS), reversed(last)))
+    if any(_THERE_WAS_A_STEP.match(line) for line in last):
+        return ""
+    refusals = (match for line in last if (match := _NOT_CREATED.match(line)))
+    newest = next(refusals, None)
+    return (newest.group(1) or "Unable to contact slurm controller") if newest else ""

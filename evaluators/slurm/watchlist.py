@@ -30,7 +30,7 @@ class Sent:
     Attributes:
         at: when it came so far (epoch).
         job_id: that sbatch told.
-        error: of a submission that was refused or that failed.
+        error: of a submission that was refused or that failed, or that sbatch said nothing about.
     """
 
     sending: Sending

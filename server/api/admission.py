@@ -16,7 +16,7 @@ from evaluators.slurm.commands import SlurmUnavailable
 from evaluators.trainer import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.space import SearchSpace
-from server.preflight import obstacles, quickly
+from server.obstacles import obstacles, quickly
 from server.settings import Settings
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from evaluators.slurm.backend import SlurmBackend
 from evaluators.slurm.controller import Controller
 from evaluators.slurm.pilot.backend import PilotBackend
 from search_spaces.space import SearchSpace
-from server.preflight import obstacles
+from server.obstacles import obstacles
 from server.runner.preflight import Preflight
 
 LOOKS_AT_ONCE = 4

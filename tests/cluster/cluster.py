@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -127,6 +127,17 @@ class Cluster:
     def restart_controller(self) -> None:
         self.stop_controller()
         self.start_controller()
+
+    @contextlib.contextmanager
+    def hanging_controller(self) -> Iterator[None]:
+        """It is stopped meanwhile, and so accepts a call and never answers it."""
+        pid = self._daemons.pid("slurmctld")
+        assert pid is not None, "there is no controller"
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def is_up(self, daemon: str) -> bool:
         """`slurmctld`, or the slurmd of a node by the node's name."""

@@ -45,7 +45,12 @@ class Daemons:
         self._order("end", name=name, number=number)
 
     def is_up(self, name: str) -> bool:
-        return self._order("pid", name=name)["pid"] is not None
+        return self.pid(name) is not None
+
+    def pid(self, name: str) -> int | None:
+        """None while it does not run."""
+        found: int | None = self._order("pid", name=name)["pid"]
+        return found
 
     def close(self) -> None:
         """No daemon, no process of a job, and no folder is left when it returns."""
@@ -61,7 +66,7 @@ class Daemons:
         Its slurmd, named as the node, has to be started with the same mark.
         """
         found = []
-        slurmd = self._order("pid", name=node)["pid"]
+        slurmd = self.pid(node)
         for pid in keeper.descendants(self._keeper.pid):
             with contextlib.suppress(OSError):
                 if f"{NODE_MARK}={node}".encode() in _environment_of(pid) and pid != slurmd:

@@ -6,13 +6,11 @@ The names are those that `megatron/arguments.py` of each variant declares.
 from __future__ import annotations
 
 from evaluators.cluster.profile import MegatronVariant
+from evaluators.launch.megatron import Argument, embeddings, layout, one_a_line, shape
 from evaluators.launch.megatron_deepspeed.variants import VARIANTS, Variant, check, uses_deepspeed
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-
-Argument = tuple[str, ...]
-"""One option with its values: `("--num-layers", "48")` or `("--swiglu",)`."""
 
 
 def arguments(
@@ -53,51 +51,35 @@ def arguments_text(
     chosen = arguments(transformer, machine, strategy, variant)
     if uses_deepspeed(strategy):
         chosen.append(("--deepspeed_config", "ds_config.json"))
-    return "".join(" ".join(argument) + "\n" for argument in chosen)
+    return one_a_line(chosen)
 
 
 def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
     t = transformer
-    shape: list[Argument] = [
-        ("--num-layers", str(t.num_layers)),
-        ("--hidden-size", str(t.hidden_size)),
-        ("--ffn-hidden-size", str(t.ffn_hidden_size)),
-        ("--num-attention-heads", str(t.num_attention_heads)),
-        ("--seq-length", str(t.seq_length)),
-        ("--max-position-embeddings", str(t.seq_length)),
-        ("--attention-dropout", "0"),
-        ("--hidden-dropout", "0"),
-    ]
+    model = shape(t)
     if variant.query_groups:
-        shape.append(("--num-key-value-heads", str(t.num_query_groups)))
+        model.append(("--num-key-value-heads", str(t.num_query_groups)))
     if t.gated_mlp:
-        shape += [
+        model += [
             ("--swiglu",),
             ("--normalization", "rmsnorm"),
             ("--use-rotary-position-embeddings",),
             ("--disable-bias-linear",),
             ("--no-query-key-layer-scaling",),
         ]
-    return shape if t.tied_embeddings else [*shape, ("--untie-embeddings-and-output-weights",)]
+    return model + embeddings(t)
 
 
 def _layout(transformer: Transformer, machine: Machine, strategy: Strategy) -> list[Argument]:
-    layout: list[Argument] = [
-        ("--tensor-model-parallel-size", str(strategy.tensor_parallel)),
-        ("--pipeline-model-parallel-size", str(strategy.pipeline_parallel)),
-        ("--micro-batch-size", str(strategy.micro_batch_size)),
-        ("--global-batch-size", str(strategy.global_batch_size(machine.gpus_per_node))),
-    ]
-    if strategy.sequence_parallel:
-        layout.append(("--sequence-parallel",))
+    divided = layout(machine, strategy)
     if strategy.virtual_stages > 1:
         chunks = strategy.pipeline_parallel * strategy.virtual_stages
         layers = transformer.num_layers // chunks
-        layout.append(("--num-layers-per-virtual-pipeline-stage", str(layers)))
+        divided.append(("--num-layers-per-virtual-pipeline-stage", str(layers)))
         # Each layer is asked for its experts by its number in the whole model, in a list of one
         # stage's layers (IndexError on the main branch): this says that no layer has any.
-        layout.append(("--expert-interval", str(transformer.num_layers + 1)))
-    return layout
+        divided.append(("--expert-interval", str(transformer.num_layers + 1)))
+    return divided
 
 
 def _activations(strategy: Strategy) -> list[Argument]:

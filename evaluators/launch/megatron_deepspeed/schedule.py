@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluators.cluster.profile import MegatronVariant
-from evaluators.launch.megatron_deepspeed.arguments import Argument, arguments
+from evaluators.launch.megatron import Argument
+from evaluators.launch.megatron_deepspeed.arguments import arguments
 from evaluators.launch.megatron_deepspeed.variants import uses_deepspeed
 from evaluators.trial import Protocol
 from search_spaces.errors import InvalidInput

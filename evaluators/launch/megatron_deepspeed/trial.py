@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import chain
 
 from evaluators.cluster.profile import Megatron
-from evaluators.launch.megatron_deepspeed.arguments import Argument
+from evaluators.launch.megatron import Argument
 from evaluators.launch.megatron_deepspeed.ds_config import ds_config_json
 from evaluators.launch.megatron_deepspeed.schedule import Run, trial_runs
 from evaluators.launch.megatron_deepspeed.variants import VARIANTS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +9,9 @@ from pathlib import Path
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
-from evaluators.slurm.attempt import CANCELLED
+from evaluators.slurm.attempt import attempts_of
 from evaluators.slurm.controller import Controller
-from evaluators.slurm.course import attempts_of
+from evaluators.slurm.outcome import mark_cancelled
 from evaluators.slurm.pilot.dispatcher import Dispatcher
 from evaluators.slurm.pilot.endings import PilotSite
 from evaluators.slurm.pilot.entry import Entry
@@ -23,7 +22,6 @@ from evaluators.trainer.request_file import read_result
 from evaluators.trial import Standing, TrialOutcome, TrialRequest
 
 READERS = 4
-log = logging.getLogger(__name__)
 
 
 class PilotBackend:
@@ -82,11 +80,7 @@ class PilotBackend:
         entry = self._dispatcher.entry(token) if self._dispatcher else None
         if entry is None or entry.cancelled:
             return
-        try:
-            entry.request.directory.mkdir(parents=True, exist_ok=True)
-            (entry.request.directory / CANCELLED).touch()
-        except OSError:
-            log.warning("a cancelled trial could not be marked as such", exc_info=True)
+        mark_cancelled(entry.request)
         entry.cancelled = True
 
     def close(self) -> None:

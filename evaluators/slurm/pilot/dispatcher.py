@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluators.slurm.course import why_unsent
 from evaluators.slurm.evidence import read_evidence, write_over
+from evaluators.slurm.outcome import why_unsent
 from evaluators.slurm.pilot.allocation import Room
 from evaluators.slurm.pilot.endings import Endings, PilotSite
 from evaluators.slurm.pilot.entry import Entry, Phase

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Ended, Program
 from evaluators.slurm.controller import Controller
-from evaluators.slurm.course import attempts_of, write_outcome
-from evaluators.slurm.evidence import over_duration_s, read_evidence, write_over
+from evaluators.slurm.evidence import read_evidence, read_log_end
 from evaluators.slurm.judgement import Retry
 from evaluators.slurm.ledger import note_failures
+from evaluators.slurm.outcome import give_up, without_run, write_outcome
 from evaluators.slurm.pilot.allocation import INTACT, Allocation, Fate
 from evaluators.slurm.pilot.entry import NO_STEP, Entry, Phase
 from evaluators.slurm.pilot.steps import Place, this_host
 from evaluators.slurm.pilot.sweeper import Sweeper
-from evaluators.slurm.pilot.verdict import NoStep, verdict
-from evaluators.slurm.step_errors import StepError, step_error
+from evaluators.slurm.pilot.verdict import verdict
+from evaluators.slurm.step_errors import NoStep, failed_nodes
 from evaluators.trial import Standing, TrialOutcome, TrialStatus
 
 MOST_NO_STEPS = 10
 LONGEST_PAUSE_S = 15.0
 """Slurm makes no steps for some seconds after its controller was restarted."""
-TAIL_BYTES = 65_536
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +54,8 @@ class Endings:
         """Its processes are gone. One that ended well is done; its nodes are free at once."""
         entry.phase, entry.over_at = Phase.OVER, time.time()
         place = _place(entry)
-        evidence = read_evidence(entry.attempt.folder)
-        if evidence.end and evidence.end.exit_code == 0:
-            self._judge(entry, place, INTACT, None)
+        if _ended_well(entry):
+            self._judge(entry, place, INTACT)
             return
         if entry.place:
             self._site.sweeper.sweep(entry.attempt.name, job_id=place.job_id)
@@ -75,27 +69,21 @@ class Endings:
         fate = self._site.allocation.fate(place.job_id, place.nodes, since=entry.over_at)
         if fate is None or not self._site.sweeper.gone(entry.attempt.name):
             return
-        self._judge(entry, place, fate, step_error(_tail(entry.attempt.log)))
+        self._judge(entry, place, fate)
 
     def settle(self, entry: Entry, status: TrialStatus, error: str) -> None:
         """An outcome of a trial that does not run."""
-        now, log_path = datetime.now(UTC), entry.attempt.log
-        found = TrialOutcome(
-            status=status,
-            started_at=now,
-            duration_s=0.0,
-            simulated=False,
-            error=error,
-            log_path=str(log_path) if log_path.exists() else None,
-        )
-        self._end_with(entry, lambda: found)
+        attempt = entry.attempt
+        self._end_with(entry, lambda: without_run(attempt, status, error))
 
-    def _judge(self, entry: Entry, place: Place, fate: Fate, error: StepError | None) -> None:
+    def _judge(self, entry: Entry, place: Place, fate: Fate) -> None:
+        folder = entry.attempt.folder
+        log_end = read_log_end(folder)
         found = verdict(
-            read_evidence(entry.attempt.folder),
+            read_evidence(folder),
             place,
             fate=fate,
-            error=error,
+            log_end=log_end,
             time_limit_s=entry.request.protocol.time_limit_s,
             ended_at=entry.over_at,
             cancelled=entry.cancelled,
@@ -103,8 +91,7 @@ class Endings:
         if isinstance(found, NoStep):
             self._no_step(entry, found.ended)
         elif isinstance(found, Retry):
-            failed = fate.failed_nodes | (error.failed_nodes if error else frozenset())
-            self._retry(entry, found.ended, failed)
+            self._retry(entry, found.ended, fate.failed_nodes | failed_nodes(log_end))
         else:
             self._close(entry, found)
 
@@ -117,10 +104,10 @@ class Endings:
         pause_s = min(2.0 ** (entry.no_steps - 1), LONGEST_PAUSE_S)
         self.no_step_before = max(self.no_step_before, time.monotonic() + pause_s)
 
-    def _retry(self, entry: Entry, ended: Ended, failed_nodes: frozenset[str]) -> None:
+    def _retry(self, entry: Entry, ended: Ended, failed: frozenset[str]) -> None:
         """Another attempt, unless there were enough."""
         trials, name = entry.attempt.mailbox.parent, entry.attempt.name
-        note_failures(trials, name=name, nodes=sorted(failed_nodes))
+        note_failures(trials, name=name, nodes=sorted(failed))
         entry.failures += 1
         most = self._site.profile.retries.attempts
         if entry.failures >= most:
@@ -129,39 +116,20 @@ class Endings:
         self._give_up(entry, str(ended.status), ended)
 
     def _give_up(self, entry: Entry, status: str, ended: Ended) -> None:
-        log.warning("%s: %s; it is started again", entry.attempt.name, ended.reason)
-        try:
-            write_over(
-                entry.attempt.folder,
-                status=status,
-                reason=ended.reason,
-                duration_s=ended.duration_s,
-            )
-            (entry.attempt.mailbox / entry.attempt.name).unlink(missing_ok=True)
-        except OSError:
-            log.warning("an attempt could not be marked as over", exc_info=True)
+        give_up(entry.attempt, ended, status=status)
         entry.next_attempt()
         entry.wait(f"to be started again: {ended.reason}")
 
     def _close(self, entry: Entry, ended: Ended) -> None:
-        request, attempt, program = entry.request, entry.attempt, self._site.program
-        earlier_s = sum(
-            over_duration_s(each.folder) for each in attempts_of(request) if each != attempt
-        )
+        request, folder, program = entry.request, entry.attempt.folder, self._site.program
+        self._end_with(entry, lambda: program.outcome(request, folder, ended))
 
-        def outcome() -> TrialOutcome:
-            found = program.outcome(request, attempt.folder, ended)
-            return replace(found, duration_s=found.duration_s + earlier_s)
-
-        self._end_with(entry, outcome)
-
-    def _end_with(self, entry: Entry, outcome: Callable[[], TrialOutcome]) -> None:
+    def _end_with(self, entry: Entry, read: Callable[[], TrialOutcome]) -> None:
         """Read what it left in another thread: a log may be gigabytes long."""
-        mail = entry.attempt.mailbox / entry.attempt.name
         entry.phase = Phase.READING
         if isinstance(entry.told, Standing):
             entry.told = replace(entry.told, reason="reading what it left")
-        entry.reading = self._site.readers.submit(write_outcome, entry.request, outcome, mail)
+        entry.reading = self._site.readers.submit(write_outcome, entry.attempt, read)
 
 
 def _place(entry: Entry) -> Place:
@@ -169,10 +137,8 @@ def _place(entry: Entry) -> Place:
     return entry.place or Place(job_id="", nodes=(), host=this_host())
 
 
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+def _ended_well(entry: Entry) -> bool:
+    """srun may exit with 0 although a node failed."""
+    folder = entry.attempt.folder
+    end = read_evidence(folder).end
+    return end is not None and end.exit_code == 0 and not failed_nodes(read_log_end(folder))

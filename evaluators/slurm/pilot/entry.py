@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
 
-from evaluators.slurm.attempt import CANCELLED, OVER, Attempt
-from evaluators.slurm.course import attempts_of
+from evaluators.slurm.attempt import CANCELLED, OVER, Attempt, attempts_of
 from evaluators.slurm.pilot.packing import Waiting
 from evaluators.slurm.pilot.steps import Place, Run
 from evaluators.trial import Standing, TrialOutcome, TrialRequest

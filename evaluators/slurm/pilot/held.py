@@ -24,7 +24,7 @@ from pathlib import Path
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Ended
-from evaluators.slurm.controller import Controller, Submission
+from evaluators.slurm.controller import Controller
 from evaluators.slurm.evidence import Evidence, read_evidence, write_over
 from evaluators.slurm.judgement import LookUp, Retry, Sight, SubmitAgain, Verdict, judge
 from evaluators.slurm.pilot.allocation import (
@@ -37,6 +37,7 @@ from evaluators.slurm.pilot.allocation import (
     room_of,
 )
 from evaluators.slurm.script import FOLDER_READ_ONLY, FOLDER_UNSEEN, JOB_SCRIPT, job_head
+from evaluators.slurm.submission import Submission
 from evaluators.slurm.watchlist import Sending
 from evaluators.trial import Standing, TrialStatus
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from evaluators.program import Ended
@@ -10,15 +10,8 @@ from evaluators.slurm.evidence import Evidence
 from evaluators.slurm.judgement import SETTLE_S, Retry, Sight, judge
 from evaluators.slurm.pilot.allocation import Fate
 from evaluators.slurm.pilot.steps import Place
-from evaluators.slurm.step_errors import StepError
+from evaluators.slurm.step_errors import NoStep, judge_step
 from evaluators.trial import TrialStatus
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoStep:
-    """Slurm made no step, for a reason that passes: the same is tried again soon."""
-
-    ended: Ended
 
 
 def verdict(
@@ -26,7 +19,7 @@ def verdict(
     place: Place,
     *,
     fate: Fate,
-    error: StepError | None,
+    log_end: str,
     time_limit_s: float,
     ended_at: float,
     cancelled: bool,
@@ -35,7 +28,7 @@ def verdict(
 
     Args:
         fate: of the attempt's nodes.
-        error: what srun said of itself, in the attempt's log.
+        log_end: the last lines of the attempt's log, where srun speaks of itself, too.
         ended_at: when its processes were found gone (epoch).
     """
     # Nothing is to be waited for: the processes are gone, and so are its steps.
@@ -45,20 +38,17 @@ def verdict(
         quiet_since=ended_at,
         accounted=True,
     )
-    found = judge(evidence, sight, time_limit_s=time_limit_s, cancelled=cancelled)
+    said = judge(evidence, sight, time_limit_s=time_limit_s, cancelled=cancelled)
+    ended = _placed(said if isinstance(said, Ended) else _never_said(said, ended_at), place)
+    undecided = ended if isinstance(said, Ended) else replace(ended, status=None)
+    found = judge_step(undecided, log_end, cancelled=cancelled)
     if isinstance(found, Ended) and (found.status is not None or found.exit_code == 0):
-        return _placed(found, place)
-    ended = found if isinstance(found, Ended) else _never_said(found, ended_at)
-    ended = _placed(ended, place)
+        return found
     if fate.status is not None:
         return Retry(ended=replace(ended, status=fate.status, reason=fate.reason))
-    if error and error.failed_nodes:
-        reason = "a node failed under it"
-        return Retry(ended=replace(ended, status=TrialStatus.NODE_FAIL, reason=reason))
-    if error:
-        reason = f"Slurm did not start its step: {error.not_created}"
-        return NoStep(ended=replace(ended, status=TrialStatus.CRASHED, reason=reason))
-    return ended if isinstance(found, Ended) else Retry(ended=ended)
+    if isinstance(found, Ended) and not isinstance(said, Ended):
+        return Retry(ended=ended)
+    return found
 
 
 def _never_said(found: object, ended_at: float) -> Ended:

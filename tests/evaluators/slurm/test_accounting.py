@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.cluster.profile import Scheduling
-from evaluators.slurm import controller
+from evaluators.slurm import submission
 from evaluators.slurm.attempt import Attempt
 from evaluators.slurm.checks import check
 from evaluators.trial import TrialStatus
@@ -81,7 +81,7 @@ def test_a_full_queue_is_waited_for(
     backends: Backends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit on how many jobs one may have is no refusal of the second job."""
-    monkeypatch.setattr(controller, "FULL_PAUSE_S", 0.5)
+    monkeypatch.setattr(submission, "FULL_PAUSE_S", 0.5)
     limit = ("sacctmgr", "--immediate", "modify", "user", "root", "set")
     backends.cluster.command(*limit, "MaxSubmitJobs=1")
     backend = backends.make("{srun} sleep 3; echo 1 >result")

@@ -15,14 +15,16 @@ from pathlib import Path
 import pytest
 
 from evaluators.cluster.profile import Retries
-from evaluators.slurm.attempt import Attempt
+from evaluators.slurm.attempt import Attempt, attempts_of
 from evaluators.slurm.evidence import read_evidence
 from evaluators.trial import TrialStatus
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import MakeCluster
 from tests.evaluators.slurm.trials import (
     COUNTED,
+    NODE_FAILS_FIRST,
     PROFILE,
+    REFUSED_FIRST,
     SLOW_FIRST,
     Backends,
     finish,
@@ -200,6 +202,30 @@ def test_a_node_that_failed_twice_is_left_out(
     (outcome,) = run(backends.make(), third)
     assert outcome.host == "n02"
     assert "--exclude=n01" in (third.directory / "attempt-1" / "job.sh").read_text()
+
+
+def test_a_step_that_slurm_refuses_is_asked_for_again(backends: Backends, tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    (outcome,) = run(backends.make(REFUSED_FIRST), asked)
+    assert outcome.status is TrialStatus.OK
+    first, second = attempts_of(asked)
+    assert "srun: error: Unable to confirm allocation" in first.log.read_text()
+    over = json.loads((first.folder / "over.json").read_text())
+    assert over["status"] == "lost"
+    assert over["reason"].startswith("Slurm did not start its step: Invalid job id")
+    assert "srun: error" not in second.log.read_text()
+    assert not list(first.mailbox.iterdir()), "nobody waits for the end of either"
+
+
+def test_a_node_that_fails_under_an_srun_that_ends_well_is_seen(
+    backends: Backends, tmp_path: Path
+) -> None:
+    asked = request(tmp_path)
+    (outcome,) = run(backends.make(NODE_FAILS_FIRST), asked)
+    assert outcome.status is TrialStatus.OK
+    first, _ = attempts_of(asked)
+    assert json.loads((first.folder / "over.json").read_text())["status"] == "node_fail"
+    assert (tmp_path / "failed-nodes").read_text() == f"n05 {first.name}\n"
 
 
 def test_attempts_are_bounded(backends: Backends, slurm: Cluster, tmp_path: Path) -> None:

@@ -40,6 +40,14 @@ COUNTED = f"echo run >>../runs; sleep 1; {QUICK}"
 SLOW_FIRST = f"[[ $PWD == *attempt-1 ]] && sleep 1000; {QUICK}"
 """Its first attempt has to be ended."""
 
+REFUSED_FIRST = f"[[ $PWD == *attempt-1 ]] && {{ srun --jobid=999999 true; exit; }}; {QUICK}"
+"""Slurm makes no step for its first attempt."""
+
+NODE_FAILS_FIRST = (
+    "[[ $PWD == *attempt-1 ]] && { echo 'srun: error: Node failure on n05'; exit 0; }; " + QUICK
+)
+"""The node fails under its first attempt, of which srun says so and yet ends well."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lines:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.slurm.attempt import attempts_of
 from evaluators.slurm.pilot.backend import PilotBackend
 from evaluators.trial import Standing, TrialRequest, TrialStatus
 from tests.cluster.cluster import Cluster
@@ -21,7 +22,13 @@ from tests.evaluators.slurm.pilot.scene import (
     ran_on,
     stay,
 )
-from tests.evaluators.slurm.trials import finish, run, wait
+from tests.evaluators.slurm.trials import (
+    NODE_FAILS_FIRST,
+    REFUSED_FIRST,
+    finish,
+    run,
+    wait,
+)
 
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
 
@@ -181,6 +188,25 @@ def test_a_controller_that_is_away_and_back_costs_no_trial(slurm: Cluster, tmp_p
     assert outcomes[0].job_id == outcomes[1].job_id
     assert not (running.directory / "attempt-2").exists()
     assert calls == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"), [(REFUSED_FIRST, []), (NODE_FAILS_FIRST, ["n05"])], ids=["refused", "node"]
+)
+def test_what_srun_blames_on_slurm_is_tried_again(
+    text: str, failed: list[str], tmp_path: Path
+) -> None:
+    (trial,) = asked(tmp_path, 1)
+    with pilot(text) as backend:
+        (outcome,) = run(backend, trial)
+        calls = backend.controller.slurm.calls["sbatch"]
+    assert outcome.status is TrialStatus.OK
+    assert calls == 1, "in the same allocation"
+    first, _ = attempts_of(trial)
+    ledger = tmp_path / "failed-nodes"
+    noted = ledger.read_text().splitlines() if ledger.exists() else []
+    assert noted == [f"{node} {first.name}" for node in failed]
+    assert not list(first.mailbox.iterdir())
 
 
 def reason_of(backend: PilotBackend, trial: TrialRequest) -> str:

@@ -13,14 +13,15 @@ from evaluators.slurm.judgement import Retry
 from evaluators.slurm.pilot.allocation import INTACT, Fate, Room, fate_in
 from evaluators.slurm.pilot.fitness import longest_s, too_much, unfit
 from evaluators.slurm.pilot.steps import Place
-from evaluators.slurm.pilot.verdict import NoStep, verdict
-from evaluators.slurm.step_errors import StepError, step_error
+from evaluators.slurm.pilot.verdict import verdict
+from evaluators.slurm.step_errors import NoStep
 from evaluators.trial import TrialStatus
 from tests.evaluators.slurm.pilot.scene import asked
 
 PLACE = Place(job_id="7", nodes=("n01", "n02"), host="login")
 CLAIM = Claim(job_id="7", at=1000.0, nodes="n01,n02")
 LOST_NODE = Fate(status=TrialStatus.NODE_FAIL, reason="a node failed under it")
+NODE_FAILED = "srun: error: Node failure on n02\n"
 NO_STEP = "srun: error: Unable to create step for job 7: Memory required by task is not available\n"
 
 
@@ -29,7 +30,7 @@ def judged(
     *,
     took_s: float = 5.0,
     fate: Fate = INTACT,
-    error: StepError | None = None,
+    log_end: str = "",
     cancelled: bool = False,
     claimed: bool = True,
 ) -> Ended | Retry | NoStep:
@@ -43,7 +44,7 @@ def judged(
         evidence,
         PLACE,
         fate=fate,
-        error=error,
+        log_end=log_end,
         time_limit_s=60.0,
         ended_at=1000.0 + took_s,
         cancelled=cancelled,
@@ -70,16 +71,24 @@ def test_a_trial_that_ended_by_itself_is_for_its_program_to_judge() -> None:
 
 def test_what_ended_well_is_not_doubted() -> None:
     assert isinstance(judged(0, fate=LOST_NODE), Ended)
+    assert isinstance(judged(0, fate=LOST_NODE, log_end=NO_STEP), Ended)
 
 
 @pytest.mark.parametrize("code", [1, 137, None])
 def test_a_failed_node_is_not_the_trials_fault(code: int | None) -> None:
-    for found in (
-        judged(code, fate=LOST_NODE),
-        judged(code, error=StepError(failed_nodes=frozenset({"n02"}))),
-    ):
+    for found in (judged(code, fate=LOST_NODE), judged(code, log_end=NODE_FAILED)):
         assert isinstance(found, Retry)
         assert status(found) is TrialStatus.NODE_FAIL
+
+
+@pytest.mark.parametrize("fate", [INTACT, LOST_NODE])
+def test_an_srun_that_lost_its_node_and_ended_well_is_not_believed(fate: Fate) -> None:
+    found = judged(0, fate=fate, log_end=NODE_FAILED)
+    assert isinstance(found, Retry)
+    assert status(found) is TrialStatus.NODE_FAIL
+    cancelled = judged(0, fate=fate, log_end=NODE_FAILED, cancelled=True)
+    assert isinstance(cancelled, Ended)
+    assert status(cancelled) is TrialStatus.CANCELLED
 
 
 def test_a_time_limit_holds_whatever_else_happened() -> None:
@@ -108,26 +117,10 @@ def test_a_cancelled_trial_is_never_started_again(claimed: bool, fate: Fate) -> 
 
 
 def test_a_step_that_slurm_did_not_make_is_tried_again() -> None:
-    found = judged(1, error=step_error(NO_STEP))
+    found = judged(1, log_end=NO_STEP)
     assert isinstance(found, NoStep)
     assert "Memory required by task is not available" in found.ended.reason
-    assert isinstance(judged(1, fate=LOST_NODE, error=step_error(NO_STEP)), Retry)
-
-
-def test_sruns_own_words_are_told_from_a_programs() -> None:
-    launch = "srun: error: Task launch for StepId=1.1 failed on node n03: Communication failure"
-    assert step_error("srun: error: Node failure on n05\n") == StepError(
-        failed_nodes=frozenset({"n05"})
-    )
-    assert step_error(launch) == StepError(failed_nodes=frozenset({"n03"}))
-    silent = (
-        "srun: error: Unable to confirm allocation for job 2: Unable to contact slurm controller"
-    )
-    found = step_error(silent)
-    assert found is not None
-    assert found.not_created == "Unable to contact slurm controller"
-    for text in ("", "srun: error: n05: task 1: Killed", "RuntimeError: Node failure on n05"):
-        assert step_error(text) is None
+    assert isinstance(judged(1, fate=LOST_NODE, log_end=NO_STEP), Retry)
 
 
 def test_nodes_that_an_allocation_no_longer_has_have_failed() -> None:
