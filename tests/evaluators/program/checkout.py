@@ -66,7 +66,17 @@ def say(text):
     print(text, flush=True)
 
 
+def meet():
+    """Ranks that train together are never more than an iteration apart."""
+    open(f"met-{rank}", "w").close()
+    latest = time.time() + 20
+    while not all(os.path.exists(f"met-{r}") for r in range(world)) and time.time() < latest:
+        time.sleep(0.01)
+
+
 def misbehave(iteration):
+    if args.misbehave in ("oom", "crash", "kill"):
+        meet()
     if args.misbehave == "oom" and rank == 1:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.50 GiB (GPU 1; 15.78 GiB total"
                            " capacity; 12.10 GiB already allocated; 1.20 GiB free)")
