@@ -126,8 +126,8 @@ class Transformer:
         """Operations that the hardware executes in one iteration: model FLOPs and recomputation.
 
         Full checkpointing runs each layer's forward pass again (Narayanan et al. 2021, eq. 3, less
-        its recomputed logits); selective only the attention scores (Korthikanti et al. 2022,
-        eq. 9).
+        its recomputed logits); selective only the attention scores, once (Korthikanti et al. 2022,
+        eq. 9, count them three times).
         """
         tokens = float(global_batch_size * self.seq_length)
         recomputed = {

@@ -12,6 +12,7 @@ from fastapi import APIRouter, FastAPI
 
 from autotune.schemas import Problem
 from server.api import (
+    calibrations,
     campaigns,
     catalog,
     health,
@@ -72,7 +73,16 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _api() -> APIRouter:
     api = APIRouter(prefix="/api/v1")
-    for resource in (campaigns, trials, recommendations, catalog, profiles, spaces, streams):
+    for resource in (
+        campaigns,
+        trials,
+        recommendations,
+        catalog,
+        profiles,
+        spaces,
+        calibrations,
+        streams,
+    ):
         api.include_router(resource.router)
     return api
 

@@ -14,9 +14,11 @@ retries, files — is in `calls`, `patience`, `following` and `files`; each clie
 over it. Nothing of the server is imported.
 """
 
-from autotune.client.asynchronous import AsyncCampaign, AsyncClient, AsyncRecommendation
+from autotune.client.asynchronous import AsyncClient
+from autotune.client.awaited_handles import AsyncCampaign, AsyncRecommendation
+from autotune.client.handles import CampaignHandle, RecommendationHandle
 from autotune.client.questions import CampaignQuestion
-from autotune.client.synchronous import CampaignHandle, Client, RecommendationHandle
+from autotune.client.synchronous import Client
 
 __all__ = [
     "AsyncCampaign",

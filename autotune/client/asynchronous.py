@@ -1,34 +1,34 @@
-"""The client to be awaited: `AsyncClient` and its handles. What a method does is written in
-`synchronous`."""
+"""The client to be awaited: `AsyncClient`. What a method does is written in `synchronous`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
 
 from autotune.client import calls
+from autotune.client.awaited_handles import AsyncCampaign
 from autotune.client.calls import Call
 from autotune.client.connection import settings
-from autotune.client.files import save_archive
 from autotune.client.following import Follower
 from autotune.client.patience import Patience, unreachable
 from autotune.client.questions import (
     CampaignQuestion,
     Machine,
     Model,
+    calibration_create,
+    calibration_document,
     campaign_request,
     prediction_query,
     space_query,
-    validated,
+    sweep_query,
 )
-from autotune.client.views import CampaignView, RecommendationView
 from autotune.schemas import (
-    BudgetExtension,
-    Campaign,
+    CalibrationDetail,
+    CalibrationDocument,
+    CalibrationSummary,
     DryRun,
     Event,
     MachineShape,
@@ -36,11 +36,10 @@ from autotune.schemas import (
     Prediction,
     ProfileDetail,
     ProfileSummary,
-    Recommendation,
     SpaceReport,
     SpaceSpec,
     StrategyShape,
-    Trial,
+    Sweep,
 )
 
 T = TypeVar("T")
@@ -136,9 +135,16 @@ class AsyncClient:
                 return
 
     async def predict(
-        self, *, model: Model, machine: Machine, strategy: StrategyShape | Mapping[str, Any]
+        self,
+        *,
+        model: Model,
+        machine: Machine,
+        strategy: StrategyShape | Mapping[str, Any],
+        calibration: str | None = None,
     ) -> Prediction:
-        query = prediction_query(model=model, machine=machine, strategy=strategy)
+        query = prediction_query(
+            model=model, machine=machine, strategy=strategy, calibration=calibration
+        )
         return await self._transport.send(calls.predict(query))
 
     async def space(
@@ -151,6 +157,50 @@ class AsyncClient:
     ) -> SpaceReport:
         query = space_query(model=model, machine=machine, nodes=nodes, space=space or {})
         return await self._transport.send(calls.space(query))
+
+    async def sweep(
+        self,
+        *,
+        model: Model,
+        machine: Machine,
+        nodes: int = 1,
+        space: SpaceSpec | Mapping[str, Any] | None = None,
+        calibration: str | None = None,
+        most: int = 20,
+    ) -> Sweep:
+        query = sweep_query(
+            model=model,
+            machine=machine,
+            nodes=nodes,
+            space=space or {},
+            calibration=calibration,
+            most=most,
+        )
+        return await self._transport.send(calls.sweep(query))
+
+    async def calibrations(self) -> list[CalibrationSummary]:
+        return await self._transport.send(calls.calibrations())
+
+    async def calibrate(
+        self, name: str, campaigns: Iterable[int], *, software: str | None = None
+    ) -> CalibrationDetail:
+        request = calibration_create(name=name, campaigns=campaigns, software=software)
+        return await self._transport.send(calls.calibrate(request))
+
+    async def calibration(self, name: str) -> CalibrationDetail:
+        return await self._transport.send(calls.calibration(name))
+
+    async def calibration_document(self, name: str) -> CalibrationDocument:
+        return await self._transport.send(calls.calibration_document(name))
+
+    async def import_calibration(
+        self, name: str, document: CalibrationDocument | Mapping[str, Any]
+    ) -> CalibrationDetail:
+        call = calls.import_calibration(name, calibration_document(document))
+        return await self._transport.send(call)
+
+    async def delete_calibration(self, name: str) -> None:
+        await self._transport.send(calls.delete_calibration(name))
 
     async def models(self) -> list[str]:
         return await self._transport.send(calls.models())
@@ -172,94 +222,3 @@ class AsyncClient:
 
     async def profile(self, name: str) -> ProfileDetail:
         return await self._transport.send(calls.profile(name))
-
-
-class AsyncCampaign(CampaignView):
-    """As `CampaignHandle`, to be awaited."""
-
-    def __init__(self, transport: AsyncTransport, campaign: Campaign) -> None:
-        super().__init__(campaign)
-        self._transport = transport
-
-    async def refresh(self) -> Self:
-        self.campaign = await self._transport.send(calls.campaign(self.id))
-        return self
-
-    async def watch(self, *, after: int = 0) -> AsyncIterator[Event]:
-        await self.refresh()
-        async for event in self._transport.follow(Follower(self.campaign, after=after)):
-            self.campaign = event.campaign or self.campaign
-            yield event
-
-    async def wait(self, *, timeout_s: float | None = None) -> Self:
-        deadline = self.deadline(timeout_s)
-        while not (await self.refresh()).at_rest:
-            await asyncio.sleep(self.pause_s(deadline))
-        return self
-
-    async def trials(
-        self, *, state: str | None = None, purpose: str | None = None, sort: str = "number"
-    ) -> list[Trial]:
-        found: list[Trial] = []
-        cursor: str | None = None
-        while True:
-            page = await self._transport.send(
-                calls.trials(self.id, state=state, purpose=purpose, sort=sort, cursor=cursor)
-            )
-            found.extend(page.items)
-            cursor = page.next
-            if cursor is None:
-                return found
-
-    async def trial(self, number: int) -> Trial:
-        return await self._transport.send(calls.trial(self.id, number))
-
-    async def log(self, number: int, *, lines: int = 200) -> str:
-        return await self._transport.send(calls.trial_log(self.id, number, lines=lines))
-
-    async def best(self) -> AsyncRecommendation:
-        answer = await self._transport.send(calls.recommendation(self.id))
-        return AsyncRecommendation(self._transport, answer)
-
-    async def artefacts(self) -> list[str]:
-        return (await self.best()).artefacts()
-
-    async def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
-        archive = await self._transport.send(calls.archive(self.id, rank=rank))
-        return save_archive(archive, Path(path))
-
-    async def pause(self) -> Self:
-        return await self._control("pause")
-
-    async def resume(self) -> Self:
-        return await self._control("resume")
-
-    async def cancel(self) -> Self:
-        return await self._control("cancel")
-
-    async def _control(self, action: str) -> Self:
-        self.campaign = await self._transport.send(calls.control(self.id, action))
-        return self
-
-    async def extend(self, **budget: Any) -> Self:
-        extension = validated(BudgetExtension, budget)
-        self.campaign = await self._transport.send(calls.extend(self.id, extension))
-        return self
-
-    async def delete(self) -> None:
-        await self._transport.send(calls.delete(self.id))
-
-
-class AsyncRecommendation(RecommendationView):
-    """As `RecommendationHandle`, to be awaited."""
-
-    def __init__(self, transport: AsyncTransport, recommendation: Recommendation) -> None:
-        super().__init__(recommendation)
-        self._transport = transport
-
-    async def artefact(self, name: str, *, rank: int = 1) -> str:
-        call = calls.artefact(self.recommendation.campaign_id, name, rank=rank)
-        return await self._transport.send(call)
-
-    async def launch_script(self, *, rank: int = 1) -> str:
-        return await self.artefact(self.launch_script_name, rank=rank)

@@ -14,6 +14,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from autotune.errors import ApiError
 from autotune.schemas import (
     BudgetExtension,
+    CalibrationCreate,
+    CalibrationDetail,
+    CalibrationDocument,
+    CalibrationSummary,
     Campaign,
     CampaignCreate,
     CampaignPage,
@@ -27,6 +31,8 @@ from autotune.schemas import (
     Recommendation,
     SpaceQuery,
     SpaceReport,
+    Sweep,
+    SweepQuery,
     Trial,
     TrialPage,
 )
@@ -190,6 +196,44 @@ def predict(query: PredictionQuery) -> Call[Prediction]:
 
 def space(query: SpaceQuery) -> Call[SpaceReport]:
     return _asked("/spaces", query, SpaceReport)
+
+
+def sweep(query: SweepQuery) -> Call[Sweep]:
+    return _asked("/sweeps", query, Sweep)
+
+
+def calibrations() -> Call[list[CalibrationSummary]]:
+    read = TypeAdapter(list[CalibrationSummary]).validate_json
+    return Call(method="GET", path="/calibrations", read=read)
+
+
+def calibrate(request: CalibrationCreate) -> Call[CalibrationDetail]:
+    return _asked("/calibrations", request, CalibrationDetail)
+
+
+def calibration(name: str) -> Call[CalibrationDetail]:
+    return _get(_calibration(name), CalibrationDetail)
+
+
+def calibration_document(name: str) -> Call[CalibrationDocument]:
+    return _get(f"{_calibration(name)}/document", CalibrationDocument)
+
+
+def import_calibration(name: str, document: CalibrationDocument) -> Call[CalibrationDetail]:
+    return Call(
+        method="PUT",
+        path=_calibration(name),
+        body=_body(document),
+        read=CalibrationDetail.model_validate_json,
+    )
+
+
+def delete_calibration(name: str) -> Call[None]:
+    return Call(method="DELETE", path=_calibration(name), read=lambda _: None)
+
+
+def _calibration(name: str) -> str:
+    return f"/calibrations/{quote(name, safe='')}"
 
 
 def models() -> Call[list[str]]:

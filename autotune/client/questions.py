@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -11,6 +11,8 @@ from pydantic import BaseModel, ValidationError
 from autotune.refusals import field_problems
 from autotune.schemas import (
     Budget,
+    CalibrationCreate,
+    CalibrationDocument,
     CampaignCreate,
     EvaluatorName,
     MachineShape,
@@ -22,6 +24,7 @@ from autotune.schemas import (
     SpaceQuery,
     SpaceSpec,
     StrategyShape,
+    SweepQuery,
 )
 from search_spaces.errors import InvalidInput, InvalidInputs
 
@@ -75,8 +78,34 @@ def space_query(
     )
 
 
+def sweep_query(
+    *,
+    model: Model,
+    machine: Machine,
+    nodes: int,
+    space: SpaceSpec | Mapping[str, Any],
+    calibration: str | None,
+    most: int,
+) -> SweepQuery:
+    return validated(
+        SweepQuery,
+        {
+            "model": model_choice(model),
+            "machine": machine_choice(machine),
+            "nodes": nodes,
+            "space": space,
+            "calibration": calibration,
+            "most": most,
+        },
+    )
+
+
 def prediction_query(
-    *, model: Model, machine: Machine, strategy: StrategyShape | Mapping[str, Any]
+    *,
+    model: Model,
+    machine: Machine,
+    strategy: StrategyShape | Mapping[str, Any],
+    calibration: str | None,
 ) -> PredictionQuery:
     return validated(
         PredictionQuery,
@@ -84,8 +113,24 @@ def prediction_query(
             "model": model_choice(model),
             "machine": machine_choice(machine),
             "strategy": strategy,
+            "calibration": calibration,
         },
     )
+
+
+def calibration_create(
+    *, name: str, campaigns: Iterable[int], software: str | None
+) -> CalibrationCreate:
+    asked = {"name": name, "campaigns": list(campaigns), "software": software}
+    return validated(CalibrationCreate, asked)
+
+
+def calibration_document(
+    document: CalibrationDocument | Mapping[str, Any],
+) -> CalibrationDocument:
+    if isinstance(document, CalibrationDocument):
+        return document
+    return validated(CalibrationDocument, document)
 
 
 def model_choice(model: Model) -> str | ModelShape:

@@ -1,10 +1,9 @@
-"""The client that waits: `Client` and its handles."""
+"""The client that waits: `Client`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
@@ -12,22 +11,24 @@ import httpx2
 from autotune.client import calls
 from autotune.client.calls import Call
 from autotune.client.connection import settings
-from autotune.client.files import save_archive
 from autotune.client.following import Follower
+from autotune.client.handles import CampaignHandle
 from autotune.client.patience import Patience, unreachable
 from autotune.client.questions import (
     CampaignQuestion,
     Machine,
     Model,
+    calibration_create,
+    calibration_document,
     campaign_request,
     prediction_query,
     space_query,
-    validated,
+    sweep_query,
 )
-from autotune.client.views import CampaignView, RecommendationView
 from autotune.schemas import (
-    BudgetExtension,
-    Campaign,
+    CalibrationDetail,
+    CalibrationDocument,
+    CalibrationSummary,
     DryRun,
     Event,
     MachineShape,
@@ -35,11 +36,10 @@ from autotune.schemas import (
     Prediction,
     ProfileDetail,
     ProfileSummary,
-    Recommendation,
     SpaceReport,
     SpaceSpec,
     StrategyShape,
-    Trial,
+    Sweep,
 )
 
 T = TypeVar("T")
@@ -144,10 +144,20 @@ class Client:
                 return
 
     def predict(
-        self, *, model: Model, machine: Machine, strategy: StrategyShape | Mapping[str, Any]
+        self,
+        *,
+        model: Model,
+        machine: Machine,
+        strategy: StrategyShape | Mapping[str, Any],
+        calibration: str | None = None,
     ) -> Prediction:
-        """Is this strategy legal, does it fit, how long does an iteration take?"""
-        query = prediction_query(model=model, machine=machine, strategy=strategy)
+        """Is this strategy legal, does it fit, how long does an iteration take?
+
+        `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
+        """
+        query = prediction_query(
+            model=model, machine=machine, strategy=strategy, calibration=calibration
+        )
         return self._transport.send(calls.predict(query))
 
     def space(
@@ -161,6 +171,56 @@ class Client:
         """How many strategies there are, and which rule removes how many."""
         query = space_query(model=model, machine=machine, nodes=nodes, space=space or {})
         return self._transport.send(calls.space(query))
+
+    def sweep(
+        self,
+        *,
+        model: Model,
+        machine: Machine,
+        nodes: int = 1,
+        space: SpaceSpec | Mapping[str, Any] | None = None,
+        calibration: str | None = None,
+        most: int = 20,
+    ) -> Sweep:
+        """The `most` fastest strategies of a space, as predicted, among those that fit."""
+        query = sweep_query(
+            model=model,
+            machine=machine,
+            nodes=nodes,
+            space=space or {},
+            calibration=calibration,
+            most=most,
+        )
+        return self._transport.send(calls.sweep(query))
+
+    def calibrations(self) -> list[CalibrationSummary]:
+        """All calibrations that the service keeps, newest first."""
+        return self._transport.send(calls.calibrations())
+
+    def calibrate(
+        self, name: str, campaigns: Iterable[int], *, software: str | None = None
+    ) -> CalibrationDetail:
+        """Fit the cost model to trials of campaigns of one machine; keep that under `name`."""
+        request = calibration_create(name=name, campaigns=campaigns, software=software)
+        return self._transport.send(calls.calibrate(request))
+
+    def calibration(self, name: str) -> CalibrationDetail:
+        """What it rests on, and its constants before and after."""
+        return self._transport.send(calls.calibration(name))
+
+    def calibration_document(self, name: str) -> CalibrationDocument:
+        """All of it, as `import_calibration` takes it."""
+        return self._transport.send(calls.calibration_document(name))
+
+    def import_calibration(
+        self, name: str, document: CalibrationDocument | Mapping[str, Any]
+    ) -> CalibrationDetail:
+        """Keep an exported calibration under a name that is free."""
+        call = calls.import_calibration(name, calibration_document(document))
+        return self._transport.send(call)
+
+    def delete_calibration(self, name: str) -> None:
+        self._transport.send(calls.delete_calibration(name))
 
     def models(self) -> list[str]:
         """Names of models; any size such as "13B" is taken as well."""
@@ -188,107 +248,3 @@ class Client:
     def profile(self, name: str) -> ProfileDetail:
         """All that one of them says."""
         return self._transport.send(calls.profile(name))
-
-
-class CampaignHandle(CampaignView):
-    """One campaign; `campaign` is how it stood when last asked."""
-
-    def __init__(self, transport: Transport, campaign: Campaign) -> None:
-        super().__init__(campaign)
-        self._transport = transport
-
-    def refresh(self) -> Self:
-        self.campaign = self._transport.send(calls.campaign(self.id))
-        return self
-
-    def watch(self, *, after: int = 0) -> Iterator[Event]:
-        """Events from number `after` on (0: from the campaign's start), until it is at rest.
-
-        A broken connection is taken up where it broke, with no event lost or repeated.
-        """
-        follower = Follower(self.refresh().campaign, after=after)
-        for event in self._transport.follow(follower):
-            self.campaign = event.campaign or self.campaign
-            yield event
-
-    def wait(self, *, timeout_s: float | None = None) -> Self:
-        """Until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
-        deadline = self.deadline(timeout_s)
-        while not self.refresh().at_rest:
-            time.sleep(self.pause_s(deadline))
-        return self
-
-    def trials(
-        self, *, state: str | None = None, purpose: str | None = None, sort: str = "number"
-    ) -> list[Trial]:
-        """All trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
-        found: list[Trial] = []
-        cursor: str | None = None
-        while True:
-            page = self._transport.send(
-                calls.trials(self.id, state=state, purpose=purpose, sort=sort, cursor=cursor)
-            )
-            found.extend(page.items)
-            cursor = page.next
-            if cursor is None:
-                return found
-
-    def trial(self, number: int) -> Trial:
-        return self._transport.send(calls.trial(self.id, number))
-
-    def log(self, number: int, *, lines: int = 200) -> str:
-        """The last lines of a trial's log."""
-        return self._transport.send(calls.trial_log(self.id, number, lines=lines))
-
-    def best(self) -> RecommendationHandle:
-        """The recommendation; raises ApiError with status 404 while there is none."""
-        return RecommendationHandle(
-            self._transport, self._transport.send(calls.recommendation(self.id))
-        )
-
-    def artefacts(self) -> list[str]:
-        """Names of the files that `download` writes."""
-        return self.best().artefacts()
-
-    def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
-        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`)."""
-        return save_archive(self._transport.send(calls.archive(self.id, rank=rank)), Path(path))
-
-    def pause(self) -> Self:
-        return self._control("pause")
-
-    def resume(self) -> Self:
-        return self._control("resume")
-
-    def cancel(self) -> Self:
-        return self._control("cancel")
-
-    def _control(self, action: str) -> Self:
-        self.campaign = self._transport.send(calls.control(self.id, action))
-        return self
-
-    def extend(self, **budget: Any) -> Self:
-        """Raise the budget (the fields of `BudgetExtension`); a campaign that is done goes on."""
-        extension = validated(BudgetExtension, budget)
-        self.campaign = self._transport.send(calls.extend(self.id, extension))
-        return self
-
-    def delete(self) -> None:
-        self._transport.send(calls.delete(self.id))
-
-
-class RecommendationHandle(RecommendationView):
-    """The answer of a campaign, with the files that run it."""
-
-    def __init__(self, transport: Transport, recommendation: Recommendation) -> None:
-        super().__init__(recommendation)
-        self._transport = transport
-
-    def artefact(self, name: str, *, rank: int = 1) -> str:
-        """The text of one file, for the strategy at `rank` (1 is the best)."""
-        call = calls.artefact(self.recommendation.campaign_id, name, rank=rank)
-        return self._transport.send(call)
-
-    def launch_script(self, *, rank: int = 1) -> str:
-        """The script that starts training with the strategy at `rank`."""
-        return self.artefact(self.launch_script_name, rank=rank)

@@ -6,8 +6,8 @@ enough to filter a space and to simulate. `docs/cost-model.md` lists its terms a
 
 from autotune.cost_model.energy import training_energy_joule
 from autotune.cost_model.estimate import Estimate, estimate
-from autotune.cost_model.memory import StateBytes, state_bytes_per_parameter
 from autotune.cost_model.parameters import Parameters, perturbed
+from autotune.cost_model.states import StateBytes, state_bytes_per_parameter
 
 __all__ = [
     "Estimate",

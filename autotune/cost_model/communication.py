@@ -5,28 +5,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.cost_model.layouts import GIGA, Array, Layouts
+from autotune.cost_model.columns import Array
+from autotune.cost_model.layouts import GIGA, Layouts
+from autotune.cost_model.parameters import Constant
 
 
-def link_bytes_per_s(layouts: Layouts, *, group: Array, stride: Array) -> Array:
+def intra_node_bytes_per_s(layouts: Layouts) -> Constant:
+    """What a ring gets of the link between two GPUs of a node."""
+    return GIGA * layouts.machine.intra_node_gb_per_s * layouts.parameters.intra_node_efficiency
+
+
+def ring_bytes_per_s(layouts: Layouts, *, group: Array, stride: Array, network: Constant) -> Array:
     """What a ring over `group` ranks, `stride` apart, gets for each of its ranks.
 
     Within a node the link between two GPUs; across nodes the network share of all the group's
     ranks in a node together, which the ring crosses once, but no more than the link.
+
+    Args:
+        network: share of a GPU's network that such a collective reaches.
     """
-    machine, parameters = layouts.machine, layouts.parameters
-    inside = GIGA * machine.intra_node_gb_per_s * parameters.intra_node_efficiency
-    share = GIGA * machine.inter_node_gb_per_s * parameters.inter_node_efficiency
-    members = np.clip(machine.gpus_per_node // stride, 1, group)
+    gpus = layouts.machine.gpus_per_node
+    inside = intra_node_bytes_per_s(layouts)
+    share = GIGA * layouts.machine.inter_node_gb_per_s * network
+    members = np.maximum(np.floor(gpus / stride), 1.0)
     across = np.minimum(inside, share * members)
-    return np.where(group * stride <= machine.gpus_per_node, inside, across)
-
-
-def all_reduce_time_s(layouts: Layouts, size: Array, *, group: Array, stride: Array) -> Array:
-    """Ring all-reduce of `size` bytes: `2 (n - 1)/n` of it over each link (Thakur et al. 2005)."""
-    volume = 2.0 * (group - 1) / group * size
-    latency = layouts.parameters.collective_latency_s * np.log2(group)
-    return volume / link_bytes_per_s(layouts, group=group, stride=stride) + latency
+    return np.where(group * stride <= gpus, inside, across)
 
 
 def tensor_parallel_time_s(layouts: Layouts) -> Array:
@@ -41,55 +44,102 @@ def tensor_parallel_time_s(layouts: Layouts) -> Array:
 
 
 def tensor_all_reduce_time_s(layouts: Layouts) -> Array:
-    """One all-reduce of a micro-batch's hidden state over the tensor-parallel group."""
-    group = layouts.tensor_parallel
-    return all_reduce_time_s(layouts, layouts.hidden_bytes, group=group, stride=np.ones_like(group))
+    """Ring all-reduce of a micro-batch's hidden state over the tensor-parallel group: `2 (t - 1)/t`
+    of it over each link (Thakur et al. 2005)."""
+    group, parameters = layouts.tensor_parallel, layouts.parameters
+    rate = ring_bytes_per_s(
+        layouts,
+        group=group,
+        stride=np.ones_like(group),
+        network=parameters.inter_node_efficiency,
+    )
+    latency = parameters.collective_latency_s * np.log2(group)
+    return 2.0 * (group - 1.0) / group * layouts.hidden_bytes / rate + latency
+
+
+def context_parallel_time_s(layouts: Layouts) -> Array:
+    """One layer and micro-batch: keys and values go around the ring of sequence parts, forward and
+    twice backward (Liu et al. 2023, 'Ring Attention', section 3)."""
+    group = layouts.context_parallel
+    rate = ring_bytes_per_s(
+        layouts,
+        group=group,
+        stride=layouts.tensor_parallel,
+        network=layouts.parameters.inter_node_efficiency,
+    )
+    keys_and_values = 2.0 * layouts.element_bytes * layouts.tokens * layouts.kv_size
+    return 3.0 * keys_and_values / layouts.tensor_parallel * (group - 1.0) / rate
 
 
 def pipeline_time_s(layouts: Layouts) -> Array:
     """One micro-batch through one stage: `2 s b h` bytes each way, for each virtual stage.
 
-    Sequence parallelism sends each rank's part alone. The slowest hop counts: over the network as
-    soon as there are two nodes.
+    Each rank of a tensor-parallel group sends its part, and the next stage gathers them within its
+    node (Narayanan et al. 2021, section 4.1), unless sequence parallelism wants no more than the
+    part. The slowest hop counts: over the network as soon as there are two nodes.
     """
     machine, parameters = layouts.machine, layouts.parameters
-    inside = GIGA * machine.intra_node_gb_per_s * parameters.intra_node_efficiency
-    across = GIGA * machine.inter_node_gb_per_s * parameters.inter_node_efficiency
-    rate = np.where(layouts.lattice.world_size > machine.gpus_per_node, across, inside)
-    hop = layouts.hidden_bytes / layouts.sequence_shards / rate + parameters.collective_latency_s
+    across = GIGA * machine.inter_node_gb_per_s * parameters.pipeline_efficiency
+    inside = intra_node_bytes_per_s(layouts)
+    rate = np.where(layouts.several_nodes, across, inside)
+    t = layouts.tensor_parallel
+    gathered = np.where(layouts.sequence_shards > 1, 0.0, (t - 1.0) / t * layouts.hidden_bytes)
+    part = layouts.hidden_bytes / t
+    hop = part / rate + gathered / inside + parameters.pipeline_latency_s
     return np.where(layouts.has_pipeline, 2.0 * hop * layouts.virtual_stages, 0.0)
 
 
-def replica_ring_time_s(layouts: Layouts, *, parameters_of_rank: Array) -> Array:
-    """One all-gather of the rank's weights, or one reduce-scatter of its gradients, over the
-    replicas: half of an all-reduce of 2 bytes each (4 in fp32)."""
-    size = layouts.element_bytes * parameters_of_rank
-    group, stride = layouts.data_parallel, layouts.tensor_parallel
-    return all_reduce_time_s(layouts, size, group=group, stride=stride) / 2.0
+def replica_ring_time_s(layouts: Layouts, *, parameters_of_rank: Array, group: Array) -> Array:
+    """One all-gather of the rank's weights, or one reduce-scatter of its gradients, over `group`
+    replicas: `(d - 1)/d` of 2 bytes each (4 in fp32) over each link."""
+    rate = ring_bytes_per_s(
+        layouts,
+        group=group,
+        stride=layouts.tensor_parallel,
+        network=layouts.parameters.data_parallel_efficiency,
+    )
+    return (group - 1.0) / group * layouts.element_bytes * parameters_of_rank / rate
 
 
 def micro_batch_traffic_s(layouts: Layouts, *, parameters_of_rank: Array) -> Array:
     """What ZeRO sends with every micro-batch.
 
-    Stage 3 gathers the weights forward and again backward and scatters the gradients, `3 N`;
-    stage 2 scatters the gradients of each micro-batch (DeepSpeed, `stage_1_and_2.py`: partitioned
-    gradients are reduced before the accumulation boundary).
+    Stage 3 gathers the weights forward and again backward and scatters the gradients, `3 N`, unless
+    a pipeline keeps them gathered; stage 2 scatters the gradients of each micro-batch (DeepSpeed,
+    `stage_1_and_2.py`: partitioned gradients are reduced before the accumulation boundary).
     """
-    once = replica_ring_time_s(layouts, parameters_of_rank=parameters_of_rank)
+    once = replica_ring_time_s(
+        layouts, parameters_of_rank=parameters_of_rank, group=layouts.zero_shards
+    )
     stage = layouts.zero_stage
-    times: Array = np.select([stage == 3, stage == 2], [3.0, 1.0], 0.0)
+    times = np.where((stage == 3) & ~layouts.gathered_once, 3.0, np.where(stage == 2, 1.0, 0.0))
     return once * times
 
 
 def step_traffic_s(layouts: Layouts, *, parameters_of_rank: Array) -> Array:
-    """What is sent once in each step: an all-reduce of the gradients (stage 0), or their
-    reduce-scatter and an all-gather of the new weights (stage 1); stage 2 has the latter alone."""
-    once = replica_ring_time_s(layouts, parameters_of_rank=parameters_of_rank)
+    """What is sent once in each step.
+
+    An all-reduce of the gradients (stage 0), or their reduce-scatter over all replicas and an
+    all-gather of the new weights over those that share them (stage 1); stage 2 has the latter
+    alone, stage 3 both where a pipeline keeps the gathered weights.
+    """
     stage = layouts.zero_stage
-    times: Array = np.select([stage <= 1, stage == 2], [2.0, 1.0], 0.0)
-    return once * times
+    reduce = replica_ring_time_s(
+        layouts, parameters_of_rank=parameters_of_rank, group=layouts.replicas
+    )
+    shards = np.where(stage == 0, layouts.replicas, layouts.zero_shards)
+    gather = replica_ring_time_s(layouts, parameters_of_rank=parameters_of_rank, group=shards)
+    both = (stage <= 1) | layouts.gathered_once
+    return np.where(both, reduce, 0.0) + np.where(both | (stage == 2), gather, 0.0)
 
 
 def exposed_time_s(layouts: Layouts, traffic: Array, *, behind: Array) -> Array:
     """What is left of `traffic` seconds after a part of it ran behind `behind` seconds of work."""
-    return traffic - layouts.parameters.data_parallel_overlap * np.minimum(traffic, behind)
+    exposed = np.minimum(layouts.parameters.exposed_data_parallel, 1.0)
+    return traffic - (1.0 - exposed) * np.minimum(traffic, behind)
+
+
+def replica_latency_s(layouts: Layouts) -> Array:
+    """Once in a step, for each member of the ring that shares the weights; without ZeRO a tree."""
+    ring = np.where(layouts.zero_stage >= 1, layouts.zero_shards, np.log2(layouts.replicas) + 1.0)
+    return layouts.parameters.replica_step_s * (ring - 1.0)

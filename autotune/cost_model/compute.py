@@ -2,48 +2,69 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
-from autotune.cost_model.layouts import Array, Layouts
+from autotune.cost_model.columns import Array, Mask
+from autotune.cost_model.layouts import Layouts
 
-TILE = 128
-"""Rows and columns of the tile that a GEMM is cut into."""
+TILES = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.96), (64.0, 64.0, 0.75))
+"""Rows, columns and relative rate of the tiles that a GEMM may be cut into; two of the small ones
+share a compute unit."""
 
-ALIGNMENT = 64
-"""Sharded widths that are multiples of this keep the matrix units busy."""
+SMALL_TILE = 8192.0
+"""Elements of a tile from which on it has a compute unit of its own."""
 
 FLASH_BACKWARD = 2.5
 """Five products in FlashAttention's backward pass against two forward (Dao 2023, section 2.3.2)."""
 
-SCORE_BYTES = 12.0
-"""Traffic for each entry of the score matrix in one pass without flash attention: scaled and
-masked softmax reads and writes it, dropout again with its mask."""
+FLASH_DEPTH = 32.0
+"""Head dimension at which a flash kernel reaches half of its rate; 128 is what it is quoted for."""
 
 
 def gemm_time_s(layouts: Layouts, rows: Array, columns: Array, depth: Array) -> Array:
     """`max(2MNK / (peak x efficiency), bytes / bandwidth)` of an `M x K` by `K x N` product."""
-    flops = 2.0 * rows * columns * depth
-    efficiency = gemm_efficiency(layouts, rows, columns, depth)
+    products = rows * columns * depth
+    rate = layouts.gemm_flops * gemm_efficiency(layouts, rows, columns, depth)
     elements = rows * columns + rows * depth + columns * depth
     streamed = elements * layouts.element_bytes / layouts.memory_bytes_per_s
-    return np.maximum(flops / (layouts.peak_flops * efficiency), streamed)
+    return np.maximum(2.0 * products / rate, streamed)
 
 
 def gemm_efficiency(layouts: Layouts, rows: Array, columns: Array, depth: Array) -> Array:
-    """Share of the peak: less for a short inner dimension, a partial wave, a misaligned width."""
+    """Share of the best rate: less for a short inner dimension, a partial wave, an odd width."""
+    saturation = depth / (depth + layouts.parameters.gemm_depth)
+    waves = wave_efficiency(rows, columns, compute_units=layouts.parameters.compute_units)
+    return saturation * waves * alignment(layouts, rows, columns, depth)
+
+
+def alignment(layouts: Layouts, *widths: Array) -> Array:
+    """1 where all widths are multiples of 64; less where one is not, least where not of 8."""
     parameters = layouts.parameters
-    saturation = depth / (depth + parameters.gemm_depth)
-    misaligned = (columns % ALIGNMENT != 0) | (depth % ALIGNMENT != 0)
-    alignment = np.where(misaligned, parameters.misaligned_gemm, 1.0)
-    waves = wave_efficiency(rows, columns, compute_units=parameters.compute_units)
-    return parameters.gemm_efficiency * saturation * alignment * waves
+    misaligned, odd = _no_multiple(64, widths), _no_multiple(8, widths)
+    rate = np.where(misaligned, parameters.misaligned_gemm, 1.0)
+    return np.where(odd, parameters.odd_gemm, rate)
 
 
-def wave_efficiency(rows: Array, columns: Array, *, compute_units: float) -> Array:
-    """Busy share of the compute units: tiles over whole waves of tiles (108 units on an A100)."""
-    tiles = np.ceil(rows / TILE) * np.ceil(columns / TILE)
-    waves = tiles / compute_units
-    return waves / np.ceil(waves)
+def _no_multiple(of: int, widths: tuple[Array, ...]) -> Mask:
+    return reduce(np.logical_or, (np.mod(width, of) != 0 for width in widths))
+
+
+def wave_efficiency(rows: Array, columns: Array, *, compute_units: float | Array) -> Array:
+    """Share of the compute units' time that goes into results, for the best of TILES.
+
+    Tiles at the edge are computed whole, and the last wave of tiles holds all units (108 on an
+    A100) for as long as the others.
+    """
+    best = np.zeros(())
+    for height, width, rate in TILES:
+        units = compute_units if height * width > SMALL_TILE else 2.0 * compute_units
+        tiles = np.ceil(rows / height) * np.ceil(columns / width)
+        used = rows * columns / (tiles * (height * width))
+        waves = tiles / units
+        best = np.maximum(best, rate * used * waves / np.ceil(waves))
+    return best
 
 
 def linear_time_s(layouts: Layouts, *, inputs: Array, outputs: Array) -> tuple[Array, Array]:
@@ -60,17 +81,18 @@ def linear_time_s(layouts: Layouts, *, inputs: Array, outputs: Array) -> tuple[A
 
 def matrix_time_s(layouts: Layouts) -> tuple[Array, Array]:
     """Forward and backward of a layer's four linear layers (three wide ones when gated)."""
-    model, t = layouts.transformer, layouts.tensor_parallel
-    hidden = np.full_like(t, model.hidden_size)
+    h, f, t = layouts.hidden_size, layouts.ffn_hidden_size, layouts.tensor_parallel
     shapes = (
-        (hidden, (model.hidden_size + 2 * model.kv_size) / t),
-        (hidden / t, hidden),
-        (hidden, (2 if model.gated_mlp else 1) * model.ffn_hidden_size / t),
-        (model.ffn_hidden_size / t, hidden),
+        (h, (h + 2.0 * layouts.kv_size) / t),
+        (h / t, h),
+        (h, np.where(layouts.gated, 2.0, 1.0) * f / t),
+        (f / t, h),
     )
-    times = np.array([linear_time_s(layouts, inputs=i, outputs=o) for i, o in shapes])
-    forward, backward = times.sum(axis=0)
-    return forward, backward
+    times = [linear_time_s(layouts, inputs=i, outputs=o) for i, o in shapes]
+    return (
+        times[0][0] + times[1][0] + times[2][0] + times[3][0],
+        times[0][1] + times[1][1] + times[2][1] + times[3][1],
+    )
 
 
 def attention_time_s(layouts: Layouts) -> tuple[Array, Array]:
@@ -82,26 +104,38 @@ def attention_time_s(layouts: Layouts) -> tuple[Array, Array]:
     )
 
 
+def score_pairs(layouts: Layouts) -> Array:
+    """Pairs of tokens whose score one rank computes for one head of width 1, `s^2 b / t`."""
+    return layouts.tokens * layouts.seq_length / layouts.tensor_parallel
+
+
+def _head_rate(layouts: Layouts) -> Array:
+    """Kernels pad a head that is no multiple of 8."""
+    misaligned = np.mod(layouts.head_dim, 8) != 0
+    return np.where(misaligned, layouts.parameters.misaligned_head, 1.0)
+
+
 def flash_attention_time_s(layouts: Layouts) -> tuple[Array, Array]:
     """A causal fused kernel: half of the `4 s^2 h b / t` operations, no score matrix in memory."""
-    model, parameters = layouts.transformer, layouts.parameters
-    head = parameters.misaligned_head if model.head_dim % 8 else 1.0
-    pairs = layouts.tokens * model.seq_length / 2
-    flops = 4.0 * pairs * model.hidden_size / layouts.tensor_parallel
-    forward = flops / (layouts.peak_flops * parameters.flash_efficiency * head)
+    parameters = layouts.parameters
+    one = layouts.flag("flash_1")
+    kernel = np.where(one, parameters.flash_1_efficiency, parameters.flash_efficiency)
+    saturation = layouts.head_dim / (layouts.head_dim + FLASH_DEPTH) * (1.0 + FLASH_DEPTH / 128.0)
+    flops = 2.0 * score_pairs(layouts) * layouts.hidden_size
+    forward = flops / (layouts.peak_flops * kernel * saturation * _head_rate(layouts))
     return forward, FLASH_BACKWARD * forward
 
 
 def plain_attention_time_s(layouts: Layouts) -> tuple[Array, Array]:
     """Two batched products over all `s^2` pairs and the passes of softmax and dropout over them."""
-    model, parameters = layouts.transformer, layouts.parameters
-    head = parameters.misaligned_head if model.head_dim % 8 else 1.0
-    saturation = model.head_dim / (model.head_dim + parameters.gemm_depth)
-    pairs = layouts.tokens * model.seq_length / layouts.tensor_parallel
-    products = 4.0 * pairs * model.hidden_size
-    rate = layouts.peak_flops * parameters.gemm_efficiency * saturation * head
-    scores = SCORE_BYTES / 2 * layouts.element_bytes * pairs * model.num_attention_heads
-    forward = products / rate + scores / layouts.memory_bytes_per_s
+    parameters, head = layouts.parameters, layouts.head_dim
+    pairs = score_pairs(layouts)
+    rate = layouts.peak_flops * parameters.gemm_efficiency * _head_rate(layouts)
+    products = 4.0 * pairs * layouts.hidden_size / (rate * head / (head + parameters.gemm_depth))
+    unfused = layouts.flag("unfused_softmax")
+    traffic = np.where(unfused, parameters.unfused_score_traffic, parameters.score_traffic)
+    scores = pairs * layouts.columns["num_attention_heads"] * layouts.element_bytes / 2.0
+    forward = products + traffic * scores / layouts.memory_bytes_per_s
     return forward, 2.0 * forward
 
 
@@ -109,12 +143,14 @@ def elementwise_time_s(layouts: Layouts) -> tuple[Array, Array]:
     """Norms, biases, dropouts, residuals, activation function: HBM traffic, in `s b h` elements.
 
     Two norms read and write (4), two bias-dropout-adds read two and write one and a mask (7):
-    11, cut by sequence parallelism; the query, key and value are laid out anew (6) and the
-    activation function reads and writes the inner width (2 f/h, 3 f/h when gated), cut by TP.
+    11, or 7 where norms and residuals are one kernel, cut by sequence parallelism; the query, key
+    and value are laid out anew (6) and the activation function reads and writes the inner width
+    (2 f/h, 3 f/h when gated), cut by TP.
     """
-    model = layouts.transformer
-    inner = (3.0 if model.gated_mlp else 2.0) * model.ffn_hidden_size / model.hidden_size
-    passes = 11.0 / layouts.sequence_shards + (6.0 + inner) / layouts.tensor_parallel
+    inner = np.where(layouts.gated, 3.0, 2.0) * layouts.ffn_hidden_size / layouts.hidden_size
+    one_kernel = layouts.gated & layouts.flag("fused_norm")
+    norms = np.where(one_kernel, 7.0, 11.0) / layouts.sequence_shards
+    passes = norms + (6.0 + inner) / layouts.tensor_parallel
     forward = passes * layouts.hidden_bytes / layouts.memory_bytes_per_s
     return forward, 2.0 * forward
 
@@ -123,11 +159,9 @@ def recomputation_time_s(
     layouts: Layouts, *, matrix: Array, attention: Array, elementwise: Array
 ) -> Array:
     """A layer's forward times again with full checkpointing, its attention's with selective."""
-    return np.select(
-        [layouts.full_checkpointing, layouts.selective_checkpointing],
-        [matrix + attention + elementwise, attention],
-        0.0,
-    )
+    whole = matrix + attention + elementwise
+    partly = np.where(layouts.selective_checkpointing, attention, 0.0)
+    return np.where(layouts.full_checkpointing, whole, partly)
 
 
 def embedding_time_s(layouts: Layouts) -> Array:
@@ -137,10 +171,8 @@ def embedding_time_s(layouts: Layouts) -> Array:
 
 def logits_time_s(layouts: Layouts) -> Array:
     """Last stage, forward and backward: the `h x V/t` product and the loss over its result."""
-    model = layouts.transformer
-    hidden = np.full_like(layouts.tokens, model.hidden_size)
-    columns = model.vocab_size / layouts.tensor_parallel
-    forward, backward = linear_time_s(layouts, inputs=hidden, outputs=columns)
+    columns = layouts.padded_vocabulary
+    forward, backward = linear_time_s(layouts, inputs=layouts.hidden_size, outputs=columns)
     # The loss reads and writes the fp32 logits about three times: maximum, exponential, gradient.
     loss = 24.0 * layouts.tokens * columns / layouts.memory_bytes_per_s
     return forward + backward + loss
@@ -149,10 +181,12 @@ def logits_time_s(layouts: Layouts) -> Array:
 def host_time_s(layouts: Layouts) -> Array:
     """Least time of one layer's forward, backward and repeated passes: launches by the host."""
     passes = np.where(layouts.full_checkpointing, 4.0, 3.0)
-    return layouts.parameters.host_floor_s * passes
+    more = np.where(layouts.tensor_parallel > 1, layouts.parameters.tensor_parallel_host, 0.0)
+    return layouts.parameters.host_floor_s * passes * (1.0 + more)
 
 
 def optimizer_time_s(layouts: Layouts, *, parameters_of_rank: Array) -> Array:
     """`(6 + 14/d) N` bytes through the HBM; nothing is divided without ZeRO."""
-    shards = np.where(layouts.zero_stage >= 1, layouts.data_parallel, 1.0)
-    return (6.0 + 14.0 / shards) * parameters_of_rank / layouts.memory_bytes_per_s
+    shards = np.where(layouts.zero_stage >= 1, layouts.zero_shards, 1.0)
+    rate = layouts.memory_bytes_per_s * layouts.parameters.optimizer_efficiency
+    return (6.0 + 14.0 / shards) * parameters_of_rank / rate

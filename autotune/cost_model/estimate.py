@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from autotune.cost_model.layouts import GIB, Array, Layouts, Mask, total
+import numpy as np
+
+from autotune.cost_model.columns import Array, Columns, Mask
+from autotune.cost_model.energy import iteration_energy_joule
+from autotune.cost_model.layouts import GIB, Layouts, total
 from autotune.cost_model.memory import memory_parts
 from autotune.cost_model.parameters import Parameters
-from autotune.cost_model.step_time import time_parts
+from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_parts
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
+
+BLOCK = 8192
+"""Rows that are estimated at a time: their columns stay in a core's cache."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,6 +31,7 @@ class Estimate:
         memory_gib: of the fullest rank, GiB; `memory_parts_gib` add up to it.
         memory_limit_gib: what of one GPU's memory can be used, GiB.
         fits: whether `memory_gib` is within the limit.
+        machine, num_nodes: where they run, and on how many nodes each.
     """
 
     iteration_time_s: Array
@@ -31,6 +40,15 @@ class Estimate:
     memory_parts_gib: Mapping[str, Array]
     memory_limit_gib: float
     fits: Mask
+    machine: Machine
+    num_nodes: Array
+
+    @cached_property
+    def energy_joule(self) -> Array | None:
+        """Of one optimizer step on all nodes; None where the machine's power is not known."""
+        return iteration_energy_joule(
+            self.machine, num_nodes=self.num_nodes, time_parts_s=self.time_parts_s
+        )
 
 
 def estimate(
@@ -48,11 +66,10 @@ def estimate(
         parameters: constants of the machine; general knowledge of its kind where not given.
     """
     constants = parameters or Parameters.default(machine)
-    layouts = Layouts(transformer, machine, lattice, constants)
-    times = time_parts(layouts)
-    memory = {name: size / GIB for name, size in memory_parts(layouts).items()}
+    layouts = Layouts(Columns.of(transformer, lattice), machine, constants)
+    times, memory = costs(layouts)
     memory_gib = total(memory)
-    limit = machine.memory_gib * constants.usable_memory
+    limit = machine.memory_gib * float(constants.usable_memory)
     return Estimate(
         iteration_time_s=total(times),
         memory_gib=memory_gib,
@@ -60,4 +77,31 @@ def estimate(
         memory_parts_gib=memory,
         memory_limit_gib=limit,
         fits=memory_gib <= limit,
+        machine=machine,
+        num_nodes=lattice["num_nodes"].astype(np.float64),
     )
+
+
+def costs(layouts: Layouts) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parts of time (s) and of memory (GiB) of strategies of one model, each of shape (n,).
+
+    What a micro-batch costs is worked out once for all strategies that share it: most differ in
+    stages, accumulation or nodes alone.
+    """
+    first, which = sharing_micro_batch(layouts)
+    shared = MicroBatch.of(layouts.take(first))
+    n = len(layouts.columns)
+    times: dict[str, Array] = {}
+    memory: dict[str, Array] = {}
+    for start in range(0, max(n, 1), BLOCK):
+        rows = slice(start, min(start + BLOCK, n))
+        block = layouts.take(rows)
+        gib = {name: size * (1.0 / GIB) for name, size in memory_parts(block).items()}
+        _write(gib, memory, rows, n)
+        _write(time_parts(block, shared.take(which[rows])), times, rows, n)
+    return times, memory
+
+
+def _write(parts: Mapping[str, Array], into: dict[str, Array], rows: slice, n: int) -> None:
+    for name, values in parts.items():
+        into.setdefault(name, np.empty(n))[rows] = values

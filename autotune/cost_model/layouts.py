@@ -1,126 +1,190 @@
-"""The strategies of a lattice as float columns, with all that their cost depends on."""
+"""What every term of the cost model takes: columns, machine and constants, and what follows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autotune.cost_model.parameters import Parameters
-from search_spaces.lattice import Lattice
+from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.cost_model.parameters import Constant, Parameters
 from search_spaces.machine import Machine
-from search_spaces.transformer import Transformer
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 GIGA = 1e9
 TERA = 1e12
 GIB = 2.0**30
 
+VOCABULARY_MULTIPLE = 128
+"""Megatron pads the vocabulary to a multiple of this and of TP (`make-vocab-size-divisible-by`)."""
+
 
 def total(parts: Mapping[str, Array]) -> Array:
-    """The sum of all parts, shape (n,)."""
-    return np.asarray(np.sum(list(parts.values()), axis=0), dtype=np.float64)
+    """The sum of all parts."""
+    return reduce(np.add, parts.values())
 
 
 @dataclass(frozen=True, eq=False)
 class Layouts:
-    """What every term of the cost model takes. All columns have shape (n,).
+    """Strategies on a machine. Columns have shape (n,), or () where all rows agree; constants are
+    numbers, or columns of shape (k, 1) for k sets of them at once, and then results are (k, n)."""
 
-    A replica axis shorter than 1, which only an illegal strategy has, counts as 1.
-    """
-
-    transformer: Transformer
+    columns: Columns
     machine: Machine
-    lattice: Lattice
     parameters: Parameters
 
-    def column(self, dimension: str) -> Array:
-        return self.lattice[dimension].astype(np.float64)
+    def take(self, rows: Rows | slice) -> Layouts:
+        return Layouts(self.columns.take(rows), self.machine, self.parameters)
 
-    def is_(self, dimension: str, value: Any) -> Mask:
-        return np.asarray(self.lattice[dimension] == value, dtype=np.bool_)
+    def flag(self, name: str) -> Mask:
+        return np.asarray(self.columns[name] > 0)
 
-    @cached_property
+    @property
     def tensor_parallel(self) -> Array:
-        return self.column("tensor_parallel")
+        return self.columns["tensor_parallel"]
 
-    @cached_property
+    @property
     def pipeline_parallel(self) -> Array:
-        return self.column("pipeline_parallel")
+        return self.columns["pipeline_parallel"]
+
+    @property
+    def context_parallel(self) -> Array:
+        return self.columns["context_parallel"]
 
     @cached_property
-    def data_parallel(self) -> Array:
-        return np.maximum(self.lattice.data_parallel, 1).astype(np.float64)
+    def replicas(self) -> Array:
+        """GPUs that hold the same weights before ZeRO: data parallel times context parallel."""
+        return self.columns["data_parallel"] * self.context_parallel
 
     @cached_property
+    def zero_shards(self) -> Array:
+        """GPUs that ZeRO divides over: the replicas, or a part of them."""
+        return np.clip(self.columns["zero_shard_gpus"], 1.0, self.replicas)
+
+    @property
     def micro_batches(self) -> Array:
         """Micro-batches of one step, which is `gradient_accumulation_steps`."""
-        return self.column("gradient_accumulation_steps")
+        return self.columns["gradient_accumulation_steps"]
 
-    @cached_property
+    @property
     def virtual_stages(self) -> Array:
-        return self.column("virtual_stages")
+        return self.columns["virtual_stages"]
+
+    @property
+    def zero_stage(self) -> Array:
+        return self.columns["zero_stage"]
 
     @cached_property
-    def zero_stage(self) -> Array:
-        return self.column("zero_stage")
+    def several_nodes(self) -> Mask:
+        return np.asarray(self.columns["world_size"] > self.machine.gpus_per_node)
 
     @cached_property
     def has_pipeline(self) -> Mask:
-        return self.pipeline_parallel > 1
+        return np.asarray(self.pipeline_parallel > 1)
+
+    @cached_property
+    def gathered_once(self) -> Mask:
+        """ZeRO-3 with a pipeline gathers a stage's weights once in a step and keeps them (FSDP's
+        default under pipelines; DeepSpeed refuses the combination)."""
+        return np.asarray((self.zero_stage == 3) & self.has_pipeline)
 
     @cached_property
     def sequence_shards(self) -> Array:
         """Parts that norms, dropouts and residuals are cut into: TP with sequence parallelism."""
-        return np.where(self.is_("sequence_parallel", True), self.tensor_parallel, 1.0)
+        return np.where(self.flag("sequence_parallel"), self.tensor_parallel, 1.0)
+
+    @cached_property
+    def gated(self) -> Mask:
+        return self.flag("gated_mlp")
 
     @cached_property
     def flash(self) -> Mask:
-        return self.is_("flash_attention", True)
+        return self.flag("flash_attention")
 
     @cached_property
     def full_checkpointing(self) -> Mask:
-        return self.is_("activation_checkpointing", "full")
+        return self.flag("full_checkpointing")
 
     @cached_property
     def selective_checkpointing(self) -> Mask:
-        return self.is_("activation_checkpointing", "selective")
+        return self.flag("selective_checkpointing")
 
     @cached_property
     def element_bytes(self) -> Array:
-        """Bytes of a weight or an activation: 4 in fp32, otherwise 2."""
-        return np.where(self.is_("precision", "fp32"), 4.0, 2.0)
+        """Bytes of a weight or an activation: 4 in fp32, otherwise 2; fp8 is for products alone."""
+        return np.where(self.flag("fp32"), 4.0, 2.0)
+
+    @property
+    def hidden_size(self) -> Array:
+        return self.columns["hidden_size"]
+
+    @property
+    def ffn_hidden_size(self) -> Array:
+        return self.columns["ffn_hidden_size"]
+
+    @property
+    def num_layers(self) -> Array:
+        return self.columns["num_layers"]
+
+    @property
+    def seq_length(self) -> Array:
+        return self.columns["seq_length"]
+
+    @cached_property
+    def head_dim(self) -> Array:
+        return self.hidden_size / self.columns["num_attention_heads"]
+
+    @cached_property
+    def kv_size(self) -> Array:
+        """Width of the keys over all query groups."""
+        return self.columns["num_query_groups"] * self.head_dim
+
+    @cached_property
+    def padded_vocabulary(self) -> Array:
+        """Vocabulary entries of one tensor-parallel rank, padded."""
+        multiple = VOCABULARY_MULTIPLE * self.tensor_parallel
+        whole = np.ceil(self.columns["vocab_size"] / multiple) * multiple
+        return whole / self.tensor_parallel
+
+    @cached_property
+    def layer_parameters(self) -> Array:
+        """Weights of one layer on one tensor-parallel rank, norms and biases apart."""
+        h = self.hidden_size
+        attention = h * (2.0 * h + 2.0 * self.kv_size)
+        mlp = np.where(self.gated, 3.0, 2.0) * h * self.ffn_hidden_size
+        return (attention + mlp) / self.tensor_parallel
 
     @cached_property
     def tokens(self) -> Array:
-        """Tokens of one micro-batch, `s x b`."""
-        return self.column("micro_batch_size") * self.transformer.seq_length
+        """Tokens of one micro-batch on one rank, `s x b`, less with context parallelism."""
+        return self.columns["micro_batch_size"] * self.seq_length / self.context_parallel
 
     @cached_property
     def hidden_bytes(self) -> Array:
         """Bytes of one micro-batch's hidden state, `2 s b h` in 16 bits."""
-        return self.element_bytes * self.tokens * self.transformer.hidden_size
+        return self.element_bytes * self.tokens * self.hidden_size
 
     @cached_property
     def stage_layers(self) -> Array:
         """Layers of the stage that holds most: `ceil(L / p)`."""
-        return np.ceil(self.transformer.num_layers / self.pipeline_parallel)
+        return np.ceil(self.num_layers / self.pipeline_parallel)
 
     @cached_property
-    def peak_flops(self) -> Array:
-        """Operations a second by data sheet at each strategy's precision; nominal on CPUs."""
+    def peak_flops(self) -> Constant:
+        """16-bit (or fp32) operations a second by data sheet; nominal on CPUs."""
         tera = self.machine.peak_tflops or self.parameters.nominal_tflops
-        fp32 = self.element_bytes > 2
-        return TERA * tera * np.where(fp32, self.parameters.fp32_rate, 1.0)
+        return TERA * tera * np.where(self.flag("fp32"), self.parameters.fp32_rate, 1.0)
 
     @cached_property
-    def memory_bytes_per_s(self) -> float:
+    def gemm_flops(self) -> Constant:
+        """Operations a second that large aligned matrix products reach; fp8 has twice the peak."""
+        fp8 = 2.0 * self.parameters.fp8_gain
+        rate = np.where(self.flag("fp8"), fp8, 1.0)
+        return self.peak_flops * self.parameters.gemm_efficiency * rate
+
+    @cached_property
+    def memory_bytes_per_s(self) -> Constant:
         """What streaming kernels get of the device's memory bandwidth."""
         efficiency = self.parameters.memory_efficiency
         return GIGA * self.machine.memory_bandwidth_gb_per_s * efficiency

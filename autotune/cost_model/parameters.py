@@ -1,18 +1,23 @@
-"""The constants of the cost model: each with its unit and the reason for its value.
+"""The constants of the cost model: each with its unit, the reason for its value, and how far off it
+may be on a machine and software stack of which nothing has been measured.
 
-They are general knowledge of the hardware and its libraries, not fitted to any table; the
-calibration of one machine and software stack from its trials replaces them.
+The values are general knowledge of hardware and libraries, checked against published logs of many
+stacks together; calibration moves them to one machine and stack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from autotune.cost_model.families import CPU, FAMILIES
 from search_spaces.machine import Machine
+
+Constant = float | NDArray[np.float64]
+"""A number, or shape (k, 1) for k sets of constants that are estimated at once."""
 
 PERTURBATION = 0.15
 """Standard deviation of the logarithm of each factor of `perturbed`."""
@@ -20,96 +25,249 @@ PERTURBATION = 0.15
 HIGHEST_FRACTION = 0.98
 """What a perturbed fraction is cut to: no machine exceeds its data sheet."""
 
-
 CPU_BANDWIDTH = 200.0
 """GB/s that no rank on a CPU reaches and every GPU for training exceeds."""
 
 
-def constant(default: float, *, unit: str, reason: str, fixed: bool = False) -> Any:
-    """A field of `Parameters`; `fixed` ones are facts of the hardware that nobody perturbs."""
-    return field(default=default, metadata={"unit": unit, "reason": reason, "fixed": fixed})
+def constant(default: float, *, unit: str, spread: float = 0.0, reason: str) -> Any:
+    """A field of `Parameters`.
+
+    Args:
+        spread: standard deviation of its logarithm over machines and stacks; 0 for a fact of the
+            hardware, which nobody calibrates or perturbs.
+    """
+    return field(default=default, metadata={"unit": unit, "reason": reason, "spread": spread})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
     """Constants of one machine and software stack; unit "fraction" lies between 0 and 1."""
 
-    gemm_efficiency: float = constant(
+    gemm_efficiency: Constant = constant(
         0.65,
         unit="fraction",
+        spread=0.1,
         reason="large aligned GEMMs against the data-sheet peak; see FAMILIES for each GPU",
     )
-    compute_units: float = constant(
-        108, unit="count", reason="tiles of one GEMM that run at a time", fixed=True
+    compute_units: Constant = constant(
+        108, unit="count", reason="tiles of one GEMM that run at a time"
     )
-    gemm_depth: float = constant(
-        64,
+    gemm_depth: Constant = constant(
+        50,
         unit="elements",
+        spread=0.5,
         reason="inner dimension at which a GEMM reaches half of its rate: a tile's prologue and "
-        "epilogue cost about as much as 64 steps of its loop",
+        "epilogue cost about as much as 50 steps of its loop",
     )
-    misaligned_gemm: float = constant(
-        0.7,
+    misaligned_gemm: Constant = constant(
+        0.75,
         unit="fraction",
-        reason="rate of a GEMM whose sharded width is no multiple of 64 (Anthony et al. 2024, "
+        spread=0.2,
+        reason="rate of a GEMM with a width that is no multiple of 64 (Anthony et al. 2024, "
         "'The Case for Co-Designing Model Architectures with Hardware', section 4)",
     )
-    flash_efficiency: float = constant(
-        0.45,
+    odd_gemm: Constant = constant(
+        0.55,
         unit="fraction",
-        reason="FlashAttention-2 against the peak (Dao 2023, figures 4 to 6), operations of the "
-        "causal half alone counted",
+        spread=0.4,
+        reason="rate of a GEMM with a width that is no multiple of 8, which matrix units cannot "
+        "take as it is (the same, section 4)",
     )
-    misaligned_head: float = constant(
-        0.5, unit="fraction", reason="attention kernels pad a head that is no multiple of 8"
+    fp8_gain: Constant = constant(
+        0.8,
+        unit="fraction",
+        spread=0.2,
+        reason="of the twofold rate of 8-bit products, after casts and scaling",
     )
-    fp32_rate: float = constant(
-        0.4, unit="fraction", reason="rate of fp32 (TF32) against 16-bit matrix instructions"
+    flash_efficiency: Constant = constant(
+        0.5,
+        unit="fraction",
+        spread=0.3,
+        reason="FlashAttention-2 with heads of 128 against the peak (Dao 2023, figures 4 to 6), "
+        "operations of the causal half alone counted",
     )
-    nominal_tflops: float = constant(
+    flash_1_efficiency: Constant = constant(
+        0.28,
+        unit="fraction",
+        spread=0.3,
+        reason="FlashAttention 1 is about half as fast (Dao 2023, section 4.1)",
+    )
+    misaligned_head: Constant = constant(
+        0.5,
+        unit="fraction",
+        reason="attention kernels pad a head that is no multiple of 8",
+        spread=0.2,
+    )
+    fp32_rate: Constant = constant(
+        0.4,
+        unit="fraction",
+        spread=0.3,
+        reason="rate of fp32 (TF32) against 16-bit matrix instructions",
+    )
+    nominal_tflops: Constant = constant(
         100.0,
         unit="TFLOP/s",
+        spread=0.5,
         reason="16-bit peak where none is published: a GPU of the data centre's lower end",
     )
-    memory_efficiency: float = constant(
-        0.75, unit="fraction", reason="streaming kernels against the HBM's data-sheet bandwidth"
+    memory_efficiency: Constant = constant(
+        0.8,
+        unit="fraction",
+        spread=0.3,
+        reason="streaming kernels against the HBM's data-sheet bandwidth",
     )
-    host_floor_s: float = constant(
-        0.0004,
+    score_traffic: Constant = constant(
+        9.0,
+        unit="bytes",
+        spread=0.35,
+        reason="for each score in a forward pass without flash attention: a fused softmax reads "
+        "and writes 2 bytes, its dropout reads 2 and writes 2 and a mask of 1",
+    )
+    unfused_score_traffic: Constant = constant(
+        20.0,
+        unit="bytes",
+        spread=0.35,
+        reason="the same where scale, mask and softmax are kernels of their own, in part in fp32",
+    )
+    host_floor_s: Constant = constant(
+        0.0007,
         unit="s",
-        reason="Python and launches for one layer and one of its 3 or 4 passes: 1 to 2 ms for "
+        spread=0.5,
+        reason="Python and launches for one layer and one of its 3 or 4 passes: 1 to 4 ms for "
         "each layer and micro-batch in published logs",
     )
-    intra_node_efficiency: float = constant(
-        0.7, unit="fraction", reason="ring collectives against the link rate within a node"
+    tensor_parallel_host: Constant = constant(
+        0.1,
+        unit="fraction",
+        spread=0.5,
+        reason="more of the host's work where each layer launches collectives, too",
     )
-    inter_node_efficiency: float = constant(
-        0.5, unit="fraction", reason="ring collectives against a node's injection bandwidth"
+    intra_node_efficiency: Constant = constant(
+        0.75,
+        unit="fraction",
+        spread=0.6,
+        reason="ring collectives against the link rate within a node (NCCL's bus bandwidth)",
     )
-    collective_latency_s: float = constant(
-        10e-6, unit="s", reason="one step of a collective, for each doubling of its group"
+    inter_node_efficiency: Constant = constant(
+        0.7,
+        unit="fraction",
+        spread=0.6,
+        reason="ring collectives against a node's injection bandwidth",
     )
-    data_parallel_overlap: float = constant(
-        0.5, unit="fraction", reason="data-parallel traffic that hides behind computation"
+    collective_latency_s: Constant = constant(
+        15e-6, unit="s", spread=0.7, reason="one step of a collective, for each doubling of a group"
     )
-    logits_bytes: float = constant(
-        10,
+    pipeline_efficiency: Constant = constant(
+        0.7,
+        unit="fraction",
+        spread=0.6,
+        reason="a transfer between stages against a GPU's share of the network",
+    )
+    pipeline_latency_s: Constant = constant(
+        60e-6,
+        unit="s",
+        spread=1.0,
+        reason="a transfer between stages is waited for by both: two kernels and the wire",
+    )
+    data_parallel_efficiency: Constant = constant(
+        0.35,
+        unit="fraction",
+        spread=0.7,
+        reason="replicas' collectives over the network: all GPUs of all nodes at once, while "
+        "others use it (on Frontier's RCCL far less is reported)",
+    )
+    exposed_data_parallel: Constant = constant(
+        0.7,
+        unit="fraction",
+        spread=0.5,
+        reason="data-parallel traffic that computation does not hide",
+    )
+    replica_step_s: Constant = constant(
+        0.0005,
+        unit="s",
+        spread=1.2,
+        reason="for each member of a ring of replicas, once in a step: every bucket of gradients "
+        "and weights passes all of them",
+    )
+    optimizer_efficiency: Constant = constant(
+        0.6,
+        unit="fraction",
+        spread=0.5,
+        reason="the optimizer's kernels against streaming ones",
+    )
+    step_overhead_s: Constant = constant(
+        0.03,
+        unit="s",
+        spread=1.0,
+        reason="once in a step: data, norm of the gradients, loss scale, logging",
+    )
+    gradient_bytes: Constant = constant(
+        2.8,
         unit="bytes",
+        spread=0.4,
+        reason="of one gradient under ZeRO: 2 where they stay in 16 bits, 4 where they are "
+        "accumulated in fp32, between them where that is not known",
+    )
+    activation_bytes: Constant = constant(
+        0.9,
+        unit="ratio",
+        spread=0.25,
+        reason="stored activations against the count of Korthikanti et al.: dropout masks that a "
+        "stack does without, copies that it makes",
+    )
+    norm_bytes: Constant = constant(
+        4.0,
+        unit="bytes",
+        spread=0.6,
+        reason="for each element of a gated model's hidden state: fp32 copies in the norms and "
+        "rotary positions; none with fused norms",
+    )
+    score_bytes: Constant = constant(
+        6.0,
+        unit="bytes",
+        spread=0.3,
+        reason="stored for each attention score: softmax and dropout results and a mask "
+        "(Korthikanti et al.: 5), and what a library keeps beside them",
+    )
+    unfused_score_bytes: Constant = constant(
+        11.0, unit="bytes", spread=0.3, reason="the same without fused kernels, in part in fp32"
+    )
+    recomputed_layer: Constant = constant(
+        1.6,
+        unit="ratio",
+        spread=0.5,
+        reason="a layer while it is recomputed and differentiated against what it would store: "
+        "its gradients live beside its activations",
+    )
+    logits_bytes: Constant = constant(
+        12.0,
+        unit="bytes",
+        spread=0.35,
         reason="for each token and vocabulary entry: 16-bit logits, their fp32 copy and its "
         "gradient; 10 to 18 in published logs",
     )
-    context_gib: float = constant(
-        2.0, unit="GiB", reason="device context, library workspaces and DeepSpeed's buckets"
+    context_gib: Constant = constant(
+        2.0,
+        unit="GiB",
+        spread=0.5,
+        reason="device context, library workspaces and DeepSpeed's buckets",
     )
-    communicator_gib: float = constant(
-        0.4, unit="GiB", reason="buffers of one communicator (tensor, pipeline, data parallel)"
+    communicator_gib: Constant = constant(
+        0.5,
+        unit="GiB",
+        spread=0.7,
+        reason="buffers of one communicator (tensor, pipeline, data parallel)",
     )
-    fragmentation: float = constant(
-        0.08, unit="fraction", reason="allocator slack, of all other memory: about a tenth"
-    )
-    usable_memory: float = constant(
-        0.95,
+    fragmentation: Constant = constant(
+        0.08,
         unit="fraction",
+        spread=0.7,
+        reason="allocator slack, of all other memory: about a tenth",
+    )
+    usable_memory: Constant = constant(
+        0.96,
+        unit="fraction",
+        spread=0.03,
         reason="of the device's memory; nearer to full the allocator thrashes or fails",
     )
 
@@ -128,63 +286,6 @@ def is_cpu(machine: Machine) -> bool:
     return machine.peak_tflops is None and machine.memory_bandwidth_gb_per_s < CPU_BANDWIDTH
 
 
-FAMILIES: Mapping[str, Mapping[str, float]] = {
-    # MI250X: rocBLAS reaches half to 0.6 of 191.5 in training, where power caps the clock.
-    "mi250": {
-        "gemm_efficiency": 0.55,
-        "compute_units": 110,
-        "flash_efficiency": 0.25,
-        "fp32_rate": 0.25,
-        "inter_node_efficiency": 0.3,
-    },
-    # MI300X: the best of all shapes is 668 of 1307 (ml-engineering, accelerator benchmarks).
-    "mi300": {
-        "gemm_efficiency": 0.48,
-        "compute_units": 304,
-        "flash_efficiency": 0.3,
-        "fp32_rate": 0.25,
-        "inter_node_efficiency": 0.4,
-    },
-    # V100: cuBLAS comes near 100 of 125; no FlashAttention-2, older kernels do half as well.
-    "v100": {
-        "gemm_efficiency": 0.7,
-        "compute_units": 80,
-        "flash_efficiency": 0.25,
-        "fp32_rate": 0.125,
-    },
-    # A100: the best of all shapes is 271 of 312 (ml-engineering); shapes of training less.
-    "a100": {"gemm_efficiency": 0.78, "compute_units": 108, "flash_efficiency": 0.5},
-    # H100, H200, GH200: the best of all shapes is 795 of 989 (ml-engineering).
-    "h100": {"gemm_efficiency": 0.7, "compute_units": 132, "flash_efficiency": 0.35},
-    "h200": {"gemm_efficiency": 0.7, "compute_units": 132, "flash_efficiency": 0.35},
-    # A tile of PVC: training logs of ALCF give 50 to 99 of a nominal 419 overall.
-    "1550": {
-        "gemm_efficiency": 0.45,
-        "compute_units": 64,
-        "flash_efficiency": 0.2,
-        "inter_node_efficiency": 0.3,
-    },
-}
-"""What differs from the generic GPU, by a part of the GPU's name in lower case."""
-
-CPU: Mapping[str, float] = {
-    # One rank is one process on a core or two: no launch queue, no device context, and its limit
-    # counts only what lies above the process's own baseline: gloo's buffers and thread stacks.
-    "gemm_efficiency": 0.7,
-    "compute_units": 1,
-    "nominal_tflops": 0.05,  # one core with 8-wide fp32 multiply-add at about 3 GHz
-    "fp32_rate": 1.0,
-    "host_floor_s": 0.0003,
-    "collective_latency_s": 150e-6,
-    "data_parallel_overlap": 0.0,
-    "context_gib": 0.02,
-    "communicator_gib": 0.0,
-    "logits_bytes": 16,  # all in fp32: logits, their softmax and both gradients
-    "fragmentation": 0.25,  # malloc keeps no pool of blocks to use again, as a GPU's allocator does
-    "usable_memory": 1.0,
-}
-
-
 def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
     """Another plausible machine: each constant times its own log-normal factor of about 15 %.
 
@@ -194,8 +295,8 @@ def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
     changed: dict[str, float] = {}
     for constant_field in fields(parameters):
         factor = float(np.exp(generator.normal(0.0, PERTURBATION)))
-        value = getattr(parameters, constant_field.name)
-        if constant_field.metadata["fixed"]:
+        value = float(getattr(parameters, constant_field.name))
+        if not constant_field.metadata["spread"]:
             continue
         highest = HIGHEST_FRACTION if constant_field.metadata["unit"] == "fraction" else np.inf
         # A constant at or above the cut (a CPU's 1.0) keeps its own value as the highest.

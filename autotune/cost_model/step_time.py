@@ -7,13 +7,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.cost_model import communication, compute
-from autotune.cost_model.layouts import Array, Layouts, total
-from autotune.cost_model.memory import fullest_stage_parameters
+from autotune.cost_model.columns import Array, Rows, distinct
+from autotune.cost_model.layouts import Layouts, total
+from autotune.cost_model.states import fullest_stage_parameters
+
+MICRO_BATCH = (
+    "tensor_parallel",
+    "context_parallel",
+    "virtual_stages",
+    "micro_batch_size",
+    "sequence_parallel",
+    "flash_attention",
+    "full_checkpointing",
+    "selective_checkpointing",
+    "fp32",
+)
+"""What a micro-batch depends on, but for whether there are several stages and nodes."""
+
+SHARPNESS = 8.0
+"""Of the step from a layer that waits for the host to one that waits for the GPU: launches run
+ahead of kernels, so that nearly the longer of the two counts."""
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Seconds of one micro-batch, forward and backward, shape (n,) each.
+    """Seconds of one micro-batch, forward and backward.
 
     Attributes:
         layer: parts of one layer, by name.
@@ -41,6 +59,27 @@ class MicroBatch:
     def layer_s(self) -> Array:
         return total(self.layer)
 
+    def take(self, rows: Rows) -> MicroBatch:
+        """Those that `rows` point at, one for each."""
+        return MicroBatch(
+            layer={name: _taken(part, rows) for name, part in self.layer.items()},
+            first=_taken(self.first, rows),
+            last=_taken(self.last, rows),
+            transfer=_taken(self.transfer, rows),
+        )
+
+
+def _taken(part: Array, rows: Rows) -> Array:
+    """A part that is the same for all has no rows."""
+    return part[rows] if part.ndim else part
+
+
+def sharing_micro_batch(layouts: Layouts) -> tuple[Rows, Rows]:
+    """Strategies of one model whose micro-batches cost the same; as `distinct` returns them."""
+    columns = [layouts.columns[name] for name in MICRO_BATCH]
+    more = (layouts.has_pipeline, layouts.several_nodes)
+    return distinct([*columns, *more], rows=len(layouts.columns))
+
 
 def layer_parts(layouts: Layouts) -> dict[str, Array]:
     """One layer and micro-batch, forward and backward; `host` is what launches add beyond it."""
@@ -55,9 +94,11 @@ def layer_parts(layouts: Layouts) -> dict[str, Array]:
             layouts, matrix=matrix[0], attention=attention[0], elementwise=elementwise[0]
         ),
         "tensor_parallel": communication.tensor_parallel_time_s(layouts),
+        "context_parallel": communication.context_parallel_time_s(layouts),
     }
-    idle = compute.host_time_s(layouts) - total(parts)
-    return parts | {"host": np.maximum(idle, 0.0)}
+    busy, host = total(parts), compute.host_time_s(layouts)
+    longer = (busy**SHARPNESS + host**SHARPNESS) ** (1.0 / SHARPNESS)
+    return parts | {"host": longer - busy}
 
 
 def ends_of_slowest(layouts: Layouts, micro_batch: MicroBatch) -> Array:
@@ -72,38 +113,40 @@ def bubble_time_s(layouts: Layouts, micro_batch: MicroBatch) -> Array:
     With m micro-batches 1F1B takes `sum of stages + (m - 1) x slowest`, that is `m x slowest` and
     this (Narayanan et al. 2021, section 2.2).
     """
+    layer_s = micro_batch.layer_s
     ends = ends_of_slowest(layouts, micro_batch)
-    slowest = layouts.stage_layers * micro_batch.layer_s + ends + micro_batch.transfer
+    slowest = layouts.stage_layers * layer_s + ends + micro_batch.transfer
     hops = layouts.pipeline_parallel * micro_batch.transfer
-    layers = layouts.transformer.num_layers * micro_batch.layer_s
-    stages = layers + micro_batch.first + micro_batch.last + hops
+    stages = layouts.num_layers * layer_s + micro_batch.first + micro_batch.last + hops
     return np.maximum(stages - slowest, 0.0) / layouts.virtual_stages
 
 
-def data_parallel_parts(layouts: Layouts, micro_batch: MicroBatch) -> dict[str, Array]:
-    """Exposed traffic of the replicas, with every micro-batch and once in each step.
+def replica_parts(layouts: Layouts, micro_batch: MicroBatch) -> dict[str, Array]:
+    """Exposed traffic of the replicas, with every micro-batch and once in each step, and the
+    optimizer.
 
-    It hides behind the computation of one micro-batch on the stage that holds most parameters.
+    Traffic hides behind the computation of one micro-batch on the stage that holds most parameters.
     """
     n = fullest_stage_parameters(layouts)
     work = layouts.stage_layers * micro_batch.layer_s
     each = communication.micro_batch_traffic_s(layouts, parameters_of_rank=n)
     once = communication.step_traffic_s(layouts, parameters_of_rank=n)
     exposed_each = communication.exposed_time_s(layouts, each, behind=work)
+    exposed_once = communication.exposed_time_s(layouts, once, behind=work)
     return {
         "zero_micro_batches": layouts.micro_batches * exposed_each,
-        "data_parallel": communication.exposed_time_s(layouts, once, behind=work),
+        "data_parallel": exposed_once + communication.replica_latency_s(layouts),
         "optimizer_step": compute.optimizer_time_s(layouts, parameters_of_rank=n),
+        "step_overhead": np.asarray(layouts.parameters.step_overhead_s),
     }
 
 
-def time_parts(layouts: Layouts) -> dict[str, Array]:
-    """All parts of one iteration, seconds, shape (n,) each: they add up to its time."""
-    micro_batch = MicroBatch.of(layouts)
+def time_parts(layouts: Layouts, micro_batch: MicroBatch) -> dict[str, Array]:
+    """All parts of one iteration, seconds: they add up to its time."""
     m = layouts.micro_batches
     layers = m * layouts.stage_layers
     parts = {name: layers * seconds for name, seconds in micro_batch.layer.items()}
     parts["embedding_and_logits"] = m * ends_of_slowest(layouts, micro_batch)
     parts["pipeline_transfer"] = m * micro_batch.transfer
     parts["pipeline_bubble"] = bubble_time_s(layouts, micro_batch)
-    return parts | data_parallel_parts(layouts, micro_batch)
+    return parts | replica_parts(layouts, micro_batch)

@@ -3,5 +3,6 @@
 from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.prediction.space import space_report
 from autotune.prediction.strategy import predict
+from autotune.prediction.sweep import sweep
 
-__all__ = ["check_campaign", "dry_run", "predict", "space_report"]
+__all__ = ["check_campaign", "dry_run", "predict", "space_report", "sweep"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from autotune.cost_model import Estimate, estimate
+from autotune.cost_model import Estimate, Parameters, estimate
 from autotune.prediction.capacity import fits_nowhere
 from autotune.resolution import machine_shape, model_shape, space_of, subject_of
 from autotune.schemas import Refusal, SpaceQuery, SpaceReport, SpaceSpec
@@ -70,13 +70,23 @@ def fitting_layouts(space: SearchSpace, estimated: Estimate) -> list[Strategy]:
     return list(layouts.lattice.take(layouts.memory_gib <= layouts.memory_limit_gib))
 
 
-def obstacle_of(space: SearchSpace, estimated: Estimate, *, spec: SpaceSpec) -> InvalidInput | None:
-    """Why nothing of the space can be tried: nothing legal, or nothing that fits."""
+def obstacle_of(
+    space: SearchSpace,
+    estimated: Estimate,
+    *,
+    spec: SpaceSpec,
+    parameters: Parameters | None = None,
+) -> InvalidInput | None:
+    """Why nothing of the space can be tried: nothing legal, or nothing that fits.
+
+    Args:
+        parameters: that the estimate was made with; general knowledge where not given.
+    """
     enumeration = space.enumerate()
     if len(enumeration.legal) == 0:
         return _nothing_legal(enumeration)
     if not estimated.fits.any():
-        return fits_nowhere(space, estimated, spec=spec)
+        return fits_nowhere(space, estimated, spec=spec, parameters=parameters)
     return None
 
 

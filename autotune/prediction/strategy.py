@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
-from autotune.cost_model import estimate
+from autotune.calibration import Calibration
+from autotune.calibration.document import outsized
 from autotune.measurement import AccumulationMeasurement, metrics
+from autotune.prediction.basis import basis_of
 from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
-from autotune.schemas import Prediction, PredictionQuery, Refusal
+from autotune.schemas import CalibrationSummary, Prediction, PredictionQuery, Refusal
+from search_spaces.errors import InvalidInputs
 from search_spaces.lattice import Lattice
-from search_spaces.machine import Machine
 from search_spaces.rules import findings
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
+FORECAST = (
+    "iteration_time_s",
+    "iteration_time_low_s",
+    "iteration_time_high_s",
+    "memory_gib",
+    "memory_low_gib",
+    "memory_high_gib",
+)
+RATES = (
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "mfu",
+    "hfu",
+    "global_batch_size",
+    "model_tflops_per_gpu",
+    "hardware_tflops_per_gpu",
+)
+"""Fields of a Prediction that are named as in a forecast, and as in a trial's metrics."""
 
-def predict(query: PredictionQuery) -> Prediction:
+PROBABLE = 0.5
+"""With a probability above this a strategy counts as fitting."""
+
+
+def predict(
+    query: PredictionQuery,
+    calibration: Calibration | None = None,
+    summary: CalibrationSummary | None = None,
+) -> Prediction:
     """Whether a strategy is legal and, if so, its predicted time, memory and rates.
 
+    Args:
+        calibration: what the figures rest on; general knowledge of the machine's kind without one.
+        summary: of the calibration, repeated in the answer.
+
     Raises:
-        InvalidInputs: fields `model` and `machine`.
+        InvalidInputs: fields `model`, `machine` and `strategy.…`.
+        InvalidInput: field `calibration`: it is of another machine.
     """
     transformer, machine = subject_of(query.model, query.machine)
+    basis = basis_of(calibration, machine, name=summary.name if summary else query.calibration)
     strategy = strategy_of(query.strategy)
+    slips = list(outsized(strategy))
+    if slips:
+        raise InvalidInputs(slips)
     found = findings(strategy, transformer, machine)
     illegal = Prediction(
         model=model_shape(transformer),
@@ -31,27 +68,40 @@ def predict(query: PredictionQuery) -> Prediction:
     )
     if not illegal.legal:
         return illegal
-    return illegal.model_copy(update=_figures(transformer, machine, strategy))
+    figures = _figures(basis, transformer, strategy)
+    return illegal.model_copy(update={**figures, "calibration": summary})
 
 
-def _figures(transformer: Transformer, machine: Machine, strategy: Strategy) -> dict[str, object]:
+def _figures(basis: Calibration, transformer: Transformer, strategy: Strategy) -> dict[str, object]:
     """The fields of a Prediction that only a legal strategy has."""
+    machine = basis.machine
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
-    estimated = estimate(transformer, machine, lattice)
-    seconds = float(estimated.iteration_time_s[0])
+    forecast = basis.forecast(transformer, lattice)
+    fit_probability = float(forecast.fit_probability[0])
+    single = {name: float(getattr(forecast, name)[0]) for name in FORECAST}
+    joule = forecast.energy_joule
+    samples = strategy.global_batch_size(machine.gpus_per_node)
+    return single | {
+        "joules_per_token": None
+        if joule is None
+        else float(joule[0]) / (samples * transformer.seq_length),
+        **_rates(basis, transformer, strategy, seconds=single["iteration_time_s"]),
+        "fits": fit_probability > PROBABLE,
+        "fit_probability": fit_probability,
+        "data_parallel": strategy.data_parallel(machine.gpus_per_node),
+        "memory_limit_gib": machine.memory_gib * float(basis.parameters.usable_memory),
+        "time_parts_s": {k: float(v[0]) for k, v in forecast.time_parts_s.items()},
+        "memory_parts_gib": {k: float(v[0]) for k, v in forecast.memory_parts_gib.items()},
+    }
+
+
+def _rates(
+    basis: Calibration, transformer: Transformer, strategy: Strategy, *, seconds: float
+) -> dict[str, object]:
+    """What follows from a step's time."""
     measurement = AccumulationMeasurement(
         gradient_accumulation_steps=strategy.gradient_accumulation_steps,
         iteration_times_s=(seconds,),
     )
-    rates = metrics(transformer, machine, strategy, [measurement])
-    shared = ("tokens_per_s", "tokens_per_s_per_gpu", "mfu", "hfu", "global_batch_size")
-    tflops = ("model_tflops_per_gpu", "hardware_tflops_per_gpu")
-    return {name: getattr(rates, name) for name in (*shared, *tflops)} | {
-        "fits": bool(estimated.fits[0]),
-        "data_parallel": strategy.data_parallel(machine.gpus_per_node),
-        "iteration_time_s": seconds,
-        "memory_gib": float(estimated.memory_gib[0]),
-        "memory_limit_gib": estimated.memory_limit_gib,
-        "time_parts_s": {k: float(v[0]) for k, v in estimated.time_parts_s.items()},
-        "memory_parts_gib": {k: float(v[0]) for k, v in estimated.memory_parts_gib.items()},
-    }
+    found = metrics(transformer, basis.machine, strategy, [measurement])
+    return {name: getattr(found, name) for name in RATES}

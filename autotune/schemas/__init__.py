@@ -3,11 +3,23 @@
 Importable without SQLAlchemy, DeepHyper, FastAPI or torch.
 """
 
+from autotune.schemas.calibrations import (
+    CalibrationCreate,
+    CalibrationDetail,
+    CalibrationDocument,
+    CalibrationName,
+    CalibrationSummary,
+    ConstantShape,
+    ObservationShape,
+)
 from autotune.schemas.predictions import (
     DryRun,
     Prediction,
     Refusal,
     SpaceReport,
+    Sweep,
+    SweepQuery,
+    SweepRow,
 )
 from autotune.schemas.problems import (
     FieldProblem,
@@ -64,10 +76,16 @@ __all__ = [
     "BatchBounds",
     "Budget",
     "BudgetExtension",
+    "CalibrationCreate",
+    "CalibrationDetail",
+    "CalibrationDocument",
+    "CalibrationName",
+    "CalibrationSummary",
     "Campaign",
     "CampaignCreate",
     "CampaignPage",
     "CampaignState",
+    "ConstantShape",
     "Dimension",
     "DryRun",
     "EvaluatorName",
@@ -78,6 +96,7 @@ __all__ = [
     "ModelChoice",
     "ModelShape",
     "Objective",
+    "ObservationShape",
     "Positive",
     "Prediction",
     "PredictionQuery",
@@ -95,6 +114,9 @@ __all__ = [
     "SpaceReport",
     "SpaceSpec",
     "StrategyShape",
+    "Sweep",
+    "SweepQuery",
+    "SweepRow",
     "TrainingCost",
     "Trial",
     "TrialMetrics",

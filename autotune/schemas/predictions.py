@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from autotune.schemas.questions import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.questions import MachineShape, ModelShape, SpaceQuery, StrategyShape
 from autotune.schemas.wire import Scalar, Wire
 
 
@@ -46,7 +47,13 @@ class DryRun(Wire):
 
 
 class Prediction(Wire):
-    """Predicted figures of one strategy; all None or empty where it is illegal."""
+    """Predicted figures of one strategy; all None or empty where it is illegal.
+
+    `…_low` and `…_high`: of measurements 80 % are to lie between them. `fit_probability`: that
+    memory suffices; `fits` says whether it is over one half. `joules_per_token`: of all nodes,
+    hosts included; not calibrated. `calibration`: the trials that the figures rest on; None where
+    they are general knowledge of the machine's kind alone.
+    """
 
     model: ModelShape
     machine: MachineShape
@@ -57,6 +64,8 @@ class Prediction(Wire):
     data_parallel: int | None = None
     global_batch_size: int | None = None
     iteration_time_s: float | None = None
+    iteration_time_low_s: float | None = None
+    iteration_time_high_s: float | None = None
     tokens_per_s: float | None = None
     tokens_per_s_per_gpu: float | None = None
     model_tflops_per_gpu: float | None = None
@@ -64,6 +73,49 @@ class Prediction(Wire):
     mfu: float | None = None
     hfu: float | None = None
     memory_gib: float | None = None
+    memory_low_gib: float | None = None
+    memory_high_gib: float | None = None
     memory_limit_gib: float | None = None
+    fit_probability: float | None = None
+    joules_per_token: float | None = None
+    calibration: CalibrationSummary | None = None
     time_parts_s: dict[str, float] = Field(default_factory=dict)
     memory_parts_gib: dict[str, float] = Field(default_factory=dict)
+
+
+class SweepQuery(SpaceQuery):
+    """A space, and what its prediction rests on. `most`: rows of the answer."""
+
+    calibration: str | None = Field(
+        None,
+        description='the name of a calibration of this machine, or "none"; where nothing is said, '
+        "the newest of the machine",
+    )
+    most: Annotated[int, Field(ge=1, le=1000)] = 20
+
+
+class SweepRow(Wire):
+    """One strategy of a sweep. `rank` is by predicted rate among those that probably fit."""
+
+    rank: int
+    strategy: StrategyShape
+    global_batch_size: int
+    tokens_per_s: float
+    tokens_per_s_low: float
+    tokens_per_s_high: float
+    iteration_time_s: float
+    memory_gib: float
+    fit_probability: float
+
+
+class Sweep(Wire):
+    """A whole space in the order of its predicted rate. `fitting`: strategies that memory suffices
+    for with a probability of over one half; `rows`: the best of them."""
+
+    model: ModelShape
+    machine: MachineShape
+    legal: int
+    fitting: int
+    calibration: CalibrationSummary | None = None
+    seconds: float
+    rows: list[SweepRow]

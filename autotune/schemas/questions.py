@@ -178,3 +178,8 @@ class PredictionQuery(Wire):
     model: ModelChoice
     machine: MachineChoice
     strategy: StrategyShape
+    calibration: str | None = Field(
+        None,
+        description='the name of a calibration of this machine, or "none"; where nothing is said, '
+        "the newest of the machine",
+    )

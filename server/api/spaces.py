@@ -6,9 +6,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 
-from autotune.prediction import predict, space_report
-from autotune.schemas import Prediction, PredictionQuery, SpaceQuery, SpaceReport
-from server.api.access import problems
+from autotune.prediction import predict, space_report, sweep
+from autotune.schemas import (
+    Prediction,
+    PredictionQuery,
+    SpaceQuery,
+    SpaceReport,
+    Sweep,
+    SweepQuery,
+)
+from server.api.access import StoreOf, problems
+from server.api.knowledge import knowledge_of
 
 router = APIRouter(tags=["predictions"])
 
@@ -48,6 +56,16 @@ def report(query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)]) -> SpaceR
 
 
 @router.post("/predictions", responses=problems(403))
-def prediction(query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)]) -> Prediction:
+def prediction(
+    query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)], store: StoreOf
+) -> Prediction:
     """One strategy: whether it is legal and why not, its memory and its time, part by part."""
-    return predict(query)
+    calibration, summary = knowledge_of(store, query.machine, query.calibration)
+    return predict(query, calibration, summary)
+
+
+@router.post("/sweeps", responses=problems(403))
+def ranking(query: Annotated[SweepQuery, Body(openapi_examples=SPACE)], store: StoreOf) -> Sweep:
+    """A whole space in the order of its predicted rate, the best of it with intervals."""
+    calibration, summary = knowledge_of(store, query.machine, query.calibration)
+    return sweep(query, calibration, summary, most=query.most)

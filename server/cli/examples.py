@@ -35,7 +35,27 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "
         "--num-nodes 16 --precision fp16",
         "autotune predict --model 13B --machine dgx-h100 --tp 2 --mbs 2 --gas 8",
+        "autotune predict --sweep --model gpt-175b --machine frontier --nodes 16 --space table-v",
+        "autotune predict --sweep --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 "
+        "--global-batch 512 --top 5",
     ),
+    "calibrations": (
+        "autotune calibrations fit frontier-rocm6 --campaign 3",
+        "autotune calibrations show frontier-rocm6",
+        "autotune predict --calibration frontier-rocm6 --model 175B --machine frontier --tp 8 "
+        "--pp 8 --gas 32 --num-nodes 16",
+    ),
+    "calibrations fit": (
+        "autotune calibrations fit frontier-rocm6 --campaign 3",
+        "autotune calibrations fit frontier-rocm6 --campaign 3 --campaign 4 "
+        "--software 'ROCm 6.2, PyTorch 2.5'",
+    ),
+    "calibrations show": ("autotune calibrations show frontier-rocm6",),
+    "calibrations export": (
+        "autotune calibrations export frontier-rocm6 --output frontier.json",
+        "autotune predict --calibration ./frontier.json --model 13B --machine frontier --tp 2",
+    ),
+    "calibrations import": ("autotune calibrations import frontier-rocm6 frontier.json",),
     "space": (
         "autotune space --model gpt-175b --machine frontier --nodes 16 --space table-v",
         "autotune space --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 --mbs 1:8 "

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from server.cli.application import COMMANDS, app
+from server.cli.application import COMMANDS, GROUPS, app
 from server.cli.examples import EXAMPLES
 from server.cli.failures import EXIT_CODES
 
@@ -24,14 +24,21 @@ stdout with `--json`; progress, notes and errors go to stderr. An error is one s
 
 def manual() -> str:
     """Markdown: a section for each command with its options and examples."""
-    group: Any = get_command(app)
-    names = (name for commands in COMMANDS.values() for name in commands)
-    return "\n".join([HEAD, *("\n".join(_section(group.commands[name])) for name in names)])
+    return "\n".join([HEAD, *("\n".join(_section(*each)) for each in _commands())])
 
 
-def _section(command: Any) -> Iterator[str]:
+def _commands() -> Iterator[tuple[str, Any]]:
+    """Each with its whole name; groups and theirs at the end."""
+    top: Any = get_command(app)
+    yield from ((name, top.commands[name]) for names in COMMANDS.values() for name in names)
+    for group, members in GROUPS.items():
+        yield group, top.commands[group]
+        yield from ((f"{group} {name}", top.commands[group].commands[name]) for name in members)
+
+
+def _section(name: str, command: Any) -> Iterator[str]:
     arguments = [f" {p.metavar}" for p in command.params if p.param_type_name == "argument"]
-    yield f"## autotune {command.name}{''.join(arguments)}\n"
+    yield f"## autotune {name}{''.join(arguments)}\n"
     yield _plain(command.help) + "\n"
     options = [
         p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts
@@ -40,8 +47,8 @@ def _section(command: Any) -> Iterator[str]:
         yield "| option | meaning |\n|---|---|"
         yield from (_row(option) for option in options)
         yield ""
-    if command.name in EXAMPLES:
-        yield "```sh\n" + "\n".join(EXAMPLES[command.name]) + "\n```\n"
+    if name in EXAMPLES:
+        yield "```sh\n" + "\n".join(EXAMPLES[name]) + "\n```\n"
 
 
 def _row(option: Any) -> str:

@@ -1,4 +1,4 @@
-"""The tables: campaigns, their trials, and the events that announce each change."""
+"""The tables: campaigns, their trials, the events that announce each change; calibrations."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Base(DeclarativeBase):
         Json: JSON(none_as_null=True),
         list[Json]: JSON(none_as_null=True),
         list[float]: JSON(none_as_null=True),
+        list[str]: JSON(none_as_null=True),
         dict[str, str]: JSON(none_as_null=True),
     }
 
@@ -124,3 +125,26 @@ class EventRow(Base):
     campaign_id: Mapped[int] = mapped_column(ForeignKey("campaigns.id", ondelete="CASCADE"))
     kind: Mapped[str] = mapped_column(String(16))
     trial_number: Mapped[int | None]
+
+
+class CalibrationRow(Base):
+    """One calibration, never altered. `document` is all of it; the rest repeats what lists show.
+
+    `figures` are those of its machine that it depends on: it holds where they are the same.
+    """
+
+    __tablename__ = "calibrations"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    id: Mapped[int] = mapped_column(Identity, primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), unique=True)
+    machine: Mapped[str] = mapped_column(Text)
+    figures: Mapped[Json]
+    software: Mapped[str] = mapped_column(Text)
+    simulated: Mapped[bool]
+    created_at: Mapped[datetime]
+    observations: Mapped[int]
+    timed: Mapped[int]
+    out_of_memory: Mapped[int]
+    models: Mapped[list[str]]
+    document: Mapped[Json] = mapped_column(deferred=True)

@@ -1,10 +1,16 @@
-"""Models, machines and strategies that the tests of the cost model share."""
+"""Models, machines and strategies that the tests of the cost model and its calibration share."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from hypothesis import settings
+from hypothesis import strategies as st
+
 from autotune.cost_model import Estimate, Parameters, estimate
+from autotune.cost_model.columns import Columns
+from autotune.cost_model.layouts import Layouts
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -12,9 +18,12 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 FRONTIER = load_machine("frontier")
+DGX_A100 = load_machine("dgx-a100")
+DGX_H100 = load_machine("dgx-h100")
 GPT_22B = load_model("gpt-22b")
 GPT_175B = load_model("gpt-175b")
 LLAMA = load_model("llama-3-8b")
+TINY = Transformer.gpt("tiny", num_layers=4, hidden_size=128, num_attention_heads=4)
 
 CPU = Machine(
     name="laptop",
@@ -28,6 +37,16 @@ CPU = Machine(
     intra_node_gb_per_s=1.0,
     inter_node_gb_per_s=1.0,
 )
+
+GIB = 2.0**30
+
+NO_LIMIT = 1e15
+"""GB/s or similar of which nothing is ever short."""
+
+# A busy machine takes its time now and then: that is no failure.
+unhurried = settings(deadline=None, max_examples=40)
+
+CHECKPOINTING = ("none", "selective", "full")
 
 
 def strategy(**changes: Any) -> Strategy:
@@ -44,6 +63,30 @@ def strategy(**changes: Any) -> Strategy:
     return Strategy(**(plain | changes))
 
 
+def columns(
+    *strategies: Strategy,
+    transformer: Transformer = GPT_22B,
+    machine: Machine = FRONTIER,
+    **changes: float,
+) -> Columns:
+    """Columns of one model, some of them (also what no search space has) set to one value."""
+    lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
+    plain = Columns.of(transformer, lattice)
+    return Columns.filled({**plain.values, **changes}, rows=len(strategies))
+
+
+def layouts(
+    *strategies: Strategy,
+    transformer: Transformer = GPT_22B,
+    machine: Machine = FRONTIER,
+    parameters: Parameters | None = None,
+    **changes: float,
+) -> Layouts:
+    """What the terms of the cost model take."""
+    chosen = columns(*strategies, transformer=transformer, machine=machine, **changes)
+    return Layouts(chosen, machine, parameters or Parameters.default(machine))
+
+
 def cost(
     *strategies: Strategy,
     transformer: Transformer = GPT_22B,
@@ -52,3 +95,73 @@ def cost(
 ) -> Estimate:
     lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
     return estimate(transformer, machine, lattice, parameters=parameters)
+
+
+def without_losses(machine: Machine) -> Parameters:
+    """Constants of a machine that loses nothing: every operation at the peak, every byte at the
+    data sheet's rate, no latency, nothing hidden."""
+    return replace(
+        Parameters.default(machine),
+        gemm_efficiency=1.0,
+        compute_units=1.0,
+        gemm_depth=0.0,
+        memory_efficiency=1.0,
+        host_floor_s=0.0,
+        intra_node_efficiency=1.0,
+        inter_node_efficiency=1.0,
+        collective_latency_s=0.0,
+        pipeline_efficiency=1.0,
+        pipeline_latency_s=0.0,
+        data_parallel_efficiency=1.0,
+        exposed_data_parallel=1.0,
+        replica_step_s=0.0,
+        optimizer_efficiency=1.0,
+        step_overhead_s=0.0,
+    )
+
+
+def paper_bytes(machine: Machine) -> Parameters:
+    """Constants that store what Korthikanti et al. count, and nothing besides."""
+    return replace(
+        Parameters.default(machine),
+        activation_bytes=1.0,
+        score_bytes=5.0,
+        norm_bytes=0.0,
+        fragmentation=0.0,
+        context_gib=0.0,
+        communicator_gib=0.0,
+    )
+
+
+models = st.builds(
+    lambda name, layers, sequence: replace(
+        load_model(name), num_layers=layers, seq_length=sequence
+    ),
+    name=st.sampled_from(["gpt-1.4b", "gpt-22b", "gpt-175b", "llama-3-8b", "llama-2-70b"]),
+    layers=st.sampled_from([16, 32, 48, 96]),
+    sequence=st.sampled_from([1024, 2048, 8192]),
+)
+"""Shapes of the catalog, deeper or shallower, with several sequence lengths."""
+
+machines = st.sampled_from(
+    [
+        *map(load_machine, ("frontier", "dgx-a100", "dgx-h100", "perlmutter", "mi300x")),
+        CPU,
+    ]
+)
+
+strategies = st.builds(
+    strategy,
+    tensor_parallel=st.sampled_from([1, 2, 4, 8]),
+    pipeline_parallel=st.sampled_from([1, 2, 4, 8]),
+    micro_batch_size=st.integers(1, 8),
+    gradient_accumulation_steps=st.integers(1, 64),
+    zero_stage=st.sampled_from([0, 1, 2, 3]),
+    num_nodes=st.sampled_from([16, 32, 64]),
+    activation_checkpointing=st.sampled_from(CHECKPOINTING),
+    sequence_parallel=st.booleans(),
+    flash_attention=st.booleans(),
+    virtual_stages=st.sampled_from([1, 2]),
+    precision=st.sampled_from(["fp16", "bf16", "fp32"]),
+)
+"""Layouts with whole stages and replicas on any of `machines`."""

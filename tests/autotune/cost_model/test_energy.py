@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from autotune.cost_model import training_energy_joule
+from autotune.cost_model.energy import iteration_energy_joule
 from search_spaces.machine import Machine
-from tests.autotune.cost_model.examples import FRONTIER
+from tests.autotune.cost_model.examples import FRONTIER, cost, strategy
 
 KNOWN = replace(FRONTIER, gpu_idle_watt=45.0, gpu_max_watt=250.0, host_watt=600.0)
+UNKNOWN = [
+    replace(KNOWN, gpu_idle_watt=None),
+    replace(KNOWN, gpu_max_watt=None),
+    replace(KNOWN, host_watt=None),
+]
 
 
 def test_energy_is_power_times_time() -> None:
@@ -18,13 +25,34 @@ def test_energy_is_power_times_time() -> None:
     assert joule == pytest.approx(3600 * (16 * (45 + 205 * 0.8) + 2 * 600))
 
 
-@pytest.mark.parametrize(
-    "machine",
-    [
-        replace(KNOWN, gpu_idle_watt=None),
-        replace(KNOWN, gpu_max_watt=None),
-        replace(KNOWN, host_watt=None),
-    ],
-)
+def test_energy_of_a_step_lies_between_idle_and_capped() -> None:
+    """Every part of a step has a power, and none less than an idle GPU or more than its cap."""
+    chosen = [strategy(zero_stage=z, pipeline_parallel=p) for z in range(4) for p in (1, 4)]
+    estimate = cost(*chosen, machine=KNOWN)
+    nodes = np.full(len(chosen), 2)
+    joule = iteration_energy_joule(KNOWN, num_nodes=nodes, time_parts_s=estimate.time_parts_s)
+    assert joule is not None
+    watt = joule / estimate.iteration_time_s
+    assert (watt > 16 * 45 + 2 * 600).all()
+    assert (watt < 16 * 250 + 2 * 600).all()
+
+
+def test_a_gpu_that_waits_idles() -> None:
+    """The bubble of a pipeline costs idle power; the products of matrices the cap."""
+    plain = cost(strategy(), machine=KNOWN).time_parts_s
+    nodes = np.array([2])
+    before = iteration_energy_joule(KNOWN, num_nodes=nodes, time_parts_s=plain)
+    assert before is not None
+    for name, watt in (("pipeline_bubble", 45), ("matrix_multiplication", 250)):
+        longer = {**plain, name: plain[name] + 10.0}
+        after = iteration_energy_joule(KNOWN, num_nodes=nodes, time_parts_s=longer)
+        assert after is not None
+        assert (after - before)[0] == pytest.approx(10 * (16 * watt + 2 * 600))
+
+
+@pytest.mark.parametrize("machine", UNKNOWN)
 def test_unknown_power_gives_no_energy(machine: Machine) -> None:
+    parts = cost(strategy()).time_parts_s
+    nodes = np.array([2])
     assert training_energy_joule(machine, num_nodes=1, seconds=1.0, utilisation=1.0) is None
+    assert iteration_energy_joule(machine, num_nodes=nodes, time_parts_s=parts) is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from server.cli.application import COMMANDS
+from server.cli.application import COMMANDS, GROUPS
 from server.cli.check import Check
 from server.cli.checkup import data_folder, examine, nearest_existing
 from server.cli.examples import EXAMPLES
@@ -35,9 +35,16 @@ def test_the_manual_is_what_the_commands_say() -> None:
     assert MANUAL.read_text() == manual(), "run: python -m server.cli.manual > docs/cli.md"
 
 
-@pytest.mark.parametrize("name", [name for panel in COMMANDS.values() for name in panel])
+def names() -> list[str]:
+    """Of all commands, as they are typed."""
+    single = [name for panel in COMMANDS.values() for name in panel]
+    double = [f"{group} {name}" for group, members in GROUPS.items() for name in members]
+    return [*single, *GROUPS, *double]
+
+
+@pytest.mark.parametrize("name", names())
 def test_every_command_teaches(alone: Autotune, name: str) -> None:
-    ran = alone(name, "--help")
+    ran = alone(*name.split(), "--help")
     assert ran.code == 0
     for example in EXAMPLES.get(name, ()):
         assert example[:60] in ran.out

@@ -10,11 +10,13 @@ from autotune.resolution import machine_shape, model_shape
 from search_spaces.catalog import load_machine, load_model
 from server.settings import Settings
 from server.store import Store
+from server.store.calibrations import list_calibrations, save_calibration
 from server.store.engine import WRITING
 from server.store.progress import note_standing
 from server.store.queries import all_trials, events_since, get_campaign, profile_of
 from server.store.store import alembic_config
 from tests.server.asking import STRATEGY, body, created, with_trials
+from tests.server.calibrations import document
 
 WHEN = "2026-01-02 03:04:05+00:00"
 FIRST_VERSION = (
@@ -84,6 +86,29 @@ def test_a_database_of_the_first_version_keeps_its_rows(settings: Settings) -> N
     with store.transaction() as session:
         assert note_standing(session, trial, {"phase": "waiting", "phase_reason": "Priority"})
     store.close()
+
+
+def test_a_database_without_calibrations_gets_room_for_them_and_keeps_its_campaigns(
+    store: Store,
+) -> None:
+    """Back to the version before, forward again: campaigns and trials are as they were."""
+    campaign = created(store)
+    trials = with_trials(store, campaign, 2)
+    with store.engine.connect().execution_options(**{WRITING: True}) as connection:
+        with connection.begin():
+            command.downgrade(alembic_config(connection), "0002")
+        assert "calibrations" not in inspect(connection).get_table_names()
+    assert not store.is_current()
+    store.upgrade()
+    assert store.is_current()
+    with store.session() as session:
+        assert get_campaign(session, campaign.id).trials == 2
+        assert all_trials(session, campaign.id) == trials
+        assert list_calibrations(session) == []
+    with store.transaction() as session:
+        save_calibration(session, "mine", document())
+    with store.session() as session:
+        assert [each.name for each in list_calibrations(session)] == ["mine"]
 
 
 def test_migrations_can_be_undone(store: Store) -> None:

@@ -1,0 +1,11 @@
+"""The cost model fitted to trials of one machine and software stack, with honest uncertainty.
+
+Constants by maximum a posteriori round general knowledge, a Gaussian process over what the formulas
+leave, and a probability of fitting into memory. `docs/cost-model.md` has the method and its errors.
+"""
+
+from autotune.calibration.calibration import Calibration, Constant
+from autotune.calibration.forecast import COVERAGE, Forecast
+from autotune.calibration.observation import Observation
+
+__all__ = ["COVERAGE", "Calibration", "Constant", "Forecast", "Observation"]

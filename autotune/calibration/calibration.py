@@ -1,0 +1,147 @@
+"""The cost model fitted to one machine and software stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from scipy.special import ndtr
+
+from autotune.calibration.forecast import Forecast, Z
+from autotune.calibration.mixture import Mixture
+from autotune.calibration.observation import Observation, memory_sample, time_sample
+from autotune.calibration.quantity import MEMORY_CONSTANTS, Quantity
+from autotune.calibration.sample import EDGE
+from autotune.cost_model.columns import Array, Columns
+from autotune.cost_model.energy import iteration_energy_joule
+from autotune.cost_model.estimate import costs
+from autotune.cost_model.layouts import Layouts, total
+from autotune.cost_model.parameters import Parameters
+from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
+from search_spaces.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """One constant before and after calibration.
+
+    Attributes:
+        prior, value: what is generally known, and what the trials say.
+        prior_spread, spread: standard deviation of its logarithm, before and after.
+    """
+
+    name: str
+    unit: str
+    prior: float
+    value: float
+    prior_spread: float
+    spread: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibration:
+    """Good for any model on `machine` under `software`; for no other machine.
+
+    Without observations it is what is generally known of the machine's kind, as uncertain as that
+    is.
+    """
+
+    machine: Machine
+    software: str
+    observations: tuple[Observation, ...]
+    time: Mixture
+    memory: Mixture
+
+    @classmethod
+    def of(
+        cls, machine: Machine, observations: Sequence[Observation] = (), *, software: str = ""
+    ) -> Calibration:
+        """Fit to trials of one machine and stack, of any models.
+
+        Args:
+            software: the stack that they ran on, as its users would name it.
+        """
+        prior = Parameters.default(machine)
+        timed, remembered = (
+            Quantity(machine=machine, prior=prior, of_memory=of_memory)
+            for of_memory in (False, True)
+        )
+        return cls(
+            machine=machine,
+            software=software,
+            observations=tuple(observations),
+            time=Mixture.of(timed, time_sample(observations, machine)),
+            memory=Mixture.of(remembered, memory_sample(observations, machine)),
+        )
+
+    @property
+    def parameters(self) -> Parameters:
+        """The constants at the most probable scales."""
+        time, memory = self.time.best, self.memory.best
+        fitted = memory.quantity.parameters(memory.z)
+        return _replaced(time.quantity.parameters(time.z), fitted)
+
+    @property
+    def constants(self) -> Iterator[Constant]:
+        """All that can be calibrated on this machine."""
+        for mixture in (self.time, self.memory):
+            posterior = mixture.best
+            quantity, deviations = posterior.quantity, np.sqrt(np.diag(posterior.covariance))
+            fitted = quantity.parameters(posterior.z)
+            known = {field.name: field.metadata for field in fields(Parameters)}
+            for name, deviation in zip(quantity.names, deviations, strict=True):
+                spread = float(known[name]["spread"])
+                yield Constant(
+                    name=name,
+                    unit=known[name]["unit"],
+                    prior=float(getattr(quantity.prior, name)),
+                    value=float(getattr(fitted, name)),
+                    prior_spread=spread,
+                    spread=spread * float(deviation),
+                )
+
+    def forecast(self, transformer: Transformer, lattice: Lattice) -> Forecast:
+        """What would be measured of each strategy of `lattice`."""
+        columns = Columns.of(transformer, lattice)
+        times, sizes = costs(Layouts(columns, self.machine, self.parameters))
+        time, _, time_variance = self.time.predict(columns)
+        memory, _, memory_variance = self.memory.predict(columns)
+        time_s, size_gib = np.exp(time), np.exp(memory)
+        time_factor, size_factor = (
+            np.exp(Z * np.sqrt(v)) for v in (time_variance, memory_variance)
+        )
+        parts = _adding_up(times, time_s)
+        return Forecast(
+            iteration_time_s=time_s,
+            iteration_time_low_s=time_s / time_factor,
+            iteration_time_high_s=time_s * time_factor,
+            memory_gib=size_gib,
+            memory_low_gib=size_gib / size_factor,
+            memory_high_gib=size_gib * size_factor,
+            fit_probability=self.fit_probability(columns),
+            energy_joule=iteration_energy_joule(
+                self.machine,
+                num_nodes=lattice["num_nodes"].astype(np.float64),
+                time_parts_s=parts,
+            ),
+            time_parts_s=parts,
+            memory_parts_gib=_adding_up(sizes, size_gib),
+        )
+
+    def fit_probability(self, columns: Columns) -> Array:
+        """That memory suffices, shape (n,)."""
+        mean, variance, _ = self.memory.predict(columns, labelled=True)
+        margin = np.log(self.machine.memory_gib) - mean
+        return np.asarray(ndtr(margin / np.sqrt(variance + EDGE**2)))
+
+
+def _replaced(parameters: Parameters, memory: Parameters) -> Parameters:
+    return replace(parameters, **{name: getattr(memory, name) for name in MEMORY_CONSTANTS})
+
+
+def _adding_up(parts: dict[str, Array], whole: Array) -> dict[str, Array]:
+    """The parts of the formulas, scaled to what is expected in the end."""
+    scale = whole / total(parts)
+    return {name: part * scale for name, part in parts.items()}

@@ -1,0 +1,238 @@
+"""Calibrations as documents: written, read with every observation checked, summed up.
+
+A document holds what was observed, and no constant: all else follows from that, also in a later
+version with better formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from autotune.calibration.calibration import Calibration
+from autotune.calibration.observation import Observation
+from autotune.resolution import (
+    machine_of,
+    machine_shape,
+    model_shape,
+    strategy_of,
+    strategy_shape,
+    transformer_of,
+)
+from autotune.schemas import (
+    CalibrationDetail,
+    CalibrationDocument,
+    CalibrationSummary,
+    ConstantShape,
+    ModelShape,
+    ObservationShape,
+)
+from search_spaces.dimension import LARGEST_WHOLE
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.machine import Machine
+from search_spaces.rules import findings
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+FIGURES = (
+    "name",
+    "gpu",
+    "gpus_per_node",
+    "memory_gib",
+    "peak_tflops",
+    "memory_bandwidth_gb_per_s",
+    "intra_node_gb_per_s",
+    "inter_node_gb_per_s",
+)
+"""What time and memory follow from, of a machine: where these are equal, a calibration holds."""
+
+DEMANDED = frozenset({"machine_nodes", "world_size"})
+"""Rules that no run breaks, whatever trained. Others are Megatron-DeepSpeed's own."""
+
+MOST_OF_MEMORY = 10.0
+"""A peak over a GPU's memory is a slip of the unit from here on; what the CPU of this machine gives
+to a rank is a share, which a rank may exceed."""
+
+MOST_OF_PEAK = 2.0
+"""Model FLOPs over the data sheet's peak: they count the whole square of attention, of which a
+causal kernel computes half, so a little more than 1 is possible."""
+
+LONGEST_STEP_S = 1e6
+TERA = 1e12
+
+MOST_PROBLEMS = 20
+"""Of a document that are told at once."""
+
+
+def figures_of(machine: Machine) -> dict[str, Any]:
+    """What a calibration of this machine depends on, by name."""
+    return {name: getattr(machine, name) for name in FIGURES}
+
+
+def differences(one: Machine, other: Machine) -> list[str]:
+    """How `one` differs from `other` in what a calibration depends on; empty where in nothing."""
+    mine, theirs = figures_of(one), figures_of(other)
+    return [f"{name} {mine[name]!r}" for name in FIGURES if mine[name] != theirs[name]]
+
+
+def document_of(calibration: Calibration, *, simulated: bool) -> CalibrationDocument:
+    """All that a calibration rests on.
+
+    Args:
+        simulated: whether some of it was predicted rather than measured.
+
+    Raises:
+        InvalidInput: it rests on nothing.
+    """
+    if not calibration.observations:
+        reason = "what is generally known of a machine rests on no trial"
+        raise InvalidInput("observations", 0, reason, valid="a calibration that was fitted")
+    return CalibrationDocument(
+        machine=machine_shape(calibration.machine),
+        software=calibration.software,
+        simulated=simulated,
+        observations=[observation_shape(observation) for observation in calibration.observations],
+    )
+
+
+def observation_shape(observation: Observation) -> ObservationShape:
+    return ObservationShape(
+        model=model_shape(observation.transformer),
+        strategy=strategy_shape(observation.strategy),
+        iteration_time_s=observation.iteration_time_s,
+        peak_memory_gib=observation.peak_memory_gib,
+        fitted=observation.fitted,
+    )
+
+
+def calibration_of(document: CalibrationDocument) -> Calibration:
+    """Fitted to a document's observations.
+
+    Raises:
+        InvalidInputs: fields `machine.…` and `observations.3.…` (counted from 0): what cannot have
+            been observed, the first MOST_PROBLEMS of it.
+    """
+    machine = machine_of(document.machine)
+    return Calibration.of(machine, _observations(document, machine), software=document.software)
+
+
+def _observations(document: CalibrationDocument, machine: Machine) -> list[Observation]:
+    observations: list[Observation] = []
+    problems: list[InvalidInput] = []
+    for number, shape in enumerate(document.observations):
+        try:
+            observations.append(_observation(shape, machine))
+        except InvalidInputs as refusal:
+            problems += [_numbered(problem, number) for problem in refusal.problems]
+    if problems:
+        raise InvalidInputs(problems[:MOST_PROBLEMS])
+    return observations
+
+
+def _numbered(problem: InvalidInput, number: int) -> InvalidInput:
+    field = f"observations.{number}.{problem.field}"
+    return InvalidInput(field, problem.value, problem.reason, valid=problem.valid)
+
+
+def _observation(shape: ObservationShape, machine: Machine) -> Observation:
+    """Raises InvalidInputs."""
+    observation = Observation(
+        transformer=_transformer(shape.model),
+        strategy=strategy_of(shape.strategy),
+        iteration_time_s=shape.iteration_time_s,
+        peak_memory_gib=shape.peak_memory_gib,
+        fitted=shape.fitted,
+    )
+    # Each of these is only sure to make sense of what the ones before have let pass.
+    problems = (
+        list(outsized(observation.strategy))
+        or list(_impossible(observation, machine))
+        or [*_contradictory(observation), *_implausible(observation, machine)]
+    )
+    if problems:
+        raise InvalidInputs(problems)
+    return observation
+
+
+@lru_cache(maxsize=64)
+def _transformer(shape: ModelShape) -> Transformer:
+    """Most observations of a document share a few models."""
+    return transformer_of(shape)
+
+
+def outsized(strategy: Strategy) -> Iterator[InvalidInput]:
+    """Whole numbers that are slips, and too large for arithmetic; fields `strategy.…`."""
+    for name, value in strategy.as_dict().items():
+        if isinstance(value, int) and value > LARGEST_WHOLE:
+            valid = f"at most {LARGEST_WHOLE}"
+            yield InvalidInput(f"strategy.{name}", value, "no strategy has as many", valid=valid)
+
+
+def _impossible(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
+    strategy, transformer = observation.strategy, observation.transformer
+    for finding in findings(strategy, transformer, machine):
+        if finding.rule in DEMANDED:
+            shown = strategy.short()
+            valid = "a strategy that ran on this machine"
+            yield InvalidInput("strategy", shown, finding.reason, valid=valid)
+
+
+def _contradictory(observation: Observation) -> Iterator[InvalidInput]:
+    figures = {name: getattr(observation, name) for name in ("iteration_time_s", "peak_memory_gib")}
+    if observation.fitted is None and not any(figures.values()):
+        valid = "iteration_time_s, peak_memory_gib or fitted"
+        yield InvalidInput("fitted", None, "nothing was observed", valid=valid)
+    for name, value in figures.items():
+        if observation.fitted is False and value is not None:
+            reason = "memory did not suffice (fitted is false), and so nothing else was observed"
+            yield InvalidInput(name, value, reason, valid="nothing, or fitted: true")
+
+
+def _implausible(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
+    """Figures that only another unit explains."""
+    peak_gib, most_gib = observation.peak_memory_gib, MOST_OF_MEMORY * machine.memory_gib
+    if peak_gib is not None and peak_gib > most_gib:
+        reason = f"a GPU of {machine.name} has {machine.memory_gib:g} GiB: is it MiB, or bytes?"
+        yield InvalidInput("peak_memory_gib", peak_gib, reason, valid="GiB of the fullest rank")
+    seconds, least_s = observation.iteration_time_s, _shortest_step_s(observation, machine)
+    if seconds is not None and not least_s <= seconds <= LONGEST_STEP_S:
+        reason = f"a step of this strategy takes from {least_s:.2g} to {LONGEST_STEP_S:g} s"
+        yield InvalidInput("iteration_time_s", seconds, reason, valid="seconds of one step")
+
+
+def _shortest_step_s(observation: Observation, machine: Machine) -> float:
+    """By the data sheet; next to nothing where no peak is published."""
+    if machine.peak_tflops is None:
+        return 1e-6
+    gpus = machine.gpus_per_node
+    batch = observation.strategy.global_batch_size(gpus)
+    flops = observation.transformer.model_flops(batch)
+    peak = machine.peak_tflops * TERA * observation.strategy.world_size(gpus)
+    return flops / peak / MOST_OF_PEAK
+
+
+def summary_of(
+    document: CalibrationDocument, *, name: str, created_at: datetime | None
+) -> CalibrationSummary:
+    """What a prediction says of the calibration that it rests on."""
+    observations = document.observations
+    return CalibrationSummary(
+        name=name,
+        machine=document.machine.name,
+        software=document.software,
+        simulated=document.simulated,
+        created_at=created_at,
+        observations=len(observations),
+        timed=sum(each.iteration_time_s is not None for each in observations),
+        out_of_memory=sum(each.fitted is False for each in observations),
+        models=list(dict.fromkeys(each.model.name for each in observations)),
+    )
+
+
+def detail_of(calibration: Calibration, summary: CalibrationSummary) -> CalibrationDetail:
+    """With its constants, those first that the observations narrow down most."""
+    constants = sorted(calibration.constants, key=lambda each: each.spread / each.prior_spread)
+    shapes = [ConstantShape(**vars(constant)) for constant in constants]
+    return CalibrationDetail(**summary.model_dump(), constants=shapes)

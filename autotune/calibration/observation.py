@@ -1,0 +1,65 @@
+"""What one trial showed of one strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.calibration.sample import Sample
+from autotune.cost_model.columns import Columns
+from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One strategy as it ran, or failed to.
+
+    Attributes:
+        iteration_time_s: seconds of one optimizer step; None where no step was timed.
+        peak_memory_gib: of the fullest rank; None where it was not read.
+        fitted: whether memory sufficed; None where a trial ended for another reason.
+    """
+
+    transformer: Transformer
+    strategy: Strategy
+    iteration_time_s: float | None = None
+    peak_memory_gib: float | None = None
+    fitted: bool | None = None
+
+
+def columns_of(observations: Sequence[Observation], machine: Machine) -> Columns:
+    """One row for each, whatever their models."""
+    gpus = machine.gpus_per_node
+    return Columns.stack(
+        [
+            Columns.of(each.transformer, Lattice.of([each.strategy], gpus_per_node=gpus))
+            for each in observations
+        ]
+    )
+
+
+def time_sample(observations: Sequence[Observation], machine: Machine) -> Sample:
+    """The steps that were timed."""
+    timed = [each for each in observations if each.iteration_time_s]
+    seconds = np.array([each.iteration_time_s for each in timed], dtype=np.float64)
+    columns = columns_of(timed, machine) if timed else Columns.none()
+    return Sample(columns=columns, log_value=np.log(seconds), side=np.zeros(len(timed)))
+
+
+def memory_sample(observations: Sequence[Observation], machine: Machine) -> Sample:
+    """Peaks that were read; where none was, on which side of the device's memory it lay."""
+    known = [each for each in observations if each.peak_memory_gib or each.fitted is not None]
+    # What was held when memory ran out is not what would have been needed.
+    peaks = [None if each.fitted is False else each.peak_memory_gib for each in known]
+    gib = np.array([peak or machine.memory_gib for peak in peaks], dtype=np.float64)
+    side = [
+        0.0 if peak else 1.0 if each.fitted else -1.0
+        for peak, each in zip(peaks, known, strict=True)
+    ]
+    columns = columns_of(known, machine) if known else Columns.none()
+    return Sample(columns=columns, log_value=np.log(gib), side=np.array(side))

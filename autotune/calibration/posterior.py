@@ -1,0 +1,148 @@
+"""What observations say of the constants, and of what the formulas leave over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.calibration.quantity import Quantity
+from autotune.calibration.sample import Sample
+from autotune.calibration.similarity import coordinates, shared
+from autotune.cost_model.columns import Array, Columns
+
+TAIL = 4.0
+"""Degrees of freedom of the priors (Student's t): a machine may be far from what is generally known
+of its kind, and trials that agree on it are believed."""
+
+MOST_ITERATIONS = 10
+LONGEST_STEP = 1.0
+"""Standard deviations that a constant moves in one iteration."""
+SETTLED = 0.02
+"""Standard deviations that no constant moves by any more."""
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Standard deviations, as logarithms.
+
+    Attributes:
+        residual: of what the formulas get wrong, alike for like strategies.
+        noise: of a measurement that is repeated.
+    """
+
+    residual: float
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Maximum a posteriori of the constants, and a Gaussian process over what is left.
+
+    With `f` linearised at the maximum, errors of constants and of the rest are known together
+    (universal kriging; Rasmussen and Williams 2006, section 2.7, and 3.4 for labels).
+
+    Attributes:
+        z: shape (c,), see `Quantity`.
+        covariance: of z, shape (c, c).
+        places: of the observations, shape (n, d), see `similarity`.
+        weights: shape (n,); times `shared` they are the residual of a strategy.
+        precision: inverse covariance of the observations round the formulas, shape (n, n).
+        slopes: derivatives of the observed strategies by z, shape (n, c).
+        log_evidence: of the observations at these scales (Laplace).
+    """
+
+    quantity: Quantity
+    scales: Scales
+    z: Array
+    covariance: Array
+    places: Array
+    weights: Array
+    precision: Array
+    slopes: Array
+    log_evidence: float
+
+    @classmethod
+    def of(
+        cls, quantity: Quantity, sample: Sample, scales: Scales, *, start: Array | None = None
+    ) -> Posterior:
+        """By Gauss-Newton steps, the observations made normal again before each.
+
+        Args:
+            start: z to begin with.
+        """
+        climb = _Climb(quantity, sample, scales, start)
+        for _ in range(MOST_ITERATIONS):
+            if climb.step() < SETTLED:
+                break
+        return cls(
+            quantity=quantity,
+            scales=scales,
+            z=climb.z,
+            covariance=np.asarray(np.linalg.inv(climb.curvature)),
+            places=climb.places,
+            weights=climb.weights,
+            precision=climb.precision,
+            slopes=climb.slopes,
+            log_evidence=climb.log_evidence(),
+        )
+
+    def predict(self, columns: Columns, labelled: Array) -> tuple[Array, Array]:
+        """Mean and variance of the true logarithm, noise apart, shape (n,) each."""
+        value, slopes = self.quantity.linearised(self.z, columns, labelled)
+        common = self.scales.residual**2 * shared(coordinates(columns), self.places)
+        known = common @ self.precision
+        unknown = slopes - known @ self.slopes
+        variance = (
+            self.scales.residual**2
+            - np.sum(known * common, axis=1)
+            + np.sum((unknown @ self.covariance) * unknown, axis=1)
+        )
+        return value + common @ self.weights, np.maximum(variance, 0.0)
+
+
+class _Climb:
+    """On the way to the maximum; the attributes are those of `Posterior`."""
+
+    def __init__(
+        self, quantity: Quantity, sample: Sample, scales: Scales, start: Array | None
+    ) -> None:
+        self._quantity, self._sample, self._scales = quantity, sample, scales
+        self.places = coordinates(sample.columns)
+        self._kernel = scales.residual**2 * shared(self.places, self.places)
+        self._residual = np.zeros(len(sample.columns))
+        self.z = np.zeros(len(quantity.names)) if start is None else start
+        self._linearise()
+
+    def _linearise(self) -> None:
+        found = self._quantity.linearised(self.z, self._sample.columns, self._sample.labelled)
+        self._value, self.slopes = found
+
+    def step(self) -> float:
+        """The farthest that a constant moved."""
+        latent = self._value + self._residual
+        target, self._variance = self._sample.normal(latent, self._scales.noise)
+        self.precision = np.asarray(np.linalg.inv(self._kernel + np.diag(self._variance)))
+        pull = TAIL / (TAIL + self.z**2)
+        self.curvature = self.slopes.T @ self.precision @ self.slopes + np.diag(pull)
+        slope = self.slopes.T @ self.precision @ (target - self._value) - pull * self.z
+        step = np.linalg.solve(self.curvature, slope)
+        step *= min(1.0, LONGEST_STEP / max(float(np.max(np.abs(step))), 1e-12))
+        self.z = self.z + step
+        self._linearise()
+        self.weights = self.precision @ (target - self._value)
+        self._residual = self._kernel @ self.weights
+        return float(np.max(np.abs(step)))
+
+    def log_evidence(self) -> float:
+        """Of the observations at these scales (Laplace; Rasmussen and Williams 2006, eq. 3.32)."""
+        root = 1.0 / np.sqrt(self._variance)
+        spread = np.eye(len(root)) + root[:, np.newaxis] * self._kernel * root
+        doubt = (
+            self._residual @ self.weights
+            + TAIL * np.sum(np.log1p(self.z**2 / TAIL))
+            + np.linalg.slogdet(spread)[1]
+            + np.linalg.slogdet(self.curvature)[1]
+        )
+        latent = self._value + self._residual
+        return self._sample.log_likelihood(latent, self._scales.noise) - 0.5 * float(doubt)

@@ -1,0 +1,66 @@
+"""What was observed of strategies: a figure, or only on which side of a limit it lay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from autotune.cost_model.columns import Array, Columns
+
+TAIL = 4.0
+"""Degrees of freedom of the errors of measurements: a few trials are far off, and count little."""
+
+EDGE = 0.06
+"""Standard deviation, as a logarithm, of where the edge of memory lies for one run."""
+
+LEAST_CURVATURE = 1e-4
+"""Of the likelihood of a label that says next to nothing."""
+
+LONGEST_STEP = 0.5
+"""How far, as a logarithm, one label moves a value in one iteration."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """n observations of one quantity.
+
+    Attributes:
+        log_value: shape (n,), logarithm of what was measured, or of the limit.
+        side: shape (n,), 0 where `log_value` was measured, 1 where the quantity was within it, -1
+            where it was beyond.
+    """
+
+    columns: Columns
+    log_value: Array
+    side: Array
+
+    @property
+    def labelled(self) -> Array:
+        return np.abs(self.side)
+
+    def log_likelihood(self, latent: Array, noise: float) -> float:
+        """Of all observations, given the true logarithms `latent`, shape (n,)."""
+        error = (self.log_value - latent) / noise
+        measured = -0.5 * (TAIL + 1.0) * np.log1p(error**2 / TAIL) - np.log(noise)
+        label = log_ndtr(self.side * (self.log_value - latent) / EDGE)
+        return float(np.sum(np.where(self.side == 0, measured, label)))
+
+    def normal(self, latent: Array, noise: float) -> tuple[Array, Array]:
+        """Normal observations that say the same near `latent`: values and variances, (n,) each.
+
+        A measurement keeps its value, with a larger variance the further off it is (an M-estimate);
+        a label becomes a measurement where its likelihood has the same slope and curvature.
+        """
+        error = (self.log_value - latent) / noise
+        variance = noise**2 * np.maximum((TAIL + error**2) / (TAIL + 1.0), 1.0)
+        margin = self.side * (self.log_value - latent) / EDGE
+        slope = np.exp(-0.5 * margin**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(margin))
+        curvature = np.maximum(slope * (slope + margin) / EDGE**2, LEAST_CURVATURE)
+        step = np.clip(-self.side * slope / EDGE / curvature, -LONGEST_STEP, LONGEST_STEP)
+        measured = self.side == 0
+        return (
+            np.where(measured, self.log_value, latent + step),
+            np.where(measured, variance, 1.0 / curvature),
+        )

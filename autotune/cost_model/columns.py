@@ -1,0 +1,155 @@
+"""Models and strategies side by side, one float column for each figure that a cost depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.lattice import Lattice
+from search_spaces.transformer import Transformer
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.integer[Any]]
+
+SHAPE = (
+    "num_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_query_groups",
+    "ffn_hidden_size",
+    "seq_length",
+    "vocab_size",
+    "gated_mlp",
+    "tied_embeddings",
+)
+"""Columns of the model, as in `Transformer`."""
+
+STRATEGY = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "virtual_stages",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "zero_stage",
+)
+"""Columns that are a lattice's own."""
+
+ABSENT: Mapping[str, float] = {
+    "context_parallel": 1.0,
+    "fp8": 0.0,
+    "flash_1": 0.0,
+    "unfused_softmax": 0.0,
+    "fused_norm": 1.0,
+}
+"""What no search space has and published measurements do, with the value where nothing is said:
+sequences cut over GPUs, 8-bit matrix products, FlashAttention 1, softmax without a fused kernel;
+norms in one kernel (0: one operation after another)."""
+
+
+REST = (
+    "data_parallel",
+    "zero_shard_gpus",
+    "world_size",
+    "sequence_parallel",
+    "flash_attention",
+    "full_checkpointing",
+    "selective_checkpointing",
+    "fp32",
+)
+"""Columns that follow from a lattice's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """n strategies, each of its own model where they are stacked.
+
+    Attributes:
+        values: name -> array of shape (n,), or () where all rows have the same value. Flags are
+            0 or 1. Names: SHAPE, STRATEGY, REST, ABSENT; `world_size` counts GPUs,
+            `zero_shard_gpus` those that ZeRO divides over.
+        rows: n.
+    """
+
+    values: Mapping[str, Array]
+    rows: int
+
+    @classmethod
+    def of(cls, transformer: Transformer, lattice: Lattice) -> Columns:
+        """One model and all strategies of a lattice.
+
+        A replica axis shorter than 1, which only an illegal strategy has, counts as 1.
+        """
+        replicas = np.maximum(lattice.data_parallel, 1)
+        checkpointing = lattice["activation_checkpointing"]
+        own = {
+            **{name: lattice[name] for name in STRATEGY},
+            "data_parallel": replicas,
+            "zero_shard_gpus": replicas,
+            "world_size": lattice.world_size,
+            "sequence_parallel": lattice["sequence_parallel"],
+            "flash_attention": lattice["flash_attention"],
+            "full_checkpointing": checkpointing == "full",
+            "selective_checkpointing": checkpointing == "selective",
+            "fp32": lattice["precision"] == "fp32",
+        }
+        shape = {name: float(getattr(transformer, name)) for name in SHAPE}
+        return cls.filled({**shape, **own}, rows=len(lattice))
+
+    @classmethod
+    def filled(cls, given: Mapping[str, object], *, rows: int) -> Columns:
+        """All columns from those `given`; what ABSENT names may be missing."""
+        whole = {**ABSENT, **given}
+        values = {name: np.asarray(value, dtype=np.float64) for name, value in whole.items()}
+        return cls(values=values, rows=rows)
+
+    @classmethod
+    def stack(cls, parts: Sequence[Columns]) -> Columns:
+        """All rows of all parts, in their order."""
+        names = parts[0].values
+        values = {
+            name: np.concatenate([np.broadcast_to(p.values[name], p.rows) for p in parts])
+            for name in names
+        }
+        return cls(values=values, rows=sum(part.rows for part in parts))
+
+    @classmethod
+    def none(cls) -> Columns:
+        """No strategies."""
+        names = (*SHAPE, *STRATEGY, *REST, *ABSENT)
+        return cls(values={name: np.empty(0) for name in names}, rows=0)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, name: str) -> Array:
+        return self.values[name]
+
+    def take(self, rows: Rows | slice) -> Columns:
+        """The rows chosen by their indices, in that order, or those of a slice."""
+        chosen = {k: v if v.ndim == 0 else v[rows] for k, v in self.values.items()}
+        count = len(range(self.rows)[rows]) if isinstance(rows, slice) else len(rows)
+        return Columns(values=chosen, rows=count)
+
+
+def distinct(columns: Sequence[Array | Mask], *, rows: int) -> tuple[Rows, Rows]:
+    """One row for each combination of values that occurs.
+
+    Args:
+        columns: whole numbers from 0 on, shape (n,) or () each.
+
+    Returns:
+        The row at which each combination is met first, shape (k,), and for each row the number of
+        its combination, shape (n,).
+    """
+    key = np.zeros(rows, dtype=np.int64)
+    for column in columns:
+        if column.ndim and rows:
+            whole = column.astype(np.int64)
+            key = key * (int(whole.max()) + 1) + whole
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    return first, which

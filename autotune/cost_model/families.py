@@ -1,0 +1,73 @@
+"""What is known of each kind of GPU, where it differs from the generic one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_HOPPER = {"compute_units": 132, "flash_efficiency": 0.3}
+
+FAMILIES: Mapping[str, Mapping[str, float]] = {
+    # MI250X: rocBLAS reaches half to 0.6 of 191.5 in training, where power caps the clock.
+    "mi250": {
+        "gemm_efficiency": 0.52,
+        "compute_units": 110,
+        "flash_efficiency": 0.25,
+        "fp32_rate": 0.25,
+        "inter_node_efficiency": 0.3,
+        "data_parallel_efficiency": 0.25,
+    },
+    # MI300X: the best of all shapes is 668 of 1307 (ml-engineering, accelerator benchmarks).
+    "mi300": {
+        "gemm_efficiency": 0.48,
+        "compute_units": 304,
+        "flash_efficiency": 0.3,
+        "fp32_rate": 0.25,
+        "inter_node_efficiency": 0.4,
+    },
+    # V100: cuBLAS comes near 100 of 125, in training less; no FlashAttention-2.
+    "v100": {
+        "gemm_efficiency": 0.6,
+        "compute_units": 80,
+        "flash_efficiency": 0.3,
+        "fp32_rate": 0.125,
+    },
+    # A100: the best of all shapes is 271 of 312 (ml-engineering); shapes of training less.
+    "a100": {"gemm_efficiency": 0.77, "compute_units": 108, "flash_efficiency": 0.5},
+    "a800": {"gemm_efficiency": 0.77, "compute_units": 108, "flash_efficiency": 0.5},
+    # H100, H200, GH200: the best of all shapes is 795 of 989 (ml-engineering), and training runs
+    # into the power cap; FlashAttention-2 was made for the A100.
+    "h100": {"gemm_efficiency": 0.65, "fp8_gain": 0.85, **_HOPPER},
+    "h200": {"gemm_efficiency": 0.65, "fp8_gain": 0.85, **_HOPPER},
+    # A tile of PVC: training logs of ALCF give 50 to 99 of a nominal 419 overall.
+    "1550": {
+        "gemm_efficiency": 0.45,
+        "compute_units": 64,
+        "flash_efficiency": 0.2,
+        "inter_node_efficiency": 0.3,
+    },
+}
+"""Constants that differ from the generic GPU's, by a part of the GPU's name in lower case."""
+
+CPU: Mapping[str, float] = {
+    # One rank is one process on a core or two: no launch queue, no device context, and its limit
+    # counts only what lies above the process's own baseline: gloo's buffers and thread stacks.
+    "gemm_efficiency": 0.7,
+    "compute_units": 1,
+    "nominal_tflops": 0.05,  # one core with 8-wide fp32 multiply-add at about 3 GHz
+    "fp32_rate": 1.0,
+    "host_floor_s": 0.0003,
+    "collective_latency_s": 150e-6,
+    "exposed_data_parallel": 1.0,
+    "replica_step_s": 0.0002,
+    "step_overhead_s": 0.003,
+    "gradient_bytes": 4.0,
+    "activation_bytes": 1.0,
+    "recomputed_layer": 1.0,
+    "score_bytes": 5.0,
+    "context_gib": 0.02,
+    "communicator_gib": 0.0,
+    "logits_bytes": 16,  # all in fp32: logits, their softmax and both gradients
+    "fragmentation": 0.25,  # malloc keeps no pool of blocks to use again, as a GPU's allocator does
+    "usable_memory": 1.0,
+}
+"""Constants of a rank that is a process on a CPU."""

@@ -1,0 +1,136 @@
+"""A whole space in the order of its predicted rate: what to train, where nothing can be tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+
+from autotune.calibration import Calibration, Forecast
+from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.cost_model.estimate import Estimate, estimate
+from autotune.prediction.basis import basis_of
+from autotune.prediction.space import obstacle_of
+from autotune.prediction.strategy import PROBABLE
+from autotune.resolution import machine_shape, model_shape, space_of, strategy_shape, subject_of
+from autotune.schemas import CalibrationSummary, SpaceQuery, Sweep, SweepRow
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.lattice import Lattice
+from search_spaces.space import SearchSpace
+from search_spaces.transformer import Transformer
+
+FORECAST = 500
+"""Strategies, best first by the formulas, that are forecast with all uncertainty and ranked anew.
+What the formulas get wrong moves a strategy by places, not by hundreds of them."""
+
+MOST_STRATEGIES = 250_000
+"""More legal ones would keep whoever asks waiting for many seconds."""
+
+BLOCK = 8192
+PAIRS = 200_000
+"""Rows whose probability of fitting is worked out at a time, and pairs of a row and an observation:
+tens of megabytes."""
+
+CERTAIN = 3.0
+"""Memory this many times below or above the limit decides by the formulas alone."""
+
+
+def sweep(
+    query: SpaceQuery,
+    calibration: Calibration | None = None,
+    summary: CalibrationSummary | None = None,
+    *,
+    most: int = 20,
+) -> Sweep:
+    """Every legal strategy of a space estimated; the best `most` that probably fit, with intervals.
+
+    Args:
+        calibration, summary: as for `predict`.
+
+    Raises:
+        InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`; nothing is legal, nothing
+            fits, or too much is legal.
+        InvalidInput: field `calibration`: it is of another machine.
+    """
+    started = perf_counter()
+    transformer, machine = subject_of(query.model, query.machine)
+    basis = basis_of(calibration, machine, name=summary.name if summary else None)
+    space = space_of(query.space, transformer, machine, nodes=query.nodes)
+    lattice = _bounded(space)
+    estimated = estimate(transformer, machine, lattice, parameters=basis.parameters)
+    fits = _fits(basis, transformer, lattice, estimated)
+    counted = replace(estimated, fits=fits)
+    obstacle = obstacle_of(space, counted, spec=query.space, parameters=basis.parameters)
+    if obstacle:
+        raise InvalidInputs([obstacle])
+    promising = lattice.take(_promising(lattice, counted, most=most))
+    rows = _ranked(basis, transformer, promising, most=most)
+    return Sweep(
+        model=model_shape(transformer),
+        machine=machine_shape(machine),
+        legal=len(lattice),
+        fitting=int(np.count_nonzero(fits)),
+        calibration=summary,
+        seconds=perf_counter() - started,
+        rows=rows,
+    )
+
+
+def _bounded(space: SearchSpace) -> Lattice:
+    lattice = space.lattice()
+    if len(lattice) > MOST_STRATEGIES:
+        reason = f"{len(lattice)} strategies are legal, and a sweep takes {MOST_STRATEGIES}"
+        valid = "fewer values of some dimensions, or a fixed global_batch_size"
+        raise InvalidInputs([InvalidInput("space", len(lattice), reason, valid=valid)])
+    return lattice
+
+
+def _fits(
+    basis: Calibration, transformer: Transformer, lattice: Lattice, estimated: Estimate
+) -> Mask:
+    """Whether memory probably suffices, shape (n,)."""
+    load = estimated.memory_gib / estimated.memory_limit_gib
+    fits = load <= 1.0
+    open_rows = np.flatnonzero((load > 1.0 / CERTAIN) & (load < CERTAIN))
+    columns = Columns.of(transformer, lattice)
+    block = min(BLOCK, PAIRS // (1 + len(basis.observations)))
+    for start in range(0, len(open_rows), block):
+        rows = open_rows[start : start + block]
+        fits[rows] = basis.fit_probability(columns.take(rows)) > PROBABLE
+    return fits
+
+
+def _promising(lattice: Lattice, estimated: Estimate, *, most: int) -> Rows:
+    """Those that fit with the highest rates by the formulas, best first."""
+    rates = lattice.global_batch_size / estimated.iteration_time_s
+    fitting = np.flatnonzero(estimated.fits)
+    order = np.argsort(-rates[fitting], kind="stable")
+    return fitting[order][: max(FORECAST, most)]
+
+
+def _ranked(
+    basis: Calibration, transformer: Transformer, lattice: Lattice, *, most: int
+) -> list[SweepRow]:
+    """The best `most` by what is forecast."""
+    forecast = basis.forecast(transformer, lattice)
+    tokens: Array = np.asarray(lattice.global_batch_size * float(transformer.seq_length))
+    order = np.argsort(-tokens / forecast.iteration_time_s, kind="stable")[:most]
+    return [
+        _row(lattice, forecast, tokens, int(row), rank=rank) for rank, row in enumerate(order, 1)
+    ]
+
+
+def _row(lattice: Lattice, forecast: Forecast, tokens: Array, row: int, *, rank: int) -> SweepRow:
+    seconds = float(forecast.iteration_time_s[row])
+    return SweepRow(
+        rank=rank,
+        strategy=strategy_shape(lattice.strategy(row)),
+        global_batch_size=int(lattice.global_batch_size[row]),
+        tokens_per_s=float(tokens[row]) / seconds,
+        tokens_per_s_low=float(tokens[row] / forecast.iteration_time_high_s[row]),
+        tokens_per_s_high=float(tokens[row] / forecast.iteration_time_low_s[row]),
+        iteration_time_s=seconds,
+        memory_gib=float(forecast.memory_gib[row]),
+        fit_probability=float(forecast.fit_probability[row]),
+    )

@@ -1,0 +1,141 @@
+"""From campaigns to what a calibration of their machine rests on, with all that is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from autotune.calibration import Observation
+from autotune.calibration.document import differences, observation_shape
+from autotune.calibration.trials import observations_of
+from autotune.resolution import machine_of, transformer_of
+from autotune.schemas import (
+    CalibrationCreate,
+    CalibrationDocument,
+    Campaign,
+    Trial,
+    TrialState,
+)
+from autotune.schemas.calibrations import MOST_OBSERVATIONS
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.api.access import LARGEST_ID
+from server.store import NotFound
+from server.store.queries import all_trials, get_campaign
+
+LONGEST_LABEL = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One campaign, its place in the request, and what its trials say.
+
+    Attributes:
+        software: labels of the stacks that its trials ran on, each once.
+    """
+
+    place: int
+    campaign: Campaign
+    observations: Sequence[Observation]
+    software: tuple[str, ...]
+
+
+def document_for(session: Session, request: CalibrationCreate) -> CalibrationDocument:
+    """What the trials of the request's campaigns have shown so far.
+
+    Raises:
+        InvalidInputs: fields `campaigns.0` and so on, `campaigns`, `software`.
+    """
+    evidence, problems = _gathered(session, request.campaigns)
+    problems += [problem for each in evidence for problem in _apart(evidence[0], each)]
+    software = request.software
+    if software is None and not problems:
+        labels = list(dict.fromkeys(label for each in evidence for label in each.software))
+        problems += _ambiguous(labels)
+        software = (labels or [""])[0]
+    observations = [observation_shape(one) for each in evidence for one in each.observations]
+    if not problems and len(observations) > MOST_OBSERVATIONS:
+        reason = f"their trials give {len(observations)} observations"
+        valid = f"campaigns with {MOST_OBSERVATIONS} or fewer"
+        problems.append(InvalidInput("campaigns", request.campaigns, reason, valid=valid))
+    if problems:
+        raise InvalidInputs(problems)
+    first = evidence[0].campaign
+    return CalibrationDocument(
+        machine=first.machine,
+        software=software or "",
+        simulated=first.simulated,
+        observations=observations,
+    )
+
+
+def _gathered(
+    session: Session, campaigns: Sequence[int]
+) -> tuple[list[Evidence], list[InvalidInput]]:
+    """Of each campaign once, however often it is named; and of which there is none."""
+    evidence: list[Evidence] = []
+    problems: list[InvalidInput] = []
+    for place, campaign_id in enumerate(campaigns):
+        try:
+            if campaign_id not in campaigns[:place]:
+                evidence.append(_evidence(session, place, campaign_id))
+        except InvalidInput as problem:
+            problems.append(problem)
+    return evidence, problems
+
+
+def _evidence(session: Session, place: int, campaign_id: int) -> Evidence:
+    """Raises InvalidInput: there is no such campaign, or it has nothing to say."""
+    field = f"campaigns.{place}"
+    try:
+        if campaign_id > LARGEST_ID:
+            raise NotFound("campaign", campaign_id)
+        campaign = get_campaign(session, campaign_id)
+    except NotFound as error:
+        valid = "ids of campaigns, as GET /campaigns lists them"
+        raise InvalidInput(field, campaign_id, error.reason, valid=valid) from error
+    trials = all_trials(session, campaign_id)
+    observations = observations_of(transformer_of(campaign.model), trials)
+    if not observations:
+        reason = f"no trial of campaign {campaign_id} has ended well or out of memory"
+        valid = "campaigns with a trial that is ok or oom"
+        raise InvalidInput(field, campaign_id, reason, valid=valid)
+    return Evidence(
+        place=place, campaign=campaign, observations=observations, software=_labels(trials)
+    )
+
+
+def _labels(trials: Sequence[Trial]) -> tuple[str, ...]:
+    """Of the trials that ran well; one that failed often could not say."""
+    versions = [trial.versions for trial in trials if trial.state is TrialState.OK]
+    labels = (
+        ", ".join(f"{package} {version}" for package, version in sorted(each.items()))
+        for each in versions
+        if each
+    )
+    return tuple(dict.fromkeys(label[:LONGEST_LABEL] for label in labels))
+
+
+def _apart(first: Evidence, other: Evidence) -> Iterator[InvalidInput]:
+    """Why two campaigns do not belong into one calibration."""
+    field, one, two = f"campaigns.{other.place}", first.campaign, other.campaign
+    machines = machine_of(one.machine), machine_of(two.machine)
+    differing = differences(machines[1], machines[0])
+    if differing:
+        shown = two.machine.name
+        if one.machine.name == shown:
+            shown += f" with {', '.join(differing)}"
+        reason = f"it ran on {shown}, and campaign {one.id} on {one.machine.name}"
+        yield InvalidInput(field, two.id, reason, valid="campaigns of one machine")
+    if one.simulated != two.simulated:
+        words = {True: "simulated", False: "measured"}
+        reason = f"it was {words[two.simulated]}, and campaign {one.id} {words[one.simulated]}"
+        yield InvalidInput(field, two.id, reason, valid="all simulated, or all measured")
+
+
+def _ambiguous(labels: Sequence[str]) -> Iterator[InvalidInput]:
+    if len(labels) > 1:
+        reason = f"their trials ran on several stacks: {'; '.join(labels)}"
+        valid = "campaigns of one stack, or a label for all of them"
+        yield InvalidInput("software", None, reason, valid=valid)

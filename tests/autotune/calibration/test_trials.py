@@ -1,0 +1,109 @@
+"""What of trials becomes an observation."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from autotune.calibration.trials import observations_of
+from autotune.schemas import Accumulation, StrategyShape, Trial, TrialState
+from search_spaces.catalog import load_model
+
+MODEL = load_model("gpt-22b")
+STRATEGY = StrategyShape(
+    tensor_parallel=2,
+    pipeline_parallel=4,
+    micro_batch_size=1,
+    gradient_accumulation_steps=64,
+    zero_stage=1,
+    num_nodes=2,
+)
+
+
+def accumulation(gas: int, seconds: float, *, measured: bool = True) -> Accumulation:
+    return Accumulation(
+        gradient_accumulation_steps=gas,
+        global_batch_size=2 * gas,
+        iteration_time_s=seconds,
+        tokens_per_s=4096 * gas / seconds,
+        measured=measured,
+    )
+
+
+def trial(**changes: Any) -> Trial:
+    plain: dict[str, Any] = {
+        "id": 1,
+        "campaign_id": 1,
+        "number": 1,
+        "purpose": "search",
+        "strategy": STRATEGY,
+        "token": "c1-t1",
+        "state": TrialState.OK,
+        "simulated": False,
+        "created_at": datetime(2030, 1, 1, tzinfo=UTC),
+        "started_at": None,
+        "finished_at": None,
+        "duration_s": None,
+        "node_hours": None,
+        "predicted_iteration_time_s": None,
+        "predicted_memory_gib": None,
+        "metrics": None,
+        "accumulations": [
+            accumulation(4, 3.0),
+            accumulation(8, 5.0),
+            accumulation(64, 33.0, measured=False),
+        ],
+        "peak_memory_gib_by_rank": [30.0, 41.0, 12.0],
+        "error": None,
+        "log_path": None,
+        "host": None,
+        "versions": {},
+    }
+    return Trial(**(plain | changes))
+
+
+def test_the_longest_measured_step_and_the_fullest_rank() -> None:
+    [observation] = observations_of(MODEL, [trial()])
+    assert observation.transformer is MODEL
+    assert observation.strategy.gradient_accumulation_steps == 8
+    assert observation.strategy.layout_key() == tuple(
+        value
+        for name, value in STRATEGY.model_dump().items()
+        if name != "gradient_accumulation_steps"
+    )
+    assert observation.iteration_time_s == 5.0
+    assert observation.peak_memory_gib == 41.0
+    assert observation.fitted is True
+
+
+def test_out_of_memory_says_that_alone() -> None:
+    """What was allocated when it failed is less than what it needs."""
+    [observation] = observations_of(MODEL, [trial(state=TrialState.OOM, accumulations=[])])
+    assert observation.fitted is False
+    assert observation.peak_memory_gib is None
+    assert observation.iteration_time_s is None
+    assert observation.strategy.gradient_accumulation_steps == 64
+
+
+def test_memory_that_was_not_read_is_not_known() -> None:
+    [observation] = observations_of(MODEL, [trial(peak_memory_gib_by_rank=[])])
+    assert observation.peak_memory_gib is None
+    assert observation.fitted is True
+
+
+@pytest.mark.parametrize("state", sorted(set(TrialState) - {TrialState.OK, TrialState.OOM}))
+def test_other_ends_say_nothing_of_a_strategy(state: TrialState) -> None:
+    assert observations_of(MODEL, [trial(state=state)]) == []
+
+
+def test_each_trial_speaks_for_itself() -> None:
+    """Repetitions too: their noise is what measurements scatter by."""
+    trials = [
+        trial(),
+        trial(state=TrialState.CRASHED),
+        trial(purpose="confirmation", accumulations=[accumulation(64, 32.0)]),
+    ]
+    found = observations_of(MODEL, trials)
+    assert [each.iteration_time_s for each in found] == [5.0, 32.0]

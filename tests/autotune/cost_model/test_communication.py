@@ -1,0 +1,234 @@
+"""Time of communication: volumes, links and counts against their formulas by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.cost_model import Parameters, communication
+from autotune.cost_model.layouts import Layouts
+from search_spaces.strategy import Strategy
+from tests.autotune.cost_model.examples import (
+    DGX_A100,
+    FRONTIER,
+    LLAMA,
+    layouts,
+    strategy,
+    without_losses,
+)
+
+LINK = 300e9
+"""Bytes a second between two A100s of a node."""
+
+NIC = 25e9
+"""Bytes a second of one A100's share of the network."""
+
+PLAIN = without_losses(DGX_A100)
+HIDDEN = 2 * 2 * 2048 * 6144
+"""Bytes of the hidden state of `strategy()`: 16 bits, MBS 2."""
+
+
+def on_a100(*chosen: Strategy, parameters: Parameters = PLAIN, **changes: Any) -> Layouts:
+    return layouts(*chosen, machine=DGX_A100, parameters=parameters, **changes)
+
+
+@pytest.mark.parametrize(
+    ("group", "stride", "rate"),
+    [
+        (2, 1, LINK),
+        (8, 1, LINK),
+        (4, 2, LINK),
+        (16, 1, 8 * NIC),  # all eight of a node feed the ring
+        (4, 4, 2 * NIC),  # two of them lie in each node
+        (2, 8, NIC),
+        (64, 64, NIC),
+    ],
+)
+def test_what_a_ring_gets(group: int, stride: int, rate: float) -> None:
+    """The link within a node; across nodes the network share of the group's ranks in a node."""
+    one = on_a100(strategy())
+    found = communication.ring_bytes_per_s(
+        one, group=np.array(group), stride=np.array(stride), network=1.0
+    )
+    assert float(found) == pytest.approx(rate)
+
+
+def test_a_ring_across_nodes_is_no_faster_than_its_links() -> None:
+    slow = replace(DGX_A100, intra_node_gb_per_s=30)
+    one = layouts(strategy(), machine=slow, parameters=PLAIN)
+    found = communication.ring_bytes_per_s(one, group=np.array(16), stride=np.array(1), network=1.0)
+    assert float(found) == pytest.approx(30e9)
+
+
+@pytest.mark.parametrize("tensor_parallel", [1, 2, 4, 8])
+def test_a_ring_all_reduce_sends_its_data_twice_but_for_one_part(tensor_parallel: int) -> None:
+    """`2 (t - 1)/t` of the hidden state (Thakur et al. 2005), and `log2 t` latencies."""
+    constants = replace(PLAIN, collective_latency_s=1e-3)
+    one = on_a100(strategy(tensor_parallel=tensor_parallel), parameters=constants)
+    expected = 2 * (tensor_parallel - 1) / tensor_parallel * HIDDEN / LINK
+    found = communication.tensor_all_reduce_time_s(one)
+    assert found[0] == pytest.approx(expected + 1e-3 * np.log2(tensor_parallel))
+
+
+def test_all_reduces_of_a_layer() -> None:
+    """Two forward, two backward, two when recomputed; as much with sequence parallelism, whose
+    all-gathers and reduce-scatters are halves of them (Korthikanti et al. 2022, section 4.2.2)."""
+    chosen = [
+        strategy(activation_checkpointing=c, sequence_parallel=sequence)
+        for sequence in (False, True)
+        for c in ("none", "selective", "full")
+    ]
+    one = on_a100(*chosen)
+    counts = communication.tensor_parallel_time_s(one) / communication.tensor_all_reduce_time_s(one)
+    assert counts.tolist() == pytest.approx([4, 4, 6, 4, 4, 6])
+
+
+def test_tensor_parallel_beyond_the_node_is_slower() -> None:
+    """The rate, not only the volume: 2.1 times slower at 16 than at 8 was measured on Frontier."""
+    chosen = [strategy(tensor_parallel=t, num_nodes=8, pipeline_parallel=1) for t in (1, 8, 16)]
+    none, inside, across = communication.tensor_parallel_time_s(layouts(*chosen))
+    assert across > 1.15 * inside
+    assert none == 0
+
+
+@pytest.mark.parametrize("context_parallel", [1, 2, 4])
+def test_keys_and_values_go_around_the_ring(context_parallel: int) -> None:
+    """Each rank's `2 x 2 bytes x s b/c x k h/a / t`, c - 1 times forward, twice that backward."""
+    layout = strategy(pipeline_parallel=1)
+    one = layouts(
+        layout,
+        transformer=LLAMA,
+        machine=DGX_A100,
+        parameters=PLAIN,
+        context_parallel=context_parallel,
+    )
+    part = 2 * 2 * (2 * 8192 / context_parallel) * 1024 / 2
+    expected = 3 * part * (context_parallel - 1) / LINK
+    assert communication.context_parallel_time_s(one)[0] == pytest.approx(expected)
+
+
+def test_context_parallelism_divides_tokens_and_multiplies_replicas() -> None:
+    layout = strategy(num_nodes=1, pipeline_parallel=1)
+    whole, cut = on_a100(layout), on_a100(layout, context_parallel=2.0, data_parallel=2.0)
+    assert cut.tokens == pytest.approx(whole.tokens / 2)
+    for each in (whole, cut):
+        assert np.ravel(each.replicas).tolist() == [4]
+
+
+@pytest.mark.parametrize(("nodes", "rate"), [(1, LINK), (2, NIC)])
+def test_a_transfer_between_stages(nodes: int, rate: float) -> None:
+    """`2 s b h` bytes forward and as many backward, over the network where there is one; for each
+    virtual stage."""
+    constants = replace(PLAIN, pipeline_latency_s=1e-3)
+    chosen = [
+        strategy(tensor_parallel=1, num_nodes=nodes, virtual_stages=v, pipeline_parallel=p)
+        for v, p in ((1, 4), (3, 4), (1, 1))
+    ]
+    found = communication.pipeline_time_s(on_a100(*chosen, parameters=constants))
+    hop = HIDDEN / rate + 1e-3
+    assert found.tolist() == pytest.approx([2 * hop, 6 * hop, 0])
+
+
+def test_a_rank_sends_its_own_part_to_the_next_stage() -> None:
+    """With sequence parallelism there is nothing else; without it each rank sends a part as well,
+    and the next stage gathers them within its node (Narayanan et al. 2021, section 4.1)."""
+    wide = strategy(tensor_parallel=8, pipeline_parallel=2)
+    chosen = [replace(wide, sequence_parallel=s) for s in (True, False)]
+    cut, gathered = communication.pipeline_time_s(on_a100(*chosen))
+    assert cut == pytest.approx(2 * HIDDEN / 8 / NIC)
+    assert cut < gathered <= cut + 2 * 7 / 8 * HIDDEN / LINK * 1.01
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_a_ring_of_replicas_sends_its_data_once_but_for_one_part(precision: str) -> None:
+    """`(d - 1)/d` of the weights' 2 bytes each, 4 in fp32; TP 8, so the ring crosses nodes."""
+    one = on_a100(
+        strategy(tensor_parallel=8, pipeline_parallel=1, num_nodes=4, precision=precision)
+    )
+    found = communication.replica_ring_time_s(
+        one, parameters_of_rank=np.array(1e9), group=one.replicas
+    )
+    width = 4 if precision == "fp32" else 2
+    assert found[0] == pytest.approx(3 / 4 * width * 1e9 / NIC)
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "pipeline_parallel", "each", "once"),
+    [
+        (0, 1, 0, 2),  # an all-reduce of the gradients
+        (1, 1, 0, 2),  # their reduce-scatter, and an all-gather of the weights
+        (2, 1, 1, 1),  # gradients are reduced with every micro-batch
+        (3, 1, 3, 0),  # weights gathered forward and backward, gradients scattered
+        (3, 2, 0, 2),  # gathered once in a step under a pipeline
+        (2, 2, 1, 1),
+    ],
+)
+def test_what_each_zero_stage_sends(
+    zero_stage: int, pipeline_parallel: int, each: int, once: int
+) -> None:
+    """In rings over the replicas: with every micro-batch, and once in a step."""
+    layout = strategy(zero_stage=zero_stage, pipeline_parallel=pipeline_parallel)
+    one, n = on_a100(layout), np.array(1e9)
+    ring = communication.replica_ring_time_s(one, parameters_of_rank=n, group=one.replicas)
+    with_each = communication.micro_batch_traffic_s(one, parameters_of_rank=n)
+    with_step = communication.step_traffic_s(one, parameters_of_rank=n)
+    assert with_each[0] == pytest.approx(each * ring[0])
+    assert with_step[0] == pytest.approx(once * ring[0])
+
+
+def test_zero_over_a_part_of_the_replicas() -> None:
+    """The gradients are reduced over all of them, the weights gathered over those that share."""
+    layout = strategy(tensor_parallel=8, pipeline_parallel=1, num_nodes=8)
+    one, n = on_a100(layout, zero_shard_gpus=2.0), np.array(1e9)
+    found = communication.step_traffic_s(one, parameters_of_rank=n)
+    assert found[0] == pytest.approx((7 / 8 + 1 / 2) * 2e9 / NIC)
+
+
+@pytest.mark.parametrize(
+    ("exposed", "traffic", "behind", "expected"),
+    [(1.0, 5.0, 9.0, 5.0), (0.25, 4.0, 8.0, 1.0), (0.0, 8.0, 2.0, 6.0), (3.0, 2.0, 2.0, 2.0)],
+)
+def test_traffic_behind_computation(
+    exposed: float, traffic: float, behind: float, expected: float
+) -> None:
+    """What is hidden is no more than the work that it runs behind; never less than nothing."""
+    one = on_a100(strategy(), parameters=replace(PLAIN, exposed_data_parallel=exposed))
+    found = communication.exposed_time_s(one, np.array(traffic), behind=np.array(behind))
+    assert float(found) == pytest.approx(expected)
+
+
+def test_latency_of_the_replicas() -> None:
+    """A ring passes all members but one; without ZeRO a tree has `log2 d` steps; one has none."""
+    constants = replace(PLAIN, replica_step_s=0.001)
+    chosen = [
+        strategy(zero_stage=z, num_nodes=n, tensor_parallel=1, pipeline_parallel=8)
+        for z, n in ((0, 8), (1, 8), (3, 8), (1, 1))
+    ]
+    found = communication.replica_latency_s(on_a100(*chosen, parameters=constants))
+    assert found.tolist() == pytest.approx([0.003, 0.007, 0.007, 0])
+
+
+def test_constants_of_links() -> None:
+    """Each kind of traffic has its own share of the data sheet's rate."""
+    constants = replace(
+        without_losses(FRONTIER),
+        intra_node_efficiency=0.5,
+        inter_node_efficiency=0.4,
+        data_parallel_efficiency=0.2,
+        pipeline_efficiency=0.1,
+    )
+    layout = strategy(tensor_parallel=2, pipeline_parallel=1, num_nodes=4)
+    one = layouts(layout, parameters=constants)
+    assert communication.tensor_all_reduce_time_s(one)[0] == pytest.approx(HIDDEN / 25e9)
+    wide = layouts(replace(layout, tensor_parallel=16), parameters=constants)
+    across = 2 * 15 / 16 * HIDDEN / min(25e9, 8 * 12.5e9 * 0.4)
+    assert communication.tensor_all_reduce_time_s(wide)[0] == pytest.approx(across)
+    ring = communication.replica_ring_time_s(
+        one, parameters_of_rank=np.array(1e9), group=one.replicas
+    )
+    assert ring[0] == pytest.approx(15 / 16 * 2e9 / (4 * 12.5e9 * 0.2))
+    staged = layouts(replace(layout, tensor_parallel=1, pipeline_parallel=4), parameters=constants)
+    assert communication.pipeline_time_s(staged)[0] == pytest.approx(2 * HIDDEN / 1.25e9)

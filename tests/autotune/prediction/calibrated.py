@@ -1,0 +1,39 @@
+"""A machine that is half as fast as is generally known, as its trials show it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotune.calibration import Calibration, Observation
+from autotune.calibration.document import document_of, summary_of
+from autotune.cost_model import estimate
+from autotune.schemas import CalibrationSummary
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.space import SearchSpace
+
+SLOWER = 2.0
+OBSERVED = 30
+
+
+def slow(machine: str = "frontier", *, model: str = "gpt-22b", nodes: int = 2) -> Calibration:
+    """Trials of strategies all over a space, each `SLOWER` than estimated, memory as estimated."""
+    transformer, of_machine = load_model(model), load_machine(machine)
+    space = SearchSpace.build(transformer, of_machine, nodes=nodes, choices={})
+    estimated = estimate(transformer, of_machine, space.lattice())
+    fitting = np.flatnonzero(estimated.fits)
+    rows = np.random.default_rng(0).choice(fitting, OBSERVED, replace=False)
+    observations = [
+        Observation(
+            transformer=transformer,
+            strategy=space.lattice().strategy(row),
+            iteration_time_s=SLOWER * float(estimated.iteration_time_s[row]),
+            peak_memory_gib=float(estimated.memory_gib[row]),
+            fitted=True,
+        )
+        for row in rows
+    ]
+    return Calibration.of(of_machine, observations, software="a slow stack")
+
+
+def named(calibration: Calibration, name: str = "mine") -> CalibrationSummary:
+    return summary_of(document_of(calibration, simulated=True), name=name, created_at=None)

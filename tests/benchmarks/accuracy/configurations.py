@@ -1,0 +1,122 @@
+"""Rows of a table as columns of the cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from autotune.cost_model.columns import Columns
+from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.tables import Row
+
+FULL_WIDTH = {"fp32", "tf32"}
+MICRO_BATCHES_FOR_EACH_STAGE = 4
+
+ZeroStage = Callable[[Row], float]
+"""The stage of a row that does not say."""
+
+
+def no_zero(_: Row) -> float:
+    """For times: a step takes about as long with ZeRO-1 as without, and those whose stage counts
+    name it."""
+    return 0.0
+
+
+def usual_zero(row: Row) -> float:
+    """For memory, where it decides: whoever runs DeepSpeed divides the optimizer's states."""
+    return float("deepspeed" in row["framework"].casefold())
+
+
+def columns_of(rows: Sequence[Row], facts: Facts, *, zero_stage: ZeroStage) -> Columns:
+    """Rows of one stack that have a model's shape, TP, PP and a sequence length."""
+    names_norms = any("RMS" in row["attention_kernel"] for row in rows)
+    each = [
+        facts.shape(row) | _strategy(row, zero_stage) | _switches(row) | _kernels(row, names_norms)
+        for row in rows
+    ]
+    if not each:
+        return Columns.none()
+    named = {name: np.array([values[name] for values in each]) for name in each[0]}
+    return Columns.filled(named, rows=len(rows))
+
+
+def _strategy(row: Row, zero_stage: ZeroStage) -> dict[str, float]:
+    """What a row leaves out is what a launcher does without being told: 1 of everything."""
+    tensor, pipeline = row.figures["tensor_parallel"], row.figures["pipeline_parallel"]
+    context = row.number("context_parallel") or 1.0
+    replicas = data_parallel(row)
+    micro_batch, micro_batches = batches(row)
+    stage = row.number("zero_stage")
+    return {
+        "tensor_parallel": tensor,
+        "pipeline_parallel": pipeline,
+        "context_parallel": context,
+        "data_parallel": replicas,
+        "world_size": row.number("num_gpus") or tensor * pipeline * context * replicas,
+        "virtual_stages": row.number("virtual_stages") or 1.0,
+        "micro_batch_size": micro_batch,
+        "gradient_accumulation_steps": micro_batches,
+        "zero_stage": zero_stage(row) if stage is None else stage,
+        # Sequences cut over GPUs leave each with the same weights, so ZeRO divides over those, too.
+        "zero_shard_gpus": row.number("zero_shard_gpus") or replicas * context,
+    }
+
+
+def data_parallel(row: Row) -> float:
+    """Replicas: as said, or what is left of the GPUs."""
+    said, gpus = row.number("data_parallel"), row.number("num_gpus")
+    context = row.number("context_parallel") or 1.0
+    cut = row.figures["tensor_parallel"] * row.figures["pipeline_parallel"] * context
+    return said or max(1.0, round((gpus or 1.0) / cut))
+
+
+def batches(row: Row) -> tuple[float, float]:
+    """Samples of a micro-batch, and micro-batches of a step on each replica.
+
+    The global batch decides where it is known, as a time is that of the whole of it. Where neither
+    it nor the accumulation is, 4 for each stage keep a pipeline reasonably full.
+    """
+    size = row.number("micro_batch_size") or 1.0
+    samples = row.number("global_batch_size")
+    count = row.number("gradient_accumulation_steps")
+    if samples is not None:
+        count = max(1.0, round(samples / (data_parallel(row) * size)))
+    elif count is None:
+        count = MICRO_BATCHES_FOR_EACH_STAGE * row.figures["pipeline_parallel"]
+    if _local_batch(row):
+        return 1.0, count * size
+    return size, count
+
+
+def _local_batch(row: Row) -> bool:
+    """torchtitan's "local batch size" is that of a step: a pipeline cuts it into single samples."""
+    return row["framework"].casefold() == "torchtitan" and row.figures["pipeline_parallel"] > 1
+
+
+def _switches(row: Row) -> dict[str, float]:
+    """What is not said to be on is off."""
+    checkpointing, precision = row["activation_checkpointing"], row["precision"].casefold()
+    return {
+        "sequence_parallel": float((row.number("sequence_parallel") or 0.0) > 0),
+        "flash_attention": float((row.number("flash_attention") or 0.0) > 0),
+        "full_checkpointing": float(checkpointing == "full"),
+        "selective_checkpointing": float(checkpointing == "selective"),
+        "fp8": float(precision == "fp8"),
+        "fp32": float(precision in FULL_WIDTH),
+    }
+
+
+def _kernels(row: Row, names_norms: bool) -> dict[str, float]:
+    """What the name of the attention kernel says.
+
+    Args:
+        names_norms: whether some rows of the stack name a kernel for RMSNorm: those that do not
+            have none. Stacks that never mention one are taken to have it.
+    """
+    kernel = row["attention_kernel"]
+    return {
+        "unfused_softmax": float(kernel.casefold() == "torch"),
+        "flash_1": float("v1" in kernel.casefold()),
+        "fused_norm": float("RMS" in kernel) if names_norms else 1.0,
+    }

@@ -1,0 +1,139 @@
+"""All figures together, and as the document that other programs read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tests.benchmarks.accuracy import memory, throughput
+from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.memory import LabelAccuracy, PeakAccuracy
+from tests.benchmarks.accuracy.speed import Speed
+from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.throughput import SIZES, StackAccuracy, mean
+
+JUDGED = (
+    "zero_shot_mape",
+    "leave_one_model_out_mape",
+    "coverage_80",
+    "kendall_tau",
+    "top1_regret_after_5",
+    "mean_regret_after_5",
+    "noise_floor",
+)
+"""Figures of a stack that have a mean over stacks, beside those for each number of trials."""
+
+HALF = 0.5
+Started = Callable[[str, int], Callable[[], None]]
+"""Told what begins and of how many calibrations; what it gives is called after each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What the tables say of the cost model; stacks by their names."""
+
+    stacks: Mapping[str, StackAccuracy]
+    times_left_out: Counter[str]
+    peaks: Mapping[str, PeakAccuracy]
+    labels: LabelAccuracy | None
+    memory_left_out: Counter[str]
+    speed: Speed
+
+
+def judge(
+    timed: Sequence[Row], remembered: Sequence[Row], *, draws: int, speed: Speed, started: Started
+) -> Judgement:
+    """Everything but the speed, which is measured before.
+
+    Args:
+        timed, remembered: rows of the two tables; either may be empty.
+
+    Raises:
+        TableError: for a GPU that is not known.
+    """
+    facts = Facts.of([*timed, *remembered])
+    stacks, times_left_out = throughput.stacks(timed, facts)
+    sized, memory_left_out = memory.stacks(remembered, facts)
+    accuracies = {}
+    for name, stack in stacks.items():
+        progress = started(name, throughput.calibrations(stack, draws=draws))
+        accuracies[name] = throughput.accuracy(stack, draws=draws, progress=progress)
+    fits = sum(memory.calibrations(stack, draws=draws) for stack in sized.values())
+    progress = started("memory", fits)
+    peaks = {
+        name: memory.peaks(stack, draws=draws, progress=progress) for name, stack in sized.items()
+    }
+    return Judgement(
+        stacks=accuracies,
+        times_left_out=times_left_out,
+        peaks={name: peak for name, peak in peaks.items() if peak is not None},
+        labels=memory.labels(list(sized.values()), progress=progress),
+        memory_left_out=memory_left_out,
+        speed=speed,
+    )
+
+
+def overall(stacks: Sequence[StackAccuracy]) -> dict[str, Any]:
+    """Unweighted means over the stacks that have a figure, so that no cluster with many rows
+    decides; None where none has one."""
+    means: dict[str, Any] = {
+        name: mean([v for stack in stacks if (v := getattr(stack, name)) is not None])
+        for name in JUDGED
+    }
+    means["mape_after"] = {
+        str(size): mean([v for stack in stacks if (v := stack.mape_after[size]) is not None])
+        for size in SIZES
+    }
+    return {"rows": sum(stack.rows for stack in stacks), **means}
+
+
+def document(judgement: Judgement) -> dict[str, Any]:
+    """For JSON: fractions, and null for what no row tells."""
+    stacks = judgement.stacks
+    whole = {
+        "overall": overall(list(stacks.values())),
+        "clusters": {name: asdict(stack) for name, stack in stacks.items()},
+        "memory": _memory(judgement.labels, judgement.peaks),
+        "speed": asdict(judgement.speed),
+        "left_out": {
+            "throughput": judgement.times_left_out,
+            "memory": judgement.memory_left_out,
+        },
+    }
+    return {name: _finite(part) for name, part in whole.items()}
+
+
+def _memory(labels: LabelAccuracy | None, peaks: Mapping[str, PeakAccuracy]) -> dict[str, Any]:
+    zero_shot, after_5 = memory.overall(list(peaks.values()))
+    return {
+        **_labels(labels),
+        "peak_mape_zero_shot": zero_shot,
+        "peak_mape_after_5": after_5,
+        "clusters": {name: asdict(peak) for name, peak in peaks.items()},
+    }
+
+
+def _labels(labels: LabelAccuracy | None) -> dict[str, Any]:
+    names = ("rows", "failures", "auc", "auc_zero_shot", "threshold")
+    shares = ("condemned", "missed", "condemned_at_half", "missed_at_half")
+    if labels is None:
+        return dict.fromkeys([*names, *shares])
+    return {
+        **{name: getattr(labels, name) for name in names},
+        "condemned": labels.condemned(labels.threshold),
+        "missed": labels.missed(labels.threshold),
+        "condemned_at_half": labels.condemned(HALF),
+        "missed_at_half": labels.missed(HALF),
+    }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN, and its keys are texts."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

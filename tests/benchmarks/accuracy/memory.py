@@ -1,0 +1,234 @@
+"""How well what fits is told from what does not, and how far predicted peaks are off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+from scipy.stats import rankdata
+
+from autotune.calibration.mixture import Mixture
+from autotune.calibration.quantity import Quantity
+from autotune.calibration.sample import EDGE, Sample
+from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.cost_model.parameters import Parameters
+from tests.benchmarks.accuracy.configurations import usual_zero
+from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.hardware import sheet_of
+from tests.benchmarks.accuracy.stacks import Stack, kept, named, offloaded, shaped, stacks_of
+from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.throughput import LEAST_HELD_OUT, SEED, Progress, mape, mean
+
+FAILED = "oom"
+FITTED = ("ok", "fits")
+
+LEAST_FAILURES = 10
+"""Of a stack whose labels are judged."""
+FOLDS = 5
+SHUFFLES = 3
+"""Times that the rows are put into folds anew: which fall together is chance."""
+TRIALS = 5
+"""Peaks that a calibration learns from before it predicts the others."""
+
+Labels = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeakAccuracy:
+    """Errors of one stack's measured peaks, as fractions."""
+
+    rows: int
+    zero_shot: float
+    after_5: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelAccuracy:
+    """Fit probabilities of strategies that ran or ran out of memory, of all stacks together.
+
+    Attributes:
+        fitted, probability: shape (n,); each row as often as it was in a fold.
+        auc: probability that a strategy that fitted has the higher one of two.
+        auc_zero_shot: the same before anything is learned.
+        threshold: the fit probability from which on a strategy is best taken to fit.
+    """
+
+    rows: int
+    failures: int
+    fitted: Labels
+    probability: Array
+    auc: float
+    auc_zero_shot: float
+    threshold: float
+
+    def condemned(self, threshold: float) -> float:
+        """Share of the strategies that fitted, below the threshold."""
+        return float(np.mean(self.probability[self.fitted] < threshold))
+
+    def missed(self, threshold: float) -> float:
+        """Share of the failures at the threshold or above it."""
+        return float(np.mean(self.probability[~self.fitted] >= threshold))
+
+
+def stacks(rows: Sequence[Row], facts: Facts) -> tuple[dict[str, Stack], Counter[str]]:
+    """All that was measured, and how many rows were left out for which reason."""
+    usable, left_out = kept(
+        rows,
+        {
+            "calculated, not measured": _calculated,
+            "neither fitted nor failed": lambda row: row["status"] not in (FAILED, *FITTED),
+            "offload to the host, not covered": offloaded,
+            "no shape, layout or activations": lambda row: not _complete(row, facts),
+        },
+    )
+    return named(stacks_of(usable, facts, zero_stage=usual_zero)), left_out
+
+
+def _calculated(row: Row) -> bool:
+    return row["status"] == "calc" or "calculated" in row["memory_kind"].casefold()
+
+
+def _complete(row: Row, facts: Facts) -> bool:
+    """Of activations nothing is known where neither micro-batch nor sequence is told."""
+    activations = row.known("micro_batch_size") or row.known("seq_length")
+    return shaped(row, facts) and activations
+
+
+class _Memory:
+    """Calibrations of memory on some rows of a stack."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.quantity = Quantity(
+            machine=stack.machine, prior=Parameters.default(stack.machine), of_memory=True
+        )
+        self.columns = stack.columns
+        limits = [row.number("gpu_memory_gb") or sheet_of(row).memory_gib for row in stack.rows]
+        self.log_limit = np.log(np.array(limits))
+        self.log_peak = np.log(stack.figures("peak_memory_gb"))
+        self.failed = np.array([row["status"] == FAILED for row in stack.rows])
+        self.with_peak: Mask = ~self.failed & np.isfinite(self.log_peak)
+
+    def learned(self, rows: Rows) -> Mixture:
+        """From peaks, and from labels against the memory of the row's own GPU where none is given.
+
+        Makers call a GiB of memory a GB, and so do these tables.
+        """
+        measured = self.with_peak[rows]
+        label = np.where(self.failed[rows], -1.0, 1.0)
+        return Mixture.of(
+            self.quantity,
+            Sample(
+                columns=self.columns.take(rows) if len(rows) else Columns.none(),
+                log_value=np.where(measured, self.log_peak[rows], self.log_limit[rows]),
+                side=np.where(measured, 0.0, label),
+            ),
+        )
+
+    def fit_probability(self, mixture: Mixture, rows: Rows) -> Array:
+        """As `Calibration.fit_probability`, with a limit for each row."""
+        log_gib, variance, _ = mixture.predict(self.columns.take(rows), labelled=True)
+        return np.asarray(ndtr((self.log_limit[rows] - log_gib) / np.sqrt(variance + EDGE**2)))
+
+    def peak_error(self, mixture: Mixture, rows: Rows) -> float:
+        return mape(self.log_peak[rows], mixture.predict(self.columns.take(rows))[0])
+
+
+def calibrations(stack: Stack, *, draws: int) -> int:
+    """How many `peaks` and `labels` fit, for progress."""
+    return (draws if _has_peaks(stack) else 0) + (FOLDS * SHUFFLES if has_labels(stack) else 0)
+
+
+def has_labels(stack: Stack) -> bool:
+    """Enough that failed, and as many folds of what fitted."""
+    failures = int(_Memory(stack).failed.sum())
+    return failures >= LEAST_FAILURES and len(stack) - failures >= FOLDS
+
+
+def _has_peaks(stack: Stack) -> bool:
+    return int(_Memory(stack).with_peak.sum()) >= TRIALS + LEAST_HELD_OUT
+
+
+def peaks(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> PeakAccuracy | None:
+    """None where there are too few to learn from some and be tested on others."""
+    if not _has_peaks(stack):
+        return None
+    memory = _Memory(stack)
+    measured = np.flatnonzero(memory.with_peak)
+    errors: list[float] = []
+    for draw in range(draws):
+        order = np.random.default_rng([SEED, draw, TRIALS]).permutation(measured)
+        errors.append(memory.peak_error(memory.learned(order[:TRIALS]), order[TRIALS:]))
+        progress()
+    general = memory.learned(measured[:0])
+    return PeakAccuracy(
+        rows=len(measured),
+        zero_shot=memory.peak_error(general, measured),
+        after_5=float(np.mean(errors)),
+    )
+
+
+def labels(stacks: Sequence[Stack], *, progress: Progress = lambda: None) -> LabelAccuracy | None:
+    """Each row by what the rows of the other folds of its stack taught; None without failures."""
+    chosen = [stack for stack in stacks if has_labels(stack)]
+    if not chosen:
+        return None
+    learned = [part for stack in chosen for part in _cross_validated(_Memory(stack), progress)]
+    fitted, probability = (np.concatenate(parts) for parts in zip(*learned, strict=True))
+    general = [_general(_Memory(stack)) for stack in chosen]
+    return LabelAccuracy(
+        rows=sum(map(len, chosen)),
+        failures=sum(int(_Memory(stack).failed.sum()) for stack in chosen),
+        fitted=fitted,
+        probability=probability,
+        auc=area_under_curve(fitted, probability),
+        auc_zero_shot=area_under_curve(
+            *(np.concatenate(parts) for parts in zip(*general, strict=True))
+        ),
+        threshold=best_threshold(fitted, probability),
+    )
+
+
+def _cross_validated(memory: _Memory, progress: Progress) -> Iterator[tuple[Labels, Array]]:
+    for shuffle in range(SHUFFLES):
+        fold = np.random.default_rng([SEED, shuffle]).permutation(len(memory.failed)) % FOLDS
+        for number in range(FOLDS):
+            rest, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            yield (
+                ~memory.failed[held_out],
+                memory.fit_probability(memory.learned(rest), held_out),
+            )
+            progress()
+
+
+def _general(memory: _Memory) -> tuple[Labels, Array]:
+    every = np.arange(len(memory.failed))
+    return ~memory.failed, memory.fit_probability(memory.learned(every[:0]), every)
+
+
+def area_under_curve(fitted: Labels, probability: Array) -> float:
+    """Of the receiver operating characteristic, by ranks (Mann and Whitney 1947); ties count half.
+
+    Args:
+        fitted: shape (n,), some of them, not all.
+    """
+    ranks = rankdata(probability)
+    yes, no = int(fitted.sum()), int((~fitted).sum())
+    return float((ranks[fitted].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def best_threshold(fitted: Labels, probability: Array) -> float:
+    """With which the larger of condemned and missed is least; half-way between two rows."""
+    levels = np.unique(probability)
+    thresholds = np.concatenate([levels[:1], (levels[1:] + levels[:-1]) / 2])
+    condemned = np.mean(probability[fitted] < thresholds[:, np.newaxis], axis=1)
+    missed = np.mean(probability[~fitted] >= thresholds[:, np.newaxis], axis=1)
+    return float(thresholds[np.argmin(np.maximum(condemned, missed))])
+
+
+def overall(each: Sequence[PeakAccuracy]) -> tuple[float | None, float | None]:
+    """Errors of peaks before calibration and after it, stacks counted alike."""
+    return mean([peak.zero_shot for peak in each]), mean([peak.after_5 for peak in each])

@@ -1,0 +1,147 @@
+"""The figures as tables for people, with what is aimed at and what others publish beside."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.accuracy.judgement import Judgement, document
+from tests.benchmarks.accuracy.stacks import LEAST_ROWS
+from tests.benchmarks.accuracy.throughput import LEAST_STRATEGIES, SIZES
+
+TAU_DIGITS = 2
+
+PEERS = (
+    ("Calculon", "14 to 39 % scaled on 5 trials, 15 to 39 % zero-shot; 1,500 strategies/s"),
+    ("vTrain (its paper)", "14.7 % on several nodes, 8.4 % on one"),
+    ("Zhang et al. 2025 (on their own)", "5.0 % on Perlmutter, 9.4 % on Vista"),
+    ("AMPeD (its paper)", "12 %"),
+    (
+        "a plain closed form of 14 parameters",
+        "7 to 13 % after 5, 6 to 10 % after 20, 5 to 17 % for a left-out model; "
+        "memory AUC 0.949 to 0.976, peaks 7 to 8 %",
+    ),
+)
+"""What others say of themselves or reach on such tables."""
+
+
+def show(judgement: Judgement, console: Console) -> None:
+    """Print everything."""
+    figures = document(judgement)
+    console.print(_stacks(figures))
+    _left_out(console, "iteration times", judgement.times_left_out)
+    console.print(_peaks(figures))
+    _left_out(console, "memory", judgement.memory_left_out)
+    console.print(_bars(figures))
+    console.print(_peers())
+
+
+def percent(value: float | None) -> str:
+    """With one digit; a dash where nothing is known."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | None, *, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _stacks(figures: dict[str, Any]) -> Table:
+    table = Table(title=f"Iteration time: stacks of at least {LEAST_ROWS} independent rows")
+    table.add_column("cluster / framework", overflow="fold", min_width=20)
+    after = [f"after\n{size}" for size in SIZES]
+    judged = (
+        "left-out\nmodel",
+        "80 %\ncoverage",
+        "Kendall's\ntau",
+        "top-1\nregret",
+        "noise\nfloor",
+    )
+    for head in ("rows", "zero-\nshot", *after, *judged):
+        table.add_column(head, justify="right")
+    for name, stack in figures["clusters"].items():
+        table.add_row(name, *_cells(stack))
+    table.add_section()
+    table.add_row("overall, stacks alike", *_cells(figures["overall"]), style="bold")
+    table.caption = (
+        "Mean absolute error. Tau (mean) and regret (median) after 5 trials, over landscapes of at "
+        f"least {LEAST_STRATEGIES} strategies. Noise floor: rows that agree in every column "
+        "against their median."
+    )
+    return table
+
+
+def _cells(stack: dict[str, Any]) -> list[str]:
+    return [
+        f"{stack['rows']}",
+        percent(stack["zero_shot_mape"]),
+        *(percent(stack["mape_after"][str(size)]) for size in SIZES),
+        percent(stack["leave_one_model_out_mape"]),
+        percent(stack["coverage_80"]),
+        number(stack["kendall_tau"], digits=TAU_DIGITS),
+        percent(stack["top1_regret_after_5"]),
+        percent(stack["noise_floor"]),
+    ]
+
+
+def _peaks(figures: dict[str, Any]) -> Table:
+    table = Table(title="Measured peaks of memory")
+    table.add_column("cluster / framework", overflow="fold")
+    for head in ("rows", "zero-shot", "after 5"):
+        table.add_column(head, justify="right")
+    for name, peak in figures["memory"]["clusters"].items():
+        table.add_row(name, f"{peak['rows']}", percent(peak["zero_shot"]), percent(peak["after_5"]))
+    return table
+
+
+def _bars(figures: dict[str, Any]) -> Table:
+    """What is aimed at beside what is reached."""
+    overall, memory, speed = figures["overall"], figures["memory"], figures["speed"]
+    after_5 = [stack["mape_after"]["5"] for stack in figures["clusters"].values()]
+    known = [error for error in after_5 if error is not None]
+    threshold = number(memory["threshold"], digits=3)
+    table = Table(title="Overall")
+    table.add_column("figure")
+    table.add_column("reached", justify="right")
+    table.add_column("aimed at", justify="right")
+    rate = number(speed["strategies_per_second"], digits=0)
+    rows = (
+        ("error zero-shot", percent(overall["zero_shot_mape"]), "15 %"),
+        ("error after 5 trials", percent(overall["mape_after"]["5"]), "6 %"),
+        ("the same, worst stack", percent(max(known, default=None)), "10 %"),
+        ("error after 20 trials", percent(overall["mape_after"]["20"]), "4.5 %"),
+        ("error for a left-out model", percent(overall["leave_one_model_out_mape"]), "7 %"),
+        ("coverage of 80 % intervals", percent(overall["coverage_80"]), "80 %"),
+        ("top-1 regret after 5 trials", percent(overall["top1_regret_after_5"]), "1 %"),
+        ("memory: AUC, cross-validated", number(memory["auc"], digits=4), "0.985"),
+        ("memory: AUC zero-shot", number(memory["auc_zero_shot"], digits=4), ""),
+        (f"condemned at {threshold}", percent(memory["condemned"]), "2 %"),
+        (f"missed at {threshold}", percent(memory["missed"]), "2 %"),
+        ("condemned at 0.5", percent(memory["condemned_at_half"]), ""),
+        ("missed at 0.5", percent(memory["missed_at_half"]), ""),
+        ("peaks zero-shot", percent(memory["peak_mape_zero_shot"]), ""),
+        ("peaks after 5 trials", percent(memory["peak_mape_after_5"]), "5 %"),
+        (f"strategies/s, {speed['strategies']:,} at once", rate, "2,000,000"),
+        ("one strategy, microseconds", number(speed["microseconds_for_one"], digits=0), ""),
+        ("calibration on 20, seconds", number(speed["calibration_seconds"], digits=2), "0.3"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _peers() -> Table:
+    table = Table(title="What others publish")
+    table.add_column("who")
+    table.add_column("figures", overflow="fold")
+    for peer in PEERS:
+        table.add_row(*peer)
+    return table
+
+
+def _left_out(console: Console, what: str, reasons: Counter[str]) -> None:
+    said = [f"{count} {reason}" for reason, count in reasons.items() if count]
+    if said:
+        console.print(f"Rows left out of {what}: {'; '.join(said)}.\n", highlight=False)

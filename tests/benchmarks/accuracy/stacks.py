@@ -1,0 +1,159 @@
+"""Rows of one machine and software stack, which are calibrated together."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.cost_model.columns import Array, Columns
+from search_spaces.machine import Machine
+from tests.benchmarks.accuracy.configurations import ZeroStage, columns_of
+from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.hardware import kind_of, machine_of
+from tests.benchmarks.accuracy.tables import Row
+
+LEAST_ROWS = 12
+"""Independent rows with which a stack is judged: 3 to learn from leave a few to be tested on."""
+
+ACCUMULATION = ("gradient_accumulation_steps", "global_batch_size")
+RESULTS = ("iteration_time_s", "peak_memory_gb", "memory_kind", "status")
+
+ONE_NODE = 8
+"""GPUs up to which published times may have been put together from one micro-batch's."""
+EXACT = 1e-6
+"""Relative deviation from a line that no measured times come near."""
+A_LINE = 3
+"""Rows from which on lying on a line means something."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stack:
+    """n rows of one cluster, framework and kind of GPU, with their columns for the cost model."""
+
+    cluster: str
+    framework: str
+    kind: str
+    machine: Machine
+    rows: Sequence[Row]
+    columns: Columns
+
+    def figures(self, name: str) -> Array:
+        """A column of figures, NaN where one is not known; shape (n,)."""
+        return np.array([row.figures.get(name, np.nan) for row in self.rows])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def stacks_of(rows: Iterable[Row], facts: Facts, *, zero_stage: ZeroStage) -> list[Stack]:
+    """In the order in which they are met first. Two frameworks on one machine are two stacks, and
+    so are two kinds of GPU."""
+    grouped: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row["cluster"], row["framework"], kind_of(row)].append(row)
+    return [
+        Stack(
+            cluster=cluster,
+            framework=framework,
+            kind=kind,
+            machine=machine_of(members[0]),
+            rows=members,
+            columns=columns_of(members, facts, zero_stage=zero_stage),
+        )
+        for (cluster, framework, kind), members in grouped.items()
+    ]
+
+
+def named(stacks: Sequence[Stack]) -> dict[str, Stack]:
+    """By the cluster's name, with the framework (and the kind of GPU) where it has several."""
+    clusters = Counter(stack.cluster for stack in stacks)
+    frameworks = Counter((stack.cluster, stack.framework) for stack in stacks)
+
+    def name(stack: Stack) -> str:
+        kinds = frameworks[stack.cluster, stack.framework]
+        parts = [stack.cluster]
+        parts += [stack.framework] if clusters[stack.cluster] > kinds else []
+        parts += [stack.kind] if kinds > 1 else []
+        return " / ".join(parts)
+
+    return {name(stack): stack for stack in stacks}
+
+
+def offloaded(row: Row) -> bool:
+    """States on the host, which the cost model does not have."""
+    return "offload" in row["framework"].casefold()
+
+
+def shaped(row: Row, facts: Facts) -> bool:
+    """Whether the row says enough of model and layout to be estimated at all."""
+    parts = ("num_layers", "hidden_size", "tensor_parallel", "pipeline_parallel")
+    return row.known(*parts) and facts.said(row, "seq_length") is not None
+
+
+def kept(
+    rows: Iterable[Row], reasons: Mapping[str, Callable[[Row], bool]]
+) -> tuple[list[Row], Counter[str]]:
+    """Rows for which no reason to leave them out holds, and how many each reason left out."""
+    remaining: list[Row] = []
+    left_out: Counter[str] = Counter()
+    for row in rows:
+        reason = next((name for name, holds in reasons.items() if holds(row)), None)
+        if reason is None:
+            remaining.append(row)
+        else:
+            left_out[reason] += 1
+    return remaining, left_out
+
+
+def independent(rows: Sequence[Row]) -> list[Row]:
+    """Rows of timed steps without those that were computed from one another.
+
+    Times of one node that are exactly linear in the accumulation were measured for one micro-batch
+    and put together. That two points lie on a line says nothing, so the stack decides: where all
+    its series of three or more rows are exact, each of its series counts once, by its middle row.
+    """
+    series: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        series[stack_key(row), row.without(*ACCUMULATION, *RESULTS)].append(row)
+    exact: dict[tuple[str, str, str], bool] = {}
+    for members in series.values():
+        if len(members) >= A_LINE and _on_one_node(members[0]):
+            key = stack_key(members[0])
+            exact[key] = exact.get(key, True) and _linear(members)
+    chosen: list[Row] = []
+    for members in series.values():
+        together = _on_one_node(members[0]) and exact.get(stack_key(members[0]), False)
+        chosen += [_middle(members)] if together else members
+    return chosen
+
+
+def stack_key(row: Row) -> tuple[str, str, str]:
+    return row["cluster"], row["framework"], kind_of(row)
+
+
+def _on_one_node(row: Row) -> bool:
+    gpus = row.number("num_gpus")
+    return gpus is not None and gpus <= ONE_NODE
+
+
+def _accumulation(row: Row) -> float:
+    """Accumulation, or the batch that it is a part of where that alone is said."""
+    steps, samples = (row.number(name) for name in ACCUMULATION)
+    return steps or samples or 0.0
+
+
+def _linear(rows: Sequence[Row]) -> bool:
+    steps = np.array([_accumulation(row) for row in rows])
+    times = np.array([row.figures["iteration_time_s"] for row in rows])
+    if len(np.unique(steps)) < A_LINE:
+        return False
+    design = np.stack([np.ones(len(steps)), steps], axis=1)
+    line = design @ np.linalg.lstsq(design, times, rcond=None)[0]
+    return bool(np.max(np.abs(line / times - 1.0)) < EXACT)
+
+
+def _middle(rows: Sequence[Row]) -> Row:
+    return sorted(rows, key=_accumulation)[len(rows) // 2]

@@ -1,0 +1,136 @@
+"""Tables of measurements: rows of a CSV file, with every figure checked when it is read."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+WORDS = ("cluster", "framework", "gpu", "model", "status")
+CHOICES = ("activation_checkpointing", "attention_kernel", "precision")
+SIZES = (
+    "num_gpus",
+    "gpus_per_node",
+    "num_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_query_groups",
+    "ffn_hidden_size",
+    "seq_length",
+    "vocab_size",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "context_parallel",
+    "virtual_stages",
+    "micro_batch_size",
+    "global_batch_size",
+)
+SWITCHES = ("zero_stage", "sequence_parallel", "flash_attention")
+"""Figures that may be 0."""
+
+THROUGHPUT = (
+    *WORDS,
+    *CHOICES,
+    *SIZES,
+    *SWITCHES,
+    "gated_mlp",
+    "gradient_accumulation_steps",
+    "zero_shard_gpus",
+    "iteration_time_s",
+)
+"""Columns of a table of iteration times; others are not read."""
+
+MEMORY = (*WORDS, *CHOICES, *SIZES, *SWITCHES, "gpu_memory_gb", "memory_kind", "peak_memory_gb")
+"""Columns of a table of peak memory."""
+
+TEXT = {*WORDS, *CHOICES, "memory_kind"}
+MAY_BE_ZERO = {*SWITCHES, "gated_mlp"}
+
+
+class TableError(ValueError):
+    """A table that cannot be used, in one line: which file, where in it, and why."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Row:
+    """One measured configuration.
+
+    Attributes:
+        place: file and line, for messages.
+        words: text columns; "" where a cell is empty.
+        figures: numeric columns whose cell is not empty.
+    """
+
+    place: str
+    words: Mapping[str, str]
+    figures: Mapping[str, float]
+
+    def __getitem__(self, name: str) -> str:
+        return self.words[name]
+
+    def number(self, name: str) -> float | None:
+        """A figure, None where it is not known."""
+        return self.figures.get(name)
+
+    def known(self, *names: str) -> bool:
+        """Whether all of these figures are."""
+        return all(name in self.figures for name in names)
+
+    def without(self, *names: str) -> tuple[object, ...]:
+        """All that the row says but for these columns: equal for two rows that agree."""
+        words = (item for item in sorted(self.words.items()) if item[0] not in names)
+        figures = (item for item in sorted(self.figures.items()) if item[0] not in names)
+        return (*words, *figures)
+
+
+def read(path: Path, columns: Sequence[str]) -> list[Row]:
+    """All rows of a CSV file with a header.
+
+    Raises:
+        TableError: where the file cannot be read, one of `columns` is missing, or a cell of a
+            numeric column is neither empty nor a number that the column can hold.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, restval="")
+            _check_header(path, reader.fieldnames or (), columns)
+            return [_row(f"{path}, line {reader.line_num}", cells, columns) for cells in reader]
+    except OSError as error:
+        raise TableError(f"{path}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TableError(f"{path}: is no CSV file in UTF-8 ({error})") from error
+
+
+def _check_header(path: Path, header: Sequence[str], columns: Sequence[str]) -> None:
+    if missing := [name for name in columns if name not in header]:
+        noun = "column is" if len(missing) == 1 else "columns are"
+        raise TableError(f"{path}: {len(missing)} {noun} missing: {', '.join(missing)}")
+
+
+def _row(place: str, cells: Mapping[str, str], columns: Sequence[str]) -> Row:
+    if None in cells:  # where csv puts what lies beyond the header
+        raise TableError(f"{place}: has more cells than the header")
+    stripped = {name: cells[name].strip() for name in columns}
+    return Row(
+        place=place,
+        words={name: cell for name, cell in stripped.items() if name in TEXT},
+        figures={
+            name: _number(place, name, cell)
+            for name, cell in stripped.items()
+            if cell and name not in TEXT
+        },
+    )
+
+
+def _number(place: str, name: str, cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        raise TableError(f"{place}: {name}={cell!r} is no number") from None
+    least = "0 or more" if name in MAY_BE_ZERO else "above 0"
+    if not math.isfinite(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO):
+        raise TableError(f"{place}: {name}={cell!r} must be a number {least}")
+    return value

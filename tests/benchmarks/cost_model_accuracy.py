@@ -1,0 +1,98 @@
+"""The cost model and its calibration against tables of published measurements.
+
+    python tests/benchmarks/cost_model_accuracy.py --throughput FILE --memory FILE
+        [--draws N] [--json OUT]
+
+FILE is a CSV file with a row for each measured configuration; `accuracy/tables.py` has the columns.
+Every cluster and framework with enough rows is a stack that is calibrated on its own: on a few of
+its rows, drawn at random, and judged on the rest. What no row tells is null in OUT, whose errors
+are fractions. All on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from threadpoolctl import threadpool_limits
+
+from tests.benchmarks.accuracy.judgement import Judgement, document, judge
+from tests.benchmarks.accuracy.report import show
+from tests.benchmarks.accuracy.speed import speed
+from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, TableError, read
+
+WIDTH = 150
+"""Columns of the tables where they go to a file."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 2 for a table that cannot be used, said in one line."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        _check_writable(chosen.json)
+        judgement = _judged(chosen.throughput, chosen.memory, draws=chosen.draws)
+    except TableError as error:
+        print(f"cost_model_accuracy: {error}", file=sys.stderr)
+        return 2
+    show(judgement, _console(sys.stdout))
+    if chosen.json:
+        text = json.dumps(document(judgement), indent=1, allow_nan=False)
+        chosen.json.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+def _console(file: TextIO) -> Console:
+    return Console(file=file, width=None if file.isatty() else WIDTH)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--throughput", type=Path, required=True, help="iteration times, CSV")
+    parser.add_argument("--memory", type=Path, required=True, help="peaks and labels, CSV")
+    parser.add_argument("--draws", type=_at_least_1, default=20, help="random choices of trials")
+    parser.add_argument("--json", type=Path, help="write all figures there")
+    return parser
+
+
+def _at_least_1(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def _check_writable(path: Path | None) -> None:
+    """Before minutes of work, not after them."""
+    if path is None:
+        return
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise TableError(f"{path}: cannot be written")
+
+
+def _judged(throughput: Path, memory: Path, *, draws: int) -> Judgement:
+    """Progress goes to standard error, so that the tables can go to a file."""
+    timed, remembered = read(throughput, THROUGHPUT), read(memory, MEMORY)
+    bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        threadpool_limits(limits=1),
+        Progress(*bars, TimeElapsedColumn(), console=_console(sys.stderr)) as progress,
+    ):
+
+        def started(name: str, total: int) -> Callable[[], None]:
+            task = progress.add_task(name, total=total)
+            return lambda: progress.advance(task)
+
+        timing = started("speed", 1)
+        measured = speed()
+        timing()
+        return judge(timed, remembered, draws=draws, speed=measured, started=started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from autotune.schemas import CalibrationDocument, CalibrationSummary
+from search_spaces.catalog import load_machine
+from server.store import Conflict, NotFound, Store
+from server.store.calibrations import (
+    calibration_document,
+    check_name,
+    delete_calibration,
+    get_calibration,
+    list_calibrations,
+    newest_of,
+    save_calibration,
+)
+from tests.server.calibrations import document
+
+FRONTIER = load_machine("frontier")
+
+
+def saved(store: Store, name: str, content: CalibrationDocument) -> CalibrationSummary:
+    with store.transaction() as session:
+        return save_calibration(session, name, content)
+
+
+def test_a_calibration_is_read_as_it_was_saved(store: Store) -> None:
+    before = datetime.now(UTC)
+    content = document(simulated=True)
+    summary = saved(store, "mine", content)
+    with store.session() as session:
+        assert get_calibration(session, "mine") == summary
+        found = CalibrationDocument.model_validate(calibration_document(session, "mine"))
+    assert found == content
+    assert (summary.machine, summary.software, summary.simulated) == ("frontier", "stack 1", True)
+    assert (summary.observations, summary.timed, summary.out_of_memory) == (3, 2, 1)
+    assert summary.models == ["gpt-22b"]
+    assert summary.created_at is not None
+    assert before <= summary.created_at <= datetime.now(UTC)
+
+
+def test_they_are_listed_newest_first(store: Store) -> None:
+    for name in ("one", "two", "three"):
+        saved(store, name, document())
+    with store.session() as session:
+        assert [each.name for each in list_calibrations(session)] == ["three", "two", "one"]
+
+
+def test_a_name_is_taken_once_and_free_again_after_deletion(store: Store) -> None:
+    saved(store, "mine", document())
+    with pytest.raises(Conflict, match="there is a calibration mine already") as conflict:
+        saved(store, "mine", document(slower=3.0))
+    assert (conflict.value.field, conflict.value.value) == ("name", "mine")
+    with store.session() as session, pytest.raises(Conflict):
+        check_name(session, "mine")
+    with store.transaction() as session:
+        delete_calibration(session, "mine")
+    with store.session() as session:
+        check_name(session, "mine")
+        assert list_calibrations(session) == []
+    saved(store, "mine", document())
+
+
+def test_of_several_at_once_one_gets_the_name(store: Store) -> None:
+    def attempt(slower: float) -> bool:
+        try:
+            saved(store, "mine", document(slower=slower))
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(attempt, (1.0, 2.0, 3.0, 4.0))) == 1
+    with store.session() as session:
+        assert len(list_calibrations(session)) == 1
+
+
+def test_what_is_not_there_is_not_found(store: Store) -> None:
+    for call in (get_calibration, calibration_document):
+        with store.session() as session, pytest.raises(NotFound, match="no calibration absent"):
+            call(session, "absent")
+    with pytest.raises(NotFound), store.transaction() as session:
+        delete_calibration(session, "absent")
+
+
+def newest(store: Store, machine: str = "frontier") -> str | None:
+    with store.session() as session:
+        found = newest_of(session, load_machine(machine))
+    return found.name if found else None
+
+
+def test_the_newest_of_a_machine(store: Store) -> None:
+    assert newest(store) is None
+    saved(store, "first", document())
+    saved(store, "second", document())
+    saved(store, "elsewhere", document("perlmutter"))
+    assert newest(store) == "second"
+    assert newest(store, "perlmutter") == "elsewhere"
+    assert newest(store, "dgx-a100") is None
+
+
+def test_the_name_of_a_machine_is_not_enough(store: Store) -> None:
+    """A user's own shape may have a catalog's name and other figures."""
+    saved(store, "theirs", document(replace(FRONTIER, memory_gib=96.0)))
+    assert newest(store) is None
+    saved(store, "ours", document(replace(FRONTIER, max_nodes=4, description="a part of it")))
+    assert newest(store) == "ours"
+
+
+def test_what_was_measured_comes_before_what_was_simulated(store: Store) -> None:
+    saved(store, "simulated", document(simulated=True))
+    assert newest(store) == "simulated"
+    saved(store, "measured", document())
+    saved(store, "simulated-later", document(simulated=True))
+    assert newest(store) == "measured"
