@@ -13,6 +13,7 @@ import pytest
 from deephyper.evaluator import HPOJob
 from deephyper.hpo import CBO
 
+from autotune.cost_model import Parameters, estimate, perturbed
 from evaluators.deephyper import ATTEMPTS, BackendEvaluator, Timing
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import Standing, TrialOutcome, TrialRequest
@@ -82,6 +83,15 @@ def run(evaluator: BackendEvaluator, *strategies: dict[str, Any]) -> list[HPOJob
     return [jobs[key] for key in sorted(jobs, key=lambda key: int(key.split(".")[1]))]
 
 
+def best_of_all() -> float:
+    """Tokens a second of the best layout on the machine that is simulated, noise apart."""
+    lattice = SPACE.lattice()
+    truth = perturbed(Parameters.default(SPACE.machine), seed=0)
+    real = estimate(SPACE.transformer, SPACE.machine, lattice, parameters=truth)
+    samples = lattice.global_batch_size[real.fits] / real.iteration_time_s[real.fits]
+    return float(samples.max() * SPACE.transformer.seq_length)
+
+
 def test_a_search_of_deephyper_finds_a_good_layout(tmp_path: Path) -> None:
     evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path, num_workers=2)
     search = CBO(
@@ -102,7 +112,7 @@ def test_a_search_of_deephyper_finds_a_good_layout(tmp_path: Path) -> None:
     assert len(results) >= 20
     assert not failed.empty
     assert set(failed["objective"]) <= {"F_oom"}
-    assert rates.max() > 1.2 * rates.median()
+    assert rates.max() > 0.95 * best_of_all()
     assert results["m:simulated"].all()
     assert (rates == measured["m:tokens_per_s"]).all()
 

@@ -27,6 +27,10 @@ JUDGED = (
 """Figures of a stack that have a mean over stacks, beside those for each number of trials."""
 
 HALF = 0.5
+
+AIMED_AT_AFTER_5 = 0.06
+"""Error after 5 trials that is aimed at; no model gets below what repeats differ by."""
+
 Started = Callable[[str, int], Callable[[], None]]
 """Told what begins and of how many calibrations; what it gives is called after each."""
 
@@ -90,11 +94,17 @@ def overall(stacks: Sequence[StackAccuracy]) -> dict[str, Any]:
     return {"rows": sum(stack.rows for stack in stacks), **means}
 
 
+def consistent(stack: StackAccuracy) -> bool:
+    """Whether rows that agree in everything agree in time, too, to within what is aimed at."""
+    return (stack.noise_floor or 0.0) <= AIMED_AT_AFTER_5
+
+
 def document(judgement: Judgement) -> dict[str, Any]:
     """For JSON: fractions, and null for what no row tells."""
     stacks = judgement.stacks
     whole = {
         "overall": overall(list(stacks.values())),
+        "consistent": overall([stack for stack in stacks.values() if consistent(stack)]),
         "clusters": {name: asdict(stack) for name, stack in stacks.items()},
         "memory": _memory(judgement.labels, judgement.peaks),
         "speed": asdict(judgement.speed),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from tests.benchmarks.accuracy import throughput
 from tests.benchmarks.accuracy.facts import Facts
-from tests.benchmarks.accuracy.judgement import overall
+from tests.benchmarks.accuracy.judgement import consistent, overall
 from tests.benchmarks.accuracy.measurements import Cells, measured, timed
 from tests.benchmarks.accuracy.stacks import Stack
 from tests.benchmarks.accuracy.throughput import StackAccuracy, accuracy, mape, noise_floor, rank
@@ -101,3 +102,11 @@ def test_overall_counts_stacks_alike_and_leaves_out_what_is_none(
     assert whole["zero_shot_mape"] == pytest.approx(mean)
     assert whole["mape_after"]["20"] == judged[0].mape_after[20]
     assert overall([])["zero_shot_mape"] is None
+
+
+def test_a_stack_whose_repeats_contradict_each_other_is_told_apart(
+    judged: tuple[StackAccuracy, int, int],
+) -> None:
+    assert consistent(judged[0])
+    assert consistent(replace(judged[0], noise_floor=0.06))
+    assert not consistent(replace(judged[0], noise_floor=0.061))
