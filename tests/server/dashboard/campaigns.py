@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import cycle, islice
 from typing import Any
 
+import numpy as np
 from sqlalchemy import update
 
 from autotune.cost_model import estimate
@@ -35,6 +36,10 @@ from server.store.tables import TrialRow
 
 Values = dict[str, Any]
 
+SURELY_FITS = 0.7
+SURELY_TOO_BIG = 1.6
+"""Shares of the memory that no simulated machine's constants turn round."""
+
 
 class Campaigns:
     """Writes campaigns and simulated trials into one database."""
@@ -57,11 +62,13 @@ class Campaigns:
         return create_once(self.store, CampaignCreate.model_validate(asked | fields), self.settings)
 
     def strategies(self, campaign: Campaign, count: int, *, fitting: bool) -> list[Strategy]:
-        """Legal ones, predicted to fit or not to, in an order that is random but repeatable."""
+        """Legal ones that clearly fit or clearly do not, on any machine that is simulated, in an
+        order that is random but repeatable."""
         space = check_campaign(campaign.request)
         lattice = space.lattice()
-        fits = estimate(space.transformer, space.machine, lattice).fits
-        rows = [row for row in range(len(lattice)) if fits[row] == fitting]
+        predicted = estimate(space.transformer, space.machine, lattice)
+        full = predicted.memory_gib / predicted.memory_limit_gib
+        rows = np.flatnonzero(full < SURELY_FITS if fitting else full > SURELY_TOO_BIG).tolist()
         return [lattice.strategy(row) for row in random.Random(7).choices(rows, k=count)]
 
     def start(
