@@ -34,6 +34,9 @@ START_LIMIT_S = 30.0
 COMMAND_LIMIT_S = 20.0
 LOOK_S = 0.03
 
+MISSED = "down*"
+"""A node whose slurmd did not answer in time."""
+
 
 def lacking(*, accounting: bool = False) -> list[str]:
     """Daemons that this machine lacks; Debian keeps them off a user's path."""
@@ -180,12 +183,13 @@ class Cluster:
         return dict(line.split(maxsplit=1) for line in lines)
 
     def wait_idle(self, limit_s: float = START_LIMIT_S) -> None:
-        """Until the queue is empty and every node idle.
+        """Until the queue is empty and every node idle. One that only was too slow to answer on a
+        busy machine is taken back.
 
         Raises:
             TimeoutError: with the states there were.
         """
-        self._wait(self._is_idle, limit_s)
+        self._wait(self._is_idle_when_answering, limit_s)
 
     def reset(self) -> None:
         """Every daemon runs, nothing is in the queue or on a node, every node is idle."""
@@ -214,6 +218,12 @@ class Cluster:
             self.command("scancel", *jobs, check=False)
         for node, state in self.states().items():
             if state.startswith(("down", "drain", "fail")):
+                self.command("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        return self._is_idle()
+
+    def _is_idle_when_answering(self) -> bool:
+        for node, state in self.states().items():
+            if state == MISSED and self.is_up(node):
                 self.command("scontrol", "update", f"nodename={node}", "state=resume", check=False)
         return self._is_idle()
 
