@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from autotune.calibration.forecast import Forecast, Z
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.observation import Observation, memory_sample, time_sample
-from autotune.calibration.quantity import MEMORY_CONSTANTS, Quantity
+from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import EDGE
 from autotune.cost_model.columns import Array, Columns
 from autotune.cost_model.energy import iteration_energy_joule
@@ -81,7 +81,8 @@ class Calibration:
         """The constants at the most probable scales."""
         time, memory = self.time.best, self.memory.best
         fitted = memory.quantity.parameters(memory.z)
-        return _replaced(time.quantity.parameters(time.z), fitted)
+        remembered = {name: getattr(fitted, name) for name in memory.quantity.names}
+        return replace(time.quantity.parameters(time.z), **remembered)
 
     @property
     def constants(self) -> Iterator[Constant]:
@@ -135,10 +136,6 @@ class Calibration:
         mean, variance, _ = self.memory.predict(columns, labelled=True)
         margin = np.log(self.machine.memory_gib) - mean
         return np.asarray(ndtr(margin / np.sqrt(variance + EDGE**2)))
-
-
-def _replaced(parameters: Parameters, memory: Parameters) -> Parameters:
-    return replace(parameters, **{name: getattr(memory, name) for name in MEMORY_CONSTANTS})
 
 
 def _adding_up(parts: dict[str, Array], whole: Array) -> dict[str, Array]:

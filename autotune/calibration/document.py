@@ -29,11 +29,9 @@ from autotune.schemas import (
     ModelShape,
     ObservationShape,
 )
-from search_spaces.dimension import LARGEST_WHOLE
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.rules import findings
-from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 FIGURES = (
@@ -146,11 +144,10 @@ def _observation(shape: ObservationShape, machine: Machine) -> Observation:
         fitted=shape.fitted,
     )
     # Each of these is only sure to make sense of what the ones before have let pass.
-    problems = (
-        list(outsized(observation.strategy))
-        or list(_impossible(observation, machine))
-        or [*_contradictory(observation), *_implausible(observation, machine)]
-    )
+    problems = list(_impossible(observation, machine)) or [
+        *_contradictory(observation),
+        *_implausible(observation, machine),
+    ]
     if problems:
         raise InvalidInputs(problems)
     return observation
@@ -160,14 +157,6 @@ def _observation(shape: ObservationShape, machine: Machine) -> Observation:
 def _transformer(shape: ModelShape) -> Transformer:
     """Most observations of a document share a few models."""
     return transformer_of(shape)
-
-
-def outsized(strategy: Strategy) -> Iterator[InvalidInput]:
-    """Whole numbers that are slips, and too large for arithmetic; fields `strategy.…`."""
-    for name, value in strategy.as_dict().items():
-        if isinstance(value, int) and value > LARGEST_WHOLE:
-            valid = f"at most {LARGEST_WHOLE}"
-            yield InvalidInput(f"strategy.{name}", value, "no strategy has as many", valid=valid)
 
 
 def _impossible(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:

@@ -15,23 +15,6 @@ from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.step_time import MicroBatch, time_parts
 from search_spaces.machine import Machine
 
-MEMORY_CONSTANTS = frozenset(
-    {
-        "gradient_bytes",
-        "activation_bytes",
-        "norm_bytes",
-        "score_bytes",
-        "unfused_score_bytes",
-        "recomputed_layer",
-        "logits_bytes",
-        "context_gib",
-        "communicator_gib",
-        "fragmentation",
-        "usable_memory",
-    }
-)
-"""Constants that memory depends on; time depends on all others."""
-
 NUDGE = 1e-4
 """Of one standard deviation of a constant's logarithm, for a derivative."""
 
@@ -67,7 +50,7 @@ class Quantity:
             field.name
             for field in fields(Parameters)
             if field.metadata["spread"]
-            and (field.name in MEMORY_CONSTANTS) == self.of_memory
+            and field.metadata["of_memory"] == self.of_memory
             and getattr(self.prior, field.name) != 0
         )
 

@@ -98,7 +98,8 @@ class Columns:
             "fp32": lattice["precision"] == "fp32",
         }
         shape = {name: float(getattr(transformer, name)) for name in SHAPE}
-        return cls.filled({**shape, **own}, rows=len(lattice))
+        fixed_or_not = {name: _once_if_fixed(column) for name, column in own.items()}
+        return cls.filled({**shape, **fixed_or_not}, rows=len(lattice))
 
     @classmethod
     def filled(cls, given: Mapping[str, object], *, rows: int) -> Columns:
@@ -134,6 +135,12 @@ class Columns:
         chosen = {k: v if v.ndim == 0 else v[rows] for k, v in self.values.items()}
         count = len(range(self.rows)[rows]) if isinstance(rows, slice) else len(rows)
         return Columns(values=chosen, rows=count)
+
+
+def _once_if_fixed(column: NDArray[Any]) -> NDArray[Any]:
+    """Shape () where all rows agree: most spaces fix some dimensions, and nothing that follows from
+    those alone need be worked out row by row."""
+    return column[0] if len(column) and np.all(column == column[0]) else column
 
 
 def distinct(columns: Sequence[Array | Mask], *, rows: int) -> tuple[Rows, Rows]:

@@ -29,14 +29,18 @@ CPU_BANDWIDTH = 200.0
 """GB/s that no rank on a CPU reaches and every GPU for training exceeds."""
 
 
-def constant(default: float, *, unit: str, spread: float = 0.0, reason: str) -> Any:
+def constant(
+    default: float, *, unit: str, spread: float = 0.0, of_memory: bool = False, reason: str
+) -> Any:
     """A field of `Parameters`.
 
     Args:
         spread: standard deviation of its logarithm over machines and stacks; 0 for a fact of the
             hardware, which nobody calibrates or perturbs.
+        of_memory: whether memory depends on it; time depends on all others.
     """
-    return field(default=default, metadata={"unit": unit, "reason": reason, "spread": spread})
+    metadata = {"unit": unit, "reason": reason, "spread": spread, "of_memory": of_memory}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +210,7 @@ class Parameters:
         2.8,
         unit="bytes",
         spread=0.4,
+        of_memory=True,
         reason="of one gradient under ZeRO: 2 where they stay in 16 bits, 4 where they are "
         "accumulated in fp32, between them where that is not known",
     )
@@ -213,6 +218,7 @@ class Parameters:
         0.9,
         unit="ratio",
         spread=0.25,
+        of_memory=True,
         reason="stored activations against the count of Korthikanti et al.: dropout masks that a "
         "stack does without, copies that it makes",
     )
@@ -220,6 +226,7 @@ class Parameters:
         10.0,
         unit="bytes",
         spread=0.6,
+        of_memory=True,
         reason="for each element of a gated model's hidden state, where its norms are no kernels "
         "of their own: two norms keep their input and result in fp32",
     )
@@ -227,16 +234,22 @@ class Parameters:
         6.0,
         unit="bytes",
         spread=0.3,
+        of_memory=True,
         reason="stored for each attention score: softmax and dropout results and a mask "
         "(Korthikanti et al.: 5), and what a library keeps beside them",
     )
     unfused_score_bytes: Constant = constant(
-        11.0, unit="bytes", spread=0.3, reason="the same without fused kernels, in part in fp32"
+        11.0,
+        unit="bytes",
+        spread=0.3,
+        of_memory=True,
+        reason="the same without fused kernels, in part in fp32",
     )
     recomputed_layer: Constant = constant(
         2.0,
         unit="ratio",
         spread=0.5,
+        of_memory=True,
         reason="a layer while it is recomputed and differentiated against what it would store: "
         "its gradients live beside its activations",
     )
@@ -244,6 +257,7 @@ class Parameters:
         12.0,
         unit="bytes",
         spread=0.35,
+        of_memory=True,
         reason="for each token and vocabulary entry: 16-bit logits, their fp32 copy and its "
         "gradient; 10 to 18 in published logs",
     )
@@ -251,24 +265,28 @@ class Parameters:
         2.0,
         unit="GiB",
         spread=0.5,
+        of_memory=True,
         reason="device context, library workspaces and DeepSpeed's buckets",
     )
     communicator_gib: Constant = constant(
         0.5,
         unit="GiB",
         spread=0.7,
+        of_memory=True,
         reason="buffers of one communicator (tensor, pipeline, data parallel)",
     )
     fragmentation: Constant = constant(
         0.08,
         unit="fraction",
         spread=0.7,
+        of_memory=True,
         reason="allocator slack, of all other memory: about a tenth",
     )
     usable_memory: Constant = constant(
         0.96,
         unit="fraction",
         spread=0.03,
+        of_memory=True,
         reason="of the device's memory; nearer to full the allocator thrashes or fails",
     )
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from autotune.calibration import Calibration
-from autotune.calibration.document import outsized
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.prediction.basis import basis_of
 from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
 from autotune.schemas import CalibrationSummary, Prediction, PredictionQuery, Refusal
-from search_spaces.errors import InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.rules import findings
 from search_spaces.strategy import Strategy
@@ -49,15 +47,12 @@ def predict(
         summary: of the calibration, repeated in the answer.
 
     Raises:
-        InvalidInputs: fields `model`, `machine` and `strategy.…`.
+        InvalidInputs: fields `model` and `machine`.
         InvalidInput: field `calibration`: it is of another machine.
     """
     transformer, machine = subject_of(query.model, query.machine)
     basis = basis_of(calibration, machine, name=summary.name if summary else query.calibration)
     strategy = strategy_of(query.strategy)
-    slips = list(outsized(strategy))
-    if slips:
-        raise InvalidInputs(slips)
     found = findings(strategy, transformer, machine)
     illegal = Prediction(
         model=model_shape(transformer),

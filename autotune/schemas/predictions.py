@@ -7,7 +7,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from autotune.schemas.calibrations import CalibrationSummary
-from autotune.schemas.questions import MachineShape, ModelShape, SpaceQuery, StrategyShape
+from autotune.schemas.questions import (
+    CalibrationChoice,
+    MachineShape,
+    ModelShape,
+    SpaceQuery,
+    StrategyShape,
+)
 from autotune.schemas.wire import Scalar, Wire
 
 
@@ -86,11 +92,7 @@ class Prediction(Wire):
 class SweepQuery(SpaceQuery):
     """A space, and what its prediction rests on. `most`: rows of the answer."""
 
-    calibration: str | None = Field(
-        None,
-        description='the name of a calibration of this machine, or "none"; where nothing is said, '
-        "the newest of the machine",
-    )
+    calibration: CalibrationChoice = None
     most: Annotated[int, Field(ge=1, le=1000)] = 20
 
 

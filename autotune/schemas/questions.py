@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from autotune.schemas.wire import EvaluatorName, Objective, Positive, Scalar, Wire
+from search_spaces.dimension import LARGEST_WHOLE
 from search_spaces.strategy import Precision
 from search_spaces.transformer import ActivationCheckpointing
 
@@ -83,19 +84,23 @@ class SpaceSpec(Wire):
     global_batch_size: Positive | BatchBounds | None = None
 
 
+Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
+"""A larger one is a slip, and too large for arithmetic."""
+
+
 class StrategyShape(Wire):
     """One strategy (see `search_spaces.strategy.Strategy`)."""
 
-    tensor_parallel: Positive
-    pipeline_parallel: Positive
-    micro_batch_size: Positive
-    gradient_accumulation_steps: Positive
+    tensor_parallel: Count
+    pipeline_parallel: Count
+    micro_batch_size: Count
+    gradient_accumulation_steps: Count
     zero_stage: Annotated[int, Field(ge=0, le=3)]
-    num_nodes: Positive
+    num_nodes: Count
     activation_checkpointing: ActivationCheckpointing = "full"
     sequence_parallel: bool = False
     flash_attention: bool = True
-    virtual_stages: Positive = 1
+    virtual_stages: Count = 1
     precision: Precision = "bf16"
 
 
@@ -174,12 +179,20 @@ class SpaceQuery(Wire):
     space: SpaceSpec = SpaceSpec()
 
 
+NO_CALIBRATION = "none"
+"""Instead of a name: what is generally known of the machine's kind."""
+
+CalibrationChoice = Annotated[
+    str | None,
+    Field(
+        description=f'the name of a calibration of this machine, or "{NO_CALIBRATION}"; where '
+        "nothing is said, the newest of the machine"
+    ),
+]
+
+
 class PredictionQuery(Wire):
     model: ModelChoice
     machine: MachineChoice
     strategy: StrategyShape
-    calibration: str | None = Field(
-        None,
-        description='the name of a calibration of this machine, or "none"; where nothing is said, '
-        "the newest of the machine",
-    )
+    calibration: CalibrationChoice = None

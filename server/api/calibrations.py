@@ -16,10 +16,11 @@ from autotune.schemas import (
     CalibrationSummary,
 )
 from autotune.schemas.calibrations import NAME
+from autotune.schemas.questions import NO_CALIBRATION
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.api.access import StoreOf, problems
 from server.api.fitting import document_for
-from server.api.knowledge import NONE, fitted, kept
+from server.api.knowledge import fitted, kept
 from server.store import Store
 from server.store.calibrations import (
     calibration_document,
@@ -107,7 +108,7 @@ def _saved(
 
 
 def _unusable(name: str, document: CalibrationDocument) -> Iterator[InvalidInput]:
-    if name == NONE:
+    if name == NO_CALIBRATION:
         reason = "predictions take this word for no calibration at all"
         yield InvalidInput("name", name, reason, valid="another name")
     texts = {"software": document.software, "machine.name": document.machine.name}

@@ -11,6 +11,7 @@ from autotune.calibration import Calibration
 from autotune.calibration.document import calibration_of
 from autotune.resolution import machine_of
 from autotune.schemas import CalibrationDocument, CalibrationSummary, MachineChoice
+from autotune.schemas.questions import NO_CALIBRATION
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from server.store import NotFound, Store
 from server.store.calibrations import (
@@ -19,10 +20,6 @@ from server.store.calibrations import (
     list_calibrations,
     newest_of,
 )
-
-NONE = "none"
-"""Instead of a name: what is generally known of the machine's kind."""
-
 
 Knowledge = tuple[Calibration, CalibrationSummary] | tuple[None, None]
 """What is predicted with; nothing, where what is generally known has to do."""
@@ -34,7 +31,7 @@ def knowledge_of(store: Store, machine: MachineChoice, name: str | None) -> Know
     Raises:
         InvalidInput: field `calibration`: there is none of this name.
     """
-    if name == NONE:
+    if name == NO_CALIBRATION:
         return None, None
     return _newest(store, machine) if name is None else _named(store, name)
 
@@ -64,7 +61,7 @@ def _named(store: Store, name: str) -> Knowledge:
     except NotFound as error:
         with store.session() as session:
             names = [summary.name for summary in list_calibrations(session)]
-        valid = " or ".join([*closest(name, names), NONE])
+        valid = " or ".join([*closest(name, names), NO_CALIBRATION])
         raise InvalidInput("calibration", name, error.reason, valid=valid) from error
 
 

@@ -16,6 +16,7 @@ from autotune.client import Client
 from autotune.client.questions import validated
 from autotune.schemas import CalibrationDocument, CalibrationSummary
 from autotune.schemas.calibrations import NAME
+from autotune.schemas.questions import NO_CALIBRATION
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.choices import named_or_file
 from server.cli.options import Url
@@ -23,7 +24,6 @@ from server.cli.options import Url
 if TYPE_CHECKING:
     from autotune.calibration import Calibration
 
-NONE = "none"
 NAMES = "letters, digits, and . _ - after the first, at most 100"
 BASIS = "What it rests on"
 
@@ -55,7 +55,7 @@ class CalibrationOptions:
 
     def basis(self) -> Basis:
         """Asks the service for a name and no one else; raises InvalidInput(s)."""
-        if self.calibration in {None, NONE}:
+        if self.calibration in {None, NO_CALIBRATION}:
             return Basis()
         chosen = named_or_file(self.calibration or "")
         if isinstance(chosen, Path):
@@ -83,7 +83,7 @@ def known_name(name: str, *, field: str = "name") -> str:
 
 def new_name(name: str) -> str:
     """Likewise for one that is to be made."""
-    if name == NONE:
+    if name == NO_CALIBRATION:
         reason = "this is how predictions are told to use no calibration"
         raise InvalidInput("name", name, reason, valid="another name")
     return known_name(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -69,10 +70,15 @@ def columns(
     machine: Machine = FRONTIER,
     **changes: float,
 ) -> Columns:
-    """Columns of one model, some of them (also what no search space has) set to one value."""
+    """Columns of one model, some of them (also what no search space has) set to one value.
+
+    Each has a value for each strategy, also where all agree: tests pick results by their index.
+    """
     lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
-    plain = Columns.of(transformer, lattice)
-    return Columns.filled({**plain.values, **changes}, rows=len(strategies))
+    named = {**Columns.of(transformer, lattice).values, **changes}
+    rows = len(strategies)
+    spread = {name: np.broadcast_to(column, rows) for name, column in named.items()}
+    return Columns.filled(spread, rows=rows)
 
 
 def layouts(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from fastapi.testclient import TestClient
 
 from autotune.schemas import MachineShape, ModelShape, Prediction, SpaceReport
@@ -63,3 +64,16 @@ def test_an_illegal_strategy_is_predicted_to_be_so(client: TestClient) -> None:
     found = client.post("/api/v1/predictions", json=query | {"strategy": strategy}).json()
     assert not found["legal"]
     assert found["reasons"]
+
+
+@pytest.mark.parametrize("name", ["micro_batch_size", "gradient_accumulation_steps", "num_nodes"])
+def test_a_number_beyond_all_strategies_is_refused(client: TestClient, name: str) -> None:
+    """Before it overflows anywhere."""
+    query = {key: QUERY[key] for key in ("model", "machine")}
+    for value in (1_000_001, 10**30):
+        strategy = STRATEGY | {name: value}
+        answer = client.post("/api/v1/predictions", json=query | {"strategy": strategy})
+        assert answer.status_code == 422
+        [error] = answer.json()["errors"]
+        assert (error["field"], error["value"]) == (f"strategy.{name}", value)
+        assert "1000000" in error["reason"]
