@@ -77,7 +77,7 @@ def columns(
     lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
     named = {**Columns.of(transformer, lattice).values, **changes}
     rows = len(strategies)
-    spread = {name: np.broadcast_to(column, rows) for name, column in named.items()}
+    spread = {name: np.broadcast_to(np.asarray(column), rows) for name, column in named.items()}
     return Columns.filled(spread, rows=rows)
 
 
