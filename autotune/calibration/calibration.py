@@ -132,8 +132,8 @@ class Calibration:
         )
 
     def fit_probability(self, columns: Columns) -> Array:
-        """That memory suffices, shape (n,)."""
-        mean, variance, _ = self.memory.predict(columns, labelled=True)
+        """That memory suffices for one run, shape (n,)."""
+        mean, _, variance = self.memory.predict(columns, labelled=True)
         margin = np.log(self.machine.memory_gib) - mean
         return np.asarray(ndtr(margin / np.sqrt(variance + EDGE**2)))
 

@@ -25,6 +25,7 @@ DOUBLINGS = {
 FLAGS = (
     "full_checkpointing",
     "selective_checkpointing",
+    "operation_checkpointing",
     "sequence_parallel",
     "flash_attention",
     "flash_1",

@@ -45,10 +45,12 @@ ABSENT: Mapping[str, float] = {
     "flash_1": 0.0,
     "unfused_softmax": 0.0,
     "fused_norm": 1.0,
+    "operation_checkpointing": 0.0,
 }
 """What no search space has and published measurements do, with the value where nothing is said:
 sequences cut over GPUs, 8-bit matrix products, FlashAttention 1, softmax without a fused kernel;
-norms in one kernel (0: one operation after another)."""
+norms in one kernel (0: one operation after another); checkpointing that keeps every second product
+and the attention, and works out the rest again (torchtitan's "selective", option "op")."""
 
 
 REST = (

@@ -158,10 +158,12 @@ def elementwise_time_s(layouts: Layouts) -> tuple[Array, Array]:
 def recomputation_time_s(
     layouts: Layouts, *, matrix: Array, attention: Array, elementwise: Array
 ) -> Array:
-    """A layer's forward times again with full checkpointing, its attention's with selective."""
+    """A layer's forward times again with full checkpointing, its attention's with selective; by
+    operation every second product and what lies between them."""
     whole = matrix + attention + elementwise
     partly = np.where(layouts.selective_checkpointing, attention, 0.0)
-    return np.where(layouts.full_checkpointing, whole, partly)
+    between = np.where(layouts.operation_checkpointing, 0.5 * matrix + elementwise, partly)
+    return np.where(layouts.full_checkpointing, whole, between)
 
 
 def embedding_time_s(layouts: Layouts) -> Array:

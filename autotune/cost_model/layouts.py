@@ -111,6 +111,10 @@ class Layouts:
         return self.flag("selective_checkpointing")
 
     @cached_property
+    def operation_checkpointing(self) -> Mask:
+        return self.flag("operation_checkpointing")
+
+    @cached_property
     def element_bytes(self) -> Array:
         """Bytes of a weight or an activation: 4 in fp32, otherwise 2; fp8 is for products alone."""
         return np.where(self.flag("fp32"), 4.0, 2.0)

@@ -58,6 +58,31 @@ def micro_batches_in_flight(layouts: Layouts) -> Array:
     return np.minimum(layouts.micro_batches, p) * interleaved
 
 
+def checkpointed_activations(layouts: Layouts) -> tuple[Array, Array]:
+    """What one layer keeps of one micro-batch, and what it would keep without checkpointing.
+
+    Full checkpointing keeps the layer's input, `2 s b h` (cut by sequence parallelism); selective
+    all but the scores; by operation its products.
+    """
+    linear = linear_activations(layouts)
+    whole = linear + score_activations(layouts)
+    kept = np.where(layouts.selective_checkpointing, linear, whole)
+    kept = np.where(layouts.operation_checkpointing, kept_products(layouts), kept)
+    inputs = layouts.hidden_bytes / layouts.sequence_shards
+    return np.where(layouts.full_checkpointing, inputs, kept), whole
+
+
+def kept_products(layouts: Layouts) -> Array:
+    """A layer's input, its attention's result, and every second of its products: in `2 s b h` half
+    of query, key, value, attention projection, and the MLP's two or three."""
+    h = layouts.hidden_size
+    inner = np.where(layouts.gated, 2.0, 1.0) * layouts.ffn_hidden_size / h
+    split = 1.0 + 0.5 * (1.0 + 2.0 * layouts.kv_size / h + inner)
+    whole = 1.0 + 0.5 * 2.0
+    each = whole / layouts.sequence_shards + split / layouts.tensor_parallel
+    return layouts.parameters.activation_bytes * layouts.hidden_bytes * each
+
+
 @dataclass(frozen=True)
 class Pieces:
     """Bytes that stages are put together from.
@@ -79,15 +104,11 @@ class Pieces:
 
     @classmethod
     def of(cls, layouts: Layouts) -> Pieces:
-        """Full checkpointing keeps each layer's input, `2 s b h` (cut by sequence parallelism);
-        selective all but the scores."""
-        linear, scores = linear_activations(layouts), score_activations(layouts)
-        inputs = layouts.hidden_bytes / layouts.sequence_shards
-        full, selective = layouts.full_checkpointing, layouts.selective_checkpointing
-        lost = np.where(full, linear + scores - inputs, np.where(selective, scores, 0.0))
+        kept, whole = checkpointed_activations(layouts)
+        lost = np.maximum(whole - kept, 0.0)
         return cls(
-            kept=np.where(full, inputs, np.where(selective, linear, linear + scores)),
-            passing=layouts.parameters.recomputed_layer * np.maximum(lost, 0.0),
+            kept=kept,
+            passing=layouts.parameters.recomputed_layer * lost,
             logits=logits_memory(layouts),
             states=state_bytes(layouts),
             gathered=gather_memory(layouts),

@@ -20,6 +20,7 @@ MICRO_BATCH = (
     "flash_attention",
     "full_checkpointing",
     "selective_checkpointing",
+    "operation_checkpointing",
     "fp32",
 )
 """What a micro-batch depends on, but for whether there are several stages and nodes."""

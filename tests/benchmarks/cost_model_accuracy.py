@@ -28,6 +28,17 @@ from tests.benchmarks.accuracy.report import show
 from tests.benchmarks.accuracy.speed import speed
 from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, TableError, read
 
+CONVENTIONS = """\
+An empty cell is not known, and read as what a launcher does without being told: 1 of every degree,
+off for every switch; batches from one another; of a model's shape what other rows say of it, else
+what its family has. Memory without a ZeRO stage: 1 for DeepSpeed, 0 for others. Where a row ran
+whose states alone are more than its GPU has, its stack divided everything (stage 3), whatever is
+stated. Words of torchtitan: a local batch is that of a step under a pipeline, "selective" is by
+operation. Rows of one node that are exactly linear in the accumulation were computed from one
+another and count once.
+"""
+"""How tables are read, for --help."""
+
 WIDTH = 150
 """Columns of the tables where they go to a file."""
 
@@ -53,7 +64,11 @@ def _console(file: TextIO) -> Console:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0],
+        epilog=f"{CONVENTIONS}\nColumns of --throughput: {', '.join(THROUGHPUT)}.\n"
+        f"\nColumns of --memory: {', '.join(MEMORY)}.",
+    )
     parser.add_argument("--throughput", type=Path, required=True, help="iteration times, CSV")
     parser.add_argument("--memory", type=Path, required=True, help="peaks and labels, CSV")
     parser.add_argument("--draws", type=_at_least_1, default=20, help="random choices of trials")

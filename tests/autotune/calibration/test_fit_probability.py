@@ -47,7 +47,7 @@ def test_it_falls_with_the_memory_that_is_needed() -> None:
     found = forecast(GENERALLY, chosen)
     assert (np.diff(found.memory_gib) > 0).all()
     assert (np.diff(found.fit_probability) <= 1e-12).all()
-    assert found.fit_probability[0] > 0.9
+    assert found.fit_probability[0] > 0.85
     assert found.fit_probability[-1] < 0.1
 
 
@@ -117,7 +117,7 @@ def test_a_surprising_label_says_much() -> None:
 def test_it_is_a_normal_distribution_of_what_is_needed() -> None:
     """Uncertain as memory is, and as the edge of memory itself is for one run."""
     columns = Columns.of(GPT_22B, lattice(DOUBTFUL))
-    mean, variance, _ = GENERALLY.memory.predict(columns, labelled=True)
+    mean, _, variance = GENERALLY.memory.predict(columns, labelled=True)
     deviation = np.sqrt(variance + EDGE**2)
     expected = norm.cdf((np.log(64) - mean) / deviation)
     found = GENERALLY.fit_probability(columns)

@@ -226,6 +226,13 @@ def test_recomputation(checkpointing: str, expected: float) -> None:
     assert value(compute.recomputation_time_s(one, **parts)) == expected
 
 
+def test_recomputation_by_operation() -> None:
+    """Half of the products and what lies between them, never the attention."""
+    one = layouts(strategy(activation_checkpointing="none"), operation_checkpointing=1.0)
+    parts = {"matrix": np.array(1.0), "attention": np.array(2.0), "elementwise": np.array(4.0)}
+    assert value(compute.recomputation_time_s(one, **parts)) == 4.5
+
+
 def test_operations_of_the_logits() -> None:
     """`6 b s h V / t`, and the loss over fp32 logits three times there and back."""
     one = lossless(GPT_22B, tensor_parallel=2)

@@ -81,6 +81,24 @@ def test_activations_in_fp32_are_twice_as_large() -> None:
     assert single["activations"] == pytest.approx(2 * half["activations"])
 
 
+@pytest.mark.parametrize(("tensor_parallel", "shards"), [(1, 1), (4, 1), (4, 4)])
+def test_what_a_gated_layer_keeps_by_operation(tensor_parallel: int, shards: int) -> None:
+    """In `2 s b h`: the input and half of two projections, cut with the sequence; the attention's
+    result and half of query, keys and values of 8 of 32 heads, and two wide products of 3.5 h."""
+    layout = strategy(
+        tensor_parallel=tensor_parallel,
+        activation_checkpointing="none",
+        sequence_parallel=shards > 1,
+    )
+    one = layouts(layout, transformer=LLAMA, parameters=PAPER, operation_checkpointing=1.0)
+    kept, whole = memory.checkpointed_activations(one)
+    half = (1 + 2 / 4 + 2 * 3.5) / 2
+    expected = 2 * 8192 * 2 * 4096 * ((1 + 1) / shards + (1 + half) / tensor_parallel)
+    assert kept[0] == pytest.approx(expected)
+    inputs = 2 * 8192 * 2 * 4096 / shards
+    assert inputs < kept[0] < whole[0]
+
+
 def test_unfused_scores() -> None:
     layout = strategy(flash_attention=False)
     one = layouts(layout, parameters=replace(PAPER, unfused_score_bytes=11), unfused_softmax=1.0)

@@ -91,17 +91,24 @@ def batches(row: Row) -> tuple[float, float]:
 
 def _local_batch(row: Row) -> bool:
     """torchtitan's "local batch size" is that of a step: a pipeline cuts it into single samples."""
-    return row["framework"].casefold() == "torchtitan" and row.figures["pipeline_parallel"] > 1
+    return _torchtitan(row) and row.figures["pipeline_parallel"] > 1
+
+
+def _torchtitan(row: Row) -> bool:
+    """Its words mean something else: a local batch, and "selective", which is by operation."""
+    return row["framework"].casefold() == "torchtitan"
 
 
 def _switches(row: Row) -> dict[str, float]:
     """What is not said to be on is off."""
     checkpointing, precision = row["activation_checkpointing"], row["precision"].casefold()
+    selective = checkpointing == "selective"
     return {
         "sequence_parallel": float((row.number("sequence_parallel") or 0.0) > 0),
         "flash_attention": float((row.number("flash_attention") or 0.0) > 0),
         "full_checkpointing": float(checkpointing == "full"),
-        "selective_checkpointing": float(checkpointing == "selective"),
+        "selective_checkpointing": float(selective and not _torchtitan(row)),
+        "operation_checkpointing": float(selective and _torchtitan(row)),
         "fp8": float(precision == "fp8"),
         "fp32": float(precision in FULL_WIDTH),
     }

@@ -21,7 +21,7 @@ JUDGED = (
     "coverage_80",
     "kendall_tau",
     "top1_regret_after_5",
-    "mean_regret_after_5",
+    "same_batch_regret_after_5",
     "noise_floor",
 )
 """Figures of a stack that have a mean over stacks, beside those for each number of trials."""
@@ -127,7 +127,7 @@ def _memory(labels: LabelAccuracy | None, peaks: Mapping[str, PeakAccuracy]) -> 
 
 
 def _labels(labels: LabelAccuracy | None) -> dict[str, Any]:
-    names = ("rows", "failures", "auc", "auc_zero_shot", "threshold")
+    names = ("rows", "failures", "auc", "auc_zero_shot", "threshold", "contradictions")
     shares = ("condemned", "missed", "condemned_at_half", "missed_at_half")
     if labels is None:
         return dict.fromkeys([*names, *shares])

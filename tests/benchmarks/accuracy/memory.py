@@ -19,6 +19,7 @@ from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.configurations import usual_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import sheet_of
+from tests.benchmarks.accuracy.noise import contradictions, noise_floor
 from tests.benchmarks.accuracy.stacks import Stack, kept, named, offloaded, shaped, stacks_of
 from tests.benchmarks.accuracy.tables import Row
 from tests.benchmarks.accuracy.throughput import LEAST_HELD_OUT, SEED, Progress, mape, mean
@@ -39,11 +40,16 @@ Labels = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class PeakAccuracy:
-    """Errors of one stack's measured peaks, as fractions."""
+    """Errors of one stack's measured peaks, as fractions.
+
+    Attributes:
+        noise_floor: error of the median of rows that agree in everything.
+    """
 
     rows: int
     zero_shot: float
     after_5: float
+    noise_floor: float | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,6 +61,7 @@ class LabelAccuracy:
         auc: probability that a strategy that fitted has the higher one of two.
         auc_zero_shot: the same before anything is learned.
         threshold: the fit probability from which on a strategy is best taken to fit.
+        contradictions: fewest labels that must be wrong, whatever predicts them.
     """
 
     rows: int
@@ -64,6 +71,7 @@ class LabelAccuracy:
     auc: float
     auc_zero_shot: float
     threshold: float
+    contradictions: int
 
     def condemned(self, threshold: float) -> float:
         """Share of the strategies that fitted, below the threshold."""
@@ -130,7 +138,7 @@ class _Memory:
 
     def fit_probability(self, mixture: Mixture, rows: Rows) -> Array:
         """As `Calibration.fit_probability`, with a limit for each row."""
-        log_gib, variance, _ = mixture.predict(self.columns.take(rows), labelled=True)
+        log_gib, _, variance = mixture.predict(self.columns.take(rows), labelled=True)
         return np.asarray(ndtr((self.log_limit[rows] - log_gib) / np.sqrt(variance + EDGE**2)))
 
     def peak_error(self, mixture: Mixture, rows: Rows) -> float:
@@ -168,6 +176,7 @@ def peaks(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> Pea
         rows=len(measured),
         zero_shot=memory.peak_error(general, measured),
         after_5=float(np.mean(errors)),
+        noise_floor=noise_floor(stack, "peak_memory_gb"),
     )
 
 
@@ -189,6 +198,7 @@ def labels(stacks: Sequence[Stack], *, progress: Progress = lambda: None) -> Lab
             *(np.concatenate(parts) for parts in zip(*general, strict=True))
         ),
         threshold=best_threshold(fitted, probability),
+        contradictions=sum(contradictions(stack, _Memory(stack).failed) for stack in chosen),
     )
 
 

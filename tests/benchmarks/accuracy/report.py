@@ -48,6 +48,10 @@ def number(value: float | None, *, digits: int) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+def _of(count: int | None, rows: int | None) -> str:
+    return "–" if count is None else f"{count} of {rows}"
+
+
 def _stacks(figures: dict[str, Any]) -> Table:
     table = Table(title=f"Iteration time: stacks of at least {LEAST_ROWS} independent rows")
     table.add_column("cluster / framework", overflow="fold", min_width=20)
@@ -90,10 +94,11 @@ def _cells(stack: dict[str, Any]) -> list[str]:
 def _peaks(figures: dict[str, Any]) -> Table:
     table = Table(title="Measured peaks of memory")
     table.add_column("cluster / framework", overflow="fold")
-    for head in ("rows", "zero-shot", "after 5"):
+    for head in ("rows", "zero-shot", "after 5", "noise floor"):
         table.add_column(head, justify="right")
     for name, peak in figures["memory"]["clusters"].items():
-        table.add_row(name, f"{peak['rows']}", percent(peak["zero_shot"]), percent(peak["after_5"]))
+        errors = (percent(peak[figure]) for figure in ("zero_shot", "after_5", "noise_floor"))
+        table.add_row(name, f"{peak['rows']}", *errors)
     return table
 
 
@@ -116,10 +121,12 @@ def _bars(figures: dict[str, Any]) -> Table:
         ("error for a left-out model", percent(overall["leave_one_model_out_mape"]), "7 %"),
         ("coverage of 80 % intervals", percent(overall["coverage_80"]), "80 %"),
         ("top-1 regret after 5 trials", percent(overall["top1_regret_after_5"]), "1 %"),
+        ("the same, batch fixed", percent(overall["same_batch_regret_after_5"]), ""),
         ("memory: AUC, cross-validated", number(memory["auc"], digits=4), "0.985"),
         ("memory: AUC zero-shot", number(memory["auc_zero_shot"], digits=4), ""),
         (f"condemned at {threshold}", percent(memory["condemned"]), "2 %"),
         (f"missed at {threshold}", percent(memory["missed"]), "2 %"),
+        ("labels that must be wrong", _of(memory["contradictions"], memory["rows"]), ""),
         ("condemned at 0.5", percent(memory["condemned_at_half"]), ""),
         ("missed at 0.5", percent(memory["missed_at_half"]), ""),
         ("peaks zero-shot", percent(memory["peak_mape_zero_shot"]), ""),

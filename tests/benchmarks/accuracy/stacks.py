@@ -13,6 +13,7 @@ from search_spaces.machine import Machine
 from tests.benchmarks.accuracy.configurations import ZeroStage, columns_of
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import kind_of, machine_of
+from tests.benchmarks.accuracy.sharding import as_run
 from tests.benchmarks.accuracy.tables import Row
 
 LEAST_ROWS = 12
@@ -54,17 +55,21 @@ def stacks_of(rows: Iterable[Row], facts: Facts, *, zero_stage: ZeroStage) -> li
     grouped: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row["cluster"], row["framework"], kind_of(row)].append(row)
-    return [
-        Stack(
-            cluster=cluster,
-            framework=framework,
-            kind=kind,
-            machine=machine_of(members[0]),
-            rows=members,
-            columns=columns_of(members, facts, zero_stage=zero_stage),
+    found = []
+    for (cluster, framework, kind), members in grouped.items():
+        machine = machine_of(members[0])
+        columns = columns_of(members, facts, zero_stage=zero_stage)
+        found.append(
+            Stack(
+                cluster=cluster,
+                framework=framework,
+                kind=kind,
+                machine=machine,
+                rows=members,
+                columns=as_run(columns, members, machine),
+            )
         )
-        for (cluster, framework, kind), members in grouped.items()
-    ]
+    return found
 
 
 def named(stacks: Sequence[Stack]) -> dict[str, Stack]:

@@ -152,3 +152,13 @@ def test_draws_are_a_whole_number(
         cost_model_accuracy.main([*given, f"--draws={draws}"])
     assert ended.value.code == 2
     assert "is no whole number from 1 on" in capsys.readouterr().err
+
+
+def test_help_names_the_columns_and_how_gaps_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_status:
+        cost_model_accuracy.main(["--help"])
+    said = capsys.readouterr().out
+    assert exit_status.value.code == 0
+    for column in (*THROUGHPUT, *MEMORY):
+        assert column in said
+    assert "stage" in said.split("Columns")[0]

@@ -47,6 +47,14 @@ def test_precision_and_checkpointing(tmp_path: Path) -> None:
     row = one(tmp_path, precision="fp8", activation_checkpointing="selective")
     assert (row["fp8"], row["fp32"]) == (1, 0)
     assert (row["full_checkpointing"], row["selective_checkpointing"]) == (0, 1)
+    assert row["operation_checkpointing"] == 0
+
+
+def test_selective_is_by_operation_for_torchtitan(tmp_path: Path) -> None:
+    row = one(tmp_path, framework="torchtitan", activation_checkpointing="selective")
+    assert (row["operation_checkpointing"], row["selective_checkpointing"]) == (1, 0)
+    row = one(tmp_path, framework="torchtitan", activation_checkpointing="full")
+    assert (row["operation_checkpointing"], row["full_checkpointing"]) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.judgement import consistent, overall
 from tests.benchmarks.accuracy.measurements import Cells, measured, timed
 from tests.benchmarks.accuracy.stacks import Stack
-from tests.benchmarks.accuracy.throughput import StackAccuracy, accuracy, mape, noise_floor, rank
+from tests.benchmarks.accuracy.throughput import StackAccuracy, accuracy, mape, rank
 
 
 def stack_of(folder: Path, *rows: Cells) -> Stack:
@@ -42,13 +42,17 @@ def test_a_strategy_that_was_measured_twice_counts_once_by_its_median() -> None:
     assert regret == pytest.approx(1 - 5 / np.sqrt(4 * 9))
 
 
-def test_noise_is_what_rows_that_agree_in_everything_differ_by(tmp_path: Path) -> None:
-    alike: list[Cells] = [{"iteration_time_s": seconds} for seconds in (4.0, 5.0, 6.0)]
-    others: list[Cells] = [{"global_batch_size": 64 + 8 * n} for n in range(12)]
-    assert noise_floor(stack_of(tmp_path, *alike, *others[1:])) == pytest.approx(
-        (1 / 4 + 1 / 6) / 3
-    )
-    assert noise_floor(stack_of(tmp_path, *others)) is None
+def test_strategies_with_other_batches_are_ranked_by_their_rates(tmp_path: Path) -> None:
+    """Longer steps of larger batches win where each sample takes less."""
+    rows: list[Cells] = [
+        {"global_batch_size": 16 * 2**n, "iteration_time_s": 2.0**n * (1.0 + 0.5 / 2**n)}
+        for n in range(6)
+    ]
+    figures = accuracy(stack_of(tmp_path, *rows, *rows), draws=2)
+    assert figures.landscapes == 1
+    assert (figures.kendall_tau or 0.0) > 0.8
+    assert (figures.top1_regret_after_5 or 0.0) < 0.02
+    assert figures.same_batch_regret_after_5 is None
 
 
 @pytest.fixture(scope="module")

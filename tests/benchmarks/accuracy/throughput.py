@@ -17,6 +17,7 @@ from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.configurations import batches, data_parallel, no_zero
 from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.noise import noise_floor
 from tests.benchmarks.accuracy.stacks import (
     LEAST_ROWS,
     RESULTS,
@@ -58,7 +59,7 @@ class StackAccuracy:
         leave_one_model_out_mape: of each model after calibration on the others.
         coverage_80: share of held-out rows within their 80 % interval.
         kendall_tau, top1_regret_after_5: mean, and median, over landscapes and draws.
-        mean_regret_after_5: the mean of the same regrets.
+        same_batch_regret_after_5: the median over landscapes whose global batch is fixed, too.
         landscapes: how many there are.
         noise_floor: error of the median of rows that agree in everything.
     """
@@ -71,7 +72,7 @@ class StackAccuracy:
     coverage_80: float | None
     kendall_tau: float | None
     top1_regret_after_5: float | None
-    mean_regret_after_5: float | None
+    same_batch_regret_after_5: float | None
     landscapes: int
     noise_floor: float | None
 
@@ -108,17 +109,19 @@ def accuracy(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> 
         draws: random choices of trials for each size; the same ones in every run.
     """
     trials = _Trials(stack)
-    landscapes = list(_landscapes(stack))
+    landscapes, of_a_batch = (list(_landscapes(stack, same_batch=b)) for b in (False, True))
     errors: dict[int, list[float]] = defaultdict(list)
     within: list[float] = []
     ranks: list[tuple[float, float]] = []
+    of_a_batch_ranks: list[tuple[float, float]] = []
     for size, drawn, rest in _draws(stack, draws=draws):
         log_time, width = trials.forecast(drawn)
         errors[size].append(mape(trials.log_time[rest], log_time[rest]))
         if size in COVERED:
             within += list(np.abs(trials.log_time - log_time)[rest] <= width[rest])
         if size == RANKED:
-            ranks += [rank(trials.log_time, log_time, landscape) for landscape in landscapes]
+            ranks += trials.ranks(log_time, landscapes)
+            of_a_batch_ranks += trials.ranks(log_time, of_a_batch)
         progress()
     return StackAccuracy(
         rows=len(stack),
@@ -128,10 +131,10 @@ def accuracy(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> 
         leave_one_model_out_mape=_left_out_model(stack, trials, progress),
         coverage_80=mean(within),
         kendall_tau=mean([tau for tau, _ in ranks if np.isfinite(tau)]),
-        top1_regret_after_5=float(np.median([r for _, r in ranks])) if ranks else None,
-        mean_regret_after_5=mean([regret for _, regret in ranks]),
+        top1_regret_after_5=_median_regret(ranks),
+        same_batch_regret_after_5=_median_regret(of_a_batch_ranks),
         landscapes=len(landscapes),
-        noise_floor=noise_floor(stack),
+        noise_floor=noise_floor(stack, "iteration_time_s"),
     )
 
 
@@ -143,6 +146,7 @@ class _Trials:
         self.quantity = Quantity(machine=stack.machine, prior=prior, of_memory=False)
         self.columns = stack.columns
         self.log_time = np.log(stack.figures("iteration_time_s"))
+        self._log_samples = np.log([_samples(row) for row in stack.rows])
 
     def forecast(self, drawn: Rows) -> tuple[Array, Array]:
         """Logarithm of the median and half the width of the 80 % interval, shape (n,) each, of all
@@ -151,6 +155,11 @@ class _Trials:
         sample = Sample(columns=known, log_value=self.log_time[drawn], side=np.zeros(len(drawn)))
         log_time, _, variance = Mixture.of(self.quantity, sample).predict(self.columns)
         return log_time, Z * np.sqrt(variance)
+
+    def ranks(self, log_time: Array, landscapes: Sequence[list[Rows]]) -> list[tuple[float, float]]:
+        """`rank` of each landscape by seconds for each sample."""
+        measured, predicted = self.log_time - self._log_samples, log_time - self._log_samples
+        return [rank(measured, predicted, landscape) for landscape in landscapes]
 
 
 def mape(log_measured: Array, log_predicted: Array) -> float:
@@ -193,26 +202,31 @@ def _left_out_model(stack: Stack, trials: _Trials, progress: Progress) -> float 
     return mean(errors)
 
 
-def _landscapes(stack: Stack) -> Iterator[list[Rows]]:
-    """Questions that a search would be asked: model, GPUs, sequence and global batch alike.
+def _landscapes(stack: Stack, *, same_batch: bool) -> Iterator[list[Rows]]:
+    """Questions that a search would be asked: model, GPUs and sequence alike, and the global batch.
 
     Each as a list of its strategies, each of these as its rows: one, or several where it was
     measured again.
     """
     questions: dict[tuple[object, ...], dict[tuple[object, ...], list[int]]] = defaultdict(dict)
     for number, row in enumerate(stack.rows):
-        strategies = questions[_question(stack, number, row)]
+        batch = _samples(row) if same_batch else None
+        strategies = questions[*_question(stack, number), batch]
         strategies.setdefault(row.without(*RESULTS), []).append(number)
     for strategies in questions.values():
         if len(strategies) >= LEAST_STRATEGIES:
             yield [np.array(rows) for rows in strategies.values()]
 
 
-def _question(stack: Stack, number: int, row: Row) -> tuple[object, ...]:
-    size, count = batches(row)
-    samples = row.number("global_batch_size") or size * count * data_parallel(row)
+def _question(stack: Stack, number: int) -> tuple[object, ...]:
     gpus, length = (float(stack.columns[name][number]) for name in ("world_size", "seq_length"))
-    return row["model"], gpus, length, samples
+    return stack.rows[number]["model"], gpus, length
+
+
+def _samples(row: Row) -> float:
+    """Of one step, all replicas together."""
+    size, count = batches(row)
+    return row.number("global_batch_size") or size * count * data_parallel(row)
 
 
 def rank(
@@ -220,7 +234,8 @@ def rank(
 ) -> tuple[float, float]:
     """Kendall's tau of the rates, and the share of the best rate lost by taking the predicted best.
 
-    All strategies of a landscape train the same samples, so that rates are inverse times.
+    Args:
+        log_measured, log_predicted: logarithms of the seconds for each sample, of all rows.
     """
     measured = np.array([np.median(log_measured[rows]) for rows in landscape])
     predicted = np.array([log_predicted[rows[0]] for rows in landscape])
@@ -228,13 +243,5 @@ def rank(
     return float(kendalltau(measured, predicted).statistic), regret
 
 
-def noise_floor(stack: Stack) -> float | None:
-    """What nobody predicts: the error of the median of rows that agree in every column."""
-    repeats: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for row in stack.rows:
-        repeats[row.without(*RESULTS)].append(row.figures["iteration_time_s"])
-    errors: list[float] = []
-    for times in repeats.values():
-        if len(times) > 1:
-            errors += list(np.abs(np.median(times) / np.array(times) - 1.0))
-    return mean(errors)
+def _median_regret(ranks: Sequence[tuple[float, float]]) -> float | None:
+    return float(np.median([regret for _, regret in ranks])) if ranks else None
