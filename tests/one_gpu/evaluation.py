@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.calibration import Calibration
-from autotune.cost_model import training_energy_joule
-from autotune.recommendation.recommendation import SUSTAINED_UTILISATION
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -21,7 +19,6 @@ from tests.one_gpu.table import Row, Table
 
 CALIBRATED_ON, DRAWS = 5, 20
 FEWEST_PREDICTED = 3
-TERA = 1e12
 
 Array = NDArray[np.float64]
 
@@ -144,19 +141,15 @@ def predict(machine: Machine, known: Sequence[Row], rows: Sequence[Row]) -> Pred
     observations = [row.observation for row in known if row.observation]
     calibration = Calibration.of(machine, observations)
     predicted = _forecast(calibration, rows)
-    scale = 1.0
-    if any(row.joules_per_token for row in known):
-        before = _joules_per_token(machine, known, _forecast(calibration, known)["time"])
-        ratios = _column(known, "joules_per_token") / before
-        scale = float(np.nanmedian(ratios)) if np.isfinite(ratios).any() else 1.0
-    energy = scale * _joules_per_token(machine, rows, predicted["time"])
-    return Predicted(**predicted, energy=energy)
+    ratios = _column(known, "joules_per_token") / _forecast(calibration, known)["energy"]
+    if np.isfinite(ratios).any():
+        predicted["energy"] *= float(np.nanmedian(ratios))
+    return Predicted(**predicted)
 
 
 def _forecast(calibration: Calibration, rows: Sequence[Row]) -> dict[str, Array]:
     """All that a calibration says, in the rows' order: a forecast is of one model at a time."""
     found = {name: np.empty(len(rows)) for name in Predicted.__dataclass_fields__}
-    del found["energy"]
     for transformer, places in _by_model(rows).items():
         strategies = [rows[i].strategy for i in places]
         one = calibration.forecast(transformer, Lattice.of(strategies, gpus_per_node=1))
@@ -167,6 +160,9 @@ def _forecast(calibration: Calibration, rows: Sequence[Row]) -> dict[str, Array]
         found["memory_low"][places] = one.memory_low_gib
         found["memory_high"][places] = one.memory_high_gib
         found["fit"][places] = one.fit_probability
+        samples = [strategy.global_batch_size(1) for strategy in strategies]
+        joule = np.nan if one.energy_joule is None else one.energy_joule
+        found["energy"][places] = joule / (np.array(samples) * transformer.seq_length)
     return found
 
 
@@ -175,25 +171,6 @@ def _by_model(rows: Sequence[Row]) -> Mapping[Transformer, list[int]]:
     for i, row in enumerate(rows):
         places.setdefault(row.transformer, []).append(i)
     return places
-
-
-def _joules_per_token(machine: Machine, rows: Sequence[Row], seconds: Array) -> Array:
-    """NaN where the machine's peak or its power is not known."""
-    found = np.full(len(rows), np.nan)
-    for i, row in enumerate(rows):
-        joule = _step_joule(machine, row, float(seconds[i]))
-        tokens = row.strategy.global_batch_size(1) * row.transformer.seq_length
-        found[i] = np.nan if joule is None else joule / tokens
-    return found
-
-
-def _step_joule(machine: Machine, row: Row, seconds: float) -> float | None:
-    if not machine.peak_tflops:
-        return None
-    batch = row.strategy.global_batch_size(1)
-    flops = row.transformer.hardware_flops(batch, row.strategy.activation_checkpointing)
-    share = flops / (seconds * machine.peak_tflops * TERA * SUSTAINED_UTILISATION)
-    return training_energy_joule(machine, num_nodes=1, seconds=seconds, utilisation=min(1.0, share))
 
 
 def _column(rows: Sequence[Row], name: str) -> Array:

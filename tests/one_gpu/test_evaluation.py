@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.cost_model import Parameters, estimate, perturbed, training_energy_joule
+from autotune.cost_model import Parameters, estimate, perturbed
 from search_spaces.catalog.local import machine_of_gpus
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
@@ -39,25 +39,17 @@ def measured(trial: PlannedTrial, seed: int) -> Row:
         return Row(transformer=trial.transformer, strategy=trial.strategy, status="oom")
     noise = np.exp(np.random.default_rng(seed).normal(0.0, REPEATS, 3))
     seconds = SLOWER * float(cost.iteration_time_s[0] * noise[0])
+    assert cost.energy_joule is not None
+    tokens = trial.strategy.global_batch_size(1) * trial.transformer.seq_length
+    joules_per_token = SLOWER * THIRSTIER * float(cost.energy_joule[0] * noise[2]) / tokens
     return Row(
         transformer=trial.transformer,
         strategy=trial.strategy,
         status="ok",
         iteration_time_s=seconds,
         peak_memory_gib=peak_gib * float(noise[1]),
-        joules_per_token=THIRSTIER * _joules_per_token(trial, seconds) * float(noise[2]),
+        joules_per_token=joules_per_token,
     )
-
-
-def _joules_per_token(trial: PlannedTrial, seconds: float) -> float:
-    batch = trial.strategy.global_batch_size(1)
-    flops = trial.transformer.hardware_flops(batch, trial.strategy.activation_checkpointing)
-    share = flops / (seconds * 312e12 * 0.6)
-    joule = training_energy_joule(
-        MACHINE, num_nodes=1, seconds=seconds, utilisation=min(1.0, share)
-    )
-    assert joule
-    return joule / (batch * trial.transformer.seq_length)
 
 
 @cache
