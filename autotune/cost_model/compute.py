@@ -142,14 +142,16 @@ def plain_attention_time_s(layouts: Layouts) -> tuple[Array, Array]:
 def elementwise_time_s(layouts: Layouts) -> tuple[Array, Array]:
     """Norms, biases, dropouts, residuals, activation function: HBM traffic, in `s b h` elements.
 
-    Two norms read and write (4), two bias-dropout-adds read two and write one and a mask (7):
-    11, or 7 where norms and residuals are one kernel, cut by sequence parallelism; the query, key
-    and value are laid out anew (6) and the activation function reads and writes the inner width
-    (2 f/h, 3 f/h when gated), cut by TP.
+    Two norms read and write (4), two bias-dropout-adds read two and write one and a mask (7): 11.
+    A gated model has neither biases nor dropouts: 7 where norms and residuals are one kernel. Where
+    they are operation after operation, each norm takes 18: to fp32 (3), square (4), mean (2),
+    scaled (4), back to 16 bits (3), weighted (2); with two sums (6) that is 42. All of these are
+    cut by sequence parallelism. The query, key and value are laid out anew (6) and the activation
+    function reads and writes the inner width (2 f/h, 3 f/h when gated), cut by TP.
     """
     inner = np.where(layouts.gated, 3.0, 2.0) * layouts.ffn_hidden_size / layouts.hidden_size
-    one_kernel = layouts.gated & layouts.flag("fused_norm")
-    norms = np.where(one_kernel, 7.0, 11.0) / layouts.sequence_shards
+    gated = np.where(layouts.flag("fused_norm"), 7.0, 42.0)
+    norms = np.where(layouts.gated, gated, 11.0) / layouts.sequence_shards
     passes = norms + (6.0 + inner) / layouts.tensor_parallel
     forward = passes * layouts.hidden_bytes / layouts.memory_bytes_per_s
     return forward, 2.0 * forward

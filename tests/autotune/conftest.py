@@ -1,0 +1,55 @@
+"""A question to a real service, and a client that asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from autotune import Client
+from autotune.client import CampaignHandle, CampaignQuestion
+from tests.serving import Served, serving
+
+QUESTION: CampaignQuestion = {
+    "model": "gpt-22b",
+    "machine": "frontier",
+    "nodes": 2,
+    "pool_nodes": 4,
+    "evaluator": "simulated",
+    "budget": {"max_trials": 5},
+    "protocol": {"confirmations": 1},
+}
+
+STRATEGY = {
+    "tensor_parallel": 1,
+    "pipeline_parallel": 8,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 320,
+    "zero_stage": 1,
+    "num_nodes": 2,
+}
+
+
+def asked(**changes: Any) -> CampaignQuestion:
+    """The question with other values in some fields."""
+    return cast("CampaignQuestion", {**QUESTION, **changes})
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("service")) as served:
+        yield served
+
+
+@pytest.fixture
+def client(service: Served) -> Iterator[Client]:
+    with Client(service.url) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def finished(service: Served) -> Iterator[CampaignHandle]:
+    """A campaign that is done, shared by the tests that only read."""
+    with Client(service.url) as connected:
+        yield connected.create(**QUESTION).wait(timeout_s=60)

@@ -1,0 +1,132 @@
+"""The figures of a recommendation: memory, time, energy and counts, and the curve over GAS."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from autotune.cost_model import training_energy_joule
+from autotune.recommendation import recommend
+from autotune.resolution import machine_shape
+from autotune.schemas import TrialState
+from tests.autotune.recommendation.examples import MACHINE, A, B, C, D, answer, campaign, trial
+
+# --- a ranked strategy's own ---------------------------------------------------------------------
+
+
+def test_headroom_is_what_the_fullest_gpu_has_left() -> None:
+    found = answer([trial(1, A, seconds=1.0, peak=50.5), trial(2, B, seconds=2.0, peak=None)])
+    assert found.best.memory_headroom_gib == pytest.approx(MACHINE.memory_gib - 50.5)
+    assert found.runners_up[0].memory_headroom_gib is None
+    assert found.best.predicted_iteration_time_s == 9.9
+
+
+def test_what_the_gpus_drew_is_the_median_of_the_trials_that_say() -> None:
+    drawn = [
+        trial(n, A, seconds=1.0).model_copy(update={"joules_per_token": joules})
+        for n, joules in enumerate((0.5, None, 0.7, 0.9), start=1)
+    ]
+    found = answer([*drawn, trial(5, B, seconds=2.0)])
+    assert found.best.joules_per_token == pytest.approx(0.7)
+    assert found.runners_up[0].joules_per_token is None
+
+
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def test_training_takes_whole_iterations_of_the_global_batch() -> None:
+    found = answer([trial(1, A, seconds=2.0)], tokens=1e9)
+    batch = A.global_batch_size(8)
+    assert found.training.iterations == math.ceil(1e9 / (batch * 2048))
+    assert found.training.days == pytest.approx(found.training.iterations * 2.0 / 86400)
+    assert found.training.node_hours == pytest.approx(found.training.days * 24 * 2)
+
+
+def test_energy_follows_from_hardware_utilisation() -> None:
+    found = answer([trial(1, A, seconds=20.0)])
+    hfu = found.best.metrics.hfu
+    assert hfu is not None
+    assert hfu < 0.6
+    seconds = found.training.iterations * 20.0
+    joule = training_energy_joule(MACHINE, num_nodes=2, seconds=seconds, utilisation=hfu / 0.6)
+    assert joule is not None
+    assert found.training.energy_mwh == pytest.approx(joule / 3.6e9)
+    capped = answer([trial(1, A, seconds=0.01)]).training
+    full = training_energy_joule(
+        MACHINE, num_nodes=2, seconds=capped.iterations * 0.01, utilisation=1.0
+    )
+    assert full is not None
+    assert capped.energy_mwh == pytest.approx(full / 3.6e9)
+
+
+@pytest.mark.parametrize("unknown", ["gpu_max_watt", "host_watt"])
+def test_energy_is_not_given_where_power_is_not_known(unknown: str) -> None:
+    shape = machine_shape(MACHINE).model_copy(update={unknown: None})
+    assert answer([trial(1, A, seconds=1.0)], machine=shape).training.energy_mwh is None
+
+
+def test_energy_is_not_given_where_utilisation_is_not_known() -> None:
+    one = trial(1, A, seconds=1.0)
+    assert one.metrics is not None
+    unknown = one.model_copy(update={"metrics": one.metrics.model_copy(update={"hfu": None})})
+    assert answer([unknown]).training.energy_mwh is None
+
+
+def test_counts_are_those_of_all_trials() -> None:
+    trials = [
+        trial(1, A, seconds=1.0),
+        trial(2, B, state=TrialState.OOM, node_hours=0.25),
+        trial(3, C, state=TrialState.CANCELLED, node_hours=None),
+        trial(4, D, state=TrialState.PENDING, node_hours=None),
+        trial(5, D, state=TrialState.LOST),
+    ]
+    found = answer(trials)
+    assert (found.trials, found.failures, found.node_hours) == (5, 2, 1.25)
+
+
+def test_artefacts_are_named() -> None:
+    found = recommend(campaign(), [trial(1, A, seconds=1)], artefacts=["launch.sbatch"])
+    assert found is not None
+    assert found.artefacts == ["launch.sbatch"]
+
+
+# --- the GAS curve -------------------------------------------------------------------------------
+
+
+def test_every_power_of_two_follows_from_the_measured_two() -> None:
+    subject = A.with_accumulation(24)
+    found = answer([trial(1, subject, seconds=2.4, probes=(4, 8))])
+    by_gas = {one.gradient_accumulation_steps: one for one in found.accumulations}
+    assert list(by_gas) == [1, 2, 4, 8, 16, 24]
+    assert [gas for gas, one in by_gas.items() if one.measured] == [4, 8]
+    assert by_gas[24].iteration_time_s == pytest.approx(2.4)
+    assert by_gas[24].global_batch_size == subject.global_batch_size(8)
+    assert by_gas[16].tokens_per_s == pytest.approx(
+        by_gas[16].global_batch_size * 2048 / by_gas[16].iteration_time_s
+    )
+
+
+def test_a_confirmation_adds_a_measured_point() -> None:
+    trials = [
+        trial(1, A, seconds=1.6, probes=(4, 8)),
+        trial(2, A, seconds=1.5, purpose="confirmation"),
+        trial(3, B, seconds=9.0, probes=(4, 8)),
+    ]
+    measured = {
+        one.gradient_accumulation_steps: one.iteration_time_s
+        for one in answer(trials).accumulations
+        if one.measured
+    }
+    assert measured == pytest.approx({4: 1.6 * 7 / 19, 8: 1.6 * 11 / 19, 16: 1.5})
+
+
+def test_a_stored_prediction_is_not_taken_for_a_measurement() -> None:
+    one = trial(1, A, seconds=1.6, probes=(4, 8))
+    stored = one.accumulations[0].model_copy(
+        update={"gradient_accumulation_steps": 2, "measured": False, "iteration_time_s": 77.0}
+    )
+    found = answer([one.model_copy(update={"accumulations": [*one.accumulations, stored]})])
+    by_gas = {one.gradient_accumulation_steps: one for one in found.accumulations}
+    assert not by_gas[2].measured
+    assert by_gas[2].iteration_time_s == pytest.approx(1.6 * 5 / 19)

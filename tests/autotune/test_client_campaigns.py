@@ -1,0 +1,176 @@
+"""Campaigns through the client against the real service: watched, steered, and downloaded."""
+
+from __future__ import annotations
+
+import asyncio
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from autotune import AsyncClient, Client
+from autotune.client import CampaignHandle
+from autotune.client.asynchronous import AsyncTransport
+from autotune.client.files import save_archive, write_whole
+from autotune.client.following import Follower
+from autotune.client.patience import Patience
+from autotune.client.synchronous import Transport
+from autotune.errors import ApiError
+from autotune.schemas import CampaignState
+from tests.autotune.conftest import QUESTION, asked
+from tests.serving import Served
+
+
+def test_a_campaign_from_the_question_to_the_launch_script(
+    finished: CampaignHandle, tmp_path: Path
+) -> None:
+    assert finished.state == CampaignState.DONE
+    assert finished.campaign.simulated
+    trials = finished.trials()
+    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
+    assert len([trial for trial in trials if trial.purpose == "search"]) == 5
+    best = finished.best()
+    assert best.simulated
+    assert best.metrics.tokens_per_s == max(
+        [best.metrics.tokens_per_s]
+        + [ranked.metrics.tokens_per_s for ranked in best.recommendation.runners_up]
+    )
+    assert "#SBATCH" in best.launch_script()
+    written = finished.download(tmp_path / "run")
+    assert {path.name for path in written} == set(finished.artefacts())
+    script = tmp_path / "run" / "launch.sbatch"
+    assert script.read_text() == best.launch_script()
+    assert script.stat().st_mode & 0o100
+
+
+def test_trials_are_filtered_and_sorted(finished: CampaignHandle) -> None:
+    times = [
+        trial.metrics.iteration_time_s
+        for trial in finished.trials(state="ok", sort="iteration_time_s")
+        if trial.metrics
+    ]
+    assert times
+    assert times == sorted(times)
+    assert {trial.purpose for trial in finished.trials(purpose="confirmation")} == {"confirmation"}
+    assert finished.trial(1).number == 1
+
+
+def test_a_trials_log(finished: CampaignHandle) -> None:
+    assert finished.log(1, lines=5).strip()
+
+
+def test_an_archive_is_written_whole(finished: CampaignHandle, tmp_path: Path) -> None:
+    [path] = finished.download(tmp_path / "new" / "run.zip")
+    with zipfile.ZipFile(path) as opened:
+        names = {Path(name).name for name in opened.namelist()}
+    assert names == set(finished.artefacts())
+
+
+def test_watching_yields_every_event_once_and_ends(finished: CampaignHandle) -> None:
+    events = list(finished.watch())
+    numbers = [event.id for event in events]
+    assert numbers == sorted(set(numbers))
+    assert {event.trial.number for event in events if event.trial} == {
+        trial.number for trial in finished.trials()
+    }
+    assert [event.id for event in finished.watch(after=numbers[-3])] == numbers[-2:]
+
+
+def test_watching_a_campaign_that_runs(client: Client) -> None:
+    handle = client.create(**asked(seed=1))
+    ended = {
+        event.trial.number
+        for event in handle.watch()
+        if event.trial and event.trial.state != "pending"
+    }
+    assert handle.at_rest
+    assert ended == {trial.number for trial in handle.trials()}
+
+
+def test_pause_resume_cancel_extend_delete(client: Client) -> None:
+    handle = client.create(**asked(time_scale=1.0))
+    assert handle.pause().state == CampaignState.PAUSED
+    assert handle.resume().state in {CampaignState.QUEUED, CampaignState.RUNNING}
+    assert handle.extend(max_trials=9).campaign.request.budget.max_trials == 9
+    with pytest.raises(ApiError) as refused:
+        handle.delete()
+    assert refused.value.status == 409
+    assert handle.cancel().wait(timeout_s=60).state == CampaignState.CANCELLED
+    handle.delete()
+    with pytest.raises(ApiError) as gone:
+        handle.refresh()
+    assert gone.value.status == 404
+
+
+def test_campaigns_are_listed_newest_first(client: Client, finished: CampaignHandle) -> None:
+    ids = [handle.id for handle in client.campaigns()]
+    assert ids == sorted(ids, reverse=True)
+    assert finished.id in ids
+    assert {h.state for h in client.campaigns(state="done")} == {CampaignState.DONE}
+
+
+def test_waiting_gives_up_at_its_time_limit(client: Client) -> None:
+    handle = client.create(**asked(time_scale=1.0))
+    with pytest.raises(TimeoutError, match="goes on by itself"):
+        handle.wait(timeout_s=0.1)
+    handle.cancel()
+
+
+def test_following_a_campaign_that_is_gone(service: Served, finished: CampaignHandle) -> None:
+    gone = finished.campaign.model_copy(update={"id": 10_000})
+    with (
+        closing(Transport(service.url, Patience())) as transport,
+        pytest.raises(ApiError) as refused,
+    ):
+        list(transport.follow(Follower(gone, after=0)))
+    assert refused.value.status == 404
+
+    async def program() -> None:
+        transport = AsyncTransport(service.url, Patience())
+        try:
+            async for event in transport.follow(Follower(gone, after=0)):
+                raise AssertionError(event)
+        finally:
+            await transport.close()
+
+    with pytest.raises(ApiError, match="no campaign 10000"):
+        asyncio.run(program())
+
+
+def test_the_async_client(service: Served, tmp_path: Path) -> None:
+    async def program() -> None:
+        async with AsyncClient(service.url) as client:
+            first = await client.create(**QUESTION)
+            second = await client.create(**asked(seed=2))
+            numbers = [event.id async for event in first.watch()]
+            assert numbers == sorted(set(numbers))
+            await second.wait(timeout_s=60)
+            assert (await first.best()).launch_script_name == "launch.sbatch"
+            assert "#SBATCH" in await (await first.best()).launch_script()
+            assert len(await first.trials()) == len(await second.trials())
+            assert (await first.trial(1)).number == 1
+            written = await first.download(tmp_path / "files")
+            assert {path.name for path in written} == set(await first.artefacts())
+            assert [c.id async for c in client.campaigns()][:2] == [second.id, first.id]
+            assert (await client.campaign(first.id)).at_rest
+            await first.delete()
+            with pytest.raises(ApiError):
+                await first.log(1)
+
+    asyncio.run(program())
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError, match="taken"):
+        write_whole(tmp_path / "taken", b"text")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:
+    archive = tmp_path / "evil.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("../../outside.txt", "x")
+    [written] = save_archive(archive.read_bytes(), tmp_path / "inner" / "folder")
+    assert written == tmp_path / "inner" / "folder" / "outside.txt"

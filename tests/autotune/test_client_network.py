@@ -1,0 +1,167 @@
+"""The client on networks that break: whom it asks, how often, and when it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from autotune import AsyncClient, Client
+from autotune.client import CampaignHandle, calls
+from autotune.client.connection import is_loopback, settings
+from autotune.client.patience import Patience, retry_after_s
+from autotune.errors import ApiError, ServiceUnreachable
+from tests.autotune.conftest import QUESTION
+from tests.flaky_proxy import flaky_proxy
+from tests.serving import Served, serving
+
+
+def test_nobody_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    patience = Patience(attempts=2, first_wait_s=0.01)
+    with (
+        Client(f"http://127.0.0.1:{port}", patience=patience) as nobody,
+        pytest.raises(ServiceUnreachable, match=rf"{port} \(Connection refused\).*autotune serve"),
+    ):
+        nobody.models()
+
+
+def test_another_web_server_is_not_taken_for_the_service(service: Served) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello"
+    with flaky_proxy(service.url) as (url, proxy), Client(url) as connected:
+        proxy.refusals = [answer]
+        with pytest.raises(ApiError, match="no autotune service"):
+            connected.models()
+
+
+def test_a_refusal_without_a_problem_document_still_has_a_sentence(service: Served) -> None:
+    answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"
+    with flaky_proxy(service.url) as (url, proxy), Client(url) as connected:
+        proxy.refusals = [answer]
+        with pytest.raises(ApiError, match="was answered with 403 Forbidden"):
+            connected.models()
+
+
+def test_a_create_whose_answer_was_lost_makes_one_campaign(service: Served) -> None:
+    with Client(service.url) as direct:
+        before = len(list(direct.campaigns()))
+    with flaky_proxy(service.url) as (url, proxy):
+        proxy.cuts = [0, 0]
+        with Client(url, patience=Patience(first_wait_s=0.01)) as retrying:
+            handle = retrying.create(**QUESTION)
+        posts = [head for head in proxy.requests if head.startswith("POST")]
+    with Client(service.url) as direct:
+        assert len(list(direct.campaigns())) == before + 1
+        direct.campaign(handle.id).cancel()
+    keys = [
+        line for head in posts for line in head.splitlines() if "idempotency-key" in line.lower()
+    ]
+    assert len(posts) == 3
+    assert len(set(keys)) == 1
+
+
+def test_a_request_that_may_not_be_repeated_is_not(service: Served) -> None:
+    with flaky_proxy(service.url) as (url, proxy), Client(url) as connected:
+        proxy.cuts = [0]
+        with pytest.raises(ServiceUnreachable):
+            connected.space(model="tiny", machine="frontier")
+    assert len(proxy.requests) == 1
+
+
+def test_retry_after_is_honoured(service: Served) -> None:
+    busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with flaky_proxy(service.url) as (url, proxy):
+        proxy.refusals = [busy, busy]
+        with Client(url, patience=Patience(first_wait_s=30)) as connected:
+            assert connected.models()
+    assert len(proxy.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("header", "expected_s"),
+    [
+        ("7", 7.0),
+        ("Fri, 01 Jan 2027 00:00:10 GMT", 10.0),
+        ("Fri, 01 Jan 2026 00:00:00 GMT", 0.0),
+        ("soon", None),
+        ("", None),
+    ],
+)
+def test_retry_after_in_seconds_or_as_a_date(header: str, expected_s: float | None) -> None:
+    now = datetime(2027, 1, 1, tzinfo=UTC)
+    assert retry_after_s({"retry-after": header}, now=now) == expected_s
+
+
+def test_patience_has_an_end() -> None:
+    patience = Patience(attempts=2, longest_wait_s=10)
+    call = calls.models()
+    busy = httpx2.Response(503, headers={"Retry-After": "5"})
+    assert patience.after_answer(busy, call, attempt=1) == 5.0
+    assert patience.after_answer(busy, call, attempt=2) is None
+    too_long = httpx2.Response(503, headers={"Retry-After": "11"})
+    assert patience.after_answer(too_long, call, attempt=1) is None
+    assert patience.after_answer(httpx2.Response(404), call, attempt=1) is None
+    assert 0 < patience.pause_s(1) < patience.pause_s(3)
+
+
+def test_a_stream_cut_at_any_place_loses_and_repeats_nothing(
+    service: Served, finished: CampaignHandle
+) -> None:
+    expected = [event.id for event in finished.watch()]
+    with flaky_proxy(service.url) as (url, proxy):
+        proxy.cuts = [6_000, 300, 4_000, 0, 5_000, 7_000]
+        with Client(url, patience=Patience(first_wait_s=0.01)) as reader:
+            assert [event.id for event in reader.campaign(finished.id).watch()] == expected
+        assert not proxy.cuts
+
+
+def test_watching_ends_when_the_service_stays_away(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-runner") as served:
+        patience = Patience(attempts=1, first_wait_s=0.01, stream_attempts=2)
+        with Client(served.url, patience=patience) as connected:
+            events = connected.create(**QUESTION).watch()
+            next(events)
+            served.process.terminate()
+            with pytest.raises(ServiceUnreachable):
+                list(events)
+
+
+def test_the_async_client_on_a_bad_network(service: Served, finished: CampaignHandle) -> None:
+    async def program() -> None:
+        expected = [event.id for event in finished.watch()]
+        with flaky_proxy(service.url) as (url, proxy):
+            proxy.cuts = [0, 100_000, 3_000, 0]
+            async with AsyncClient(url, patience=Patience(first_wait_s=0.01)) as client:
+                handle = await client.campaign(finished.id)
+                assert [event.id async for event in handle.watch()] == expected
+
+    asyncio.run(program())
+
+
+def test_the_async_client_finds_nobody() -> None:
+    async def program() -> None:
+        patience = Patience(attempts=2, first_wait_s=0.01)
+        async with AsyncClient("http://127.0.0.1:9", patience=patience) as nobody:
+            await nobody.models()
+
+    with pytest.raises(ServiceUnreachable):
+        asyncio.run(program())
+
+
+def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_URL", "http://cluster.example:9000/")
+    assert settings(None)["base_url"] == "http://cluster.example:9000"
+    assert settings("http://127.0.0.1:1")["base_url"] == "http://127.0.0.1:1"
+
+
+def test_a_proxy_of_the_environment_is_for_other_machines() -> None:
+    assert is_loopback("http://localhost:8765")
+    assert is_loopback("http://[::1]:8765")
+    assert not is_loopback("http://10.0.0.1:8765")
+    assert not settings("http://127.0.0.1:1")["trust_env"]
+    assert settings("http://login.example:1")["trust_env"]

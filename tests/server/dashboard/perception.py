@@ -1,0 +1,33 @@
+"""What an eye sees of a page, and what of it nothing names to a screen reader."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page
+
+from server.dashboard.charts import PALETTES, Scheme
+from server.dashboard.series import Outcome
+
+COUNT_COLOUR = """(canvas, colour) => {
+    const wanted = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let found = 0;
+    for (let i = 0; i < data.length; i += 4)
+        found += data[i + 3] > 150 && wanted.every((v, c) => Math.abs(data[i + c] - v) < 14);
+    return found;
+}"""
+
+UNNAMED = """() => [...document.querySelectorAll("input, select, button, a, th, [role=img]")]
+    .filter((e) => !e.closest("[hidden], dialog:not([open])"))
+    .filter((e) => !(e.labels?.length || e.textContent.trim() || e.ariaLabel
+        || e.getAttribute("aria-labelledby")))
+    .map((e) => e.outerHTML)"""
+
+LEGEND_PX = 60
+"""At most this many pixels of a colour are the legend's symbol."""
+
+
+def drawn(page: Page, outcome: Outcome, *, scheme: Scheme = "light") -> int:
+    """Pixels of this outcome's colour in the trajectory."""
+    canvas = page.locator("#trajectory canvas")
+    found: int = canvas.evaluate(COUNT_COLOUR, PALETTES[scheme].of(outcome))
+    return found

@@ -1,0 +1,192 @@
+"""Campaigns in a real browser: listed, drawn, live, and steered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from autotune.schemas import CampaignState
+from server.dashboard.charts import Scheme
+from server.dashboard.series import Outcome
+from tests.server.dashboard.conftest import Faults, Open, Service
+from tests.server.dashboard.perception import LEGEND_PX, UNNAMED, drawn
+
+
+def test_empty_list_tells_what_to_do_and_fills_itself(own_service: Service, visit: Open) -> None:
+    page = visit(own_service.url)
+    expect(page.get_by_text("autotune demo")).to_be_visible()
+    expect(page.get_by_role("link", name="Fill in the form")).to_be_visible()
+    expect(page.locator("#stream")).to_have_text("live")
+    campaign = own_service.campaigns.create(name="the first one")
+    link = page.get_by_role("link", name="the first one")
+    expect(link).to_be_visible()
+    expect(page.locator("tbody th .badge")).to_have_text("simulated")
+    link.click()
+    page.wait_for_url(f"**/campaigns/{campaign.id}")
+    page.wait_for_selector("body[data-ready]")
+    expect(page.get_by_text("Waiting for a runner")).to_be_visible()
+    expect(page.get_by_text("No trial yet")).to_be_visible()
+    expect(page.locator("#trajectory-summary")).to_have_text("No trial has finished yet.")
+    expect(page.locator("#recommendation")).to_be_empty()
+
+
+def test_list_has_a_row_for_each_campaign(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.done(name="a finished one")
+    page = visit(service.url)
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="a finished one")).first
+    for words in ("done", "gpt-22b", "frontier", "22", "tokens/s"):
+        expect(row).to_contain_text(words)
+    assert campaign.failures > 0
+    expect(row.locator(".failures")).to_have_text(str(campaign.failures))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_finished_campaign_is_drawn_with_its_failures(
+    service: Service, visit: Open, scheme: Scheme
+) -> None:
+    campaign = service.campaigns.done()
+    page = visit(f"{service.url}/campaigns/{campaign.id}", color_scheme=scheme)
+    assert drawn(page, Outcome.MEASURED, scheme=scheme) > 5 * LEGEND_PX
+    assert drawn(page, Outcome.CONFIRMED, scheme=scheme) > LEGEND_PX
+    assert drawn(page, Outcome.OOM, scheme=scheme) > 3 * LEGEND_PX
+    expect(page).to_have_title("[simulated] gpt-22b on frontier · autotune")
+    expect(page.locator("#trajectory-title .simulated")).to_be_visible()
+    expect(page.locator("#recommendation-title")).to_contain_text("Recommendation")
+    expect(page.locator("#recommendation .simulated")).to_be_visible()
+    assert page.evaluate(UNNAMED) == []
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download all (zip)").click()
+    assert Path(download.value.path()).stat().st_size > 500
+    for axis in ("Time", "Node-hours"):
+        with page.expect_response(lambda answer: "trajectory.vega.json" in answer.url) as answer:
+            page.locator("#trajectory-by").get_by_text(axis).click()
+        assert answer.value.ok
+
+
+def test_running_campaign_goes_on_before_ones_eyes(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(ok=3, too_big=1)
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    expect(page.locator("#stream")).to_have_text("live")
+    page.locator("tr[data-number='2'] .open").click()
+    expect(page.locator("tr.detail h3")).to_contain_text("Trial 2")
+    before = drawn(page, Outcome.OOM)
+    started = service.campaigns.start(
+        campaign, service.campaigns.strategies(campaign, 3, fitting=False)
+    )
+    expect(page.locator("tr[data-number='7']")).to_contain_text("pending")
+    expect(page.get_by_text("4 of 30 trials finished, 3 running")).to_be_visible()
+    service.campaigns.finish(campaign, started)
+    expect(page.locator("tr[data-number='7'] .state")).to_have_text("oom")
+    expect(page.locator("#trajectory-summary")).to_contain_text("7 trials finished")
+    expect(page.get_by_text("7 of 30 trials finished, 0 running")).to_be_visible()
+    page.wait_for_timeout(300)
+    assert drawn(page, Outcome.OOM) > before
+    expect(page.locator("tr.detail h3")).to_contain_text("Trial 2")
+
+
+def test_lost_stream_says_so_and_resumes(
+    own_service: Service, visit: Open, faults: list[Faults]
+) -> None:
+    campaign = own_service.campaigns.running(ok=1)
+    page = visit(f"{own_service.url}/campaigns/{campaign.id}")
+    faults[0].expect("ERR_CONNECTION_REFUSED")
+    faults[0].expect("ERR_INCOMPLETE_CHUNKED_ENCODING")
+    expect(page.locator("#stream")).to_have_text("live")
+    own_service.stop()
+    expect(page.locator("#stream")).to_have_text("reconnecting…")
+    own_service.campaigns.start(
+        campaign, own_service.campaigns.strategies(campaign, 1, fitting=True)
+    )
+    own_service.start()
+    expect(page.locator("tr[data-number='2']")).to_contain_text("pending")
+    expect(page.locator("#stream")).to_have_text("live")
+
+
+def test_details_of_a_trial(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(ok=4)
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    opener = page.get_by_role("button", name="Details of trial 3")
+    opener.press("Enter")
+    expect(opener).to_have_attribute("aria-expanded", "true")
+    detail = page.locator("tr.detail")
+    expect(detail.locator("canvas")).to_be_visible()
+    expect(detail.locator(".log")).to_contain_text("SIMULATED: no training took place")
+    detail.get_by_text("As a table").click()
+    expect(detail.locator("td").filter(has_text="measured").first).to_be_visible()
+    opener.press("Enter")
+    expect(detail).to_have_count(0)
+
+
+def test_trials_are_sorted_and_filtered(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(ok=5, too_big=2)
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    first = page.locator("#trial-rows tr").first
+    expect(first).to_have_attribute("data-number", "7")
+    page.get_by_role("button", name="Tokens/s").click()
+    expect(first).to_have_attribute("data-number", str(campaign.best_trial))
+    header = page.locator("#trials th", has_text="Tokens/s")
+    expect(header).to_have_attribute("aria-sort", "descending")
+    page.get_by_label("State").select_option("oom")
+    expect(page.locator("#trial-rows tr.trial")).to_have_count(campaign.failures)
+
+
+def test_all_failed(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(ok=6, protocol={"time_limit_s": 1.0})
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    expect(page.get_by_text("Every trial has failed so far.")).to_be_visible()
+    expect(page.locator("#trajectory-summary")).to_contain_text("6 failures (6 time limit)")
+    assert drawn(page, Outcome.TIMEOUT) > 3 * LEGEND_PX
+    assert drawn(page, Outcome.MEASURED) < 2 * LEGEND_PX
+
+
+def test_thousands_of_trials_on_a_phone(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.many(3200)
+    page = visit(f"{service.url}/campaigns/{campaign.id}", width=390, height=844)
+    expect(page.locator("#trajectory-thinned")).to_contain_text("of 3200 marks are drawn")
+    expect(page.locator("#trial-rows tr.trial")).to_have_count(100)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("#trial-rows tr.trial")).to_have_count(200)
+    assert drawn(page, Outcome.MEASURED) > 20 * LEGEND_PX
+    assert drawn(page, Outcome.OOM) > 3 * LEGEND_PX
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_pause_resume_cancel_and_delete(
+    service: Service, visit: Open, faults: list[Faults]
+) -> None:
+    campaign = service.campaigns.running(ok=1)
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    # An update that is under way when the campaign is deleted finds nothing.
+    faults[0].expect("404")
+    faults[0].expect("there is no campaign")
+    state = page.locator("#summary .head .state")
+    page.get_by_role("button", name="Pause").click()
+    expect(state).to_have_text("paused")
+    assert service.campaigns.read(campaign).state is CampaignState.PAUSED
+    page.get_by_role("button", name="Resume").click()
+    expect(state).to_have_text("running")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Keep it").click()
+    expect(state).to_have_text("running")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the campaign").click()
+    expect(state).to_have_text("cancelled")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete the campaign").click()
+    page.wait_for_url(service.url + "/")
+
+
+def test_budget_is_extended(service: Service, visit: Open, faults: list[Faults]) -> None:
+    campaign = service.campaigns.done()
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    faults[0].expect("422")
+    page.get_by_role("button", name="Extend budget").click()
+    page.get_by_label("Most trials, in all").fill("10")
+    page.get_by_role("button", name="Extend", exact=True).click()
+    expect(page.locator("#extend .field-error")).to_contain_text("the budget has 30 already")
+    page.get_by_label("Most trials, in all").fill("50")
+    page.get_by_role("button", name="Extend", exact=True).click()
+    expect(page.locator("#summary .head .state")).to_have_text("running")
+    assert service.campaigns.read(campaign).request.budget.max_trials == 50

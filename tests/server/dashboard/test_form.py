@@ -1,0 +1,131 @@
+"""The form in a real browser: checked, refused field by field, and submitted."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from autotune.schemas import SlurmChoice
+from server.store.queries import get_campaign
+from tests.server.dashboard.conftest import Faults, Open, Service
+from tests.server.dashboard.perception import UNNAMED
+
+
+def test_form_shows_refusals_at_their_fields_and_keeps_what_was_typed(
+    service: Service, visit: Open, faults: list[Faults]
+) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    faults[0].expect("422")
+    assert page.evaluate(UNNAMED) == []
+    page.get_by_label("Nodes", exact=True).first.fill("zero")
+    page.get_by_label("Most trials").fill("0")
+    page.get_by_role("button", name="Check").click()
+    nodes = page.locator("#nodes")
+    expect(nodes).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#error-nodes")).to_contain_text("integer")
+    expect(page.locator("#error-budget-max_trials")).to_contain_text("greater than 0")
+    expect(nodes).to_have_value("zero")
+    nodes.fill("1")
+    page.get_by_label("Most trials").fill("5")
+    page.get_by_label("Model", exact=True).fill("gpt-22x")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-model")).to_contain_text("gpt-22b")
+    expect(page.locator("#error-nodes")).to_have_count(0)
+
+
+def test_form_checks_and_submits(service: Service, visit: Open) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    page.get_by_role("button", name="175B on Frontier, simulated").click()
+    page.get_by_role("button", name="Check").click()
+    report = page.locator("#report")
+    for words in ("3,264", "2,788", "Layouts to try", "world_size", "Node-hours, expected"):
+        expect(report).to_contain_text(words)
+    page.get_by_text("Measurement, seed and name").click()
+    page.get_by_label("Name", exact=True).fill("from the form")
+    page.get_by_role("button", name="Start the campaign").click()
+    page.wait_for_url(re.compile(r"/campaigns/\d+$"))
+    page.wait_for_selector("body[data-ready]")
+    expect(page.get_by_role("heading", level=1)).to_have_text("from the form")
+
+
+def test_form_takes_an_own_shape_and_dimensions(service: Service, visit: Open) -> None:
+    page = visit(f"{service.url}/campaigns/new", width=390)
+    page.get_by_label("Own shape").check()
+    for label, value in (("Layers", "8"), ("Hidden size", "1024"), ("Attention heads", "16")):
+        page.get_by_label(label, exact=True).fill(value)
+    page.get_by_label("Machine").select_option("frontier")
+    page.get_by_label("Evaluator").select_option("simulated")
+    page.get_by_text("Dimensions", exact=True).click()
+    page.get_by_label("Tensor parallel").fill("1, 2")
+    page.get_by_label("Pipeline parallel").fill("1..2")
+    page.get_by_label("Micro batch size").fill("4")
+    page.get_by_role("button", name="Start the campaign").click()
+    page.wait_for_url(re.compile(r"/campaigns/\d+$"))
+    number = int(page.url.rpartition("/")[2])
+    with service.campaigns.store.session() as session:
+        request = get_campaign(session, number).request
+    assert not isinstance(request.model, str)
+    assert request.model.num_layers == 8
+    assert request.space.tensor_parallel == [1, 2]
+    assert request.space.micro_batch_size == 4
+    assert request.tokens == 300e9
+
+
+def test_form_asks_for_a_profile_only_where_trials_go_to_slurm(
+    service: Service, visit: Open, faults: list[Faults]
+) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    faults[0].expect("422")
+    profile, machine = page.get_by_label("Cluster profile"), page.get_by_label("Machine")
+    expect(profile).to_be_hidden()
+    expect(page.get_by_label("Jobs")).to_be_hidden()
+    page.get_by_label("Evaluator").select_option("slurm")
+    expect(profile).to_have_value("")
+    expect(machine).to_have_value("")
+    assert page.evaluate(UNNAMED) == []
+    page.get_by_label("Model", exact=True).fill("gpt-22b")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-slurm-profile")).to_be_visible()
+    expect(page.locator("#error-machine")).to_be_visible()
+    profile.select_option("frontier")
+    expect(machine).to_have_value("frontier")
+    page.get_by_label("Jobs").select_option("pilot")
+    page.get_by_label("Nodes", exact=True).first.fill("2")
+    page.get_by_role("button", name="Start the campaign").click()
+    page.wait_for_url(re.compile(r"/campaigns/\d+$"))
+    page.wait_for_selector("body[data-ready]")
+    expect(page.get_by_text("with the profile frontier, as steps inside one")).to_be_visible()
+    with service.campaigns.store.session() as session:
+        request = get_campaign(session, int(page.url.rpartition("/")[2])).request
+    assert request.slurm == SlurmChoice(profile="frontier", mode="pilot")
+
+
+def test_form_forgets_the_profile_of_another_evaluator(service: Service, visit: Open) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    page.get_by_label("Evaluator").select_option("slurm")
+    page.get_by_label("Cluster profile").select_option("frontier")
+    page.get_by_label("Evaluator").select_option("simulated")
+    page.get_by_label("Model", exact=True).fill("gpt-22b")
+    page.get_by_label("Nodes", exact=True).first.fill("2")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#report")).to_contain_text("Layouts to try")
+
+
+def test_form_offers_ones_own_profiles_first_and_says_what_is_wrong_with_one(
+    own_service: Service, visit: Open, faults: list[Faults]
+) -> None:
+    folder = own_service.settings.profiles_dir
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text('description = "Ours. More of it."\nmachine = "frontier"')
+    (folder / "broken.toml").write_text('[slurm]\npartitoin = "batch"')
+    page = visit(f"{own_service.url}/campaigns/new")
+    faults[0].expect("422")
+    page.get_by_label("Evaluator").select_option("slurm")
+    profile = page.get_by_label("Cluster profile")
+    expect(profile).to_have_value("mine")
+    expect(profile.locator("option").first).to_have_text("mine: Ours")
+    expect(page.get_by_label("Machine")).to_have_value("frontier")
+    profile.select_option("broken")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-slurm-profile")).to_contain_text("slurm.partitoin")
