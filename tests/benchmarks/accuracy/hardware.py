@@ -9,7 +9,7 @@ from functools import cache
 
 from search_spaces.catalog import load_machine, machine_names
 from search_spaces.machine import Machine
-from tests.benchmarks.accuracy.tables import Row, TableError
+from tests.benchmarks.accuracy.tables import Row
 
 USUAL_GPUS_PER_NODE = 8
 NO_LIMIT = 1_000_000
@@ -62,10 +62,16 @@ SHEETS: tuple[tuple[tuple[str, ...], Sheet], ...] = (
     (("pvc",), PVC),
     (("ponte vecchio",), PVC),
     (("1550",), PVC),
+    (("gaudi", "2"), Sheet("Gaudi2", 96, 432, 2460, 300, 37.5)),
+    (("gaudi", "3"), Sheet("Gaudi3", 128, 1677, 3700, 600, 75)),
+    (("l40s",), Sheet("L40S", 48, 362, 864, 32, 25)),
+    (("a40",), Sheet("A40", 48, 149.7, 696, 32, 12.5)),
+    (("4090",), Sheet("RTX 4090", 24, 165, 1008, 32, 12.5)),
+    (("3090",), Sheet("RTX 3090", 24, 71, 936, 32, 12.5)),
 )
 """By what a GPU's name holds; the first that matches counts. Peaks, bandwidths and links: the
 makers' data sheets as ml-engineering (github.com/stas00/ml-engineering) gives them, network pages
-included; H800, H20, MI300A and PVC from memory."""
+included; H800, H20, MI300A, PVC, Gaudi's network and all after it from memory."""
 
 NETWORKS: Mapping[str, float] = {"vtrain": 12.5, "internevo": 6.25, "vista": 50.0}
 """GB/s of network for each GPU of known clusters that the catalog lacks. vTrain: 800 Gbit/s for
@@ -77,16 +83,23 @@ def kind_of(row: Row) -> str:
     return sheet_of(row).kind
 
 
+def unknown_gpu(row: Row) -> bool:
+    return _found(row["gpu"]) is None
+
+
 def sheet_of(row: Row) -> Sheet:
     """Raises:
-    TableError: for a GPU of which no data sheet is known here.
+    LookupError: where `unknown_gpu`.
     """
-    name = row["gpu"].casefold()
-    for parts, sheet in SHEETS:
-        if all(part in name for part in parts):
-            return sheet
-    known = ", ".join(dict.fromkeys(sheet.kind for _, sheet in SHEETS))
-    raise TableError(f"{row.place}: gpu={row['gpu']!r} is not known (known: {known})")
+    found = _found(row["gpu"])
+    if found is None:
+        raise LookupError(f"no data sheet of {row['gpu']!r} is known")
+    return found
+
+
+def _found(gpu: str) -> Sheet | None:
+    name = gpu.casefold()
+    return next((sheet for parts, sheet in SHEETS if all(part in name for part in parts)), None)
 
 
 def machine_of(row: Row) -> Machine:
@@ -127,8 +140,7 @@ def _catalog_machine(row: Row, sheet: Sheet) -> Machine | None:
 
 
 def _is_a(sheet: Sheet, machine: Machine) -> bool:
-    name = machine.gpu.casefold()
-    found = next((known for parts, known in SHEETS if all(part in name for part in parts)), None)
+    found = _found(machine.gpu)
     return found is not None and found.kind == sheet.kind
 
 

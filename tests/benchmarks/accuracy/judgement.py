@@ -54,9 +54,6 @@ def judge(
 
     Args:
         timed, remembered: rows of the two tables; either may be empty.
-
-    Raises:
-        TableError: for a GPU that is not known.
     """
     facts = Facts.of([*timed, *remembered])
     stacks, times_left_out = throughput.stacks(timed, facts)

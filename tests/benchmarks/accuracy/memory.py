@@ -18,7 +18,7 @@ from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.configurations import usual_zero
 from tests.benchmarks.accuracy.facts import Facts
-from tests.benchmarks.accuracy.hardware import sheet_of
+from tests.benchmarks.accuracy.hardware import sheet_of, unknown_gpu
 from tests.benchmarks.accuracy.noise import contradictions, noise_floor
 from tests.benchmarks.accuracy.stacks import Stack, kept, named, offloaded, shaped, stacks_of
 from tests.benchmarks.accuracy.tables import Row
@@ -87,6 +87,7 @@ def stacks(rows: Sequence[Row], facts: Facts) -> tuple[dict[str, Stack], Counter
     usable, left_out = kept(
         rows,
         {
+            "on a GPU whose data sheet is not known": unknown_gpu,
             "calculated, not measured": _calculated,
             "neither fitted nor failed": lambda row: row["status"] not in (FAILED, *FITTED),
             "offload to the host, not covered": offloaded,

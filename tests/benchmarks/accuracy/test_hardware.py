@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from search_spaces.catalog import load_machine
-from tests.benchmarks.accuracy.hardware import kind_of, machine_of
+from tests.benchmarks.accuracy.hardware import kind_of, machine_of, unknown_gpu
 from tests.benchmarks.accuracy.measurements import timed
-from tests.benchmarks.accuracy.tables import TableError
 
 
 @pytest.mark.parametrize(
@@ -29,9 +28,12 @@ def test_a_gpu_is_known_by_what_its_name_holds(tmp_path: Path, gpu: str, kind: s
     assert kind_of(timed(tmp_path, {"gpu": gpu})[0]) == kind
 
 
-def test_an_unknown_gpu_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"line 2: gpu='TPU v4' is not known \(known: V100, A100"):
-        machine_of(timed(tmp_path, {"gpu": "TPU v4"})[0])
+def test_a_gpu_without_a_data_sheet_is_told_apart(tmp_path: Path) -> None:
+    unknown, known = timed(tmp_path, {"gpu": "TPU v4"}, {"gpu": "Gaudi2"})
+    assert unknown_gpu(unknown)
+    assert not unknown_gpu(known)
+    with pytest.raises(LookupError, match="no data sheet of 'TPU v4' is known"):
+        machine_of(unknown)
 
 
 def test_links_of_a_catalog_machine(tmp_path: Path) -> None:

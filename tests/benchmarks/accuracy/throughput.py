@@ -17,6 +17,7 @@ from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.configurations import batches, data_parallel, no_zero
 from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.hardware import unknown_gpu
 from tests.benchmarks.accuracy.noise import noise_floor
 from tests.benchmarks.accuracy.stacks import (
     LEAST_ROWS,
@@ -82,6 +83,7 @@ def stacks(rows: Sequence[Row], facts: Facts) -> tuple[dict[str, Stack], Counter
     usable, left_out = kept(
         rows,
         {
+            "on a GPU whose data sheet is not known": unknown_gpu,
             "out of memory or not ended": lambda row: row["status"] != "ok",
             "no iteration time": lambda row: not row.known("iteration_time_s"),
             "offload to the host, not covered": offloaded,
