@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from autotune.cost_model import Parameters, perturbed
 from autotune.cost_model.layouts import total
+from autotune.cost_model.memory import memory_parts
+from autotune.cost_model.step_time import MicroBatch, time_parts
 from search_spaces.catalog import load_machine, load_model, model_names
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -20,6 +22,7 @@ from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import (
     CPU,
     cost,
+    layouts,
     machines,
     models,
     strategies,
@@ -179,6 +182,31 @@ def test_recomputation_is_never_faster(
     assert (np.diff(found.iteration_time_s) >= -1e-9 * found.iteration_time_s[0]).all()
     kept = found.memory_parts_gib["activations"]
     assert (np.diff(kept) <= 1e-9 * kept[0]).all()
+
+
+@unhurried
+@given(machines, models, strategies, seeds)
+def test_what_only_published_stacks_do_lies_between(
+    machine: Machine, transformer: Transformer, layout: Strategy, seed: int
+) -> None:
+    """Checkpointing by operation between none and full; norms of single operations never faster."""
+    parameters = perturbed(Parameters.default(machine), seed=seed)
+    plain = replace(layout, activation_checkpointing="none", pipeline_parallel=1)
+    seconds, kept = [], []
+    for changes in ({}, {"operation_checkpointing": 1.0}, {"full_checkpointing": 1.0}):
+        one = layouts(
+            plain, transformer=transformer, machine=machine, parameters=parameters, **changes
+        )
+        seconds.append(float(total(time_parts(one, MicroBatch.of(one)))[0]))
+        kept.append(float(memory_parts(one)["activations"][0]))
+    assert seconds[0] <= seconds[1] * EXACT
+    assert seconds[1] <= seconds[2] * EXACT
+    assert kept[0] * EXACT >= kept[1]
+    assert kept[1] * EXACT >= kept[2]
+    separate = layouts(
+        plain, transformer=transformer, machine=machine, parameters=parameters, fused_norm=0.0
+    )
+    assert seconds[0] <= float(total(time_parts(separate, MicroBatch.of(separate)))[0]) * EXACT
 
 
 @unhurried
