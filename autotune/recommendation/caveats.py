@@ -88,7 +88,9 @@ def _failed_confirmations(ranked: Sequence[Contender]) -> str | None:
     if not numbers:
         return None
     named = ", ".join(str(number) for number in sorted(numbers))
-    return f"Ranked last because they failed when measured once more: the layouts of trial {named}."
+    if len(numbers) == 1:
+        return f"The layout of trial {named} failed when measured once more, and is ranked last."
+    return f"The layouts of trials {named} failed when measured once more, and are ranked last."
 
 
 def _few_trials(trials: Sequence[Trial]) -> str | None:

@@ -169,7 +169,18 @@ def test_what_failed_when_measured_once_more_ranks_last() -> None:
     ]
     found = answer(trials)
     assert found.best.trial_numbers == [2]
-    assert "trial 1" in " ".join(found.caveats)
+    said = "The layout of trial 1 failed when measured once more, and is ranked last."
+    assert said in found.caveats
+    both = answer(
+        [
+            *trials,
+            trial(4, C, seconds=3.0),
+            trial(5, B, purpose="confirmation", state=TrialState.OOM),
+        ]
+    )
+    assert both.best.trial_numbers == [4]
+    said = "The layouts of trials 1, 2 failed when measured once more, and are ranked last."
+    assert said in both.caveats
     alone = answer([trials[0], trials[2]])
     assert alone.best.trial_numbers == [1]
     assert "failed when it was measured once more" in " ".join(alone.caveats)
