@@ -111,6 +111,21 @@ def test_a_database_without_calibrations_gets_room_for_them_and_keeps_its_campai
         assert [each.name for each in list_calibrations(session)] == ["mine"]
 
 
+def test_a_column_that_is_taken_away_takes_no_rows_with_it(store: Store) -> None:
+    """Trials hang on campaigns: a table of campaigns that is made anew must not take them along."""
+    campaign = created(store)
+    with_trials(store, campaign, 2)
+    with store.engine.connect().execution_options(**{WRITING: True}) as connection:
+        with connection.begin():
+            command.downgrade(alembic_config(connection), "0001")
+        columns = {column["name"] for column in inspect(connection).get_columns("campaigns")}
+        assert "profile" not in columns
+        assert connection.exec_driver_sql("SELECT count(*) FROM trials").scalar() == 2
+    store.upgrade()
+    with store.session() as session:
+        assert get_campaign(session, campaign.id).trials == 2
+
+
 def test_migrations_can_be_undone(store: Store) -> None:
     with store.engine.connect().execution_options(**{WRITING: True}) as connection:
         with connection.begin():
