@@ -13,6 +13,7 @@ from typing import Any
 
 from autotune.calibration.calibration import Calibration
 from autotune.calibration.observation import Observation
+from autotune.cost_model.layouts import TERA
 from autotune.resolution import (
     machine_of,
     machine_shape,
@@ -58,7 +59,6 @@ MOST_OF_PEAK = 2.0
 causal kernel computes half, so a little more than 1 is possible."""
 
 LONGEST_STEP_S = 1e6
-TERA = 1e12
 
 MOST_PROBLEMS = 20
 """Of a document that are told at once."""

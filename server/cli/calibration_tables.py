@@ -13,9 +13,6 @@ from autotune.schemas import CalibrationDetail, CalibrationSummary, ConstantShap
 from server.cli.figures import NO_VALUE, mark, moment, trials_of
 from server.cli.tables import facts, headed
 
-Z = 1.2816
-"""Standard deviations on either side that hold 80 % of a normal distribution."""
-
 SHORT_TIMES = ((1e-3, "µs", 1e6), (1.0, "ms", 1e3))
 """Below so many seconds: the unit that reads best, and how many of it are a second."""
 
@@ -87,4 +84,7 @@ def readable(item: ConstantShape) -> tuple[str, float]:
 
 def factor(spread: float) -> str:
     """`× 1.14`, from the standard deviation of a logarithm."""
+    # Here, and not above: no other command waits for all that a calibration imports.
+    from autotune.calibration.forecast import Z
+
     return f"× {math.exp(Z * spread):.2f}"

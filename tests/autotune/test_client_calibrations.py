@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,23 +11,10 @@ from autotune import AsyncClient, Client
 from autotune.errors import ApiError
 from autotune.schemas import CalibrationDocument, TrialState
 from search_spaces.errors import InvalidInputs
-from tests.serving import Served, serving
+from tests.autotune.conftest import STRATEGY
+from tests.serving import Served
 
-STRATEGY = {
-    "tensor_parallel": 1,
-    "pipeline_parallel": 8,
-    "micro_batch_size": 1,
-    "gradient_accumulation_steps": 320,
-    "zero_stage": 1,
-    "num_nodes": 2,
-}
 QUESTION: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier"}
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("service")) as served:
-        yield served
 
 
 @pytest.fixture(scope="module")
