@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil, hypot
 from statistics import median
-from typing import Any
 
 import numpy as np
 
-from autotune.schemas import Accumulation
+from autotune.schemas import Accumulation, TrialMetrics
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -113,36 +112,6 @@ def probe_accumulations(strategy: Strategy) -> tuple[int, int]:
     return (low, asked) if asked > low else (asked, low)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metrics:
-    """The figures of one strategy at its own GAS.
-
-    Attributes:
-        measured: False where `iteration_time_s` follows from two other GAS values by the law.
-        model_tflops_per_gpu: no recomputation counted; hardware_tflops_per_gpu counts it. MFU and
-            HFU are the same over the machine's 16-bit peak; None where that is not known.
-        peak_memory_gib: of the fullest rank.
-        loss: of the last iteration, where the trial trains for real.
-    """
-
-    gradient_accumulation_steps: int
-    global_batch_size: int
-    iteration_time_s: float
-    iteration_time_spread_s: float
-    measured: bool
-    tokens_per_s: float
-    tokens_per_s_per_gpu: float
-    model_tflops_per_gpu: float
-    hardware_tflops_per_gpu: float
-    mfu: float | None
-    hfu: float | None
-    peak_memory_gib: float | None
-    loss: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 def metrics(
     transformer: Transformer,
     machine: Machine,
@@ -151,7 +120,7 @@ def metrics(
     *,
     peak_memory_gib: float | None = None,
     loss: float | None = None,
-) -> Metrics:
+) -> TrialMetrics:
     """All figures of `strategy` from what a trial of its layout measured.
 
     Raises:
@@ -171,7 +140,7 @@ def metrics(
     model = transformer.model_flops(batch) * per_gpu
     hardware = transformer.hardware_flops(batch, strategy.activation_checkpointing) * per_gpu
     peak = machine.peak_tflops
-    return Metrics(
+    return TrialMetrics(
         gradient_accumulation_steps=gas,
         global_batch_size=batch,
         iteration_time_s=seconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from evaluators.trial import Standing, TrialOutcome, TrialRequest
+from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 
 class Backend(Protocol):
@@ -22,7 +22,7 @@ class Backend(Protocol):
     def submit(self, request: TrialRequest) -> None:
         """Start the trial, unless its token is running or has a result: then do nothing."""
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """By token: the outcome of each trial that has ended, and how each other one stands.
 
         A trial that does not run and left no result in its directory is left out: the caller

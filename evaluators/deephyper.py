@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,24 +18,15 @@ from typing import Any
 from deephyper.evaluator import Evaluator, HPOJob, JobStatus
 
 from autotune.measurement import metrics, probe_accumulations
-from autotune.schemas import Objective
+from autotune.schemas import Objective, TrialState
 from evaluators.backend import Backend
-from evaluators.trial import Protocol, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.rules import findings
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import DIMENSIONS, Strategy
 
 ATTEMPTS = 3
 """How often a trial is started that vanishes without a result."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timing:
-    """How each trial measures; see `evaluators.trial.Protocol`."""
-
-    warmup_iterations: int = 1
-    measured_iterations: int = 3
-    time_limit_s: float = 1200.0
 
 
 class BackendEvaluator(Evaluator):  # type: ignore[misc]
@@ -51,6 +42,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
 
     Args:
         directory: gets one folder for each trial.
+        warmup_iterations, measured_iterations, time_limit_s: see `evaluators.trial.TrialProtocol`.
         seed: of weights and data, and of a simulated trial's machine.
         poll_interval_s: between two looks at the running trials, which are looked at all at once.
     """
@@ -63,7 +55,9 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         directory: Path,
         objective: Objective = "tokens_per_s",
         num_workers: int = 1,
-        timing: Timing | None = None,
+        warmup_iterations: int = 1,
+        measured_iterations: int = 3,
+        time_limit_s: float = 1200.0,
         seed: int = 0,
         poll_interval_s: float = 0.05,
     ) -> None:
@@ -73,7 +67,12 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         self._space = space
         self._directory = directory.absolute()  # a job begins in another folder
         self._objective = objective
-        self._timing = timing or Timing()
+        self._protocol = TrialProtocol(
+            accumulations=(),
+            warmup_iterations=warmup_iterations,
+            measured_iterations=measured_iterations,
+            time_limit_s=time_limit_s,
+        )
         self._seed = seed
         self._poll_interval_s = poll_interval_s
         self._open: dict[str, TrialRequest] = {}
@@ -106,7 +105,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
 
     def _request(self, strategy: Strategy) -> TrialRequest:
         space = self._space
-        protocol = Protocol(accumulations=probe_accumulations(strategy), **asdict(self._timing))
+        protocol = replace(self._protocol, accumulations=probe_accumulations(strategy))
         asked = (self._backend.name, self._seed, space.transformer, space.machine, strategy)
         digest = hashlib.sha256(repr((*asked, protocol)).encode()).hexdigest()
         token = f"trial-{digest[:16]}"
@@ -155,7 +154,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             self._backend.submit(request)
             return None
         return TrialOutcome(
-            status=TrialStatus.LOST,
+            status=TrialState.LOST,
             started_at=datetime.now(UTC),
             duration_s=0.0,
             simulated=self._backend.simulated,
@@ -173,7 +172,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             "node_hours": outcome.duration_s * request.strategy.num_nodes / 3600,
             "log_path": outcome.log_path,
         }
-        if outcome.status is not TrialStatus.OK:
+        if outcome.status is not TrialState.OK:
             return {"objective": f"F_{outcome.status.value}", "metadata": metadata}
         figures = metrics(
             request.transformer,
@@ -184,4 +183,4 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             loss=outcome.loss,
         )
         rate = getattr(figures, self._objective)
-        return {"objective": float(rate), "metadata": metadata | figures.as_dict()}
+        return {"objective": float(rate), "metadata": metadata | figures.model_dump()}

@@ -20,8 +20,9 @@ import numpy as np
 
 from autotune.cost_model import Parameters, estimate, perturbed
 from autotune.measurement import AccumulationMeasurement
+from autotune.schemas import TrialState
 from evaluators.trainer.request_file import LOG, RESULT, read_result, write_result
-from evaluators.trial import RUNNING, Standing, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.lattice import Lattice
 from search_spaces.rules import findings
 
@@ -78,8 +79,8 @@ class SimulatedBackend:
         partial.write_text(json.dumps(state), encoding="utf-8")
         partial.rename(request.directory / _SUBMITTED)
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
-        found: dict[str, TrialOutcome | Standing] = {}
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
+        found: dict[str, TrialOutcome | TrialProgress] = {}
         for request in requests:
             times = _times(request)
             outcome = read_result(request.directory)
@@ -101,7 +102,7 @@ class SimulatedBackend:
         held_s = (datetime.now(UTC) - times[0]).total_seconds()
         simulated_s = held_s / self._time_scale if self._time_scale else 0.0
         limit_s = min(simulated_s, course.outcome.duration_s)
-        _finish(request, course.cut(limit_s, TrialStatus.CANCELLED, "cancelled on request"))
+        _finish(request, course.cut(limit_s, TrialState.CANCELLED, "cancelled on request"))
 
     def close(self) -> None:
         """Nothing runs here: a simulated trial goes on by the clock, like a job in a queue."""
@@ -116,7 +117,7 @@ class Course:
     startup_s: float
     iterations: tuple[tuple[int, float], ...]
 
-    def cut(self, after_s: float, status: TrialStatus, error: str) -> Course:
+    def cut(self, after_s: float, status: TrialState, error: str) -> Course:
         """The same trial ended from outside, `after_s` simulated seconds from its start."""
         ends = np.cumsum([self.startup_s, *(seconds for _, seconds in self.iterations)])[1:]
         done = int(np.count_nonzero(ends <= after_s))
@@ -137,13 +138,13 @@ def simulate(request: TrialRequest, *, started_at: datetime) -> Course:
     limit_s = request.protocol.time_limit_s
     if course.outcome.duration_s <= limit_s:
         return course
-    return course.cut(limit_s, TrialStatus.TIMEOUT, f"not finished within {limit_s:g} s")
+    return course.cut(limit_s, TrialState.TIMEOUT, f"not finished within {limit_s:g} s")
 
 
 def _course(request: TrialRequest, started_at: datetime) -> Course:
     startup_s = STARTUP_S + STARTUP_PER_DOUBLING_S * float(np.log2(request.strategy.num_nodes))
     blank = TrialOutcome(
-        status=TrialStatus.OK,
+        status=TrialState.OK,
         started_at=started_at,
         duration_s=startup_s,
         simulated=True,
@@ -154,7 +155,7 @@ def _course(request: TrialRequest, started_at: datetime) -> Course:
     refused = findings(request.strategy, request.transformer, request.machine)
     reasons = [finding.reason for finding in refused if finding.severity == "refuse"]
     if reasons:
-        crashed = replace(blank, status=TrialStatus.CRASHED, error=reasons[0])
+        crashed = replace(blank, status=TrialState.CRASHED, error=reasons[0])
         return Course(outcome=crashed, startup_s=startup_s, iterations=())
     times_s, peak_gib = _truth(request)
     if peak_gib > request.machine.memory_gib:
@@ -171,7 +172,7 @@ def _out_of_memory(
         f"and a GPU has {request.machine.memory_gib:g} GiB"
     )
     duration_s = blank.duration_s + first_s * FIRST_ITERATION
-    outcome = replace(blank, status=TrialStatus.OOM, duration_s=duration_s, error=error)
+    outcome = replace(blank, status=TrialState.OOM, duration_s=duration_s, error=error)
     return Course(outcome=outcome, startup_s=blank.duration_s, iterations=())
 
 

@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
 from autotune.measurement import AccumulationMeasurement
+from autotune.schemas import TrialState
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 
-class TrialStatus(StrEnum):
-    """How a trial ended."""
-
-    OK = "ok"
-    OOM = "oom"
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-    NODE_FAIL = "node_fail"
-    PREEMPTED = "preempted"
-    REFUSED = "refused"
-    CANCELLED = "cancelled"
-    LOST = "lost"
-
-
 @dataclass(frozen=True, kw_only=True)
-class Protocol:
+class TrialProtocol:
     """How a trial measures.
 
     Attributes:
@@ -62,14 +48,14 @@ class TrialRequest:
     transformer: Transformer
     machine: Machine
     strategy: Strategy
-    protocol: Protocol
+    protocol: TrialProtocol
     directory: Path
     seed: int = 0
     group: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class TrialProgress:
     """How a trial stands that has not ended.
 
     Attributes:
@@ -85,7 +71,7 @@ class Standing:
     host: str = ""
 
 
-RUNNING = Standing(phase="running")
+RUNNING = TrialProgress(phase="running")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +79,7 @@ class TrialOutcome:
     """What came of a trial.
 
     Attributes:
+        status: final, so never `pending`.
         measurements: one for each measured GAS; empty unless status is ok.
         peak_memory_gib: one figure for each rank, in rank order, where known.
         error: the root cause in one line; None when ok.
@@ -105,7 +92,7 @@ class TrialOutcome:
         versions: of what ran it, by package name.
     """
 
-    status: TrialStatus
+    status: TrialState
     started_at: datetime
     duration_s: float
     simulated: bool
@@ -136,8 +123,11 @@ class TrialOutcome:
             )
             for m in data["measurements"]
         )
+        status = TrialState(data["status"])
+        if status is TrialState.PENDING:
+            raise ValueError("an outcome is final, and pending is not")
         plain = dict(data) | {
-            "status": TrialStatus(data["status"]),
+            "status": status,
             "started_at": datetime.fromisoformat(data["started_at"]),
             "measurements": measurements,
             "peak_memory_gib": tuple(data["peak_memory_gib"]),

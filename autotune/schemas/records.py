@@ -44,7 +44,13 @@ FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialStat
 
 
 class TrialMetrics(Wire):
-    """See `autotune.measurement.Metrics`."""
+    """The figures of one strategy at its own GAS.
+
+    `measured` is False where `iteration_time_s` follows from two other GAS values by the law.
+    `model_tflops_per_gpu` counts no recomputation, `hardware_tflops_per_gpu` does; MFU and HFU are
+    the same over the machine's 16-bit peak, None where that is not known. `peak_memory_gib` is the
+    fullest rank's. `loss` is the last iteration's, where the trial trains for real.
+    """
 
     gradient_accumulation_steps: int
     global_batch_size: int

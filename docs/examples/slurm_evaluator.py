@@ -17,7 +17,6 @@ from pathlib import Path
 from deephyper.hpo import CBO
 
 from evaluators.cluster import load_profile
-from evaluators.deephyper import Timing
 from evaluators.slurm.evaluator import SlurmEvaluator
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, read_machine
@@ -50,7 +49,7 @@ def main(asked: argparse.Namespace) -> None:
         directory=asked.folder,
         mode=asked.mode,
         num_workers=asked.at_once,
-        timing=Timing(time_limit_s=1200),
+        time_limit_s=1200.0,
         seed=SEED,
     )
     search = CBO(

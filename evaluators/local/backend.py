@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import evaluators
+from autotune.schemas import TrialState
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
 from evaluators.trainer.request_file import LOG, log_tail, read_result, request_as_dict
-from evaluators.trial import RUNNING, Standing, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
 
 WARM = "evaluators.local.warm"
 CLOSE_LIMIT_S = 10.0
@@ -52,14 +53,14 @@ class LocalBackend:
         self._running[request.token] = request
         self._send({"run": request_as_dict(request)})
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """By token: the outcome of each trial that has ended, and how each other one stands.
 
         A trial that does not run and left no result is left out. One whose result could not be
         written, on a full disk say, is `crashed`, as long as this object lives.
         """
         self._listen()
-        found: dict[str, TrialOutcome | Standing] = {}
+        found: dict[str, TrialOutcome | TrialProgress] = {}
         for request in requests:
             if request.token in self._running:
                 found[request.token] = RUNNING
@@ -105,7 +106,7 @@ class LocalBackend:
 
 def _crashed(request: TrialRequest, error: str) -> TrialOutcome:
     return TrialOutcome(
-        status=TrialStatus.CRASHED,
+        status=TrialState.CRASHED,
         started_at=datetime.now(UTC),
         duration_s=0.0,
         simulated=False,

@@ -1,5 +1,5 @@
 """What a trial runs on the nodes of a cluster, and how what it left behind is read."""
 
-from evaluators.program.program import Ended, Launcher, Program
+from evaluators.program.program import AttemptEnd, Launcher, Program
 
-__all__ = ["Ended", "Launcher", "Program"]
+__all__ = ["AttemptEnd", "Launcher", "Program"]

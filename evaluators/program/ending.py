@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from autotune.schemas import TrialState
 from evaluators.program.failure import Failure
 from evaluators.program.power import Energy
-from evaluators.program.program import Ended
+from evaluators.program.program import AttemptEnd
 from evaluators.trainer.request_file import LOG, log_tail
 from evaluators.training_log import TrainingLog, read_log
-from evaluators.trial import TrialOutcome, TrialStatus
+from evaluators.trial import TrialOutcome
 
 
 def log_of(folder: Path) -> TrainingLog:
@@ -21,23 +22,23 @@ def log_of(folder: Path) -> TrainingLog:
         return TrainingLog()
 
 
-def failed(failure: Failure, folder: Path, ended: Ended) -> TrialOutcome:
+def failed(failure: Failure, folder: Path, ended: AttemptEnd) -> TrialOutcome:
     return _outcome(folder, ended, status=failure.status, error=failure.error)
 
 
-def succeeded(energy: Energy, folder: Path, ended: Ended, **measured: Any) -> TrialOutcome:
+def succeeded(energy: Energy, folder: Path, ended: AttemptEnd, **measured: Any) -> TrialOutcome:
     """Args: `measured` are the fields of `TrialOutcome` that the program itself found."""
     return _outcome(
         folder,
         ended,
-        status=TrialStatus.OK,
+        status=TrialState.OK,
         joules_per_token=energy.joules_per_token,
         energy_note=energy.note,
         **measured,
     )
 
 
-def _outcome(folder: Path, ended: Ended, **fields: Any) -> TrialOutcome:
+def _outcome(folder: Path, ended: AttemptEnd, **fields: Any) -> TrialOutcome:
     return TrialOutcome(
         started_at=ended.started_at,
         duration_s=ended.duration_s,

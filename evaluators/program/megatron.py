@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.measurement import AccumulationMeasurement
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.launch.megatron_deepspeed.dataset import synthetic_dataset
 from evaluators.launch.megatron_deepspeed.schedule import Run as Planned
@@ -19,10 +20,10 @@ from evaluators.program.ending import failed, log_of, succeeded
 from evaluators.program.failure import Failure, failure_of
 from evaluators.program.interpreter import python
 from evaluators.program.power import Energy, energy
-from evaluators.program.program import Ended, Launcher
+from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.rendezvous import RENDEZVOUS
 from evaluators.training_log import Iteration, Run, TrainingLog
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialRequest
 
 DATASETS = "datasets"
 """Beside the trials: synthetic datasets, which trials of one vocabulary and length share."""
@@ -73,7 +74,7 @@ class MegatronProgram:
         train = " &&\n".join(task.as_ranks(launcher, folder, *words) for words in runs)
         return "\n".join([RENDEZVOUS, versions, train])
 
-    def outcome(self, request: TrialRequest, folder: Path, ended: Ended) -> TrialOutcome:
+    def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
         if failure := failure_of(ended, log.last.failure, folder):
             return failed(failure, folder, ended)
@@ -83,7 +84,7 @@ class MegatronProgram:
             for segment in planned.segments
         ]
         if reason := next(filter(None, (each.fault for each in found)), None):
-            failure = Failure(status=TrialStatus.CRASHED, error=reason)
+            failure = Failure(status=TrialState.CRASHED, error=reason)
             return failed(failure, folder, ended)
         return succeeded(
             _energy(log, found, request),

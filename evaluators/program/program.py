@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from autotune.schemas import TrialState
+from evaluators.trial import TrialOutcome, TrialRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class Launcher:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class AttemptEnd:
     """What is known of an attempt that has ended, besides the files that it left.
 
     Attributes:
@@ -42,7 +43,7 @@ class Ended:
         host: the nodes, as Slurm writes them.
     """
 
-    status: TrialStatus | None
+    status: TrialState | None
     reason: str
     exit_code: int | None
     started_at: datetime
@@ -72,5 +73,5 @@ class Program(Protocol):
         What they print goes to the attempt's log.
         """
 
-    def outcome(self, request: TrialRequest, folder: Path, ended: Ended) -> TrialOutcome:
+    def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         """What came of it, from the log and the files in `folder`. Never raises."""

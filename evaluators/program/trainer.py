@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import task
 from evaluators.program.ending import failed, log_of, succeeded
 from evaluators.program.failure import Failure, failure_of
 from evaluators.program.interpreter import import_path, python
 from evaluators.program.power import Energy, energy
-from evaluators.program.program import Ended, Launcher
+from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.rendezvous import RENDEZVOUS
 from evaluators.trainer.request_file import RESULT, read_result, request_as_dict
 from evaluators.trainer.support import indivisible, unsupported_anywhere
 from evaluators.training_log import TrainingLog
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.errors import InvalidInput
 
 REQUEST = "request.json"
@@ -51,7 +52,7 @@ class TrainerProgram:
         train = task.as_ranks(launcher, folder, *map(shlex.quote, words))
         return "\n".join([*import_path(self._profile), RENDEZVOUS, train])
 
-    def outcome(self, request: TrialRequest, folder: Path, ended: Ended) -> TrialOutcome:
+    def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
         if failure := failure_of(ended, log.last.failure, folder):
             return failed(failure, folder, ended)
@@ -73,7 +74,7 @@ def _without_result(folder: Path) -> Failure:
     there = (folder / RESULT).exists()
     what = "cannot be read: it is cut or damaged" if there else "is missing"
     error = f"it ended well, but {RESULT} {what}"
-    return Failure(status=TrialStatus.CRASHED, error=error)
+    return Failure(status=TrialState.CRASHED, error=error)
 
 
 def _energy(log: TrainingLog, request: TrialRequest) -> Energy:

@@ -16,7 +16,7 @@ from evaluators.slurm.attempt import Attempt
 from evaluators.slurm.controller import Controller
 from evaluators.slurm.course import Course, Site
 from evaluators.trainer.request_file import read_result
-from evaluators.trial import Standing, TrialOutcome, TrialRequest
+from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 READERS = 4
 
@@ -56,7 +56,7 @@ class SlurmBackend:
             if self._course(request) is None and read_result(request.directory) is None:
                 self._courses[request.token] = Course.begun(request, self._site)
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """By token: the outcome of each trial that has ended, and how each other one stands.
 
         A trial that was never submitted is left out.
@@ -92,7 +92,7 @@ class SlurmBackend:
                 self._courses[request.token] = course
         return course
 
-    def _stand(self, request: TrialRequest, mail: _Mail) -> TrialOutcome | Standing | None:
+    def _stand(self, request: TrialRequest, mail: _Mail) -> TrialOutcome | TrialProgress | None:
         course = self._course(request)
         if course is None:
             return read_result(request.directory)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.program import Ended, Program
+from evaluators.program import AttemptEnd, Program
 from evaluators.slurm.attempt import CANCELLED, Attempt, attempts_of
 from evaluators.slurm.controller import Controller
 from evaluators.slurm.evidence import Evidence, read_evidence, read_log_end, write_whole
@@ -26,7 +27,7 @@ from evaluators.slurm.script import BODY_SCRIPT, JOB_SCRIPT, body_script, job_sc
 from evaluators.slurm.step_errors import NoStep, failed_nodes, judge_step
 from evaluators.slurm.submission import Submission
 from evaluators.slurm.watchlist import Sending, Sent
-from evaluators.trial import Standing, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ LOOK_BACK_S = 3600.0
 """How long before its submission accounting is asked about a job: clocks differ."""
 GLANCE_S = 0.02
 """Most logs are read in less: then the nodes need not wait for another look."""
-_READING = Standing(phase="running", reason="reading what it left")
+_READING = TrialProgress(phase="running", reason="reading what it left")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class Course:
         self._evidence = Evidence()
         self._read_for: tuple[object, bool] | None = None
         self._reading: Future[TrialOutcome] | None = None
-        self._told: tuple[int, Standing] | None = None
+        self._told: tuple[int, TrialProgress] | None = None
         self._begun_by: float | None = None
         self._unseen = 0
         self._attempt = Attempt(request=request, number=1)
@@ -100,7 +101,7 @@ class Course:
         self._cancelled, self._told = True, None
         self._site.controller.cancel(self._attempt.name)
 
-    def advance(self, *, mailed: bool) -> TrialOutcome | Standing:
+    def advance(self, *, mailed: bool) -> TrialOutcome | TrialProgress:
         """How it stands; `mailed`: the attempt's end lies in the mailbox."""
         if self._reading is None:
             version = self._site.controller.version
@@ -114,7 +115,7 @@ class Course:
             wait([self._reading], timeout=GLANCE_S)
         return self._reading.result() if self._reading.done() else _READING
 
-    def _look(self, *, mailed: bool) -> Standing:
+    def _look(self, *, mailed: bool) -> TrialProgress:
         controller, name = self._site.controller, self._attempt.name
         sent = controller.sent(name)
         if sent.sending is not Sending.TRIED:
@@ -147,9 +148,9 @@ class Course:
             if job_id:
                 self._site.controller.recognise(self._attempt.name, job_id)
 
-    def _act(self, verdict: Verdict) -> Standing:
+    def _act(self, verdict: Verdict) -> TrialProgress:
         controller, name = self._site.controller, self._attempt.name
-        if isinstance(verdict, Ended):
+        if isinstance(verdict, AttemptEnd):
             return self._end(verdict)
         if isinstance(verdict, Retry):
             return self._retry(verdict.ended)
@@ -166,7 +167,7 @@ class Course:
             return replace(verdict, reason=trouble)
         return verdict
 
-    def _end(self, ended: Ended) -> Standing:
+    def _end(self, ended: AttemptEnd) -> TrialProgress:
         """Its end, unless srun says that the trial is not to blame for it."""
         said = read_log_end(self._attempt.folder)
         found = judge_step(ended, said, cancelled=self._cancelled)
@@ -175,27 +176,27 @@ class Course:
         self._close(found)
         return _READING
 
-    def _submit_again(self) -> Standing:
+    def _submit_again(self) -> TrialProgress:
         """Its job was never there, or left no trace: more than a few such jobs are no accident."""
         name = self._attempt.name
         self._unseen += self._evidence.job_id is not None
         if self._unseen >= self._site.profile.retries.attempts:
-            self._settle(TrialStatus.LOST, "Slurm took its job several times and then knew none")
+            self._settle(TrialState.LOST, "Slurm took its job several times and then knew none")
             return _READING
         log.warning("%s is not in the queue: it is submitted again", name)
         self._submit()
-        return Standing(phase="waiting", reason="being submitted to Slurm again")
+        return TrialProgress(phase="waiting", reason="being submitted to Slurm again")
 
-    def _unsent(self, sent: Sent) -> Standing:
+    def _unsent(self, sent: Sent) -> TrialProgress:
         controller, name = self._site.controller, self._attempt.name
         if sent.sending is Sending.REFUSED:
-            self._settle(TrialStatus.REFUSED, f"sbatch refused it: {sent.error}")
+            self._settle(TrialState.REFUSED, f"sbatch refused it: {sent.error}")
         elif sent.sending is Sending.FAILED:
             self._settle(*why_unsent(sent.error))
         elif self._cancelled and controller.withdraw(name):
-            self._settle(TrialStatus.CANCELLED, "cancelled")
+            self._settle(TrialState.CANCELLED, "cancelled")
         reason = controller.trouble or controller.full or "being submitted to Slurm"
-        return Standing(phase="waiting", reason=reason)
+        return TrialProgress(phase="waiting", reason=reason)
 
     def _begin(self, number: int) -> None:
         self._attempt = Attempt(request=self.request, number=number)
@@ -238,11 +239,11 @@ class Course:
         for name, text in files.items():  # a job of an earlier try may be reading them
             write_whole(attempt.folder / name, text)
 
-    def _retry(self, ended: Ended) -> Standing:
+    def _retry(self, ended: AttemptEnd) -> TrialProgress:
         """Another attempt, unless there were enough."""
         controller, attempt = self._site.controller, self._attempt
         trials = attempt.mailbox.parent
-        if ended.status is TrialStatus.NODE_FAIL:
+        if ended.status is TrialState.NODE_FAIL:
             said = failed_nodes(read_log_end(attempt.folder))
             nodes = controller.failed_nodes(attempt.name) | said
             note_failures(trials, name=attempt.name, nodes=sorted(nodes))
@@ -254,13 +255,13 @@ class Course:
         give_up(attempt, ended, status=str(ended.status))
         controller.forget(attempt.name)
         self._begin(attempt.number + 1)
-        return Standing(phase="waiting", reason=f"to be started again: {ended.reason}")
+        return TrialProgress(phase="waiting", reason=f"to be started again: {ended.reason}")
 
-    def _close(self, ended: Ended) -> None:
+    def _close(self, ended: AttemptEnd) -> None:
         folder, program = self._attempt.folder, self._site.program
         self._end_with(lambda: program.outcome(self.request, folder, ended))
 
-    def _settle(self, status: TrialStatus, error: str) -> None:
+    def _settle(self, status: TrialState, error: str) -> None:
         """An outcome without a job."""
         attempt = self._attempt
         self._end_with(lambda: without_run(attempt, status, error))

@@ -14,7 +14,7 @@ from deephyper.evaluator import Job
 from autotune.schemas import Objective
 from evaluators.backend import Backend
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.deephyper import BackendEvaluator, Timing
+from evaluators.deephyper import BackendEvaluator
 from evaluators.program import Program
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.slurm.pilot.backend import PilotBackend
@@ -45,7 +45,9 @@ class SlurmEvaluator(BackendEvaluator):
         mode: Literal["sbatch", "pilot"] = "sbatch",
         num_workers: int = 4,
         objective: Objective = "tokens_per_s",
-        timing: Timing | None = None,
+        warmup_iterations: int = 1,
+        measured_iterations: int = 3,
+        time_limit_s: float = 1200.0,
         seed: int = 0,
         program: Program | None = None,
     ) -> None:
@@ -60,7 +62,9 @@ class SlurmEvaluator(BackendEvaluator):
             directory=directory,
             objective=objective,
             num_workers=num_workers,
-            timing=timing,
+            warmup_iterations=warmup_iterations,
+            measured_iterations=measured_iterations,
+            time_limit_s=time_limit_s,
             seed=seed,
         )
 

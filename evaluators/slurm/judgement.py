@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from evaluators.program import Ended
+from autotune.schemas import TrialState
+from evaluators.program import AttemptEnd
 from evaluators.slurm.evidence import Evidence
 from evaluators.slurm.job import Job
 from evaluators.slurm.waiting import why_it_waits
-from evaluators.trial import Standing, TrialStatus
+from evaluators.trial import TrialProgress
 
 SETTLE_S = 3.0
 """After so long a job that was submitted is in the queue, and a file that was written is seen."""
@@ -25,14 +26,14 @@ FOLDER_NOT_SHARED = (
 )
 NODE_FAILED = "a node failed under it"
 _RETRIED = {
-    "NODE_FAIL": (TrialStatus.NODE_FAIL, NODE_FAILED),
-    "BOOT_FAIL": (TrialStatus.NODE_FAIL, "a node did not boot"),
-    "PREEMPTED": (TrialStatus.PREEMPTED, "a job of higher priority took its nodes"),
+    "NODE_FAIL": (TrialState.NODE_FAIL, NODE_FAILED),
+    "BOOT_FAIL": (TrialState.NODE_FAIL, "a node did not boot"),
+    "PREEMPTED": (TrialState.PREEMPTED, "a job of higher priority took its nodes"),
 }
 _ENDED_BY_SLURM = {
-    "TIMEOUT": (TrialStatus.TIMEOUT, "Slurm ended it at the job's time limit"),
-    "DEADLINE": (TrialStatus.TIMEOUT, "Slurm ended it at the job's deadline"),
-    "OUT_OF_MEMORY": (TrialStatus.OOM, "Slurm ended it: it ran out of the node's memory"),
+    "TIMEOUT": (TrialState.TIMEOUT, "Slurm ended it at the job's time limit"),
+    "DEADLINE": (TrialState.TIMEOUT, "Slurm ended it at the job's deadline"),
+    "OUT_OF_MEMORY": (TrialState.OOM, "Slurm ended it: it ran out of the node's memory"),
 }
 
 
@@ -64,7 +65,7 @@ class Sight:
 class Retry:
     """This attempt is over through no fault of the trial: another may follow."""
 
-    ended: Ended
+    ended: AttemptEnd
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ class SubmitAgain:
 class LookUp:
     """Accounting may know more; until it has been asked, the trial stands so."""
 
-    standing: Standing
+    standing: TrialProgress
 
 
-Verdict = Standing | Ended | Retry | SubmitAgain | LookUp
+Verdict = TrialProgress | AttemptEnd | Retry | SubmitAgain | LookUp
 
 
 def judge(
@@ -126,10 +127,10 @@ class _Case:
         if code == 0:
             return self._over(None)
         if self._cancelled:
-            return self._over(TrialStatus.CANCELLED, "cancelled")
+            return self._over(TrialState.CANCELLED, "cancelled")
         if code in _TIMEOUT_CODES and self._evidence.end.duration_s >= self._time_limit_s - 1:
             return self._over(
-                TrialStatus.TIMEOUT, f"over its time limit of {self._time_limit_s:g} s"
+                TrialState.TIMEOUT, f"over its time limit of {self._time_limit_s:g} s"
             )
         if self._job and self._job.finished:
             return self._finished(self._job)
@@ -145,7 +146,7 @@ class _Case:
         if job.finished:
             return self._finished(job)
         if job.waits and not job.suspended and (self._sight.asked_at or 0.0) > begun_by:
-            return self._retry(TrialStatus.PREEMPTED, "Slurm took its nodes and put it back")
+            return self._retry(TrialState.PREEMPTED, "Slurm took its nodes and put it back")
         return self._standing()
 
     def not_begun(self, submitted_at: float) -> Verdict:
@@ -158,19 +159,19 @@ class _Case:
 
     def _vanished(self) -> Verdict:
         if self._cancelled and self._sight.quiet_since is not None:
-            return self._over(TrialStatus.CANCELLED, "cancelled")
+            return self._over(TrialState.CANCELLED, "cancelled")
         if not self._sight.settled:
             return self._standing()
         if not self._sight.accounted:
             return LookUp(standing=self._standing())
-        return self._retry(TrialStatus.LOST, "its job vanished from Slurm without a word")
+        return self._retry(TrialState.LOST, "its job vanished from Slurm without a word")
 
     def _absent(self, submitted_at: float) -> Verdict:
         asked_at = self._sight.asked_at
         if asked_at is None or asked_at - submitted_at < SETTLE_S:
             return self._standing()
         if self._cancelled:
-            return self._over(TrialStatus.CANCELLED, "cancelled")
+            return self._over(TrialState.CANCELLED, "cancelled")
         if not self._sight.accounted:
             return LookUp(standing=self._standing())
         return SubmitAgain()
@@ -178,7 +179,7 @@ class _Case:
     def _finished(self, job: Job) -> Verdict:
         """Slurm says how its job ended."""
         if self._cancelled:
-            return self._over(TrialStatus.CANCELLED, "cancelled")
+            return self._over(TrialState.CANCELLED, "cancelled")
         if job.state in _RETRIED:
             return self._retry(*_RETRIED[job.state])
         if job.state == "CANCELLED":
@@ -195,7 +196,7 @@ class _Case:
             return LookUp(standing=standing) if self._sight.settled else standing
         who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
         return self._over(
-            TrialStatus.CANCELLED, f"its job was cancelled by {who}, and not by this campaign"
+            TrialState.CANCELLED, f"its job was cancelled by {who}, and not by this campaign"
         )
 
     def _unsaid(self, job: Job) -> Verdict:
@@ -203,30 +204,30 @@ class _Case:
         if not self._sight.settled:
             return self._standing()
         if not self._evidence.claimed:
-            return self._over(TrialStatus.CRASHED, FOLDER_NOT_SHARED)
+            return self._over(TrialState.CRASHED, FOLDER_NOT_SHARED)
         if job.state == "FAILED":
             return self._over(None)
-        return self._retry(TrialStatus.LOST, "its job ended and did not say how")
+        return self._retry(TrialState.LOST, "its job ended and did not say how")
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> TrialProgress:
         job = self._job
         if job and job.waits and (job.suspended or not self._evidence.claimed):
-            return Standing(phase="waiting", reason=why_it_waits(job), job_id=job.id)
+            return TrialProgress(phase="waiting", reason=why_it_waits(job), job_id=job.id)
         if job is None and not self._evidence.claimed:
-            return Standing(
+            return TrialProgress(
                 phase="waiting", reason="being submitted to Slurm", job_id=self._evidence.job_id
             )
-        return Standing(phase="running", job_id=self._job_id(), host=self._host())
+        return TrialProgress(phase="running", job_id=self._job_id(), host=self._host())
 
-    def _retry(self, status: TrialStatus, reason: str) -> Verdict:
+    def _retry(self, status: TrialState, reason: str) -> Verdict:
         if self._cancelled:
-            return self._over(TrialStatus.CANCELLED, "cancelled")
+            return self._over(TrialState.CANCELLED, "cancelled")
         return Retry(ended=self._over(status, reason))
 
-    def _over(self, status: TrialStatus | None, reason: str = "") -> Ended:
+    def _over(self, status: TrialState | None, reason: str = "") -> AttemptEnd:
         began_at, duration_s = self._times()
         end, job = self._evidence.end, self._job
-        return Ended(
+        return AttemptEnd(
             status=status,
             reason=reason,
             exit_code=end.exit_code if end else (job.exit_code if job else None),

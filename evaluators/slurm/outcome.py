@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from evaluators.program import Ended
+from autotune.schemas import TrialState
+from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt import CANCELLED, Attempt, attempts_of
 from evaluators.slurm.evidence import over_duration_s, write_over
 from evaluators.trainer.request_file import write_result
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.errors import InvalidInput
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ def mark_cancelled(request: TrialRequest) -> None:
         log.warning("a cancelled trial could not be marked as such", exc_info=True)
 
 
-def give_up(attempt: Attempt, ended: Ended, *, status: str) -> None:
+def give_up(attempt: Attempt, ended: AttemptEnd, *, status: str) -> None:
     """Another attempt follows this one; nobody waits for the notice of its end any more."""
     log.warning("%s: %s; it is started again", attempt.name, ended.reason)
     try:
@@ -62,10 +63,10 @@ def _or_crashed(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutc
     except Exception as error:
         log.exception("what a trial left could not be read")
         said = f"what it left could not be read: {type(error).__name__}: {error}"
-        return without_run(attempt, TrialStatus.CRASHED, said)
+        return without_run(attempt, TrialState.CRASHED, said)
 
 
-def without_run(attempt: Attempt, status: TrialStatus, error: str) -> TrialOutcome:
+def without_run(attempt: Attempt, status: TrialState, error: str) -> TrialOutcome:
     """Of a trial whose last attempt did not run, or left nothing that can be read."""
     return TrialOutcome(
         status=status,
@@ -77,10 +78,10 @@ def without_run(attempt: Attempt, status: TrialStatus, error: str) -> TrialOutco
     )
 
 
-def why_unsent(error: Exception | None) -> tuple[TrialStatus, str]:
+def why_unsent(error: Exception | None) -> tuple[TrialState, str]:
     """Of an attempt that could not be prepared."""
     if isinstance(error, InvalidInput):
-        return TrialStatus.REFUSED, str(error)
+        return TrialState.REFUSED, str(error)
     if isinstance(error, OSError):
-        return TrialStatus.CRASHED, f"no folder for it: {error.strerror or error}"
-    return TrialStatus.REFUSED, f"no job can be written for it: {error}"
+        return TrialState.CRASHED, f"no folder for it: {error.strerror or error}"
+    return TrialState.REFUSED, f"no job can be written for it: {error}"

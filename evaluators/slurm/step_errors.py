@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from evaluators.program import Ended
+from autotune.schemas import TrialState
+from evaluators.program import AttemptEnd
 from evaluators.slurm.judgement import NODE_FAILED, Retry
-from evaluators.trial import TrialStatus
 
 # `Task launch … failed on node n05` is a slurmd that does not answer and is not yet down.
 _NODE_FAILED = re.compile(
@@ -27,10 +27,10 @@ _THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Ste
 class NoStep:
     """Slurm made no step, for a reason that passes: the same is tried again."""
 
-    ended: Ended
+    ended: AttemptEnd
 
 
-def judge_step(ended: Ended, log_end: str, *, cancelled: bool) -> Ended | Retry | NoStep:
+def judge_step(ended: AttemptEnd, log_end: str, *, cancelled: bool) -> AttemptEnd | Retry | NoStep:
     """The end as it was, unless Slurm and not the trial is to blame for it.
 
     Args:
@@ -43,11 +43,11 @@ def judge_step(ended: Ended, log_end: str, *, cancelled: bool) -> Ended | Retry 
     if ended.status is not None or not (failed or refusal):
         return ended
     if cancelled:
-        return replace(ended, status=TrialStatus.CANCELLED, reason="cancelled")
+        return replace(ended, status=TrialState.CANCELLED, reason="cancelled")
     if failed:
-        return Retry(ended=replace(ended, status=TrialStatus.NODE_FAIL, reason=NODE_FAILED))
+        return Retry(ended=replace(ended, status=TrialState.NODE_FAIL, reason=NODE_FAILED))
     reason = f"Slurm did not start its step: {refusal}"
-    return NoStep(ended=replace(ended, status=TrialStatus.LOST, reason=reason))
+    return NoStep(ended=replace(ended, status=TrialState.LOST, reason=reason))
 
 
 def failed_nodes(log_end: str) -> frozenset[str]:

@@ -6,13 +6,13 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.schemas import TrialState
 from evaluators.training_log.cause import (
     ENFORCED,
     OUT_OF_MEMORY,
     about_a_connection,
     out_of_memory,
 )
-from evaluators.trial import TrialStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class Failure:
         return about_a_connection(self.error)
 
     @property
-    def status(self) -> TrialStatus:
-        return TrialStatus.OOM if self.out_of_memory else TrialStatus.CRASHED
+    def status(self) -> TrialState:
+        return TrialState.OOM if self.out_of_memory else TrialState.CRASHED
 
     def sentence(self) -> str:
         where = f"out of memory on rank {self.rank}" if self.out_of_memory else f"rank {self.rank}"

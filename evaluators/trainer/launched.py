@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from autotune.schemas import TrialState
 from evaluators.trainer import processes
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.failure import ended_by
 from evaluators.trainer.libraries import load
 from evaluators.trainer.request_file import LOG, write_result
 from evaluators.trainer.supervisor import measurements_of
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialRequest
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 FAILED = 1
@@ -124,7 +125,7 @@ def _outcome(
     request: TrialRequest, report: Mapping[str, Any], started_at: datetime, duration_s: float
 ) -> TrialOutcome:
     return TrialOutcome(
-        status=TrialStatus.OK,
+        status=TrialState.OK,
         started_at=started_at,
         duration_s=duration_s,
         simulated=False,

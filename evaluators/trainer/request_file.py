@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evaluators.trial import Protocol, TrialOutcome, TrialRequest
+from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -33,7 +33,7 @@ def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
         transformer=Transformer(**data["transformer"]),
         machine=Machine(**machine),
         strategy=Strategy(**data["strategy"]),
-        protocol=Protocol(**protocol),
+        protocol=TrialProtocol(**protocol),
         directory=Path(data["directory"]),
         seed=data.get("seed", 0),
     )

@@ -15,13 +15,14 @@ from types import FrameType
 from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
+from autotune.schemas import TrialState
 from evaluators.trainer.device import device_of_trials, gpu_count
 from evaluators.trainer.failure import root_cause
 from evaluators.trainer.pulse import HANG_S, Pulse
 from evaluators.trainer.ranks import Ranks
 from evaluators.trainer.request_file import LOG, log_tail, write_result
 from evaluators.trainer.support import indivisible, unsupported
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialRequest
 
 POLL_INTERVAL_S = 0.02
 # Between the first sign of a failure and its cause, which may come from another rank.
@@ -33,7 +34,7 @@ LOCK_LIMIT_S = 5.0
 class Verdict:
     """How a trial ended, and why."""
 
-    status: TrialStatus
+    status: TrialState
     error: str | None = None
 
 
@@ -56,7 +57,7 @@ class Supervisor:
         try:
             verdict = self._refused(ranks) or self._watched(ranks, each_poll)
         except Exception as error:
-            verdict = Verdict(TrialStatus.CRASHED, f"supervisor: {type(error).__name__}: {error}")
+            verdict = Verdict(TrialState.CRASHED, f"supervisor: {type(error).__name__}: {error}")
         finally:
             ranks.end()
         return self._outcome(verdict, ranks, started_at)
@@ -72,7 +73,7 @@ class Supervisor:
             )
         if world_size % request.strategy.model_parallel:
             reason = f"{world_size} ranks cannot hold whole replicas of {request.strategy.short()}"
-        return Verdict(TrialStatus.CRASHED, reason) if reason else None
+        return Verdict(TrialState.CRASHED, reason) if reason else None
 
     def _watched(self, ranks: Ranks, each_poll: Callable[[], None]) -> Verdict:
         self._open_log(ranks)
@@ -95,12 +96,12 @@ class Supervisor:
 
     def _verdict(self, ranks: Ranks) -> Verdict | None:
         if self.cancelled:
-            return Verdict(TrialStatus.CANCELLED, "cancelled")
+            return Verdict(TrialState.CANCELLED, "cancelled")
         if ranks.failures:
             return self._failed(ranks)
         if not ranks.running:
-            lacking = Verdict(TrialStatus.CRASHED, "all ranks ended and rank 0 reported nothing")
-            return Verdict(TrialStatus.OK) if ranks.report else lacking
+            lacking = Verdict(TrialState.CRASHED, "all ranks ended and rank 0 reported nothing")
+            return Verdict(TrialState.OK) if ranks.report else lacking
         return self._too_long(ranks) or self._hung(ranks)
 
     def _failed(self, ranks: Ranks) -> Verdict | None:
@@ -117,20 +118,20 @@ class Supervisor:
         if time.monotonic() - self.started < limit:
             return None
         return Verdict(
-            TrialStatus.TIMEOUT, f"time limit of {limit:g} s reached; last: {ranks.progress}"
+            TrialState.TIMEOUT, f"time limit of {limit:g} s reached; last: {ranks.progress}"
         )
 
     def _hung(self, ranks: Ranks) -> Verdict | None:
         if not self.pulse.lost([rank.pid for rank in ranks.running]):
             return None
         return Verdict(
-            TrialStatus.TIMEOUT,
+            TrialState.TIMEOUT,
             f"hung: no rank has worked for {HANG_S:g} s; last: {ranks.progress}",
         )
 
     def _outcome(self, verdict: Verdict, ranks: Ranks, started_at: datetime) -> TrialOutcome:
         report: dict[str, Any] = dict(ranks.report or {})
-        ok = verdict.status is TrialStatus.OK
+        ok = verdict.status is TrialState.OK
         return TrialOutcome(
             status=verdict.status,
             started_at=started_at,

@@ -10,7 +10,7 @@ import structlog
 from autotune.resolution import strategy_of
 from autotune.schemas import Campaign, Trial
 from evaluators.backend import Backend
-from evaluators.trial import Standing, TrialOutcome, TrialRequest
+from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from server.runner.outcomes import Subject
 from server.runner.planning import protocol_of
 from server.settings import Settings
@@ -23,7 +23,7 @@ class Answer:
     """How unfinished trials were found: ended, standing, or unknown to the evaluator."""
 
     ended: Sequence[tuple[Trial, TrialOutcome]]
-    standing: Sequence[tuple[Trial, Standing]]
+    standing: Sequence[tuple[Trial, TrialProgress]]
     unknown: Sequence[Trial]
 
     @property
@@ -56,7 +56,7 @@ class Evaluation:
         self._requests = requests
         found = self._backend.poll(list(requests.values()))
         ended: list[tuple[Trial, TrialOutcome]] = []
-        standing: list[tuple[Trial, Standing]] = []
+        standing: list[tuple[Trial, TrialProgress]] = []
         for trial in pending:
             reported = found.get(trial.token)
             if isinstance(reported, TrialOutcome):

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from autotune.measurement import Metrics, accumulations, metrics
+from autotune.measurement import accumulations, metrics
 from autotune.resolution import machine_of, transformer_of
-from autotune.schemas import Campaign, Objective, Trial, TrialState
-from evaluators.trial import Standing, TrialOutcome, TrialStatus
+from autotune.schemas import Campaign, Objective, Trial, TrialMetrics, TrialState
+from evaluators.trial import TrialOutcome, TrialProgress
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -46,13 +46,13 @@ def final_values(
     shown = accumulations(subject.transformer, subject.machine, strategy, outcome.measurements)
     duration_s = max(0.0, outcome.duration_s)
     return {
-        "state": TrialState(outcome.status.value),
+        "state": outcome.status,
         "started_at": outcome.started_at,
         "finished_at": min(now, outcome.started_at + timedelta(seconds=duration_s)),
         "duration_s": duration_s,
         "node_hours": strategy.num_nodes * duration_s / SECONDS_PER_HOUR,
         "objective": getattr(figures, subject.objective) if figures else None,
-        "metrics": figures.as_dict() if figures else None,
+        "metrics": figures.model_dump() if figures else None,
         "measurements": [one.model_dump(mode="json") for one in shown if one.measured],
         "peak_memory_gib": list(outcome.peak_memory_gib),
         "error": storable(outcome.error) if outcome.error else None,
@@ -66,7 +66,7 @@ def final_values(
     }
 
 
-def standing_values(standing: Standing | None) -> dict[str, Any]:
+def standing_values(standing: TrialProgress | None) -> dict[str, Any]:
     """The columns of a trial that has not ended; None for one that nothing runs or queues now."""
     if standing is None:
         return {**ENDED_STANDING, "job_id": None, "host": None}
@@ -99,9 +99,9 @@ def never_ran(state: TrialState, error: str, *, now: datetime) -> dict[str, Any]
 
 def _figures(
     subject: Subject, strategy: Strategy, outcome: TrialOutcome
-) -> tuple[Metrics | None, TrialOutcome]:
+) -> tuple[TrialMetrics | None, TrialOutcome]:
     """The figures of an ok trial. One that says ok but measured too little has crashed."""
-    if outcome.status is not TrialStatus.OK:
+    if outcome.status is not TrialState.OK:
         return None, replace(outcome, measurements=())
     loss = outcome.loss if outcome.loss is not None and math.isfinite(outcome.loss) else None
     try:
@@ -119,7 +119,7 @@ def _figures(
     if usable:
         return found, outcome
     error = "the trial ended well, but its measurements give no iteration time"
-    return None, replace(outcome, status=TrialStatus.CRASHED, error=error, measurements=())
+    return None, replace(outcome, status=TrialState.CRASHED, error=error, measurements=())
 
 
 def storable(text: str) -> str:

@@ -14,7 +14,7 @@ from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import Budget, Campaign, Objective, Trial, TrialState
 from autotune.search import Observation, Proposer, reason_to_stop
-from evaluators.trial import Protocol
+from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from server.runner.outcomes import SECONDS_PER_HOUR, Subject
@@ -45,7 +45,7 @@ def _observation(trial: Trial, objective: Objective) -> Observation:
     return Observation(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
 
 
-def protocol_of(campaign: Campaign, trial: Trial) -> Protocol:
+def protocol_of(campaign: Campaign, trial: Trial) -> TrialProtocol:
     """A trial of the search measures at two GAS values; a confirmation at its strategy's own.
 
     The time limit is for the search's trials: a confirmation that runs more micro-batches than
@@ -55,7 +55,7 @@ def protocol_of(campaign: Campaign, trial: Trial) -> Protocol:
     probes = probe_accumulations(strategy)
     own = (strategy.gradient_accumulation_steps,)
     measured = own if trial.purpose == "confirmation" else probes
-    return Protocol(
+    return TrialProtocol(
         accumulations=measured,
         warmup_iterations=spec.warmup_iterations,
         measured_iterations=spec.measured_iterations,

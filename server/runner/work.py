@@ -12,7 +12,7 @@ import structlog
 from autotune.resolution import space_of, strategy_of
 from autotune.schemas import Budget, Campaign, CampaignState, Trial, TrialState
 from autotune.search import Proposer
-from evaluators.trial import Standing, TrialOutcome
+from evaluators.trial import TrialOutcome, TrialProgress
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from server.runner.backends import Backends
@@ -189,7 +189,7 @@ class CampaignWork:
 
     def _note_standings(self, answer: Answer) -> None:
         """Write how trials stand where that has changed, all in one transaction."""
-        standings: list[tuple[Trial, Standing | None]] = [
+        standings: list[tuple[Trial, TrialProgress | None]] = [
             *answer.standing,
             *((trial, None) for trial in answer.unknown),
         ]

@@ -94,7 +94,7 @@ def test_figures_of_the_studys_22b_setting() -> None:
     assert found.mfu == pytest.approx(0.3838 * 3 / 4, rel=0.02)
     assert found.tokens_per_s == pytest.approx(640 * 2048 / seconds)
     assert found.tokens_per_s_per_gpu == pytest.approx(found.tokens_per_s / 16)
-    assert found.as_dict()["peak_memory_gib"] == 50.0
+    assert found.peak_memory_gib == 50.0
 
 
 def test_interleaved_stages_shorten_the_bubble() -> None:

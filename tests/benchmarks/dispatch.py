@@ -35,11 +35,12 @@ from typing import Any, Literal
 from deephyper.evaluator import ThreadPoolEvaluator, queued
 
 from autotune.measurement import AccumulationMeasurement
+from autotune.schemas import TrialState
 from evaluators.cluster import ClusterProfile
 from evaluators.cluster.profile import Pilot, Polling
-from evaluators.program import Ended, Launcher
+from evaluators.program import AttemptEnd, Launcher
 from evaluators.slurm.evaluator import SlurmEvaluator
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model
 from search_spaces.dimension import Choice
 from search_spaces.machine import Machine
@@ -98,10 +99,10 @@ class Sleeper:
         number = request.strategy.micro_batch_size
         return launcher.command("bash", "-c", shlex.quote(self.load.task(number)))
 
-    def outcome(self, request: TrialRequest, folder: Path, ended: Ended) -> TrialOutcome:  # noqa: ARG002
+    def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:  # noqa: ARG002
         fine = ended.status is None and ended.exit_code == 0
         return TrialOutcome(
-            status=ended.status or (TrialStatus.OK if fine else TrialStatus.CRASHED),
+            status=ended.status or (TrialState.OK if fine else TrialState.CRASHED),
             started_at=ended.started_at,
             duration_s=ended.duration_s,
             simulated=False,

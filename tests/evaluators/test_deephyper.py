@@ -14,9 +14,9 @@ from deephyper.evaluator import HPOJob
 from deephyper.hpo import CBO
 
 from autotune.cost_model import Parameters, estimate, perturbed
-from evaluators.deephyper import ATTEMPTS, BackendEvaluator, Timing
+from evaluators.deephyper import ATTEMPTS, BackendEvaluator
 from evaluators.simulated import SimulatedBackend
-from evaluators.trial import Standing, TrialOutcome, TrialRequest
+from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.space import SearchSpace
@@ -61,7 +61,7 @@ class Counting(SimulatedBackend):
         self.submitted.append(request.token)
         super().submit(request)
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         self.polled.append(len(requests))
         return super().poll(requests)
 
@@ -69,7 +69,7 @@ class Counting(SimulatedBackend):
 class Forgetful(Counting):
     """Loses every trial, as a cluster whose controller was rolled back does."""
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         for request in requests:
             shutil.rmtree(request.directory)
         return super().poll(requests)
@@ -153,8 +153,9 @@ def test_failures_are_named_and_keep_their_cause(tmp_path: Path) -> None:
 
 
 def test_a_trial_beyond_its_time_limit_times_out(tmp_path: Path) -> None:
-    timing = Timing(time_limit_s=50)
-    evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path, timing=timing)
+    evaluator = BackendEvaluator(
+        SimulatedBackend(), space=SPACE, directory=tmp_path, time_limit_s=50
+    )
     (job,) = run(evaluator, FITTING)
     assert job.objective == "F_timeout"
     assert job.metadata["duration_s"] == 50
@@ -173,9 +174,12 @@ def test_one_strategy_is_measured_once_however_often_it_is_asked(tmp_path: Path)
 
 def test_another_protocol_or_seed_is_another_trial(tmp_path: Path) -> None:
     for seed, iterations in [(0, 3), (1, 3), (0, 4)]:
-        timing = Timing(measured_iterations=iterations)
         evaluator = BackendEvaluator(
-            SimulatedBackend(), space=SPACE, directory=tmp_path, timing=timing, seed=seed
+            SimulatedBackend(),
+            space=SPACE,
+            directory=tmp_path,
+            measured_iterations=iterations,
+            seed=seed,
         )
         run(evaluator, FITTING)
     assert len(list(tmp_path.iterdir())) == 3

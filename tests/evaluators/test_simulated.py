@@ -12,8 +12,9 @@ import pytest
 
 from autotune.calibration import Calibration, Observation
 from autotune.cost_model import Parameters, estimate, perturbed
+from autotune.schemas import TrialState
 from evaluators.simulated import SimulatedBackend, simulate
-from evaluators.trial import RUNNING, Protocol, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import RUNNING, TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -45,7 +46,7 @@ def request_at(directory: Path, *, seed: int = 0, strategy: Strategy = STRATEGY)
         transformer=load_model("gpt-22b"),
         machine=load_machine("frontier"),
         strategy=strategy,
-        protocol=Protocol(accumulations=(8, 16)),
+        protocol=TrialProtocol(accumulations=(8, 16)),
         directory=directory,
         seed=seed,
     )
@@ -66,7 +67,7 @@ def run(request: TrialRequest) -> TrialOutcome:
 
 def test_a_trial_measures_each_gas_and_says_that_it_is_simulated(tmp_path: Path) -> None:
     outcome = run(request_at(tmp_path / "a"))
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert outcome.simulated
     assert outcome.error is None
     assert outcome.loss is None
@@ -99,7 +100,7 @@ def test_figures_follow_from_seed_and_strategy_alone(tmp_path: Path) -> None:
 
 def test_a_confirmation_does_not_repeat_the_same_noise(tmp_path: Path) -> None:
     searched = request_at(tmp_path / "a")
-    confirmed = replace(searched, protocol=Protocol(accumulations=(16,)))
+    confirmed = replace(searched, protocol=TrialProtocol(accumulations=(16,)))
     first = simulate(searched, started_at=NOW).outcome.measurements[1]
     second = simulate(confirmed, started_at=NOW).outcome.measurements[0]
     assert first.iteration_times_s != second.iteration_times_s
@@ -170,7 +171,7 @@ def test_the_simulated_machine_can_be_learned(tmp_path: Path) -> None:
 
 def outcome_at(directory: Path, strategy: Strategy, seed: int) -> TrialOutcome:
     outcome = simulate(request_at(directory, seed=seed, strategy=strategy), started_at=NOW).outcome
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     return outcome
 
 
@@ -179,7 +180,7 @@ def test_too_much_memory_is_an_out_of_memory_after_one_iteration(tmp_path: Path)
         STRATEGY, pipeline_parallel=1, zero_stage=0, gradient_accumulation_steps=4, num_nodes=1
     )
     outcome = run(request_at(tmp_path / "a", strategy=whole))
-    assert outcome.status is TrialStatus.OOM
+    assert outcome.status is TrialState.OOM
     assert outcome.measurements == ()
     assert "64 GiB" in str(outcome.error)
     fitting = replace(whole, pipeline_parallel=8, zero_stage=1)
@@ -188,7 +189,7 @@ def test_too_much_memory_is_an_out_of_memory_after_one_iteration(tmp_path: Path)
 
 def test_an_illegal_strategy_crashes_with_the_reason(tmp_path: Path) -> None:
     outcome = run(request_at(tmp_path / "a", strategy=replace(STRATEGY, pipeline_parallel=7)))
-    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.status is TrialState.CRASHED
     assert "7" in str(outcome.error)
     assert outcome.measurements == ()
 
@@ -214,7 +215,7 @@ def test_the_time_limit_is_kept(tmp_path: Path) -> None:
     limited = replace(request, protocol=replace(request.protocol, time_limit_s=70.0))
     assert simulate(request, started_at=NOW).outcome.duration_s > 70
     outcome = run(limited)
-    assert outcome.status is TrialStatus.TIMEOUT
+    assert outcome.status is TrialState.TIMEOUT
     assert outcome.duration_s == 70
     assert outcome.measurements == ()
     assert "70 s" in str(outcome.error)
@@ -271,7 +272,7 @@ def test_a_cancelled_trial_ends_as_cancelled(tmp_path: Path) -> None:
     time.sleep(0.1)
     backend.cancel("a")
     outcome = outcome_of(backend, request)
-    assert outcome.status is TrialStatus.CANCELLED
+    assert outcome.status is TrialState.CANCELLED
     assert outcome.measurements == ()
     assert 10 <= outcome.duration_s < simulate(request, started_at=NOW).outcome.duration_s
     assert outcome_of(SimulatedBackend(), request) == outcome

@@ -15,10 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.cost_model.parameters import is_cpu
+from autotune.schemas import TrialState
 from evaluators.local import LocalBackend
 from evaluators.program.power import Energy
 from evaluators.trainer.device import device_of_trials
-from evaluators.trial import Protocol, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.catalog.local import local_machine, machine_of_cpus
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -73,7 +74,7 @@ class Bench:
             time.sleep(POLL_INTERVAL_S)
 
     def _energy(self, request: TrialRequest, outcome: TrialOutcome) -> Energy:
-        if outcome.status is not TrialStatus.OK:
+        if outcome.status is not TrialState.OK:
             return Energy(joules_per_token=None, note="")
         if self.gpus != 1:
             return Energy(joules_per_token=None, note=SEVERAL)
@@ -104,7 +105,7 @@ def request_of(trial: PlannedTrial, machine: Machine, directory: Path) -> TrialR
         transformer=trial.transformer,
         machine=machine,
         strategy=trial.strategy,
-        protocol=Protocol(
+        protocol=TrialProtocol(
             accumulations=(trial.strategy.gradient_accumulation_steps,),
             warmup_iterations=WARMUP_ITERATIONS,
             measured_iterations=FEWEST_ITERATIONS if is_cpu(machine) else iterations,

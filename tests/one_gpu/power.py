@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evaluators.cluster import ClusterProfile
-from evaluators.program import Ended
+from evaluators.program import AttemptEnd
 from evaluators.program.power import SAMPLER, Energy
 from evaluators.program.trainer import TrainerProgram
 from evaluators.trainer.request_file import LOG
@@ -38,7 +38,7 @@ def sampled(directory: Path) -> Iterator[None]:
 
 def energy_of(request: TrialRequest, outcome: TrialOutcome) -> Energy:
     """Of a trial that ended well beside `sampled`, read as a job's is."""
-    ended = Ended(
+    ended = AttemptEnd(
         status=None,
         reason="",
         exit_code=0,

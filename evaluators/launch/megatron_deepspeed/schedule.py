@@ -18,7 +18,7 @@ from evaluators.cluster.profile import MegatronVariant
 from evaluators.launch.megatron import Argument
 from evaluators.launch.megatron_deepspeed.arguments import arguments
 from evaluators.launch.megatron_deepspeed.variants import uses_deepspeed
-from evaluators.trial import Protocol
+from evaluators.trial import TrialProtocol
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -97,7 +97,7 @@ def trial_runs(
     transformer: Transformer,
     machine: Machine,
     strategy: Strategy,
-    protocol: Protocol,
+    protocol: TrialProtocol,
     variant: MegatronVariant = "main",
 ) -> list[Run]:
     """The runs that measure every GAS of the protocol, one after the other: two values in each.
@@ -127,7 +127,7 @@ def _run(
     transformer: Transformer,
     machine: Machine,
     strategy: Strategy,
-    protocol: Protocol,
+    protocol: TrialProtocol,
     accumulations: Sequence[int],
     variant: MegatronVariant,
 ) -> Run:
@@ -142,7 +142,7 @@ def _run(
 
 
 def _segments(
-    machine: Machine, strategy: Strategy, protocol: Protocol, accumulations: Sequence[int]
+    machine: Machine, strategy: Strategy, protocol: TrialProtocol, accumulations: Sequence[int]
 ) -> tuple[Segment, ...]:
     length = protocol.warmup_iterations + protocol.measured_iterations
     return tuple(

@@ -21,7 +21,7 @@ from evaluators.launch.scripts.job import (
 from evaluators.program.interpreter import import_path
 from evaluators.program.interpreter import python as python_of
 from evaluators.trainer.request_file import request_as_dict
-from evaluators.trial import Protocol, TrialRequest
+from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -96,7 +96,7 @@ def train_sbatch(
 
 def _request(transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str) -> str:
     """Bash that writes the trial's request into a folder of its own, and goes there."""
-    protocol = Protocol(
+    protocol = TrialProtocol(
         accumulations=(strategy.gradient_accumulation_steps,),
         measured_iterations=ITERATIONS,
         time_limit_s=TIME_LIMIT_S,

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from autotune.schemas import TrialState
 from evaluators.slurm.commands import Slurm, SlurmError
 from evaluators.slurm.job import Job
-from evaluators.trial import TrialStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Need:
 class Fate:
     """What became of nodes while a trial ran on them; `status` is None where nothing did."""
 
-    status: TrialStatus | None = None
+    status: TrialState | None = None
     reason: str = ""
     failed_nodes: frozenset[str] = frozenset()
 
@@ -52,7 +52,7 @@ INTACT = Fate()
 class NoRoom:
     """There will be no allocation, and why: every trial that waits for it ends so."""
 
-    status: TrialStatus
+    status: TrialState
     error: str
 
 
@@ -114,4 +114,4 @@ def fate_in(room: Room | None, nodes: Collection[str], *, since: float) -> Fate 
     lost = frozenset(nodes) - set(room.nodes)
     if not lost:
         return INTACT
-    return Fate(status=TrialStatus.NODE_FAIL, reason="a node failed under it", failed_nodes=lost)
+    return Fate(status=TrialState.NODE_FAIL, reason="a node failed under it", failed_nodes=lost)

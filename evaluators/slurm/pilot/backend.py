@@ -19,7 +19,7 @@ from evaluators.slurm.pilot.given import Given
 from evaluators.slurm.pilot.held import Held
 from evaluators.slurm.pilot.sweeper import StepCommands, Sweeper
 from evaluators.trainer.request_file import read_result
-from evaluators.trial import Standing, TrialOutcome, TrialRequest
+from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 READERS = 4
 
@@ -66,7 +66,7 @@ class PilotBackend:
             if self._known(request) is None and read_result(request.directory) is None:
                 self._take(Entry.of(request))
 
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | Standing]:
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """By token: the outcome of each trial that has ended, and how each other one stands.
 
         A trial that was never started is left out.
@@ -100,7 +100,7 @@ class PilotBackend:
             entry = self._take(Entry.of(request))
         return entry
 
-    def _stand(self, request: TrialRequest) -> TrialOutcome | Standing | None:
+    def _stand(self, request: TrialRequest) -> TrialOutcome | TrialProgress | None:
         entry = self._known(request)
         if entry is None:
             return read_result(request.directory)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.schemas import TrialState
 from evaluators.slurm.evidence import read_evidence, write_over
 from evaluators.slurm.outcome import why_unsent
 from evaluators.slurm.pilot.allocation import Room
@@ -20,7 +21,7 @@ from evaluators.slurm.pilot.shares import Shares
 from evaluators.slurm.pilot.steps import Place, Run, prepare, read_place, start, this_host
 from evaluators.slurm.pilot.strangers import Strangers
 from evaluators.slurm.pilot.tenancy import Tenancy
-from evaluators.trial import Standing, TrialStatus
+from evaluators.trial import TrialProgress
 
 BUSY_S = 0.02
 """Between two looks at running trials: what is lost when one ends."""
@@ -104,7 +105,7 @@ class Dispatcher:
         if entry.phase is Phase.NEW:
             self._take_up(entry)
         elif entry.phase is Phase.WAITING and entry.cancelled:
-            self._endings.settle(entry, TrialStatus.CANCELLED, "cancelled")
+            self._endings.settle(entry, TrialState.CANCELLED, "cancelled")
         elif entry.phase is Phase.RUNNING:
             self._look_at(entry)
         elif entry.phase is Phase.OVER:
@@ -219,5 +220,5 @@ class Dispatcher:
 
 
 def _say(entry: Entry, reason: str) -> None:
-    if isinstance(entry.told, Standing) and entry.told.reason != reason:
-        entry.told = Standing(phase="waiting", reason=reason)
+    if isinstance(entry.told, TrialProgress) and entry.told.reason != reason:
+        entry.told = TrialProgress(phase="waiting", reason=reason)

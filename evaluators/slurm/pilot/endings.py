@@ -7,8 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.program import Ended, Program
+from evaluators.program import AttemptEnd, Program
 from evaluators.slurm.controller import Controller
 from evaluators.slurm.evidence import read_evidence, read_log_end
 from evaluators.slurm.judgement import Retry
@@ -20,7 +21,7 @@ from evaluators.slurm.pilot.steps import Place, this_host
 from evaluators.slurm.pilot.sweeper import Sweeper
 from evaluators.slurm.pilot.verdict import verdict
 from evaluators.slurm.step_errors import NoStep, failed_nodes
-from evaluators.trial import Standing, TrialOutcome, TrialStatus
+from evaluators.trial import TrialOutcome, TrialProgress
 
 MOST_NO_STEPS = 10
 LONGEST_PAUSE_S = 15.0
@@ -71,7 +72,7 @@ class Endings:
             return
         self._judge(entry, place, fate)
 
-    def settle(self, entry: Entry, status: TrialStatus, error: str) -> None:
+    def settle(self, entry: Entry, status: TrialState, error: str) -> None:
         """An outcome of a trial that does not run."""
         attempt = entry.attempt
         self._end_with(entry, lambda: without_run(attempt, status, error))
@@ -95,7 +96,7 @@ class Endings:
         else:
             self._close(entry, found)
 
-    def _no_step(self, entry: Entry, ended: Ended) -> None:
+    def _no_step(self, entry: Entry, ended: AttemptEnd) -> None:
         entry.no_steps += 1
         if entry.no_steps >= MOST_NO_STEPS or entry.cancelled:
             self._close(entry, ended)
@@ -104,7 +105,7 @@ class Endings:
         pause_s = min(2.0 ** (entry.no_steps - 1), LONGEST_PAUSE_S)
         self.no_step_before = max(self.no_step_before, time.monotonic() + pause_s)
 
-    def _retry(self, entry: Entry, ended: Ended, failed: frozenset[str]) -> None:
+    def _retry(self, entry: Entry, ended: AttemptEnd, failed: frozenset[str]) -> None:
         """Another attempt, unless there were enough."""
         trials, name = entry.attempt.mailbox.parent, entry.attempt.name
         note_failures(trials, name=name, nodes=sorted(failed))
@@ -115,19 +116,19 @@ class Endings:
             return
         self._give_up(entry, str(ended.status), ended)
 
-    def _give_up(self, entry: Entry, status: str, ended: Ended) -> None:
+    def _give_up(self, entry: Entry, status: str, ended: AttemptEnd) -> None:
         give_up(entry.attempt, ended, status=status)
         entry.next_attempt()
         entry.wait(f"to be started again: {ended.reason}")
 
-    def _close(self, entry: Entry, ended: Ended) -> None:
+    def _close(self, entry: Entry, ended: AttemptEnd) -> None:
         request, folder, program = entry.request, entry.attempt.folder, self._site.program
         self._end_with(entry, lambda: program.outcome(request, folder, ended))
 
     def _end_with(self, entry: Entry, read: Callable[[], TrialOutcome]) -> None:
         """Read what it left in another thread: a log may be gigabytes long."""
         entry.phase = Phase.READING
-        if isinstance(entry.told, Standing):
+        if isinstance(entry.told, TrialProgress):
             entry.told = replace(entry.told, reason="reading what it left")
         entry.reading = self._site.readers.submit(write_outcome, entry.attempt, read)
 

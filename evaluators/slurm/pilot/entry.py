@@ -11,7 +11,7 @@ from enum import Enum
 from evaluators.slurm.attempt import CANCELLED, OVER, Attempt, attempts_of
 from evaluators.slurm.pilot.packing import Waiting
 from evaluators.slurm.pilot.steps import Place, Run
-from evaluators.trial import Standing, TrialOutcome, TrialRequest
+from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 NO_STEP = "no step"
 """The status of an attempt for which Slurm made no step: it is not the trial's, nor a node's."""
@@ -41,7 +41,9 @@ class Entry:
 
     request: TrialRequest
     attempt: Attempt
-    told: TrialOutcome | Standing = field(default_factory=lambda: Standing(phase="waiting"))
+    told: TrialOutcome | TrialProgress = field(
+        default_factory=lambda: TrialProgress(phase="waiting")
+    )
     phase: Phase = Phase.NEW
     arrived: float = field(default_factory=time.monotonic)
     cancelled: bool = False
@@ -92,13 +94,13 @@ class Entry:
 
     def wait(self, reason: str) -> None:
         self.phase, self.run, self.place = Phase.WAITING, None, None
-        self.told = Standing(phase="waiting", reason=reason)
+        self.told = TrialProgress(phase="waiting", reason=reason)
 
     def runs(self, run: Run, place: Place) -> None:
         self.phase, self.run, self.place = Phase.RUNNING, run, place
         self.began = time.monotonic()
         self.passed_over, self.passed_since = 0, None
-        self.told = Standing(phase="running", job_id=place.job_id, host=",".join(place.nodes))
+        self.told = TrialProgress(phase="running", job_id=place.job_id, host=",".join(place.nodes))
 
     def next_attempt(self) -> None:
         self.attempt = Attempt(request=self.request, number=self.attempt.number + 1)

@@ -6,9 +6,9 @@ import os
 from collections.abc import Collection
 from typing import Self
 
+from autotune.schemas import TrialState
 from evaluators.slurm.controller import Controller
 from evaluators.slurm.pilot.allocation import Fate, Hostnames, Need, NoRoom, Room, fate_in, room_of
-from evaluators.trial import TrialStatus
 
 _GONE = "the allocation that autotune was started in is over"
 
@@ -41,13 +41,13 @@ class Given:
             self.room = room_of(mine[0], self._hostnames, asked_at=sight.asked_at)
         self._over = sight.asked_at is not None and all(job.finished for job in mine)
         if self._over and need:
-            return NoRoom(status=TrialStatus.REFUSED, error=_GONE)
+            return NoRoom(status=TrialState.REFUSED, error=_GONE)
         return None
 
     def fate(self, job_id: str, nodes: Collection[str], *, since: float) -> Fate | None:
         """A trial of an earlier allocation went with it."""
         if job_id != self._job_id or self._over:
-            return Fate(status=TrialStatus.LOST, reason="its allocation is over")
+            return Fate(status=TrialState.LOST, reason="its allocation is over")
         return fate_in(self.room, nodes, since=since)
 
     def keep(self, until: float) -> None:

@@ -22,8 +22,9 @@ from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.program import Ended
+from evaluators.program import AttemptEnd
 from evaluators.slurm.controller import Controller
 from evaluators.slurm.evidence import Evidence, read_evidence, write_over
 from evaluators.slurm.judgement import LookUp, Retry, Sight, SubmitAgain, Verdict, judge
@@ -39,7 +40,7 @@ from evaluators.slurm.pilot.allocation import (
 from evaluators.slurm.script import FOLDER_READ_ONLY, FOLDER_UNSEEN, JOB_SCRIPT, job_head
 from evaluators.slurm.submission import Submission
 from evaluators.slurm.watchlist import Sending
-from evaluators.trial import Standing, TrialStatus
+from evaluators.trial import TrialProgress
 
 ALLOCATIONS = "allocations"
 NEED = "need.json"
@@ -163,7 +164,7 @@ class Held:
             return fate_in(self.room, nodes, since=since)
         if self._now and (not self._now.job_ids or job_id in self._now.job_ids):
             return None
-        return Fate(status=TrialStatus.LOST, reason="its allocation is over")
+        return Fate(status=TrialState.LOST, reason="its allocation is over")
 
     def keep(self, until: float) -> None:
         """Renew its lease."""
@@ -227,7 +228,7 @@ class Held:
         )
 
     def _act(self, holding: _Holding, verdict: Verdict, sight: Sight) -> NoRoom | None:
-        if isinstance(verdict, Ended):
+        if isinstance(verdict, AttemptEnd):
             return self._ended(holding, verdict)
         if isinstance(verdict, Retry):
             return self._ended(holding, verdict.ended)
@@ -241,7 +242,7 @@ class Held:
             self._stands(holding, verdict, sight)
         return None
 
-    def _stands(self, holding: _Holding, standing: Standing, sight: Sight) -> None:
+    def _stands(self, holding: _Holding, standing: TrialProgress, sight: Sight) -> None:
         jobs = [job for job in sight.jobs if job.id == standing.job_id]
         if holding.released or not jobs or sight.asked_at is None:
             self.room = None
@@ -249,9 +250,9 @@ class Held:
             self.room = room_of(jobs[0], self._hostnames, asked_at=sight.asked_at)
         self._say(self._controller.trouble or standing.reason or "it has begun")
 
-    def _ended(self, holding: _Holding, ended: Ended) -> NoRoom | None:
+    def _ended(self, holding: _Holding, ended: AttemptEnd) -> NoRoom | None:
         """Given back, or lost; then its trials are started again in the next one."""
-        status = ended.status or TrialStatus.NODE_FAIL
+        status = ended.status or TrialState.NODE_FAIL
         reason = ended.reason or "ended by itself"
         job_id = ended.job_id or ""
         began = holding.evidence.claimed
@@ -259,12 +260,12 @@ class Held:
         self._end(holding, reason)
         self.room, self._now = None, None
         if holding.released or (ended.exit_code == 0 and began):
-            self._past[job_id] = Fate(status=TrialStatus.LOST, reason="its allocation is over")
+            self._past[job_id] = Fate(status=TrialState.LOST, reason="its allocation is over")
             return None
         self._losses += 1
         self._controller.cancel(holding.name)  # should Slurm have put it back
         log.warning("the allocation %s is lost: %s", job_id, reason)
-        lost = TrialStatus.PREEMPTED if status is TrialStatus.TIMEOUT else status
+        lost = TrialState.PREEMPTED if status is TrialState.TIMEOUT else status
         self._past[job_id] = Fate(
             status=lost, reason=f"its allocation: {reason}", failed_nodes=failed
         )
@@ -278,7 +279,7 @@ class Held:
         self._controller.forget(self._now.name)
         self._now = None
         said = f"sbatch refused it: {error}" if refused else f"it cannot be asked for: {error}"
-        return NoRoom(status=TrialStatus.REFUSED, error=f"the allocation of pilot mode: {said}")
+        return NoRoom(status=TrialState.REFUSED, error=f"the allocation of pilot mode: {said}")
 
     def _end(self, holding: _Holding, reason: str) -> None:
         self._controller.forget(holding.name)

@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.schemas import TrialState
 from evaluators.slurm.ledger import excluded
 from evaluators.slurm.pilot.allocation import Need, Room
 from evaluators.slurm.pilot.endings import Endings, PilotSite
 from evaluators.slurm.pilot.entry import Entry, Phase
 from evaluators.slurm.pilot.fitness import longest_s, too_much, unfit
 from evaluators.slurm.pilot.strangers import Strangers
-from evaluators.trial import TrialStatus
 
 INTERVAL_S = 0.1
 
@@ -91,7 +91,7 @@ class Tenancy:
             elif room:
                 reason = unfit(entry.request, room, self.usable(room), now=time.time())
             if reason:
-                self._endings.settle(entry, TrialStatus.REFUSED, reason)
+                self._endings.settle(entry, TrialState.REFUSED, reason)
 
     def _is_to_go(self, waiting: Sequence[Entry], now: float) -> bool:
         """Nothing of ours runs in it: has nobody needed it, or does it not do for any that wait?"""

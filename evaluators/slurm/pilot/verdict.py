@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from evaluators.program import Ended
+from autotune.schemas import TrialState
+from evaluators.program import AttemptEnd
 from evaluators.slurm.evidence import Evidence
 from evaluators.slurm.judgement import SETTLE_S, Retry, Sight, judge
 from evaluators.slurm.pilot.allocation import Fate
 from evaluators.slurm.pilot.steps import Place
 from evaluators.slurm.step_errors import NoStep, judge_step
-from evaluators.trial import TrialStatus
 
 
 def verdict(
@@ -23,7 +23,7 @@ def verdict(
     time_limit_s: float,
     ended_at: float,
     cancelled: bool,
-) -> Ended | Retry | NoStep:
+) -> AttemptEnd | Retry | NoStep:
     """Final, or another attempt is to follow.
 
     Args:
@@ -39,24 +39,24 @@ def verdict(
         accounted=True,
     )
     said = judge(evidence, sight, time_limit_s=time_limit_s, cancelled=cancelled)
-    ended = _placed(said if isinstance(said, Ended) else _never_said(said, ended_at), place)
-    undecided = ended if isinstance(said, Ended) else replace(ended, status=None)
+    ended = _placed(said if isinstance(said, AttemptEnd) else _never_said(said, ended_at), place)
+    undecided = ended if isinstance(said, AttemptEnd) else replace(ended, status=None)
     found = judge_step(undecided, log_end, cancelled=cancelled)
-    if isinstance(found, Ended) and (found.status is not None or found.exit_code == 0):
+    if isinstance(found, AttemptEnd) and (found.status is not None or found.exit_code == 0):
         return found
     if fate.status is not None:
         return Retry(ended=replace(ended, status=fate.status, reason=fate.reason))
-    if isinstance(found, Ended) and not isinstance(said, Ended):
+    if isinstance(found, AttemptEnd) and not isinstance(said, AttemptEnd):
         return Retry(ended=ended)
     return found
 
 
-def _never_said(found: object, ended_at: float) -> Ended:
+def _never_said(found: object, ended_at: float) -> AttemptEnd:
     """Its processes are gone, and it did not say how it ended."""
     if isinstance(found, Retry):
         return replace(found.ended, reason="its processes on the service's host were killed")
-    return Ended(
-        status=TrialStatus.LOST,
+    return AttemptEnd(
+        status=TrialState.LOST,
         reason="it was started and never began",
         exit_code=None,
         started_at=datetime.fromtimestamp(ended_at, UTC),
@@ -64,5 +64,5 @@ def _never_said(found: object, ended_at: float) -> Ended:
     )
 
 
-def _placed(ended: Ended, place: Place) -> Ended:
+def _placed(ended: AttemptEnd, place: Place) -> AttemptEnd:
     return replace(ended, host=",".join(place.nodes), job_id=place.job_id)

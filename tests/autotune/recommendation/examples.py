@@ -17,7 +17,6 @@ from autotune.schemas import (
     ProtocolSpec,
     Recommendation,
     Trial,
-    TrialMetrics,
     TrialState,
 )
 from search_spaces.catalog import load_machine, load_model
@@ -138,7 +137,7 @@ def trial(
         node_hours=node_hours,
         predicted_iteration_time_s=9.9,
         predicted_memory_gib=41.0,
-        metrics=None if figures is None else TrialMetrics(**figures.as_dict()),
+        metrics=figures,
         accumulations=shown if ok else [],
         peak_memory_gib_by_rank=[],
         error=None if ok else "out of memory",

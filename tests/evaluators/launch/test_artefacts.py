@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.launch import artefacts
 from evaluators.launch.scripts.train_script import train_script
 from evaluators.trainer.request_file import request_from_dict
-from evaluators.trial import TrialOutcome, TrialStatus
+from evaluators.trial import TrialOutcome
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.launch.readers import strategy_of
@@ -137,7 +138,7 @@ def test_the_script_trains_on_this_machine(tmp_path: Path) -> None:
     done = run(files["train.sh"], tmp_path, RUN_DIR=str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = TrialOutcome.from_dict(json.loads((folder / "result.json").read_text()))
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert not outcome.simulated
     assert len(outcome.peak_memory_gib) == 2
     assert len(outcome.measurements[0].iteration_times_s) == 10

@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.local import LocalBackend
 from evaluators.trainer.request_file import request_as_dict
-from evaluators.trial import RUNNING, TrialRequest, TrialStatus
+from evaluators.trial import RUNNING, TrialRequest
 from tests.evaluators.local.trials import (
     FOREVER,
     PATIENCE_S,
@@ -53,7 +54,7 @@ def endless(directory: Path, *, ranks: int = 2, time_limit_s: float = PATIENCE_S
 def test_a_trial_reports_all_that_it_measured(backend: LocalBackend, tmp_path: Path) -> None:
     trial = request(tmp_path, strategy(2, 2), ranks=4, accumulations=(2, 4), measured_iterations=3)
     outcome = run(backend, trial)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert [m.gradient_accumulation_steps for m in outcome.measurements] == [2, 4]
     assert all(len(m.iteration_times_s) == 3 for m in outcome.measurements)
     assert all(t > 0 for m in outcome.measurements for t in m.iteration_times_s)
@@ -88,10 +89,10 @@ def test_trials_run_at_the_same_time(backend: LocalBackend, tmp_path: Path) -> N
     quick = request(tmp_path / "quick", strategy(2), ranks=2)
     backend.submit(slow)
     until(lambda: training(slow), "the endless trial trains")
-    assert run(backend, quick).status is TrialStatus.OK
+    assert run(backend, quick).status is TrialState.OK
     assert backend.poll([slow, quick])[slow.token] == RUNNING
     backend.cancel(slow.token)
-    assert finished(backend, slow).status is TrialStatus.CANCELLED
+    assert finished(backend, slow).status is TrialState.CANCELLED
 
 
 def test_an_unknown_trial_is_left_out(backend: LocalBackend, tmp_path: Path) -> None:
@@ -102,23 +103,23 @@ def test_an_unknown_trial_is_left_out(backend: LocalBackend, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("layout", "status"),
     [
-        (strategy(1, 1, micro_batch_size=8), TrialStatus.OOM),
-        (strategy(1, 1, micro_batch_size=1), TrialStatus.OK),
-        (strategy(1, 1, micro_batch_size=8, activation_checkpointing="full"), TrialStatus.OK),
-        (strategy(4, 1, micro_batch_size=8), TrialStatus.OK),
-        (strategy(1, 4, micro_batch_size=8), TrialStatus.OK),
+        (strategy(1, 1, micro_batch_size=8), TrialState.OOM),
+        (strategy(1, 1, micro_batch_size=1), TrialState.OK),
+        (strategy(1, 1, micro_batch_size=8, activation_checkpointing="full"), TrialState.OK),
+        (strategy(4, 1, micro_batch_size=8), TrialState.OK),
+        (strategy(1, 4, micro_batch_size=8), TrialState.OK),
     ],
     ids=lambda value: value.short() if hasattr(value, "short") else str(value),
 )
 def test_memory_limits_what_fits(
-    backend: LocalBackend, tmp_path: Path, layout: object, status: TrialStatus
+    backend: LocalBackend, tmp_path: Path, layout: object, status: TrialState
 ) -> None:
     """One layout does not fit; less of a batch, recomputation, or a share of the model does."""
     assert isinstance(layout, type(strategy()))
     trial = request(tmp_path, layout, ranks=4, transformer=WIDE, memory_gib=0.11)
     outcome = run(backend, trial)
     assert outcome.status is status, outcome.error
-    if status is TrialStatus.OOM:
+    if status is TrialState.OOM:
         assert outcome.error
         assert "allocate" in outcome.error
         assert outcome.measurements == ()
@@ -128,7 +129,7 @@ def test_memory_limits_what_fits(
 
 def test_a_time_limit_ends_a_trial(backend: LocalBackend, tmp_path: Path) -> None:
     outcome = run(backend, endless(tmp_path, time_limit_s=4.0))
-    assert outcome.status is TrialStatus.TIMEOUT
+    assert outcome.status is TrialState.TIMEOUT
     assert outcome.error
     assert "time limit of 4 s" in outcome.error
     assert 4 <= outcome.duration_s < 30
@@ -142,7 +143,7 @@ def test_a_stopped_rank_is_a_hang(backend: LocalBackend, tmp_path: Path) -> None
     assert len(ranks) == 2
     ranks[1].suspend()
     outcome = finished(backend, trial)
-    assert outcome.status is TrialStatus.TIMEOUT
+    assert outcome.status is TrialState.TIMEOUT
     assert outcome.error
     assert outcome.error.startswith("hung")
     assert "iteration" in outcome.error
@@ -159,7 +160,7 @@ def test_a_killed_rank_is_a_crash_and_its_signal_the_cause(
     assert len(ranks) == 4
     ranks[2].kill()
     outcome = finished(backend, trial)
-    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.status is TrialState.CRASHED
     assert outcome.error
     assert "SIGKILL" in outcome.error
     assert not any(rank.is_running() for rank in ranks)
@@ -173,7 +174,7 @@ def test_a_killed_supervisor_is_a_crash(backend: LocalBackend, tmp_path: Path) -
     assert len(ranks) == 2
     psutil.Process(ranks[0].ppid()).kill()
     outcome = finished(backend, trial)
-    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.status is TrialState.CRASHED
     assert outcome.error
     assert "supervisor" in outcome.error
     until(lambda: not any(rank.is_running() for rank in ranks), "its ranks have gone", limit_s=10)
@@ -183,7 +184,7 @@ def test_what_cannot_be_trained_is_refused_with_its_reason(
     backend: LocalBackend, tmp_path: Path
 ) -> None:
     outcome = run(backend, request(tmp_path, strategy(virtual_stages=2), ranks=1))
-    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.status is TrialState.CRASHED
     assert outcome.error
     assert "virtual_stages" in outcome.error
 
@@ -194,7 +195,7 @@ def test_cancel_ends_all_ranks(backend: LocalBackend, tmp_path: Path) -> None:
     until(lambda: training(trial), "it trains")
     ranks = ranks_of(os.getpid())
     backend.cancel(trial.token)
-    assert finished(backend, trial).status is TrialStatus.CANCELLED
+    assert finished(backend, trial).status is TrialState.CANCELLED
     assert not any(rank.is_running() for rank in ranks)
 
 
@@ -202,7 +203,7 @@ def test_cancel_ends_all_ranks(backend: LocalBackend, tmp_path: Path) -> None:
 def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path, full: str) -> None:
     (tmp_path / full).symlink_to("/dev/full")
     outcome = run(backend, request(tmp_path, strategy(), ranks=1))
-    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.status is TrialState.CRASHED
     assert outcome.error
     assert "No space left on device" in outcome.error
 
@@ -210,7 +211,7 @@ def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path, full: str) -
 def test_a_directory_that_cannot_be_made_is_told(backend: LocalBackend, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     outcome = run(backend, request(tmp_path / "file" / "trial", strategy(), ranks=1))
-    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.status is TrialState.CRASHED
     assert outcome.error
     assert "directory" in outcome.error
 
@@ -242,4 +243,4 @@ def test_an_interrupted_trial_is_run_again(tmp_path: Path, backend: LocalBackend
     first.close()
     assert backend.poll([trial]) == {}
     again = replace(trial, protocol=replace(trial.protocol, measured_iterations=1))
-    assert run(backend, again).status is TrialStatus.OK
+    assert run(backend, again).status is TrialState.OK

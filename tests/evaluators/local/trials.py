@@ -11,7 +11,7 @@ import psutil
 
 from evaluators.local import LocalBackend
 from evaluators.local.backend import WARM
-from evaluators.trial import Protocol, TrialOutcome, TrialRequest
+from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -97,7 +97,7 @@ def request(
         transformer=transformer,
         machine=machine(ranks, memory_gib=memory_gib),
         strategy=layout,
-        protocol=Protocol(**(measured | protocol)),
+        protocol=TrialProtocol(**(measured | protocol)),
         directory=directory,
     )
 

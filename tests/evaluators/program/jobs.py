@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from evaluators.cluster.profile import ClusterProfile, Scheduling
-from evaluators.program import Ended, Program
+from evaluators.program import AttemptEnd, Program
 from evaluators.slurm.attempt import Attempt
 from evaluators.slurm.evidence import End, read_evidence
 from evaluators.slurm.script import (
@@ -74,7 +74,7 @@ class Job:
 
     def outcome(self) -> TrialOutcome:
         end = self.ended()
-        ended = Ended(
+        ended = AttemptEnd(
             status=None,
             reason="",
             exit_code=end.exit_code,
@@ -86,7 +86,7 @@ class Job:
         return self.program.outcome(self.attempt.request, self.attempt.folder, ended)
 
 
-def ended(exit_code: int | None = 0, **others: object) -> Ended:
+def ended(exit_code: int | None = 0, **others: object) -> AttemptEnd:
     """What is known of an attempt that ended by itself."""
     known: dict[str, object] = {
         "status": None,
@@ -97,4 +97,4 @@ def ended(exit_code: int | None = 0, **others: object) -> Ended:
         "host": "n01",
         "job_id": "7",
     }
-    return Ended(**{**known, **others})  # type: ignore[arg-type]
+    return AttemptEnd(**{**known, **others})  # type: ignore[arg-type]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.program.failure import failure_of
 from evaluators.training_log import Cause, CauseKind
-from evaluators.trial import TrialStatus
 from tests.evaluators.program.jobs import ended
 
 MEMORY = Cause(error="CUDA out of memory", kind=CauseKind.OUT_OF_MEMORY, rank=3)
@@ -20,17 +20,17 @@ def test_an_attempt_that_ended_well_did_not_fail_whatever_its_log_says(tmp_path:
     assert failure_of(ended(0), MEMORY, tmp_path) is None
 
 
-@pytest.mark.parametrize("status", [None, TrialStatus.TIMEOUT, TrialStatus.OOM])
+@pytest.mark.parametrize("status", [None, TrialState.TIMEOUT, TrialState.OOM])
 def test_memory_that_ran_out_comes_before_what_followed(
-    status: TrialStatus | None, tmp_path: Path
+    status: TrialState | None, tmp_path: Path
 ) -> None:
     failure = failure_of(ended(1, status=status, reason="time limit"), MEMORY, tmp_path)
     assert failure
-    assert (failure.status, failure.error) == (TrialStatus.OOM, MEMORY.error)
+    assert (failure.status, failure.error) == (TrialState.OOM, MEMORY.error)
 
 
-@pytest.mark.parametrize("status", [TrialStatus.NODE_FAIL, TrialStatus.CANCELLED])
-def test_what_slurm_did_comes_before_the_log(status: TrialStatus, tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [TrialState.NODE_FAIL, TrialState.CANCELLED])
+def test_what_slurm_did_comes_before_the_log(status: TrialState, tmp_path: Path) -> None:
     failure = failure_of(ended(1, status=status, reason="n03 is down"), MEMORY, tmp_path)
     assert failure
     assert (failure.status, failure.error) == (status, "n03 is down")
@@ -39,16 +39,16 @@ def test_what_slurm_did_comes_before_the_log(status: TrialStatus, tmp_path: Path
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
-        (CauseKind.ERROR, TrialStatus.CRASHED),
-        (CauseKind.CONSEQUENCE, TrialStatus.CRASHED),
-        (CauseKind.TIME_LIMIT, TrialStatus.TIMEOUT),
-        (CauseKind.NODE_FAILURE, TrialStatus.NODE_FAIL),
-        (CauseKind.PREEMPTED, TrialStatus.PREEMPTED),
-        (CauseKind.CANCELLED, TrialStatus.CANCELLED),
+        (CauseKind.ERROR, TrialState.CRASHED),
+        (CauseKind.CONSEQUENCE, TrialState.CRASHED),
+        (CauseKind.TIME_LIMIT, TrialState.TIMEOUT),
+        (CauseKind.NODE_FAILURE, TrialState.NODE_FAIL),
+        (CauseKind.PREEMPTED, TrialState.PREEMPTED),
+        (CauseKind.CANCELLED, TrialState.CANCELLED),
     ],
 )
 def test_the_log_decides_where_slurm_says_nothing(
-    kind: CauseKind, status: TrialStatus, tmp_path: Path
+    kind: CauseKind, status: TrialState, tmp_path: Path
 ) -> None:
     failure = failure_of(ended(1), Cause(error="words", kind=kind), tmp_path)
     assert failure
@@ -69,5 +69,5 @@ def test_a_silent_failure_is_told_by_its_exit_code(
 ) -> None:
     failure = failure_of(ended(code), None, tmp_path)
     assert failure
-    assert failure.status is TrialStatus.CRASHED
+    assert failure.status is TrialState.CRASHED
     assert words in failure.error

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.megatron import MegatronProgram
-from evaluators.trial import TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from tests.cluster import Cluster
@@ -57,7 +58,7 @@ def run(tmp_path: Path, slurm: Cluster) -> Run:
 @pytest.mark.xdist_group("slurm")
 def test_a_trial_measures_two_batches_from_one_start(run: Run) -> None:
     outcome = run()
-    assert outcome.status is TrialStatus.OK, outcome
+    assert outcome.status is TrialState.OK, outcome
     assert [m.gradient_accumulation_steps for m in outcome.measurements] == [2, 4]
     small, large = outcome.measurements
     assert len(small.iteration_times_s) == len(large.iteration_times_s) == 3
@@ -74,7 +75,7 @@ def test_a_trial_measures_two_batches_from_one_start(run: Run) -> None:
 @pytest.mark.xdist_group("slurm")
 def test_three_batches_take_two_starts_in_one_job(run: Run) -> None:
     outcome = run(accumulations=(2, 4, 8))
-    assert outcome.status is TrialStatus.OK, outcome
+    assert outcome.status is TrialState.OK, outcome
     assert [m.gradient_accumulation_steps for m in outcome.measurements] == [2, 4, 8]
     assert all(len(m.iteration_times_s) == 3 for m in outcome.measurements)
 
@@ -83,17 +84,17 @@ def test_three_batches_take_two_starts_in_one_job(run: Run) -> None:
 @pytest.mark.parametrize(
     ("misbehaviour", "status", "words"),
     [
-        ("oom", TrialStatus.OOM, "out of memory"),
-        ("crash", TrialStatus.CRASHED, "left the plane"),
-        ("kill", TrialStatus.CRASHED, "Killed"),
-        ("short", TrialStatus.CRASHED, "GAS 2: the log has 3 of 4 iterations"),
-        ("overflow", TrialStatus.CRASHED, "OVERFLOW"),
-        ("nan", TrialStatus.CRASHED, "no number"),
-        ("no-ramp-up", TrialStatus.CRASHED, "global batch of 8 where 4 was asked for"),
+        ("oom", TrialState.OOM, "out of memory"),
+        ("crash", TrialState.CRASHED, "left the plane"),
+        ("kill", TrialState.CRASHED, "Killed"),
+        ("short", TrialState.CRASHED, "GAS 2: the log has 3 of 4 iterations"),
+        ("overflow", TrialState.CRASHED, "OVERFLOW"),
+        ("nan", TrialState.CRASHED, "no number"),
+        ("no-ramp-up", TrialState.CRASHED, "global batch of 8 where 4 was asked for"),
     ],
 )
 def test_what_goes_wrong_is_told_by_its_root_cause(
-    run: Run, misbehaviour: str, status: TrialStatus, words: str
+    run: Run, misbehaviour: str, status: TrialState, words: str
 ) -> None:
     outcome = run(misbehaviour)
     assert outcome.status is status, outcome
@@ -104,7 +105,7 @@ def test_what_goes_wrong_is_told_by_its_root_cause(
 @pytest.mark.xdist_group("slurm")
 def test_a_step_that_was_skipped_is_not_timed(run: Run) -> None:
     outcome = run("overflow-once")
-    assert outcome.status is TrialStatus.OK, outcome
+    assert outcome.status is TrialState.OK, outcome
     assert [len(m.iteration_times_s) for m in outcome.measurements] == [2, 3]
 
 

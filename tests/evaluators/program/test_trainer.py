@@ -14,9 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.trainer import TrainerProgram
-from evaluators.trial import TrialRequest, TrialStatus
+from evaluators.trial import TrialRequest
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from tests.cluster import Cluster
@@ -63,7 +64,7 @@ def test_two_nodes_of_two_ranks_train_and_measure(tmp_path: Path, nodes: Cluster
     assert len(nodes.nodes) >= 2
     job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, accumulations=(2, 4)))
     outcome = job.outcome()
-    assert outcome.status is TrialStatus.OK, job.log
+    assert outcome.status is TrialState.OK, job.log
     assert [m.gradient_accumulation_steps for m in outcome.measurements] == [2, 4]
     assert [len(m.iteration_times_s) for m in outcome.measurements] == [2, 2]
     assert len(outcome.peak_memory_gib) == 4
@@ -80,7 +81,7 @@ def test_a_rank_without_memory_is_told_from_the_log(tmp_path: Path, nodes: Clust
     assert nodes.gpus
     job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, transformer=WIDE, memory_gib=0.001))
     outcome = job.outcome()
-    assert outcome.status is TrialStatus.OOM, job.log
+    assert outcome.status is TrialState.OOM, job.log
     assert outcome.error
 
 
@@ -90,7 +91,7 @@ def test_the_cause_of_a_crash_is_the_first_rank_that_failed(tmp_path: Path, node
     training(job)
     os.kill(ranks(nodes, "n02")[-1], signal.SIGKILL)
     outcome = job.outcome()
-    assert outcome.status is TrialStatus.CRASHED, job.log
+    assert outcome.status is TrialState.CRASHED, job.log
     assert "SIGKILL" in (outcome.error or "")
 
 
@@ -101,7 +102,7 @@ def test_a_node_that_loses_its_first_task_ends_the_trial(tmp_path: Path, nodes: 
     last = psutil.Process(ranks(nodes, "n02")[-1])
     os.kill(last.ppid(), signal.SIGKILL)
     outcome = job.outcome()
-    assert outcome.status is TrialStatus.CRASHED, job.log
+    assert outcome.status is TrialState.CRASHED, job.log
 
 
 @pytest.mark.xdist_group("slurm")
@@ -123,13 +124,13 @@ def test_scancel_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
 def test_a_result_that_is_cut_is_a_crash_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text('{"status": "ok", "measu')
     outcome = PROGRAM.outcome(trial(tmp_path), tmp_path, ended(0))
-    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.status is TrialState.CRASHED
     assert "result.json cannot be read" in (outcome.error or "")
 
 
 def test_a_good_end_without_a_result_is_a_crash_that_says_so(tmp_path: Path) -> None:
     outcome = PROGRAM.outcome(trial(tmp_path), tmp_path, ended(0))
-    assert outcome.status is TrialStatus.CRASHED
+    assert outcome.status is TrialState.CRASHED
     assert "result.json is missing" in (outcome.error or "")
 
 

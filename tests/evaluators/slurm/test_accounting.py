@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import Scheduling
 from evaluators.slurm import submission
 from evaluators.slurm.attempt import Attempt
 from evaluators.slurm.checks import check
-from evaluators.trial import TrialStatus
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import point_at, require_slurm
 from tests.evaluators.slurm.trials import (
@@ -55,7 +55,7 @@ def test_who_cancelled_a_job_is_said(backends: Backends, tmp_path: Path) -> None
     job_id = wait(lambda: standing(backend, asked).job_id)
     backends.cluster.command("scancel", str(job_id))
     (cancelled,) = finish(backend, asked)
-    assert cancelled.status is TrialStatus.CANCELLED
+    assert cancelled.status is TrialState.CANCELLED
     by = f"its job was cancelled by user {os.geteuid()}, and not by this campaign"
     assert cancelled.error == by
 
@@ -73,7 +73,7 @@ def test_a_job_that_the_queue_has_forgotten_is_looked_up(
     name = Attempt(request=asked, number=1).name
     wait(lambda: name not in backends.cluster.command("squeue", "--states=all", "--format=%j"))
     (outcome,) = finish(backends.make(), asked)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert '"node_fail"' in (asked.directory / "attempt-1" / "over.json").read_text()
 
 
@@ -103,5 +103,5 @@ def test_an_account_that_is_not_ones_own_is_said_before_anything_is_queued(
     assert problem.field == "slurm.account"
     assert "you have no such account on this cluster" in problem.reason
     (outcome,) = run(backends.make(profile=profile), request(tmp_path))
-    assert outcome.status is TrialStatus.REFUSED
+    assert outcome.status is TrialState.REFUSED
     assert "Invalid account" in (outcome.error or "")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import Polling
 from evaluators.slurm.judgement import SETTLE_S
 from evaluators.slurm.pace import HURRIED
-from evaluators.trial import Standing, TrialStatus
+from evaluators.trial import TrialProgress
 from tests.evaluators.slurm.trials import (
     COUNTED,
     PROFILE,
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("slurm")
 def test_a_trial_measures_on_its_nodes(backends: Backends, tmp_path: Path) -> None:
     asked = request(tmp_path, nodes=2)
     (outcome,) = run(backends.make(), asked)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert [m.iteration_times_s for m in outcome.measurements] == [(0.25,), (0.25,)]
     assert sorted(outcome.log_tail.split("\n")[:4]) == [f"rank {n}" for n in range(4)]
     assert outcome.host == "n[01-02]"
@@ -98,7 +99,7 @@ def test_many_trials_run_once_each_with_few_status_calls(
     started = time.monotonic()
     outcomes = run(backend, *asked)
     took_s = time.monotonic() - started
-    assert {o.status for o in outcomes} == {TrialStatus.OK}
+    assert {o.status for o in outcomes} == {TrialState.OK}
     assert [runs(each) for each in asked] == [1] * len(asked)
     calls = backend.controller.slurm.calls
     assert calls["sbatch"] == len(asked)
@@ -115,10 +116,10 @@ def test_many_trials_are_found_again_by_another_object(backends: Backends, tmp_p
     later = backends.make("sleep 1000", profile=SITES_PACE)
     until = time.monotonic() + SETTLE_S + 1.5
     while time.monotonic() < until:
-        assert all(isinstance(each, Standing) for each in later.poll(asked).values())
+        assert all(isinstance(each, TrialProgress) for each in later.poll(asked).values())
         time.sleep(0.1)
     assert later.controller.slurm.calls["sbatch"] == 0
     for each in asked:
         later.cancel(each.token)
-    assert {o.status for o in finish(later, *asked)} == {TrialStatus.CANCELLED}
+    assert {o.status for o in finish(later, *asked)} == {TrialState.CANCELLED}
     assert later.controller.slurm.calls["scancel"] <= 3

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.slurm.judgement import FOLDER_NOT_SHARED
-from evaluators.trial import TrialStatus
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.trials import (
     PROFILE,
@@ -48,7 +48,7 @@ def test_cancelling_ends_our_jobs_and_only_ours(
         backend.cancel(asked.token)
         backend.cancel(asked.token)
     outcomes = finish(backend, running, waiting, unsent)
-    assert {o.status for o in outcomes} == {TrialStatus.CANCELLED}
+    assert {o.status for o in outcomes} == {TrialState.CANCELLED}
     assert {o.error for o in outcomes} == {"cancelled"}
     assert outcomes[1].duration_s == outcomes[2].duration_s == 0
     wait(lambda: list(slurm.jobs()) == [foreign])
@@ -66,7 +66,7 @@ def test_a_cancelled_trial_stays_cancelled_in_another_process(
     first.close()
     (asked.directory / "cancelled").touch()
     (outcome,) = finish(backends.make(), asked)
-    assert outcome.status is TrialStatus.CANCELLED
+    assert outcome.status is TrialState.CANCELLED
     wait(lambda: not slurm.jobs())
 
 
@@ -102,7 +102,7 @@ def test_a_job_that_somebody_else_cancelled_says_so(
     )
     slurm.command("scancel", job_id, shown.job_id)
     ended = [*finish(backend, running), *finish(holding, held)]
-    assert {o.status for o in ended} == {TrialStatus.CANCELLED}
+    assert {o.status for o in ended} == {TrialState.CANCELLED}
     assert {o.error for o in ended} == {
         "its job was cancelled by somebody else, and not by this campaign"
     }
@@ -120,14 +120,14 @@ def test_a_held_job_waits_until_it_is_released(
     assert held.phase == "waiting"
     slurm.command("scontrol", "release", held.job_id)
     (outcome,) = finish(backend, asked)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
 
 
 def test_what_sbatch_refuses_is_quoted(backends: Backends, tmp_path: Path) -> None:
     profile = replace(PROFILE, slurm=replace(PROFILE.slurm, partition="nowhere"))
     asked = [request(tmp_path, f"trial-{n}") for n in range(3)]
     outcomes = run(backends.make(profile=profile), *asked)
-    assert {o.status for o in outcomes} == {TrialStatus.REFUSED}
+    assert {o.status for o in outcomes} == {TrialState.REFUSED}
     (error,) = {o.error for o in outcomes}
     assert error is not None
     assert "Invalid partition name specified" in error
@@ -149,5 +149,5 @@ def test_a_folder_that_the_nodes_do_not_see_is_said_alike_each_time(
         (each.directory / "attempt-1").rename(each.directory / "elsewhere")
         slurm.command("scontrol", "release", job_id)
     outcomes = finish(backend, *asked)
-    assert {o.status for o in outcomes} == {TrialStatus.CRASHED}
+    assert {o.status for o in outcomes} == {TrialState.CRASHED}
     assert {o.error for o in outcomes} == {FOLDER_NOT_SHARED}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.program import Ended
+from evaluators.program import AttemptEnd
 from evaluators.slurm.evidence import Claim, End, Evidence
 from evaluators.slurm.job import Job
 from evaluators.slurm.judgement import (
@@ -20,7 +20,7 @@ from evaluators.slurm.judgement import (
     Verdict,
     judge,
 )
-from evaluators.trial import Standing
+from evaluators.trial import TrialProgress
 
 NOW = 10_000.0
 LIMIT_S = 100.0
@@ -69,11 +69,11 @@ def verdict(evidence: Evidence, seen: Sight, **others: Any) -> str:
 
 
 def told(found: Verdict) -> str:
-    if isinstance(found, Standing):
+    if isinstance(found, TrialProgress):
         return f"{found.phase}: {found.reason}" if found.reason else found.phase
     if isinstance(found, Retry):
         return f"again: {found.ended.status}"
-    if isinstance(found, Ended):
+    if isinstance(found, AttemptEnd):
         return f"ended: {found.status or 'as its files say'}"
     return "submit again" if isinstance(found, SubmitAgain) else "look up"
 
@@ -190,13 +190,13 @@ def test_a_job_is_waited_for_from_when_sbatch_ended() -> None:
 def test_who_cancelled_it_is_said_where_accounting_knows() -> None:
     by_hand = job("CANCELLED", cancelled_by=1234)
     found = judge(BEGUN, sight(by_hand, accounted=False), time_limit_s=LIMIT_S)
-    assert isinstance(found, Ended)
+    assert isinstance(found, AttemptEnd)
     assert found.reason == "its job was cancelled by user 1234, and not by this campaign"
 
 
 def test_a_folder_that_the_nodes_cannot_see_is_named_as_the_cause() -> None:
     found = judge(NOTHING, sight(job("FAILED", exit_code=66)), time_limit_s=LIMIT_S)
-    assert isinstance(found, Ended)
+    assert isinstance(found, AttemptEnd)
     assert found.reason == FOLDER_NOT_SHARED
     assert found.duration_s == 40
 
@@ -204,7 +204,7 @@ def test_a_folder_that_the_nodes_cannot_see_is_named_as_the_cause() -> None:
 def test_the_nodes_and_the_time_are_of_the_job_that_began() -> None:
     seen = sight(job("FAILED", "6", nodes="n09"), job("FAILED", "7"))
     found = judge(ended(3), seen, time_limit_s=LIMIT_S)
-    assert isinstance(found, Ended)
+    assert isinstance(found, AttemptEnd)
     assert (found.host, found.job_id, found.exit_code) == ("n[01-02]", "7", 3)
     assert found.duration_s == 20
     assert found.started_at.timestamp() == NOW - 50

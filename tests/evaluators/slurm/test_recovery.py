@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import Retries
 from evaluators.slurm.attempt import Attempt, attempts_of
 from evaluators.slurm.evidence import read_evidence
-from evaluators.trial import TrialStatus
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import MakeCluster
 from tests.evaluators.slurm.trials import (
@@ -63,7 +63,7 @@ def test_another_process_finds_what_one_that_was_killed_had_submitted(
         wait(lambda: (tmp_path / "trial-2" / "attempt-1" / "intent.json").exists())
         process.kill()
     outcomes = run(backends.make(COUNTED), *asked)
-    assert {o.status for o in outcomes} == {TrialStatus.OK}
+    assert {o.status for o in outcomes} == {TrialState.OK}
     assert [runs(each) for each in asked] == [1] * 6
     wait(lambda: not slurm.jobs())
 
@@ -81,7 +81,7 @@ def test_a_client_that_is_killed_in_flight_leaves_one_run(
         killed += kill_clients()
     outcomes = finish(backend, *asked)
     assert killed
-    assert {o.status for o in outcomes} == {TrialStatus.OK}
+    assert {o.status for o in outcomes} == {TrialState.OK}
     assert [runs(each) for each in asked] == [1] * 8
     wait(lambda: not slurm.jobs())
 
@@ -133,7 +133,7 @@ def test_a_controller_that_is_down_delays_and_loses_nothing(
     slurm.start_controller()
     outcomes = finish(backend, early, late, doomed)
     assert [o.status.value for o in outcomes[:2]] == ["ok", "ok"]
-    assert outcomes[2].status is TrialStatus.CANCELLED
+    assert outcomes[2].status is TrialState.CANCELLED
     assert runs(early) == runs(late) == 1
     wait(lambda: not slurm.jobs())
 
@@ -160,7 +160,7 @@ def test_a_rolled_back_controller_is_set_right(
         "sbatch", "--parsable", "--job-name=foreign", "--output=/dev/null", "--wrap=sleep 8"
     ).strip()
     outcome = finish(backend, vanished)[0]
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert backend.poll([ended])[ended.token] == first
     assert runs(ended) == 1
     assert other in slurm.jobs(), "the job of somebody else was left alone"
@@ -176,7 +176,7 @@ def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
     time.sleep(1.2)  # Slurm counts whole seconds
     slurm.down("n02")
     (outcome,) = finish(backend, asked)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert "n02" not in slurm.command("scontrol", "show", "hostnames", outcome.host)
     assert (
         tmp_path / "failed-nodes"
@@ -207,7 +207,7 @@ def test_a_node_that_failed_twice_is_left_out(
 def test_a_step_that_slurm_refuses_is_asked_for_again(backends: Backends, tmp_path: Path) -> None:
     asked = request(tmp_path)
     (outcome,) = run(backends.make(REFUSED_FIRST), asked)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     first, second = attempts_of(asked)
     assert "srun: error: Unable to confirm allocation" in first.log.read_text()
     over = json.loads((first.folder / "over.json").read_text())
@@ -222,7 +222,7 @@ def test_a_node_that_fails_under_an_srun_that_ends_well_is_seen(
 ) -> None:
     asked = request(tmp_path)
     (outcome,) = run(backends.make(NODE_FAILS_FIRST), asked)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     first, _ = attempts_of(asked)
     assert json.loads((first.folder / "over.json").read_text())["status"] == "node_fail"
     assert (tmp_path / "failed-nodes").read_text() == f"n05 {first.name}\n"
@@ -237,7 +237,7 @@ def test_attempts_are_bounded(backends: Backends, slurm: Cluster, tmp_path: Path
         wait_begun(backend, asked, number)
         slurm.down(node)
     (outcome,) = finish(backend, asked)
-    assert outcome.status is TrialStatus.NODE_FAIL
+    assert outcome.status is TrialState.NODE_FAIL
     assert outcome.error == "a node failed under it, in each of 2 attempts"
     wait(lambda: not slurm.jobs())
 
@@ -259,7 +259,7 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
         "--wrap=sleep 1",
     )
     (outcome,) = finish(backend, asked)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     over = json.loads((asked.directory / "attempt-1" / "over.json").read_text())
     assert over["status"] == "preempted"
 
@@ -278,7 +278,7 @@ def test_a_node_that_vanishes_is_no_fault_of_the_trial(
         node = standing(backend, asked).host or "n01"
         cluster.kill_node(node, tasks=True)
         (outcome,) = finish(backend, asked)
-        assert outcome.status is TrialStatus.OK
+        assert outcome.status is TrialState.OK
         assert outcome.host != node
 
 
@@ -292,7 +292,7 @@ def test_a_search_started_again_elsewhere_is_not_confused_by_the_first(
     wait_begun(backend, first)
     other = backends.make()
     (outcome,) = run(other, second)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     wait(lambda: len(slurm.jobs()) == 1)
     wait(lambda: standing(backend, first).phase == "running")
 
@@ -303,11 +303,11 @@ def test_an_older_job_of_the_same_name_is_not_taken_for_ours(
     """Its folder was removed, and the same trial asked for again."""
     asked = request(tmp_path)
     backend = backends.make("exit 3")
-    assert run(backend, asked)[0].status is TrialStatus.CRASHED
+    assert run(backend, asked)[0].status is TrialState.CRASHED
     shutil.rmtree(asked.directory)
     time.sleep(2.5)
     (again,) = run(backends.make(), asked)
-    assert again.status is TrialStatus.OK
+    assert again.status is TrialState.OK
 
 
 def test_two_jobs_of_one_attempt_run_it_once(
@@ -320,6 +320,6 @@ def test_two_jobs_of_one_attempt_run_it_once(
     for _ in range(3):
         slurm.command("sbatch", str(asked.directory / "attempt-1" / "job.sh"))
     (outcome,) = finish(backend, asked)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     wait(lambda: not slurm.jobs())
     assert runs(asked) == 1

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import Environment, Scheduling, Tasks
 from evaluators.slurm.attempt import Attempt
 from evaluators.slurm.script import body_script, job_script, launcher_of, limit_minutes, run_script
-from evaluators.trial import TrialStatus
 from tests.evaluators.slurm.trials import PROFILE, Backends, Lines, request, run
 
 NASTY = "a b'c\"d$HOME`id`;e%j#f&(g)*\\h"
@@ -77,7 +77,7 @@ def test_nasty_names_reach_the_nodes_as_they_are(backends: Backends, tmp_path: P
     text = "{srun} bash -c '[[ $SLURM_PROCID = 0 ]] && printf %s \"$OURS\" >said'; echo 1 >result"
     asked = request(tmp_path / NASTY)
     (outcome,) = run(backends.make(text, profile=profile), asked)
-    assert outcome.status is TrialStatus.OK, outcome.error
+    assert outcome.status is TrialState.OK, outcome.error
     assert (asked.directory / "attempt-1" / "said").read_text() == NASTY
 
 

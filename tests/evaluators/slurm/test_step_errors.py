@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from evaluators.program import Ended
+from autotune.schemas import TrialState
+from evaluators.program import AttemptEnd
 from evaluators.slurm.judgement import Retry
 from evaluators.slurm.step_errors import NoStep, failed_nodes, judge_step, why_no_step
-from evaluators.trial import TrialStatus
 
 AWAY = "srun: error: Unable to contact slurm controller (connect failure)\n"
 BUSY = "srun: error: Unable to create step for job 7: Memory required by task is not available\n"
@@ -39,10 +39,10 @@ def judged(
     log_end: str,
     exit_code: int | None = 1,
     *,
-    status: TrialStatus | None = None,
+    status: TrialState | None = None,
     cancelled: bool = False,
-) -> Ended | Retry | NoStep:
-    ended = Ended(
+) -> AttemptEnd | Retry | NoStep:
+    ended = AttemptEnd(
         status=status,
         reason="as Slurm says" if status else "",
         exit_code=exit_code,
@@ -50,7 +50,7 @@ def judged(
         duration_s=1.0,
     )
     found = judge_step(ended, log_end, cancelled=cancelled)
-    assert found == ended or not isinstance(found, Ended) or cancelled
+    assert found == ended or not isinstance(found, AttemptEnd) or cancelled
     return found
 
 
@@ -59,7 +59,7 @@ def judged(
 def test_a_failed_node_is_to_blame_whatever_else_was_said(code: int | None, after: str) -> None:
     found = judged(f"iteration 2\n{NODE_FAILED}{after}", code)
     assert isinstance(found, Retry)
-    assert (found.ended.status, found.ended.exit_code) == (TrialStatus.NODE_FAIL, code)
+    assert (found.ended.status, found.ended.exit_code) == (TrialState.NODE_FAIL, code)
 
 
 def test_every_failed_node_is_named() -> None:
@@ -79,7 +79,7 @@ def test_every_failed_node_is_named() -> None:
 def test_a_step_that_was_never_made_is_asked_for_again(log_end: str, said: str) -> None:
     found = judged(log_end)
     assert isinstance(found, NoStep)
-    assert found.ended.status is TrialStatus.LOST
+    assert found.ended.status is TrialState.LOST
     assert found.ended.reason == f"Slurm did not start its step: {said}"
 
 
@@ -87,35 +87,35 @@ def test_a_step_that_was_never_made_is_asked_for_again(log_end: str, said: str) 
     "after", [CREATED, CRASHED, KILLED_FOR_MEMORY, TRACEBACK, f"iteration 1\n{KILLED_FOR_MEMORY}"]
 )
 def test_a_step_that_ran_after_all_fails_for_its_own_reason(after: str) -> None:
-    assert isinstance(judged(f"{AWAY}{after}"), Ended)
+    assert isinstance(judged(f"{AWAY}{after}"), AttemptEnd)
     assert why_no_step(f"{AWAY}{after}") == ""
 
 
 def test_a_controller_that_is_away_when_a_step_has_ended_is_not_to_blame() -> None:
-    assert isinstance(judged(f"{CRASHED}{AWAY}"), Ended)
+    assert isinstance(judged(f"{CRASHED}{AWAY}"), AttemptEnd)
 
 
 def test_only_a_failure_is_blamed_on_a_step_that_was_never_made() -> None:
     for code in (0, None):
-        assert isinstance(judged(AWAY, code), Ended)
+        assert isinstance(judged(AWAY, code), AttemptEnd)
 
 
 @pytest.mark.parametrize("log_end", ["", "iteration 4\n", CRASHED, KILLED_FOR_MEMORY])
 def test_where_srun_complains_about_nothing_of_the_kind_the_trial_is_judged(log_end: str) -> None:
     for code in (0, 1, None):
-        assert isinstance(judged(log_end, code), Ended)
+        assert isinstance(judged(log_end, code), AttemptEnd)
 
 
 @pytest.mark.parametrize("log_end", [NODE_FAILED, BUSY, NODE_FAILED + BUSY])
 def test_what_is_decided_stays_so(log_end: str) -> None:
-    for status in (TrialStatus.TIMEOUT, TrialStatus.CANCELLED, TrialStatus.OOM):
+    for status in (TrialState.TIMEOUT, TrialState.CANCELLED, TrialState.OOM):
         found = judged(log_end, 124, status=status)
-        assert isinstance(found, Ended)
+        assert isinstance(found, AttemptEnd)
         assert (found.status, found.reason) == (status, "as Slurm says")
 
 
 @pytest.mark.parametrize("log_end", [NODE_FAILED, BUSY])
 def test_a_cancelled_trial_is_not_tried_again(log_end: str) -> None:
     found = judged(log_end, cancelled=True)
-    assert isinstance(found, Ended)
-    assert (found.status, found.reason) == (TrialStatus.CANCELLED, "cancelled")
+    assert isinstance(found, AttemptEnd)
+    assert (found.status, found.reason) == (TrialState.CANCELLED, "cancelled")

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
+from autotune.schemas import TrialState
 from evaluators.backend import Backend
 from evaluators.cluster.profile import ClusterProfile, Polling, Scheduling
-from evaluators.program import Ended, Launcher
+from evaluators.program import AttemptEnd, Launcher
 from evaluators.slurm.attempt import Attempt
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.slurm.evidence import read_evidence
-from evaluators.trial import Protocol, Standing, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialProgress, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -70,11 +71,11 @@ class Lines:
     ) -> str:
         return self.text.replace("{srun}", launcher.command())
 
-    def outcome(self, request: TrialRequest, folder: Path, ended: Ended) -> TrialOutcome:
+    def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = folder / "trial.log"
         text = log.read_text(errors="replace") if log.exists() else ""
         found = TrialOutcome(
-            status=ended.status or TrialStatus.CRASHED,
+            status=ended.status or TrialState.CRASHED,
             started_at=ended.started_at,
             duration_s=ended.duration_s,
             simulated=False,
@@ -94,7 +95,7 @@ class Lines:
             AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=(seconds,))
             for gas in request.protocol.accumulations
         )
-        return replace(found, status=TrialStatus.OK, error=None, measurements=measured)
+        return replace(found, status=TrialState.OK, error=None, measurements=measured)
 
 
 class Backends:
@@ -156,7 +157,7 @@ def request(trials: Path, token: str = "trial-a", **changes: Any) -> TrialReques
             flash_attention=False,
             precision="fp32",
         ),
-        protocol=Protocol(
+        protocol=TrialProtocol(
             accumulations=(1, 2), time_limit_s=changes.get("time_limit_s", PATIENCE_S)
         ),
         directory=trials / token,
@@ -172,9 +173,9 @@ def wait(what: Callable[[], Any], *, limit_s: float = PATIENCE_S) -> Any:
     return found
 
 
-def standing(backend: Backend, asked: TrialRequest) -> Standing:
+def standing(backend: Backend, asked: TrialRequest) -> TrialProgress:
     found = backend.poll([asked])[asked.token]
-    assert isinstance(found, Standing), found
+    assert isinstance(found, TrialProgress), found
     return found
 
 

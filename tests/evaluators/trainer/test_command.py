@@ -10,8 +10,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from autotune.schemas import TrialState
 from evaluators.trainer.request_file import read_result, request_as_dict, request_from_dict
-from evaluators.trial import TrialStatus
 from tests.evaluators.local.trials import PATIENCE_S, request, strategy
 from tests.requirement import require
 
@@ -67,7 +67,7 @@ def test_ranks_that_something_else_started_find_one_another(tmp_path: Path) -> N
     assert [rank.wait(PATIENCE_S) for rank in ranks] == [0, 0]
     outcome = read_result(tmp_path)
     assert outcome
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert len(outcome.peak_memory_gib) == 2
 
 

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.trainer.failure import Failure, ended_by, error_line, root_cause
-from evaluators.trial import TrialStatus
 
 CLOSED = "RuntimeError: Connection closed by peer [127.0.0.1]:4242"
 ALLOCATOR = (
@@ -35,12 +35,12 @@ def test_the_cause_is_the_first_error_that_is_not_about_a_connection() -> None:
     ],
 )
 def test_out_of_memory_is_known_by_its_words(error: str) -> None:
-    assert failure(error).status is TrialStatus.OOM
+    assert failure(error).status is TrialState.OOM
     assert not failure(error).consequence
 
 
 def test_anything_else_is_a_crash() -> None:
-    assert failure("ValueError: x").status is TrialStatus.CRASHED
+    assert failure("ValueError: x").status is TrialState.CRASHED
     assert not failure("ValueError: x").consequence
     assert failure(CLOSED).consequence
 
@@ -48,9 +48,9 @@ def test_anything_else_is_a_crash() -> None:
 def test_a_signal_is_named() -> None:
     killed = ended_by(3, -signal.SIGKILL, last_words="", at=0)
     assert "SIGKILL" in killed.error
-    assert killed.status is TrialStatus.CRASHED
+    assert killed.status is TrialState.CRASHED
     aborted = ended_by(0, -signal.SIGABRT, last_words="what():  std::bad_alloc", at=0)
-    assert aborted.status is TrialStatus.OOM
+    assert aborted.status is TrialState.OOM
     silent = ended_by(0, 7, last_words="", at=0)
     assert "exited with 7" in silent.error
     assert not silent.signalled

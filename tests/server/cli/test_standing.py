@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.schemas import Campaign, CampaignState, Trial
-from evaluators.trial import TrialStatus
+from autotune.schemas import Campaign, CampaignState, Trial, TrialState
 from server.settings import Settings
 from tests.server.cli.conftest import Autotune, Ran
 from tests.server.dashboard.campaigns import Campaigns
@@ -83,12 +82,12 @@ def test_show_gives_energy_or_says_why_there_is_none(
     assert "J/token" not in show(resting, queue).out
     note = "neither nvidia-smi nor rocm-smi on n01"
     campaigns.end(
-        *(queue, sampled, TrialStatus.CRASHED),
+        *(queue, sampled, TrialState.CRASHED),
         joules_per_token=0.0421,
         energy_note="nvidia-smi on 2 nodes",
         error="x",
     )
-    campaigns.end(queue, unsampled, TrialStatus.CRASHED, energy_note=note, error="x")
+    campaigns.end(queue, unsampled, TrialState.CRASHED, energy_note=note, error="x")
     assert "J/token" in show(resting, queue).out
     first = " ".join(show(resting, queue, "--trial", "1").out.split())
     assert "0.0421 J/token by the GPUs (nvidia-smi on 2 nodes)" in first
@@ -100,7 +99,7 @@ def test_show_filters_the_states_of_a_queue(
     resting: Served, campaigns: Campaigns, queue: Campaign, state: str
 ) -> None:
     for trial, status in zip(
-        started(campaigns, queue, 2), (TrialStatus.PREEMPTED, TrialStatus.REFUSED), strict=True
+        started(campaigns, queue, 2), (TrialState.PREEMPTED, TrialState.REFUSED), strict=True
     ):
         campaigns.end(queue, trial, status, error=f"was {status}")
     out = show(resting, queue, "--state", state).out
@@ -129,10 +128,10 @@ def test_watch_says_once_why_nothing_runs(
         assert f"3 trials not started yet: 2 × {FREE_NODES}, 1 × {PRIORITY}" in said
         campaigns.stand(trials[2:], phase="waiting", reason=FREE_NODES)
         campaigns.stand(trials[:1], phase="running")
-        campaigns.end(queue, trials[0], TrialStatus.TIMEOUT, error="the time limit")
+        campaigns.end(queue, trials[0], TrialState.TIMEOUT, error="the time limit")
         assert "1/33 · 2 waiting · 1 failed" in watching.stderr.readline()
         for trial in trials[1:]:
-            campaigns.end(queue, trial, TrialStatus.CANCELLED, duration_s=0.0)
+            campaigns.end(queue, trial, TrialState.CANCELLED, duration_s=0.0)
         campaigns.move(queue, CampaignState.CANCELLED)
         assert "not started yet" not in watching.stderr.read()
     assert watching.returncode == 1
@@ -142,8 +141,8 @@ def test_a_trial_that_never_had_a_node_is_not_counted(
     resting: Served, campaigns: Campaigns, queue: Campaign
 ) -> None:
     withdrawn, failed = started(campaigns, queue, 2)
-    campaigns.end(queue, withdrawn, TrialStatus.CANCELLED, duration_s=0.0)
-    campaigns.end(queue, failed, TrialStatus.REFUSED, duration_s=0.0, error="Invalid account")
+    campaigns.end(queue, withdrawn, TrialState.CANCELLED, duration_s=0.0)
+    campaigns.end(queue, failed, TrialState.REFUSED, duration_s=0.0, error="Invalid account")
     campaigns.move(queue, CampaignState.CANCELLED)
     ran = Autotune()("watch", str(queue.id), "--url", resting.url)
     assert "1/1 · 1 failed" in ran.err

@@ -14,9 +14,9 @@ from sqlalchemy import update
 from autotune.cost_model import estimate
 from autotune.prediction import check_campaign
 from autotune.resolution import machine_of, strategy_of, strategy_shape, transformer_of
-from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial
+from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial, TrialState
 from evaluators.simulated import SimulatedBackend
-from evaluators.trial import Standing, TrialOutcome, TrialRequest, TrialStatus
+from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.strategy import Strategy
 from server.api.campaigns import create_once
 from server.runner.outcomes import Subject, final_values, standing_values
@@ -125,13 +125,13 @@ class Campaigns:
                 finish_trial(session, trial, columns)
 
     def stand(self, trials: Sequence[Trial], **how: Any) -> None:
-        """Pending trials, as a backend tells of them (see `Standing`)."""
-        values = standing_values(Standing(**how))
+        """Pending trials, as a backend tells of them (see `TrialProgress`)."""
+        values = standing_values(TrialProgress(**how))
         with self.store.transaction() as session:
             for trial in trials:
                 assert note_standing(session, trial, values)
 
-    def end(self, campaign: Campaign, trial: Trial, status: TrialStatus, **how: Any) -> None:
+    def end(self, campaign: Campaign, trial: Trial, status: TrialState, **how: Any) -> None:
         """A pending trial, as a backend tells of its end (see `TrialOutcome`)."""
         told: Values = {"started_at": datetime.now(UTC), "duration_s": 60.0, "simulated": False}
         outcome = TrialOutcome(status=status, **told | how)

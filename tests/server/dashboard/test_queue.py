@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from evaluators.trial import TrialStatus
+from autotune.schemas import TrialState
 from server.dashboard.series import Outcome
 from tests.server.dashboard.conftest import Open, Service
 from tests.server.dashboard.perception import LEGEND_PX, drawn
@@ -47,7 +47,7 @@ def test_queued_campaign_tells_waiting_from_running(
 def test_ends_of_a_queue_are_told_apart(service: Service, visit: Open) -> None:
     campaigns = service.campaigns
     campaign = campaigns.running(ok=1, evaluator="slurm", slurm={"profile": "frontier"})
-    ends = [TrialStatus.PREEMPTED, TrialStatus.REFUSED, TrialStatus.NODE_FAIL, TrialStatus.LOST]
+    ends = [TrialState.PREEMPTED, TrialState.REFUSED, TrialState.NODE_FAIL, TrialState.LOST]
     trials = campaigns.start(campaign, campaigns.strategies(campaign, len(ends), fitting=True))
     for trial, status in zip(trials, ends, strict=True):
         campaigns.end(campaign, trial, status, error=f"was {status}", energy_note="no power tool")
@@ -70,7 +70,7 @@ def test_energy_that_was_sampled(service: Service, visit: Open) -> None:
     [trial] = campaigns.start(campaign, campaigns.strategies(campaign, 1, fitting=True))
     note = "nvidia-smi on 2 nodes"
     sampled = {"joules_per_token": 0.0421, "energy_note": note, "error": "x"}
-    campaigns.end(campaign, trial, TrialStatus.CRASHED, **sampled)
+    campaigns.end(campaign, trial, TrialState.CRASHED, **sampled)
     page = visit(f"{service.url}/campaigns/{campaign.id}")
     page.get_by_role("button", name="Details of trial 1").click()
     expect(page.locator("tr.detail")).to_contain_text(f"0.0421 J/token ({note})")

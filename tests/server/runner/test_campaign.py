@@ -12,7 +12,7 @@ from sqlalchemy.event import listen, remove
 
 from autotune.recommendation import recommend
 from autotune.schemas import BudgetExtension, Campaign, CampaignState, TrialState
-from evaluators.trial import TrialOutcome, TrialStatus
+from evaluators.trial import TrialOutcome
 from server.runner.loop import Runner
 from server.store.commands import (
     cancel_campaign,
@@ -255,7 +255,7 @@ def test_trials_that_all_crash_alike_pause_the_campaign(running_on_sqlite: Runni
             directory = running_on_sqlite.settings.trial_dir(trial.token)
             if trial.state is TrialState.PENDING and directory.exists():
                 outcome = TrialOutcome(
-                    status=TrialStatus.CRASHED,
+                    status=TrialState.CRASHED,
                     started_at=datetime.now(UTC),
                     duration_s=1.0,
                     simulated=True,
@@ -278,7 +278,7 @@ def test_a_runner_that_was_taken_over_stores_nothing(running: Running) -> None:
         row.lease_owner, row.lease_epoch = "another-host/1/1/1.00", row.lease_epoch + 1
     for trial in running.trials(campaign):
         outcome = TrialOutcome(
-            status=TrialStatus.OOM, started_at=datetime.now(UTC), duration_s=1.0, simulated=True
+            status=TrialState.OOM, started_at=datetime.now(UTC), duration_s=1.0, simulated=True
         )
         directory = running.settings.trial_dir(trial.token)
         (directory / "result.json").write_text(json.dumps(outcome.as_dict()))

@@ -8,7 +8,7 @@ import pytest
 from autotune.measurement import AccumulationMeasurement
 from autotune.resolution import strategy_of
 from autotune.schemas import TrialState
-from evaluators.trial import Standing, TrialOutcome, TrialStatus
+from evaluators.trial import TrialOutcome, TrialProgress
 from search_spaces.catalog import load_machine, load_model
 from server.runner.outcomes import (
     Subject,
@@ -32,7 +32,7 @@ MEASURED = tuple(
 
 def outcome(**changes: object) -> TrialOutcome:
     plain: dict[str, object] = {
-        "status": TrialStatus.OK,
+        "status": TrialState.OK,
         "started_at": NOW - timedelta(seconds=100),
         "duration_s": 90.0,
         "simulated": True,
@@ -61,7 +61,7 @@ def test_a_simulated_trial_does_not_end_in_the_future() -> None:
 
 
 def test_a_failed_trial_has_no_figures_but_costs_its_time() -> None:
-    failed = outcome(status=TrialStatus.OOM, error="no memory")
+    failed = outcome(status=TrialState.OOM, error="no memory")
     values = final_values(SUBJECT, strategy_of(STRATEGY), failed, now=NOW)
     assert values["metrics"] is None
     assert values["objective"] is None
@@ -114,10 +114,10 @@ def test_what_a_scheduler_and_the_gpus_told_is_kept() -> None:
 def test_a_standing_is_written_only_where_it_is_new(store: Store) -> None:
     (trial,) = with_trials(store, created(store), 1)
     assert not differs(trial, standing_values(None))
-    waiting = Standing(phase="waiting", reason="Prio\0rity", job_id="7", host="n" * 300)
+    waiting = TrialProgress(phase="waiting", reason="Prio\0rity", job_id="7", host="n" * 300)
     values = standing_values(waiting)
     assert differs(trial, values)
     noted = trial.model_copy(update=values)
     assert not differs(noted, standing_values(waiting))
-    assert differs(noted, standing_values(Standing(phase="running")))
+    assert differs(noted, standing_values(TrialProgress(phase="running")))
     assert differs(noted, standing_values(None))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluators.launch.megatron_deepspeed.schedule import Run, trial_runs
-from evaluators.trial import Protocol
+from evaluators.trial import TrialProtocol
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
@@ -20,7 +20,7 @@ GPT = load_model("gpt-22b")
 
 
 def runs(strategy: Strategy, *accumulations: int, warmup: int = 1, measured: int = 3) -> list[Run]:
-    protocol = Protocol(
+    protocol = TrialProtocol(
         accumulations=accumulations, warmup_iterations=warmup, measured_iterations=measured
     )
     return trial_runs(GPT, FRONTIER, strategy, protocol)

@@ -11,7 +11,7 @@ import pytest
 
 from evaluators.cluster.profile import Megatron
 from evaluators.launch.megatron_deepspeed.trial import runs_of, trial_commands, trial_files
-from evaluators.trial import Protocol, TrialRequest
+from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.launch.readers import megatron_parser, strategy_of
@@ -36,7 +36,7 @@ def trial(folder: Path, strategy: Strategy, *accumulations: int) -> TrialRequest
         transformer=GPT,
         machine=FRONTIER,
         strategy=strategy,
-        protocol=Protocol(accumulations=accumulations),
+        protocol=TrialProtocol(accumulations=accumulations),
         directory=folder,
     )
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile, Environment, Megatron
 from evaluators.launch import artefacts
-from evaluators.trial import TrialOutcome, TrialStatus
+from evaluators.trial import TrialOutcome
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.cluster.cluster import Cluster
@@ -105,7 +106,7 @@ def test_the_bundled_trainer_trains_over_two_nodes(make_slurm: MakeCluster, tmp_
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
     assert folder.name.startswith("my-run-")
     outcome = TrialOutcome.from_dict(json.loads((folder / "result.json").read_text()))
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert len(outcome.peak_memory_gib) == 2
     assert len(outcome.measurements[0].iteration_times_s) == 10
     assert (folder / "trial.log").stat().st_size > 0

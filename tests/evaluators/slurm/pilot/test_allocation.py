@@ -8,8 +8,9 @@ from statistics import median
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import Pilot
-from evaluators.trial import Standing, TrialStatus
+from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import PROFILE, SECOND, asked, gaps, pilot, ran_on, stay
 from tests.evaluators.slurm.trials import finish, run, wait
@@ -26,7 +27,7 @@ def test_trials_of_several_widths_run_side_by_side(slurm: Cluster, tmp_path: Pat
     with pilot(text) as backend:
         outcomes = run(backend, *trials)
         calls = backend.controller.slurm.calls
-    assert {outcome.status for outcome in outcomes} == {TrialStatus.OK}
+    assert {outcome.status for outcome in outcomes} == {TrialState.OK}
     stays = [stay(trial) for trial in trials]
     assert max(each.begin for each in stays) < min(each.end for each in stays)
     assert sorted(node for each in stays for node in each.nodes) == list(slurm.nodes)
@@ -41,7 +42,7 @@ def test_the_next_trial_starts_as_soon_as_nodes_are_free(tmp_path: Path) -> None
     trials = asked(tmp_path, *[4, 2, 1, 1, 2, 4, 1, 3, 2, 1, 2, 1, 4, 1, 2, 1])
     with pilot(SECOND.replace("sleep 1", "sleep 0.5")) as backend:
         outcomes = run(backend, *trials)
-    assert {outcome.status for outcome in outcomes} == {TrialStatus.OK}
+    assert {outcome.status for outcome in outcomes} == {TrialState.OK}
     between = gaps([stay(trial) for trial in trials])
     assert min(between) > 0, "no two trials shared a node"
     assert median(between) < 0.3
@@ -52,8 +53,8 @@ def test_a_trial_that_fails_frees_its_nodes_too(tmp_path: Path) -> None:
     first, second = asked(tmp_path, 8, 8)
     with pilot("[[ $PWD == */t1/* ]] && echo 0.25 >result || { echo broken; exit 3; }") as backend:
         broken, good = run(backend, first, second)
-    assert (broken.status, broken.error) == (TrialStatus.CRASHED, "exit code 3: ['broken']")
-    assert good.status is TrialStatus.OK
+    assert (broken.status, broken.error) == (TrialState.CRASHED, "exit code 3: ['broken']")
+    assert good.status is TrialState.OK
     assert gaps([stay(first), stay(second)])[0] < 3
 
 
@@ -61,7 +62,7 @@ def test_what_no_allocation_can_hold_is_refused(slurm: Cluster, tmp_path: Path) 
     wide, long = *asked(tmp_path, 9), *asked(tmp_path, 1, prefix="long", time_limit_s=1800.0)
     with pilot() as backend:
         outcomes = run(backend, wide, long)
-    assert [outcome.status for outcome in outcomes] == [TrialStatus.REFUSED] * 2
+    assert [outcome.status for outcome in outcomes] == [TrialState.REFUSED] * 2
     assert outcomes[0].error == "it needs 9 nodes, and the allocation of pilot mode has 8"
     assert outcomes[1].error is not None
     assert "too long for the allocation" in outcomes[1].error
@@ -72,7 +73,7 @@ def test_what_sbatch_says_of_the_allocation_is_quoted(tmp_path: Path) -> None:
     profile = replace(PROFILE, slurm=replace(PROFILE.slurm, partition="nowhere"))
     with pilot(profile=profile) as backend:
         outcomes = run(backend, *asked(tmp_path, 1, 2))
-    assert [outcome.status for outcome in outcomes] == [TrialStatus.REFUSED] * 2
+    assert [outcome.status for outcome in outcomes] == [TrialState.REFUSED] * 2
     assert all("invalid partition" in str(outcome.error) for outcome in outcomes)
     assert outcomes[0].error == outcomes[1].error
 
@@ -86,13 +87,13 @@ def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Pa
 
         def reason() -> str:
             told = backend.poll([trial])[trial.token]
-            assert isinstance(told, Standing)
+            assert isinstance(told, TrialProgress)
             return told.reason
 
         wait(lambda: reason().startswith("waiting for the allocation of 8 nodes: waiting for free"))
         assert reason().endswith("(Resources)")
         slurm.command("scancel", job)
-        assert finish(backend, trial)[0].status is TrialStatus.OK
+        assert finish(backend, trial)[0].status is TrialState.OK
 
 
 def test_an_idle_allocation_is_given_back_and_asked_for_again(
@@ -104,7 +105,7 @@ def test_an_idle_allocation_is_given_back_and_asked_for_again(
         (one,) = run(backend, first)
         wait(lambda: not slurm.jobs())
         (two,) = run(backend, second)
-    assert (one.status, two.status) == (TrialStatus.OK, TrialStatus.OK)
+    assert (one.status, two.status) == (TrialState.OK, TrialState.OK)
     assert one.job_id != two.job_id
 
 
@@ -117,7 +118,7 @@ def test_no_trial_starts_that_could_outlast_the_allocation(slurm: Cluster, tmp_p
         seen = calls["squeue"] + 2
         wait(lambda: calls["squeue"] >= seen)
         (two,) = run(backend, second)
-    assert (one.status, two.status) == (TrialStatus.OK, TrialStatus.OK)
+    assert (one.status, two.status) == (TrialState.OK, TrialState.OK)
     assert one.job_id != two.job_id
 
 
@@ -140,7 +141,7 @@ def test_ten_groups_share_the_nodes(tmp_path: Path) -> None:
     ]
     with pilot("sleep 0.3; echo 0.25 >result") as backend:
         outcomes = run(backend, *trials)
-    assert {outcome.status for outcome in outcomes} == {TrialStatus.OK}
+    assert {outcome.status for outcome in outcomes} == {TrialState.OK}
     begun = sorted(trials, key=lambda trial: stay(trial).begin)
     # Four start at once, so the order within four says nothing.
     assert {trial.group for trial in begun[:12]} == set("abcdefghij")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.slurm.attempt import attempts_of
 from evaluators.slurm.pilot.backend import PilotBackend
-from evaluators.trial import Standing, TrialRequest, TrialStatus
+from evaluators.trial import TrialProgress, TrialRequest
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import (
     PROFILE,
@@ -53,7 +54,7 @@ def steps(slurm: Cluster) -> list[str]:
 
 def phase(backend: PilotBackend, trial: TrialRequest) -> str:
     told = backend.poll([trial])[trial.token]
-    return told.phase if isinstance(told, Standing) else told.status
+    return told.phase if isinstance(told, TrialProgress) else told.status
 
 
 def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_path: Path) -> None:
@@ -68,10 +69,10 @@ def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_pat
         assert not commands_of(doomed)
         assert not steps(slurm)
         (after,) = run(backend, *asked(tmp_path, 8, prefix="other-later"))
-    assert [o.status for o in outcomes] == [TrialStatus.CANCELLED] * 2 + [TrialStatus.OK]
+    assert [o.status for o in outcomes] == [TrialState.CANCELLED] * 2 + [TrialState.OK]
     assert outcomes[0].duration_s > 0
     assert outcomes[1].duration_s == 0
-    assert after.status is TrialStatus.OK
+    assert after.status is TrialState.OK
 
 
 def test_a_trial_that_hangs_ends_at_its_limit(slurm: Cluster, tmp_path: Path) -> None:
@@ -79,9 +80,9 @@ def test_a_trial_that_hangs_ends_at_its_limit(slurm: Cluster, tmp_path: Path) ->
     with pilot(f"if [[ $PWD == */t0/* ]]; then {STUBBORN}; else {SECOND}; fi") as backend:
         hung, good = run(backend, hanging, later)
         assert not steps(slurm)
-    assert hung.status is TrialStatus.TIMEOUT
+    assert hung.status is TrialState.TIMEOUT
     assert hung.error == "over its time limit of 1 s"
-    assert good.status is TrialStatus.OK
+    assert good.status is TrialState.OK
     assert gaps([stay(hanging), stay(later)])[0] < 5
 
 
@@ -95,7 +96,7 @@ def test_steps_of_a_killed_script_are_ended_and_the_trial_starts_again(
         kill_commands_of(trial)
         (outcome,) = finish(backend, trial)
         assert not steps(slurm)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert ran_on(trial, 2) == ran_on(trial, 1), "the nodes were free again"
 
 
@@ -110,7 +111,7 @@ def test_a_node_that_fails_ends_its_own_trial_alone(slurm: Cluster, tmp_path: Pa
         slurm.down(failed)
         outcomes = finish(backend, trial, neighbour)
         calls = backend.controller.slurm.calls["sbatch"]
-    assert [outcome.status for outcome in outcomes] == [TrialStatus.OK] * 2
+    assert [outcome.status for outcome in outcomes] == [TrialState.OK] * 2
     assert failed not in ran_on(trial, 2)
     assert not (neighbour.directory / "attempt-2").exists()
     assert calls == 1, "the allocation lives on without its node"
@@ -129,7 +130,7 @@ def test_a_lost_allocation_is_followed_by_another_without_the_node(
         wait(lambda: started(trial))
         slurm.down("n01")
         (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert "n01" not in ran_on(trial, 2)
 
 
@@ -145,7 +146,7 @@ def test_trials_go_on_after_somebody_cancelled_the_allocation(
         (job,) = slurm.jobs()
         slurm.command("scancel", job)
         one, two = finish(backend, running, waiting)
-    assert (one.status, two.status) == (TrialStatus.OK, TrialStatus.OK)
+    assert (one.status, two.status) == (TrialState.OK, TrialState.OK)
     assert one.job_id == two.job_id != job
 
 
@@ -165,7 +166,7 @@ def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
         slurm.command("scancel", *[line.split()[0] for line in lines if "autotune" in line])
         (outcome,) = finish(backend, trial)
         calls = backend.controller.slurm.calls["sbatch"]
-    assert outcome.status is TrialStatus.CANCELLED
+    assert outcome.status is TrialState.CANCELLED
     assert "was cancelled by" in str(outcome.error)
     assert calls == 1
 
@@ -184,7 +185,7 @@ def test_a_controller_that_is_away_and_back_costs_no_trial(slurm: Cluster, tmp_p
         slurm.start_controller()
         outcomes = finish(one, running, waiting)
         calls = one.controller.slurm.calls["sbatch"]
-    assert [outcome.status for outcome in outcomes] == [TrialStatus.OK] * 2
+    assert [outcome.status for outcome in outcomes] == [TrialState.OK] * 2
     assert outcomes[0].job_id == outcomes[1].job_id
     assert not (running.directory / "attempt-2").exists()
     assert calls == 1
@@ -200,7 +201,7 @@ def test_what_srun_blames_on_slurm_is_tried_again(
     with pilot(text) as backend:
         (outcome,) = run(backend, trial)
         calls = backend.controller.slurm.calls["sbatch"]
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert calls == 1, "in the same allocation"
     first, _ = attempts_of(trial)
     ledger = tmp_path / "failed-nodes"
@@ -211,5 +212,5 @@ def test_what_srun_blames_on_slurm_is_tried_again(
 
 def reason_of(backend: PilotBackend, trial: TrialRequest) -> str:
     told = backend.poll([trial])[trial.token]
-    assert isinstance(told, Standing)
+    assert isinstance(told, TrialProgress)
     return told.reason

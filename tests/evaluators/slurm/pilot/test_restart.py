@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import tests
-from evaluators.trial import Standing, TrialStatus
+from autotune.schemas import TrialState
+from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import (
     SECOND,
@@ -55,7 +56,7 @@ def test_what_a_killed_service_left_running_is_found_again(tmp_path: Path) -> No
         backend.submit(trials[3])
         outcomes = finish(backend, *trials)
         calls = backend.controller.slurm.calls["sbatch"]
-    assert {outcome.status for outcome in outcomes} == {TrialStatus.OK}
+    assert {outcome.status for outcome in outcomes} == {TrialState.OK}
     assert calls == 0, "the allocation was found again"
     assert all(ran_on(trial) == sorted(2 * stay(trial).nodes) for trial in trials)
     assert min(gaps([stay(trial) for trial in trials])) > 0
@@ -69,7 +70,7 @@ def test_an_end_that_nobody_saw_is_found(tmp_path: Path) -> None:
     wait(lambda: (trial.directory / "attempt-1" / "ended").exists())
     with pilot() as backend:
         (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert ran_on(trial) == sorted(2 * stay(trial).nodes)
 
 
@@ -82,7 +83,7 @@ def test_a_trial_whose_script_died_with_its_service_starts_again(tmp_path: Path)
     kill_commands_of(trial)
     with pilot(text) as backend:
         (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialStatus.OK
+    assert outcome.status is TrialState.OK
     assert (trial.directory / "attempt-2").exists()
 
 
@@ -94,12 +95,12 @@ def test_a_trial_that_was_found_again_can_be_cancelled(tmp_path: Path) -> None:
 
         def runs() -> bool:
             told = backend.poll([trial])[trial.token]
-            return isinstance(told, Standing) and told.phase == "running"
+            return isinstance(told, TrialProgress) and told.phase == "running"
 
         wait(runs)
         backend.cancel(trial.token)
         (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialStatus.CANCELLED
+    assert outcome.status is TrialState.CANCELLED
     assert not commands_of(trial)
 
 

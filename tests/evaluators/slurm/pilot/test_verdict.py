@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import TrialState
 from evaluators.cluster.profile import Pilot
-from evaluators.program import Ended
+from evaluators.program import AttemptEnd
 from evaluators.slurm.evidence import Claim, End, Evidence
 from evaluators.slurm.judgement import Retry
 from evaluators.slurm.pilot.allocation import INTACT, Fate, Room, fate_in
@@ -15,12 +16,11 @@ from evaluators.slurm.pilot.fitness import longest_s, too_much, unfit
 from evaluators.slurm.pilot.steps import Place
 from evaluators.slurm.pilot.verdict import verdict
 from evaluators.slurm.step_errors import NoStep
-from evaluators.trial import TrialStatus
 from tests.evaluators.slurm.pilot.scene import asked
 
 PLACE = Place(job_id="7", nodes=("n01", "n02"), host="login")
 CLAIM = Claim(job_id="7", at=1000.0, nodes="n01,n02")
-LOST_NODE = Fate(status=TrialStatus.NODE_FAIL, reason="a node failed under it")
+LOST_NODE = Fate(status=TrialState.NODE_FAIL, reason="a node failed under it")
 NODE_FAILED = "srun: error: Node failure on n02\n"
 NO_STEP = "srun: error: Unable to create step for job 7: Memory required by task is not available\n"
 
@@ -33,7 +33,7 @@ def judged(
     log_end: str = "",
     cancelled: bool = False,
     claimed: bool = True,
-) -> Ended | Retry | NoStep:
+) -> AttemptEnd | Retry | NoStep:
     evidence = Evidence(
         intended_at=999.0,
         claimed=claimed,
@@ -57,49 +57,49 @@ def _end(exit_code: int | None, took_s: float) -> End | None:
     return End(exit_code=exit_code, began_at=1000.0, ended_at=1000.0 + took_s)
 
 
-def status(found: Ended | Retry | NoStep) -> TrialStatus | None:
-    return found.status if isinstance(found, Ended) else found.ended.status
+def status(found: AttemptEnd | Retry | NoStep) -> TrialState | None:
+    return found.status if isinstance(found, AttemptEnd) else found.ended.status
 
 
 def test_a_trial_that_ended_by_itself_is_for_its_program_to_judge() -> None:
     for code in (0, 1, 143):
         found = judged(code)
-        assert isinstance(found, Ended)
+        assert isinstance(found, AttemptEnd)
         assert (found.status, found.exit_code, found.duration_s) == (None, code, 5.0)
         assert (found.host, found.job_id) == ("n01,n02", "7")
 
 
 def test_what_ended_well_is_not_doubted() -> None:
-    assert isinstance(judged(0, fate=LOST_NODE), Ended)
-    assert isinstance(judged(0, fate=LOST_NODE, log_end=NO_STEP), Ended)
+    assert isinstance(judged(0, fate=LOST_NODE), AttemptEnd)
+    assert isinstance(judged(0, fate=LOST_NODE, log_end=NO_STEP), AttemptEnd)
 
 
 @pytest.mark.parametrize("code", [1, 137, None])
 def test_a_failed_node_is_not_the_trials_fault(code: int | None) -> None:
     for found in (judged(code, fate=LOST_NODE), judged(code, log_end=NODE_FAILED)):
         assert isinstance(found, Retry)
-        assert status(found) is TrialStatus.NODE_FAIL
+        assert status(found) is TrialState.NODE_FAIL
 
 
 @pytest.mark.parametrize("fate", [INTACT, LOST_NODE])
 def test_an_srun_that_lost_its_node_and_ended_well_is_not_believed(fate: Fate) -> None:
     found = judged(0, fate=fate, log_end=NODE_FAILED)
     assert isinstance(found, Retry)
-    assert status(found) is TrialStatus.NODE_FAIL
+    assert status(found) is TrialState.NODE_FAIL
     cancelled = judged(0, fate=fate, log_end=NODE_FAILED, cancelled=True)
-    assert isinstance(cancelled, Ended)
-    assert status(cancelled) is TrialStatus.CANCELLED
+    assert isinstance(cancelled, AttemptEnd)
+    assert status(cancelled) is TrialState.CANCELLED
 
 
 def test_a_time_limit_holds_whatever_else_happened() -> None:
     for code in (124, 137):
-        assert status(judged(code, took_s=60.5, fate=LOST_NODE)) is TrialStatus.TIMEOUT
+        assert status(judged(code, took_s=60.5, fate=LOST_NODE)) is TrialState.TIMEOUT
 
 
 def test_a_killed_script_is_started_again_with_its_time_counted() -> None:
     found = judged(None)
     assert isinstance(found, Retry)
-    assert (found.ended.status, found.ended.duration_s) == (TrialStatus.LOST, 5.0)
+    assert (found.ended.status, found.ended.duration_s) == (TrialState.LOST, 5.0)
 
 
 def test_a_script_that_never_began_held_no_nodes() -> None:
@@ -112,8 +112,8 @@ def test_a_script_that_never_began_held_no_nodes() -> None:
 @pytest.mark.parametrize("fate", [INTACT, LOST_NODE])
 def test_a_cancelled_trial_is_never_started_again(claimed: bool, fate: Fate) -> None:
     found = judged(None, claimed=claimed, fate=fate, cancelled=True)
-    assert isinstance(found, Ended)
-    assert found.status is TrialStatus.CANCELLED
+    assert isinstance(found, AttemptEnd)
+    assert found.status is TrialState.CANCELLED
 
 
 def test_a_step_that_slurm_did_not_make_is_tried_again() -> None:
@@ -128,7 +128,7 @@ def test_nodes_that_an_allocation_no_longer_has_have_failed() -> None:
     assert fate_in(room, ["n01", "n02"], since=10.0) is None, "not asked since"
     found = fate_in(room, ["n01", "n02"], since=9.0)
     assert found is not None
-    assert (found.status, found.failed_nodes) == (TrialStatus.NODE_FAIL, frozenset({"n02"}))
+    assert (found.status, found.failed_nodes) == (TrialState.NODE_FAIL, frozenset({"n02"}))
     assert fate_in(room, ["n01"], since=9.0) == INTACT
 
 
