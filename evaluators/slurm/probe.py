@@ -56,6 +56,12 @@ try:
     found["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 except Exception as error:
     found["torch_error"] = type(error).__name__ + ": " + str(error)
+if checkout := sys.argv[2]:
+    sys.path.insert(0, checkout)  # as where a script that lies there is run
+    try:
+        import megatron.training
+    except Exception as error:
+        found["megatron_error"] = type(error).__name__ + ": " + str(error)
 sys.stdout.write("{_MARK}" + json.dumps(found) + chr(10))
 """
 
@@ -71,6 +77,8 @@ class Rank:
         deepspeed, torch: versions; empty where they are missing.
         torch_error: why torch cannot be imported; empty where it can.
         gpus: names of those that torch sees.
+        megatron_error: why the profile's checkout of Megatron-DeepSpeed cannot be imported; empty
+            where it can, and where trials do not train with it.
     """
 
     rank: int
@@ -83,6 +91,7 @@ class Rank:
     torch: str = ""
     torch_error: str = ""
     gpus: tuple[str, ...] = ()
+    megatron_error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +153,9 @@ def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder:
         ),
         container=container_words(profile),
     )
-    words = (python(profile), "-c", _RANK, str(folder / "job.sh"))
+    wanted = profile.megatron if profile.program == "megatron-deepspeed" else None
+    checkout = wanted.path if wanted else ""
+    words = (python(profile), "-c", _RANK, str(folder / "job.sh"), checkout)
     return "\n".join(
         [
             head,

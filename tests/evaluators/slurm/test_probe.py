@@ -63,6 +63,25 @@ def test_what_the_profile_sets_up_is_not_there(tmp_path: Path) -> None:
     assert "environment.virtual_environment: none is at /nowhere/venv" in found.said[-1]
 
 
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("from megatron import arguments\n", ""),
+        ("import apex_of_nowhere\n", "ModuleNotFoundError: No module named 'apex_of_nowhere'"),
+    ],
+)
+def test_megatron_is_imported_from_the_checkout(tmp_path: Path, source: str, error: str) -> None:
+    package, folder = tmp_path / "checkout" / "megatron", tmp_path / "data"
+    package.mkdir(parents=True)
+    folder.mkdir()
+    (package / "training.py").write_text(source)
+    (package / "arguments.py").write_text("")
+    megatron = {"path": str(package.parent)}
+    found = look(folder, [], python=SYSTEM_PYTHON, program="megatron-deepspeed", megatron=megatron)
+    assert [rank.megatron_error for rank in found.ranks] == [error, error]
+
+
 def test_sbatch_refuses(slurm: Cluster, tmp_path: Path) -> None:
     with pytest.raises(SlurmRefused, match="partition"):
         look(tmp_path, [], slurm={"partition": "nowhere"})
