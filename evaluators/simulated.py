@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from autotune.cost_model import Parameters, estimate, perturbed
+from autotune.files import write_whole
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
-from evaluators.trainer.request_file import LOG, RESULT, read_result, write_result
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial_files import LOG, RESULT, read_result, write_result
 from search_spaces.lattice import Lattice
 from search_spaces.rules import findings
 
@@ -75,9 +76,7 @@ class SimulatedBackend:
         wait_s = simulate(request, started_at=now).outcome.duration_s * self._time_scale
         ends_at = now + timedelta(seconds=wait_s)
         state = {"started_at": now.isoformat(), "ends_at": ends_at.isoformat()}
-        partial = request.directory / f"{_SUBMITTED}.partial"
-        partial.write_text(json.dumps(state), encoding="utf-8")
-        partial.rename(request.directory / _SUBMITTED)
+        write_whole(request.directory / _SUBMITTED, json.dumps(state))
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         found: dict[str, TrialOutcome | TrialProgress] = {}

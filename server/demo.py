@@ -23,7 +23,7 @@ from rich.panel import Panel
 from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, CampaignQuestion
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState, MachineShape
-from evaluators.trainer.processes import die_with
+from evaluators.processes import die_with
 from server.cli import tables
 from server.cli.failures import Failed
 from server.cli.output import note, out, text

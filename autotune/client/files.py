@@ -1,12 +1,12 @@
-"""Artefacts on disk: whole or not at all."""
+"""An archive of artefacts on disk."""
 
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import zipfile
 from pathlib import Path
+
+from autotune.files import write_whole
 
 
 def save_archive(archive: bytes, path: Path) -> list[Path]:
@@ -21,21 +21,12 @@ def save_archive(archive: bytes, path: Path) -> list[Path]:
     path.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(io.BytesIO(archive)) as opened:
         entries = [entry for entry in opened.infolist() if not entry.is_dir()]
-        # The base name alone: an entry cannot place a file outside of the folder.
-        return [
-            write_whole(path / Path(entry.filename).name, opened.read(entry)) for entry in entries
-        ]
+        return [_save(opened.read(entry), path / Path(entry.filename).name) for entry in entries]
 
 
-def write_whole(path: Path, content: bytes) -> Path:
-    """Write under a temporary name beside `path`, then rename; scripts are made executable."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o755 if content.startswith(b"#!") else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return path
+def _save(content: bytes, path: Path) -> Path:
+    """Write one entry, a script as one that can be run.
+
+    `path` has the base name of the entry alone: none can place a file outside of the folder.
+    """
+    return write_whole(path, content, executable=content.startswith(b"#!"))

@@ -18,8 +18,8 @@ import evaluators
 from autotune.schemas import TrialState
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
-from evaluators.trainer.request_file import LOG, log_tail, read_result, request_as_dict
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial_files import LOG, log_tail, read_result, request_as_dict
 
 WARM = "evaluators.local.warm"
 CLOSE_LIMIT_S = 10.0

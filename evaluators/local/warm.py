@@ -17,12 +17,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluators.trainer import processes
+from evaluators import processes
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import load
-from evaluators.trainer.request_file import request_from_dict
 from evaluators.trainer.supervisor import owned, supervise
 from evaluators.trial import TrialRequest
+from evaluators.trial_files import request_from_dict
 
 POLL_INTERVAL_S = 0.05
 # A supervisor that was told to cancel and has not within this time is killed.

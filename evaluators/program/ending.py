@@ -9,9 +9,9 @@ from autotune.schemas import TrialState
 from evaluators.program.failure import Failure
 from evaluators.program.power import Energy
 from evaluators.program.program import AttemptEnd
-from evaluators.trainer.request_file import LOG, log_tail
 from evaluators.training_log import TrainingLog, read_log
 from evaluators.trial import TrialOutcome
+from evaluators.trial_files import LOG, log_tail
 
 
 def log_of(folder: Path) -> TrainingLog:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from autotune.schemas import TrialState
 from evaluators.program.program import AttemptEnd
-from evaluators.trainer.request_file import log_tail
 from evaluators.training_log import Cause, CauseKind
+from evaluators.trial_files import log_tail
 
 # What a job of ours says of itself, as where a module of the profile does not load.
 OWN_WORDS = "autotune: "

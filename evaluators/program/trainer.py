@@ -17,10 +17,10 @@ from evaluators.program.interpreter import import_path, python
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.rendezvous import RENDEZVOUS
-from evaluators.trainer.request_file import RESULT, read_result, request_as_dict
 from evaluators.trainer.support import indivisible, unsupported_anywhere
 from evaluators.training_log import TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial_files import RESULT, read_result, request_as_dict
 from search_spaces.errors import InvalidInput
 
 REQUEST = "request.json"

@@ -15,8 +15,8 @@ from evaluators.program.choice import program_of
 from evaluators.slurm.attempt import Attempt
 from evaluators.slurm.controller import Controller
 from evaluators.slurm.course import Course, Site
-from evaluators.trainer.request_file import read_result
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial_files import read_result
 
 READERS = 4
 

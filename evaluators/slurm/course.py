@@ -8,12 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
 
+from autotune.files import write_whole
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
 from evaluators.slurm.attempt import CANCELLED, Attempt, attempts_of
 from evaluators.slurm.controller import Controller
-from evaluators.slurm.evidence import Evidence, read_evidence, read_log_end, write_whole
+from evaluators.slurm.evidence import Evidence, read_evidence, read_log_end
 from evaluators.slurm.judgement import LookUp, Retry, Sight, SubmitAgain, Verdict, judge
 from evaluators.slurm.ledger import excluded, note_failures
 from evaluators.slurm.outcome import (

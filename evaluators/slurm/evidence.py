@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.files import write_whole
 from evaluators.slurm.attempt import CLAIM, ENDED, INTENT, JOB, LOG, OVER
 
 LOG_END_BYTES = 65_536
@@ -109,13 +110,6 @@ def over_duration_s(folder: Path) -> float:
         return float(_json(folder / OVER).get("duration_s", 0.0))
     except (TypeError, ValueError):
         return 0.0
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Under another name first: nothing reads half of it. Raises OSError."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.rename(path)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -11,8 +11,8 @@ from autotune.schemas import TrialState
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt import CANCELLED, Attempt, attempts_of
 from evaluators.slurm.evidence import over_duration_s, write_over
-from evaluators.trainer.request_file import write_result
 from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial_files import write_result
 from search_spaces.errors import InvalidInput
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from evaluators.cluster.shell import (
 )
 from evaluators.program import Launcher, Program
 from evaluators.slurm.attempt import CANCELLED, CLAIM, ENDED, LOG, OVER, Attempt
-from evaluators.trainer.request_file import RESULT
 from evaluators.trial import TrialRequest
+from evaluators.trial_files import RESULT
 
 JOB_SCRIPT = "job.sh"
 BODY_SCRIPT = "body.sh"

@@ -18,9 +18,9 @@ from autotune.measurement import metrics
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.launched import be_launched, launched
 from evaluators.trainer.libraries import environment, load
-from evaluators.trainer.request_file import LOG, request_from_dict
 from evaluators.trainer.supervisor import owned, supervise
 from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial_files import LOG, request_from_dict
 
 FAILED, BAD_REQUEST = 1, 2
 

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from evaluators.trainer import processes
+from evaluators import processes
 from evaluators.trainer.libraries import load
-from evaluators.trainer.request_file import request_from_dict
 from evaluators.trial import TrialRequest
+from evaluators.trial_files import request_from_dict
 
 
 def enter(request: TrialRequest, place: Mapping[str, Any]) -> int:

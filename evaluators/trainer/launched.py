@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotune.schemas import TrialState
-from evaluators.trainer import processes
+from evaluators import processes
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.failure import ended_by
 from evaluators.trainer.libraries import load
-from evaluators.trainer.request_file import LOG, write_result
 from evaluators.trainer.supervisor import measurements_of
 from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial_files import LOG, write_result
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 FAILED = 1

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evaluators.trainer.processes import processor_time_s
+from evaluators.processes import processor_time_s
 
 HANG_S = 15.0
 CHECK_INTERVAL_S = 1.0

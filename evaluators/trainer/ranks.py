@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluators.trainer import processes
+from evaluators import processes
 from evaluators.trainer.device import Device
 from evaluators.trainer.failure import Failure, ended_by
-from evaluators.trainer.request_file import LOG, log_tail, request_as_dict
 from evaluators.trial import TrialRequest
+from evaluators.trial_files import LOG, log_tail, request_as_dict
 
 LOOPBACK = "127.0.0.1"
 

@@ -20,9 +20,9 @@ from evaluators.trainer.device import device_of_trials, gpu_count
 from evaluators.trainer.failure import root_cause
 from evaluators.trainer.pulse import HANG_S, Pulse
 from evaluators.trainer.ranks import Ranks
-from evaluators.trainer.request_file import LOG, log_tail, write_result
 from evaluators.trainer.support import indivisible, unsupported
 from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial_files import LOG, log_tail, write_result
 
 POLL_INTERVAL_S = 0.02
 # Between the first sign of a failure and its cause, which may come from another rank.

@@ -8,11 +8,12 @@ holds the interpreter's lock, so the service does it once, in a child process.
 from __future__ import annotations
 
 import gzip
-import os
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+
+from autotune.files import write_whole
 
 VEGA_LITE_VERSION = "6.4"
 """The Vega-Lite that the installed Altair writes for."""
@@ -45,13 +46,11 @@ def bundle_path(cache: Path) -> Path:
 
 
 def build(target: Path) -> None:
-    """Write the gzipped bundle under a temporary name, then rename it: readers see all or none."""
+    """Write the gzipped bundle."""
     import vl_convert
 
     script: str = vl_convert.javascript_bundle(SNIPPET, vl_version=VEGA_LITE_VERSION)
-    temporary = target.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_bytes(gzip.compress(script.encode(), mtime=0))
-    temporary.replace(target)
+    write_whole(target, gzip.compress(script.encode(), mtime=0))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from evaluators.processes import die_with
 from search_spaces.errors import InvalidInput
 from server.runner import run
 from server.runner.logs import configure
-from server.runner.mortality import die_with
 from server.settings import Settings
 from server.store import InUse
 

@@ -12,7 +12,7 @@ import pytest
 from autotune import AsyncClient, Client
 from autotune.client import CampaignHandle
 from autotune.client.asynchronous import AsyncTransport
-from autotune.client.files import save_archive, write_whole
+from autotune.client.files import save_archive
 from autotune.client.following import Follower
 from autotune.client.patience import Patience
 from autotune.client.synchronous import Transport
@@ -159,13 +159,6 @@ def test_the_async_client(service: Served, tmp_path: Path) -> None:
                 await first.log(1)
 
     asyncio.run(program())
-
-
-def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(OSError, match="taken"):
-        write_whole(tmp_path / "taken", b"text")
-    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
 def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def _index(length: int) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Under another name first, so that nobody ever reads half of it."""
+    """Write as `autotune.files.write_whole` does, which no launch script has at hand."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

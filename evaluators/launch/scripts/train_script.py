@@ -20,8 +20,8 @@ from evaluators.launch.scripts.job import (
 )
 from evaluators.program.interpreter import import_path
 from evaluators.program.interpreter import python as python_of
-from evaluators.trainer.request_file import request_as_dict
 from evaluators.trial import TrialProtocol, TrialRequest
+from evaluators.trial_files import request_as_dict
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer

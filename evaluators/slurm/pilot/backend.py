@@ -18,8 +18,8 @@ from evaluators.slurm.pilot.entry import Entry
 from evaluators.slurm.pilot.given import Given
 from evaluators.slurm.pilot.held import Held
 from evaluators.slurm.pilot.sweeper import StepCommands, Sweeper
-from evaluators.trainer.request_file import read_result
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial_files import read_result
 
 READERS = 4
 

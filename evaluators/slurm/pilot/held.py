@@ -22,6 +22,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
+from autotune.files import write_whole
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd
@@ -173,7 +174,7 @@ class Held:
             return
         self._now.renewed_at = now
         try:
-            _write(self._now.folder / LEASE, f"{max(until, time.time() + LEASE_S):.0f}\n")
+            write_whole(self._now.folder / LEASE, f"{max(until, time.time() + LEASE_S):.0f}\n")
         except OSError:
             log.warning("the lease of an allocation could not be renewed", exc_info=True)
 
@@ -219,9 +220,9 @@ class Held:
             holding.folder.mkdir(parents=True, exist_ok=True)
             lease = f"{time.time() + LEASE_S:.0f}\n"
             script = holding_script(self._profile, holding.name, holding.folder, holding.need)
-            _write(holding.folder / LEASE, lease)
-            _write(holding.folder / NEED, json.dumps(asdict(holding.need)))
-            _write(holding.folder / JOB_SCRIPT, script)
+            write_whole(holding.folder / LEASE, lease)
+            write_whole(holding.folder / NEED, json.dumps(asdict(holding.need)))
+            write_whole(holding.folder / JOB_SCRIPT, script)
 
         self._controller.submit(
             Submission(name=holding.name, folder=holding.folder, prepare=prepare)
@@ -293,10 +294,3 @@ class Held:
     def _say(self, why: str) -> None:
         nodes = self._now.need.nodes if self._now else 0
         self.waiting = f"waiting for the allocation of {nodes} nodes: {why}"
-
-
-def _write(path: Path, text: str) -> None:
-    """Under another name first: nothing reads half of it; raises OSError."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.rename(path)

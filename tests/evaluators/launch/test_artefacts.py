@@ -13,8 +13,8 @@ from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.launch import artefacts
 from evaluators.launch.scripts.train_script import train_script
-from evaluators.trainer.request_file import request_from_dict
 from evaluators.trial import TrialOutcome
+from evaluators.trial_files import request_from_dict
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.launch.readers import strategy_of

@@ -16,8 +16,8 @@ import pytest
 
 from autotune.schemas import TrialState
 from evaluators.local import LocalBackend
-from evaluators.trainer.request_file import request_as_dict
 from evaluators.trial import RUNNING, TrialRequest
+from evaluators.trial_files import request_as_dict
 from tests.evaluators.local.trials import (
     FOREVER,
     PATIENCE_S,
@@ -34,7 +34,7 @@ from tests.evaluators.local.trials import (
 OWNER = """
 import json, sys, time
 from evaluators.local import LocalBackend
-from evaluators.trainer.request_file import request_from_dict
+from evaluators.trial_files import request_from_dict
 backend = LocalBackend()
 backend.submit(request_from_dict(json.loads(sys.argv[1])))
 time.sleep(3600)
@@ -199,13 +199,20 @@ def test_cancel_ends_all_ranks(backend: LocalBackend, tmp_path: Path) -> None:
     assert not any(rank.is_running() for rank in ranks)
 
 
-@pytest.mark.parametrize("full", ["trial.log", "result.json.partial"])
-def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path, full: str) -> None:
-    (tmp_path / full).symlink_to("/dev/full")
+def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path) -> None:
+    (tmp_path / "trial.log").symlink_to("/dev/full")
     outcome = run(backend, request(tmp_path, strategy(), ranks=1))
     assert outcome.status is TrialState.CRASHED
     assert outcome.error
     assert "No space left on device" in outcome.error
+
+
+def test_a_result_that_cannot_be_written_is_told(backend: LocalBackend, tmp_path: Path) -> None:
+    (tmp_path / "result.json").mkdir()
+    outcome = run(backend, request(tmp_path, strategy(), ranks=1))
+    assert outcome.status is TrialState.CRASHED
+    assert outcome.error
+    assert "Is a directory" in outcome.error
 
 
 def test_a_directory_that_cannot_be_made_is_told(backend: LocalBackend, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.schemas import TrialState
-from evaluators.trainer.request_file import read_result, request_as_dict, request_from_dict
+from evaluators.trial_files import read_result, request_as_dict, request_from_dict
 from tests.evaluators.local.trials import PATIENCE_S, request, strategy
 from tests.requirement import require
 

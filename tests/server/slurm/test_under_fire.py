@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import Campaign, CampaignState, TrialState
-from evaluators.trainer.request_file import read_result
+from evaluators.trial_files import read_result
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm, slurm_session
 from tests.server.slurm.scene import RunnerProcess, Scene, until

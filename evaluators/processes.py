@@ -1,4 +1,4 @@
-"""Processes that never outlive the one that started them (Linux)."""
+"""Processes that never outlive the one that started them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -19,8 +19,10 @@ def die_with(parent: int) -> None:
     """Have the kernel kill this process when `parent` ends, and end now if it already has.
 
     The kernel watches the *thread* that started this process: it must live as long as its process.
+    Elsewhere than on Linux nothing is watched.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -52,13 +54,16 @@ def kill(pid: int) -> None:
 
 
 def exit_code_of(pid: int) -> int | None:
-    """Of a child that has ended (negative: by which signal); None while it runs. Reaps it."""
+    """Return the exit code of a child that has ended, None while it runs; the child is reaped.
+
+    A negative code is the signal that ended it.
+    """
     ended, status = os.waitpid(pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def processor_time_s(pid: int, *, main_thread_only: bool = False) -> float:
-    """Processor time that a process has used so far; 0 once it has gone."""
+    """Return the seconds of processor time that a process has used so far; 0 once it has gone."""
     process = Path(f"/proc/{pid}/task/{pid}" if main_thread_only else f"/proc/{pid}")
     try:
         fields = (process / "stat").read_text().rsplit(")", 1)[1].split()

@@ -1,4 +1,4 @@
-"""A trial's request and its result as files."""
+"""The files of a trial's folder: its request, its result, and its log."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from autotune.files import write_whole
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -19,12 +20,16 @@ LOG = "trial.log"
 
 
 def request_as_dict(request: TrialRequest) -> dict[str, Any]:
-    """JSON-ready."""
+    """Return the request as JSON can hold it."""
     return asdict(request) | {"directory": str(request.directory)}
 
 
 def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
-    """The reverse of `request_as_dict`; raises KeyError or TypeError on anything else."""
+    """Return the request that `request_as_dict` wrote.
+
+    Raises:
+        KeyError, TypeError: `data` is anything else.
+    """
     machine, protocol = dict(data["machine"]), dict(data["protocol"])
     machine["sources"] = tuple(machine.get("sources", ()))
     protocol["accumulations"] = tuple(protocol["accumulations"])
@@ -40,17 +45,12 @@ def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
 
 
 def write_result(directory: Path, outcome: TrialOutcome) -> None:
-    """Under another name first, so that a reader never sees half of it; raises OSError."""
-    partial = directory / f"{RESULT}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(outcome.as_dict(), file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(directory / RESULT)
+    """Leave the outcome in `directory`, where it survives the machine; raises OSError."""
+    write_whole(directory / RESULT, json.dumps(outcome.as_dict(), indent=2), durable=True)
 
 
 def read_result(directory: Path) -> TrialOutcome | None:
-    """The outcome in `directory`; None where there is none yet, or it cannot be read."""
+    """Return the outcome in `directory`; None where there is none yet, or it cannot be read."""
     try:
         data = json.loads((directory / RESULT).read_text(encoding="utf-8"))
         return TrialOutcome.from_dict(data)
@@ -59,7 +59,7 @@ def read_result(directory: Path) -> TrialOutcome | None:
 
 
 def log_tail(directory: Path, *, lines: int = 40, most_bytes: int = 16_384) -> str:
-    """The last lines of the trial's log; empty where there is none."""
+    """Return the last lines of the trial's log; an empty text where there is none."""
     try:
         with (directory / LOG).open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,0 +1,41 @@
+"""The one atomic write: a file is there whole, or not at all.
+
+It stands here, below the evaluators and the server that write with it too, because the client
+library, which may import neither, keeps artefacts with it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from uuid import uuid4
+
+
+def write_whole(
+    path: Path, content: str | bytes, *, executable: bool = False, durable: bool = False
+) -> Path:
+    """Write under another name beside `path`, then rename; return `path`. Text becomes UTF-8.
+
+    A reader sees the file as it was or as it is now, never half of it, and several writers may
+    write one file at once. A `durable` file has also left the system's buffers for the disk, so
+    that it survives the machine.
+
+    Raises:
+        OSError: the file cannot be written, a full disk included; then nothing of it is left.
+    """
+    partial = path.with_name(f".{path.name}.{uuid4().hex}.partial")
+    # The user's umask decides what of these permissions remains.
+    descriptor = os.open(
+        partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777 if executable else 0o666
+    )
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return path
