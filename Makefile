@@ -19,14 +19,13 @@ check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# These read what was measured elsewhere, so they are told where it lies.
-WITH_FILES := %/__init__.py %/cost_model_accuracy.py %/one_gpu.py
-BENCHMARKS := $(filter-out $(WITH_FILES),$(wildcard tests/benchmarks/*.py))
+# Those that are folders take files, or hours, and are started by their names.
+BENCHMARKS := $(filter-out %/__init__.py,$(wildcard tests/benchmarks/*.py))
 
 bench: $(VENV)/.installed-dev ## every benchmark, each against a peer in the same run
 	for script in $(BENCHMARKS); do $(BIN)/python $$script || exit 1; done
 ifneq ($(and $(THROUGHPUT),$(MEMORY)),)
-	$(BIN)/python tests/benchmarks/cost_model_accuracy.py --throughput "$(THROUGHPUT)" --memory "$(MEMORY)" $(ARGS)
+	$(BIN)/python -m tests.benchmarks.accuracy --throughput "$(THROUGHPUT)" --memory "$(MEMORY)" $(ARGS)
 else
 	@echo "Not judged: the cost model on published measurements. With tables of them:"
 	@echo "  make bench THROUGHPUT=throughput.csv MEMORY=memory.csv (columns: tests/benchmarks/accuracy/tables.py)"

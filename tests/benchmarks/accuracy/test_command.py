@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import cost_model_accuracy
+from tests.benchmarks.accuracy.__main__ import main
 from tests.benchmarks.accuracy.measurements import PLAIN, Cells, measured, written
 from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT
 
@@ -40,8 +40,16 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     alone: list[Cells] = [{**row, "cluster": "small-a100"} for row in one[0][:12]]
     times, sizes = [*one[0], *other[0], *alone], [*one[1], *other[1]]
     given = tables(folder, times=times, sizes=sizes)
-    script = str(Path(cost_model_accuracy.__file__))
-    command = [sys.executable, script, *given, "--draws", "2", "--json", str(folder / "out.json")]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.accuracy",
+        *given,
+        "--draws",
+        "2",
+        "--json",
+        str(folder / "out.json"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     return json.loads((folder / "out.json").read_text()), done.stdout
 
@@ -94,7 +102,7 @@ def test_tables_without_a_row_give_nulls_throughout(
 ) -> None:
     out = tmp_path / "out.json"
     given = tables(tmp_path, times=[], sizes=[])
-    assert cost_model_accuracy.main([*given, "--draws", "1", "--json", str(out)]) == 0
+    assert main([*given, "--draws", "1", "--json", str(out)]) == 0
     figures = json.loads(out.read_text(), parse_constant=pytest.fail)
     assert figures["clusters"] == {}
     after = figures["overall"].pop("mape_after")
@@ -108,9 +116,9 @@ def test_tables_without_a_row_give_nulls_throughout(
 
 def test_a_bad_cell_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = tables(tmp_path, times=[{**PLAIN, "num_layers": "many"}], sizes=[])
-    assert cost_model_accuracy.main(given) == 2
+    assert main(given) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith("cost_model_accuracy: ")
+    assert said.startswith("accuracy: ")
     assert "line 2: num_layers='many' is no number" in said
 
 
@@ -118,7 +126,7 @@ def test_rows_on_a_gpu_without_a_data_sheet_are_left_out_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = tables(tmp_path, times=[{**PLAIN, "gpu": "TPU v4"}], sizes=[])
-    assert cost_model_accuracy.main([*given, "--draws", "1"]) == 0
+    assert main([*given, "--draws", "1"]) == 0
     assert "1 on a GPU whose data sheet is not known" in capsys.readouterr().out
 
 
@@ -127,10 +135,10 @@ def test_a_missing_file_and_a_missing_column(
 ) -> None:
     given = tables(tmp_path, times=[], sizes=[])
     written(tmp_path / "memory.csv", [], MEMORY[1:])
-    assert cost_model_accuracy.main(given) == 2
+    assert main(given) == 2
     assert "1 column is missing: cluster" in capsys.readouterr().err
     (tmp_path / "memory.csv").unlink()
-    assert cost_model_accuracy.main(given) == 2
+    assert main(given) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -138,7 +146,7 @@ def test_a_folder_that_is_not_there_is_told_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = tables(tmp_path, times=[], sizes=[])
-    assert cost_model_accuracy.main([*given, "--json", str(tmp_path / "none" / "a.json")]) == 2
+    assert main([*given, "--json", str(tmp_path / "none" / "a.json")]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
 
@@ -148,14 +156,14 @@ def test_draws_are_a_whole_number(
 ) -> None:
     given = tables(tmp_path, times=[], sizes=[])
     with pytest.raises(SystemExit) as ended:
-        cost_model_accuracy.main([*given, f"--draws={draws}"])
+        main([*given, f"--draws={draws}"])
     assert ended.value.code == 2
     assert "is no whole number from 1 on" in capsys.readouterr().err
 
 
 def test_help_names_the_columns_and_how_gaps_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_status:
-        cost_model_accuracy.main(["--help"])
+        main(["--help"])
     said = capsys.readouterr().out
     assert exit_status.value.code == 0
     for column in (*THROUGHPUT, *MEMORY):

@@ -15,7 +15,7 @@ from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
-from tests.one_gpu.table import Row, Table
+from tests.benchmarks.one_gpu.table import Row, Table
 
 CALIBRATED_ON, DRAWS = 5, 20
 FEWEST_PREDICTED = 3

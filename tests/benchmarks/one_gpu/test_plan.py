@@ -10,8 +10,8 @@ from evaluators.trainer.support import unsupported_anywhere
 from search_spaces.catalog.local import machine_of_cpus, machine_of_gpus
 from search_spaces.machine import Machine
 from search_spaces.rules import findings
-from tests.one_gpu.models import CPU_MODELS, GPU_MODELS
-from tests.one_gpu.plan import BANDS, QUICK_TRIALS, TRIALS, PlannedTrial, one_gpu, plan
+from tests.benchmarks.one_gpu.models import CPU_MODELS, GPU_MODELS
+from tests.benchmarks.one_gpu.plan import BANDS, QUICK_TRIALS, TRIALS, PlannedTrial, one_gpu, plan
 
 
 def gpu(name: str, memory_gib: float) -> Machine:

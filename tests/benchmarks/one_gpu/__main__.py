@@ -1,8 +1,8 @@
 """Real trials on one GPU, from small ones to some that run out of memory, and how well the cost
 model foresees them.
 
-    python tests/benchmarks/one_gpu.py measure --output trials.csv [--quick]
-    python tests/benchmarks/one_gpu.py evaluate trials.csv [--json OUT]
+    python -m tests.benchmarks.one_gpu measure --output trials.csv [--quick]
+    python -m tests.benchmarks.one_gpu evaluate trials.csv [--json OUT]
 
 `measure` needs a GPU that nvidia-smi lists, or trains tiny models on the CPU. `docs/gpu.md` says
 what is measured.
@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from search_spaces.errors import InvalidInput
-from tests.one_gpu.evaluation import DRAWS, document, evaluate
-from tests.one_gpu.measuring import Broken, bench_here, measure, title
-from tests.one_gpu.plan import plan
-from tests.one_gpu.report import report
-from tests.one_gpu.table import read_table
+from tests.benchmarks.one_gpu.evaluation import DRAWS, document, evaluate
+from tests.benchmarks.one_gpu.measuring import Broken, bench_here, measure, title
+from tests.benchmarks.one_gpu.plan import plan
+from tests.benchmarks.one_gpu.report import report
+from tests.benchmarks.one_gpu.table import read_table
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 QUIET_S = 2.0
@@ -42,11 +42,11 @@ out-of-memory was foreseen.
 """
 EXAMPLES = """\
 examples:
-  python tests/benchmarks/one_gpu.py measure --output h100.csv            40 trials, half an hour
-  python tests/benchmarks/one_gpu.py measure --output h100.csv --quick    10 small ones
-  python tests/benchmarks/one_gpu.py measure --output h100.csv --plan     show them, run none
-  python tests/benchmarks/one_gpu.py evaluate h100.csv --json h100.json
-  CUDA_VISIBLE_DEVICES= python tests/benchmarks/one_gpu.py measure --output cpu.csv
+  python -m tests.benchmarks.one_gpu measure --output h100.csv            40 trials, half an hour
+  python -m tests.benchmarks.one_gpu measure --output h100.csv --quick    10 small ones
+  python -m tests.benchmarks.one_gpu measure --output h100.csv --plan     show them, run none
+  python -m tests.benchmarks.one_gpu evaluate h100.csv --json h100.json
+  CUDA_VISIBLE_DEVICES= python -m tests.benchmarks.one_gpu measure --output cpu.csv
 
 exit codes: 0 done, 1 trials crash whatever is tried, 2 bad input, 130 interrupted
 """
@@ -92,10 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return measured(given) if given.command == "measure" else evaluated(given)
     except InvalidInput as error:
-        print(f"one_gpu.py {given.command}: {error}", file=sys.stderr)
+        print(f"one_gpu {given.command}: {error}", file=sys.stderr)
         return BAD_INPUT
     except Broken as error:
-        print(f"one_gpu.py {given.command}: {error}", file=sys.stderr)
+        print(f"one_gpu {given.command}: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on from here", file=sys.stderr)
@@ -117,7 +117,7 @@ def measured(given: argparse.Namespace) -> int:
         measure(trials, given.output, bench, say=say)
     finally:
         bench.backend.close()
-    print(f"{given.output} is complete; next: one_gpu.py evaluate {given.output}")
+    print(f"{given.output} is complete; next: one_gpu evaluate {given.output}")
     return 0
 
 

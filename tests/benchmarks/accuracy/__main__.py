@@ -1,9 +1,9 @@
 """The cost model and its calibration against tables of published measurements.
 
-    python tests/benchmarks/cost_model_accuracy.py --throughput FILE --memory FILE
+    python -m tests.benchmarks.accuracy --throughput FILE --memory FILE
         [--draws N] [--json OUT]
 
-FILE is a CSV file with a row for each measured configuration; `accuracy/tables.py` has the columns.
+FILE is a CSV file with a row for each measured configuration; `tables.py` has the columns.
 Every cluster and framework with enough rows is a stack that is calibrated on its own: on a few of
 its rows, drawn at random, and judged on the rest. What no row tells is null in OUT, whose errors
 are fractions. All on one core.
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_writable(chosen.json)
         judgement = _judged(chosen.throughput, chosen.memory, draws=chosen.draws)
     except TableError as error:
-        print(f"cost_model_accuracy: {error}", file=sys.stderr)
+        print(f"accuracy: {error}", file=sys.stderr)
         return 2
     show(judgement, _console(sys.stdout))
     if chosen.json:

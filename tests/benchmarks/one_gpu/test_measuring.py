@@ -13,12 +13,19 @@ import pytest
 
 from search_spaces.catalog.local import machine_of_gpus
 from search_spaces.errors import InvalidInput
-from tests.benchmarks.one_gpu import main
-from tests.one_gpu.measuring import COMMAND, Bench, Broken, bench_here, measure, request_of
-from tests.one_gpu.models import CPU_MODELS
-from tests.one_gpu.plan import PlannedTrial, one_gpu, plan
-from tests.one_gpu.power import idle_watt
-from tests.one_gpu.table import COLUMNS, Row, append, header, line, read_table
+from tests.benchmarks.one_gpu.__main__ import main
+from tests.benchmarks.one_gpu.measuring import (
+    COMMAND,
+    Bench,
+    Broken,
+    bench_here,
+    measure,
+    request_of,
+)
+from tests.benchmarks.one_gpu.models import CPU_MODELS
+from tests.benchmarks.one_gpu.plan import PlannedTrial, one_gpu, plan
+from tests.benchmarks.one_gpu.power import idle_watt
+from tests.benchmarks.one_gpu.table import COLUMNS, Row, append, header, line, read_table
 from tests.requirement import require
 
 GPU = one_gpu(machine_of_gpus([("NVIDIA H100 80GB HBM3", 79.6, 700.0)]))
@@ -168,7 +175,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 ) -> None:
     assert main(["measure", *arguments]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("one_gpu.py measure: ")
+    assert last.startswith("one_gpu measure: ")
     assert told in last
 
 

@@ -23,11 +23,11 @@ from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.catalog.local import local_machine, machine_of_cpus
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from tests.one_gpu.plan import PlannedTrial, one_gpu
-from tests.one_gpu.power import SEVERAL, energy_of, idle_watt, sampled
-from tests.one_gpu.table import Row, append, begin, header, line, read_table
+from tests.benchmarks.one_gpu.plan import PlannedTrial, one_gpu
+from tests.benchmarks.one_gpu.power import SEVERAL, energy_of, idle_watt, sampled
+from tests.benchmarks.one_gpu.table import Row, append, begin, header, line, read_table
 
-COMMAND = "python tests/benchmarks/one_gpu.py measure"
+COMMAND = "python -m tests.benchmarks.one_gpu measure"
 POLL_INTERVAL_S = 0.05
 MEASURED_S = 8.0
 """Aimed at for the iterations that count: power comes once a second."""

@@ -15,10 +15,10 @@ from autotune.cost_model import Parameters, estimate, perturbed
 from search_spaces.catalog.local import machine_of_gpus
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
-from tests.benchmarks.one_gpu import main
-from tests.one_gpu.evaluation import CALIBRATED_ON, Errors, errors, evaluate
-from tests.one_gpu.plan import PlannedTrial, one_gpu, plan
-from tests.one_gpu.table import Row, Table, append, header, line
+from tests.benchmarks.one_gpu.__main__ import main
+from tests.benchmarks.one_gpu.evaluation import CALIBRATED_ON, Errors, errors, evaluate
+from tests.benchmarks.one_gpu.plan import PlannedTrial, one_gpu, plan
+from tests.benchmarks.one_gpu.table import Row, Table, append, header, line
 
 MACHINE = replace(
     one_gpu(machine_of_gpus([("NVIDIA A100-SXM4-40GB", 40.0, 400.0)])),
@@ -159,7 +159,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
-    assert said.err.startswith("one_gpu.py evaluate: file=")
+    assert said.err.startswith("one_gpu evaluate: file=")
     assert told in said.err
 
 

@@ -20,7 +20,7 @@ from search_spaces.machine import Machine
 from search_spaces.rules import judge
 from search_spaces.strategy import Precision, Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
-from tests.one_gpu.models import CPU_MODELS, GPU_MODELS
+from tests.benchmarks.one_gpu.models import CPU_MODELS, GPU_MODELS
 
 TRIALS, QUICK_TRIALS = 40, 10
 QUICK_PARAMETERS = 500e6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tests.one_gpu.evaluation import Errors, Method
-from tests.one_gpu.table import Table
+from tests.benchmarks.one_gpu.evaluation import Errors, Method
+from tests.benchmarks.one_gpu.table import Table
 
 HEAD = (
     f"{'quantity':13}{'method':18}{'predictions':>12}{'mean':>8}{'median':>8}{'90 %':>8}"
