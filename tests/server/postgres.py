@@ -27,8 +27,8 @@ START_LIMIT_S = 30.0
 
 def binary(name: str) -> str | None:
     """Debian keeps the server's programs off the path."""
-    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return shutil.which(name) or (str(places[-1]) if places else None)
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(map(str, folders)))
 
 
 def server_user() -> str | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import which
 
 import pytest
 
 from server.cli.failures import Exit
+from tests.requirement import require
 from tests.server.cli.conftest import Autotune
 from tests.serving import Served
 
@@ -76,6 +78,7 @@ def test_an_unknown_one(alone: Autotune, folder: Path) -> None:
 
 
 def test_a_campaign_takes_the_machine_of_its_profile(autotune: Autotune) -> None:
+    require(which("sbatch"), "sbatch (Debian: slurm-client), without which no job can be asked for")
     ran = autotune(*ASKED, "--profile", "frontier", "--mode", "pilot")
     assert ran.code == 0, ran.err
     assert ran.json()["space"]["machine"]["name"] == "frontier"

@@ -13,17 +13,24 @@ from sqlalchemy import update
 
 from autotune.cost_model import estimate
 from autotune.prediction import check_campaign
-from autotune.resolution import machine_of, strategy_of, strategy_shape, transformer_of
+from autotune.resolution import (
+    machine_of,
+    machine_shape,
+    model_shape,
+    strategy_of,
+    strategy_shape,
+    transformer_of,
+)
 from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial, TrialState
+from evaluators.cluster import load_profile, profile_as_dict
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.strategy import Strategy
-from server.api.campaigns import create_once
 from server.runner.outcomes import Subject, final_values, standing_values
 from server.runner.planning import protocol_of
 from server.settings import Settings
 from server.store import Store
-from server.store.commands import change_state
+from server.store.commands import change_state, create_campaign
 from server.store.progress import (
     NewTrial,
     Purpose,
@@ -59,7 +66,20 @@ class Campaigns:
             "space": {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2]},
             "budget": {"max_trials": 30},
         }
-        return create_once(self.store, CampaignCreate.model_validate(asked | fields), self.settings)
+        request = CampaignCreate.model_validate(asked | fields)
+        space = check_campaign(request)
+        # Written as the API does it, but for its look at the cluster: there need be none.
+        with self.store.transaction() as session:
+            return create_campaign(
+                session,
+                request,
+                model=model_shape(space.transformer),
+                machine=machine_shape(space.machine),
+                simulated=request.evaluator == "simulated",
+                profile=profile_as_dict(load_profile(request.slurm.profile))
+                if request.slurm
+                else None,
+            )
 
     def strategies(self, campaign: Campaign, count: int, *, fitting: bool) -> list[Strategy]:
         """Legal ones that clearly fit or clearly do not, on any machine that is simulated, in an
