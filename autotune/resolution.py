@@ -27,7 +27,7 @@ from search_spaces.catalog import (
     machine_from_table,
     model_from_table,
 )
-from search_spaces.dimension import Choice
+from search_spaces.dimension import DimensionChoice
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
@@ -88,7 +88,7 @@ def _within_space(problem: InvalidInput) -> InvalidInput:
     return InvalidInput(field, problem.value, problem.reason, valid=problem.valid)
 
 
-def _choice_of(dimension: Dimension) -> Choice:
+def _choice_of(dimension: Dimension) -> DimensionChoice:
     return dimension.model_dump() if isinstance(dimension, Range) else dimension
 
 

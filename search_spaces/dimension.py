@@ -14,7 +14,7 @@ from search_spaces.strategy import DIMENSIONS
 from search_spaces.transformer import Transformer
 
 Scalar: TypeAlias = int | bool | str
-Choice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
+DimensionChoice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
 """`"auto"`, one value, a list, or `{"minimum", "maximum", "step"}`."""
 
 AUTO = "auto"
@@ -36,7 +36,7 @@ ACCUMULATIONS_PER_STAGE = 4  # from there on a pipeline's bubble is under a fift
 LEAST_OF_LARGEST_ACCUMULATIONS = 32
 
 
-def values_of(dimension: str, choice: Choice) -> tuple[Scalar, ...]:
+def values_of(dimension: str, choice: DimensionChoice) -> tuple[Scalar, ...]:
     """The values that a choice other than `"auto"` means, without duplicates; numbers ascending.
 
     Raises:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from search_spaces.strategy import DIMENSIONS, Strategy
 
-Column = NDArray[Any]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -24,7 +24,7 @@ class Lattice:
         gpus_per_node: of the machine that they are laid out on.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, NDArray[Any]]
     gpus_per_node: int
 
     @classmethod
@@ -35,7 +35,7 @@ class Lattice:
     def __len__(self) -> int:
         return len(self.columns["tensor_parallel"])
 
-    def __getitem__(self, dimension: str) -> Column:
+    def __getitem__(self, dimension: str) -> NDArray[Any]:
         return self.columns[dimension]
 
     def __iter__(self) -> Iterator[Strategy]:
@@ -44,7 +44,7 @@ class Lattice:
     def strategy(self, row: int) -> Strategy:
         return Strategy(**{name: column[row].item() for name, column in self.columns.items()})
 
-    def take(self, rows: NDArray[np.bool_] | NDArray[np.integer[Any]]) -> Lattice:
+    def take(self, rows: Mask | NDArray[np.integer[Any]]) -> Lattice:
         """The rows chosen by a mask of shape (n,) or by indices, in that order."""
         chosen = {name: column[rows] for name, column in self.columns.items()}
         return Lattice(columns=chosen, gpus_per_node=self.gpus_per_node)

@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from search_spaces.batch import GlobalBatch
 from search_spaces.dimension import offers_bf16
-from search_spaces.lattice import Lattice
+from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 Severity = Literal["refuse", "warn"]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Setting:
+class RuleContext:
     """What strategies are judged against."""
 
     transformer: Transformer
@@ -53,8 +51,8 @@ class Rule:
 
     name: str
     demand: str
-    broken: Callable[[Lattice, Setting], Any]
-    reason: Callable[[Strategy, Setting], str]
+    broken: Callable[[Lattice, RuleContext], Any]
+    reason: Callable[[Strategy, RuleContext], str]
     severity: Severity = "refuse"
 
 
@@ -66,15 +64,15 @@ def findings(
 ) -> list[Finding]:
     """Every rule that one strategy breaks, refusals first; none where it is legal and sound."""
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
-    setting = Setting(transformer, machine, batch)
+    context = RuleContext(transformer, machine, batch)
     return [
-        Finding(rule.name, rule.reason(strategy, setting), rule.severity)
+        Finding(rule.name, rule.reason(strategy, context), rule.severity)
         for rule in sorted(RULES.values(), key=lambda rule: rule.severity)
-        if np.any(rule.broken(lattice, setting))
+        if np.any(rule.broken(lattice, context))
     ]
 
 
-def judge(
+def rule_masks(
     lattice: Lattice,
     transformer: Transformer,
     machine: Machine,
@@ -83,16 +81,16 @@ def judge(
     severity: Severity = "refuse",
 ) -> dict[str, Mask]:
     """Rule name -> mask of shape (n,), true where it refuses (or warns of) a strategy."""
-    setting = Setting(transformer, machine, batch)
+    context = RuleContext(transformer, machine, batch)
     return {
-        rule.name: np.broadcast_to(rule.broken(lattice, setting), len(lattice))
+        rule.name: np.broadcast_to(rule.broken(lattice, context), len(lattice))
         for rule in RULES.values()
         if rule.severity == severity
     }
 
 
-def _world(strategy: Strategy, setting: Setting) -> str:
-    gpus = setting.machine.gpus_per_node
+def _world(strategy: Strategy, context: RuleContext) -> str:
+    gpus = context.machine.gpus_per_node
     nodes = f"{strategy.num_nodes} node{'s' if strategy.num_nodes > 1 else ''}"
     return f"{strategy.world_size(gpus)} GPUs ({nodes} x {gpus})"
 
@@ -101,26 +99,26 @@ def _uneven_world(lattice: Lattice) -> Mask:
     return np.asarray(lattice.world_size % lattice.model_parallel != 0)
 
 
-def _out_of_batch(lattice: Lattice, setting: Setting) -> Mask:
+def _out_of_batch(lattice: Lattice, context: RuleContext) -> Mask:
     """Judged only where the data-parallel size is whole; the rest has another reason."""
     size = lattice.global_batch_size
-    outside = (size < setting.batch.least) | (size > setting.batch.most)
+    outside = (size < context.batch.least) | (size > context.batch.most)
     return np.asarray(outside & ~_uneven_world(lattice))
 
 
-def _batch_reason(strategy: Strategy, setting: Setting) -> str:
-    gpus = setting.machine.gpus_per_node
+def _batch_reason(strategy: Strategy, context: RuleContext) -> str:
+    gpus = context.machine.gpus_per_node
     return (
         f"micro_batch_size {strategy.micro_batch_size} x gradient_accumulation_steps "
         f"{strategy.gradient_accumulation_steps} x data_parallel {strategy.data_parallel(gpus)} "
         f"is a global batch of {strategy.global_batch_size(gpus)} samples, "
-        f"and {setting.batch} is allowed"
+        f"and {context.batch} is allowed"
     )
 
 
-def _beyond_node(lattice: Lattice, setting: Setting) -> Mask:
+def _beyond_node(lattice: Lattice, context: RuleContext) -> Mask:
     """Ranks of one group lie side by side: a degree that does not divide the node straddles two."""
-    return np.asarray(setting.machine.gpus_per_node % lattice["tensor_parallel"] != 0)
+    return np.asarray(context.machine.gpus_per_node % lattice["tensor_parallel"] != 0)
 
 
 _ALL = (

@@ -14,7 +14,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.dimension import (
     AUTO,
     MAIN,
-    Choice,
+    DimensionChoice,
     Scalar,
     automatic,
     automatic_accumulations,
@@ -24,7 +24,7 @@ from search_spaces.dimension import (
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.rules import judge
+from search_spaces.rules import rule_masks
 from search_spaces.strategy import DIMENSIONS
 from search_spaces.transformer import Transformer
 
@@ -70,7 +70,7 @@ class SearchSpace:
         machine: Machine,
         *,
         nodes: int,
-        choices: Mapping[str, Choice],
+        choices: Mapping[str, DimensionChoice],
         batch: GlobalBatch = GlobalBatch(),  # noqa: B008  (frozen, so shared safely)
     ) -> SearchSpace:
         """A space from a choice for each dimension; what is left out takes its default.
@@ -81,7 +81,7 @@ class SearchSpace:
         problems = [*_faults_of_nodes(nodes, machine), *_unknown_dimensions(choices)]
         values: dict[str, tuple[Scalar, ...]] = {}
         for dimension in DIMENSIONS:
-            default: Choice | None = AUTO if dimension in MAIN else None
+            default: DimensionChoice | None = AUTO if dimension in MAIN else None
             choice = choices.get(dimension, default)
             try:
                 if choice is None:
@@ -123,9 +123,9 @@ class SearchSpace:
     @cached_property
     def _enumeration(self) -> Enumeration:
         grid = _grid(self.dimensions, gpus_per_node=self.machine.gpus_per_node)
-        refused = judge(grid, self.transformer, self.machine, self.batch)
+        refused = rule_masks(grid, self.transformer, self.machine, self.batch)
         legal = grid.take(~np.logical_or.reduce(list(refused.values())))
-        warned = judge(legal, self.transformer, self.machine, self.batch, severity="warn")
+        warned = rule_masks(legal, self.transformer, self.machine, self.batch, severity="warn")
         return Enumeration(
             legal=legal, raw=len(grid), removed=_counts(refused), warned=_counts(warned)
         )
@@ -193,7 +193,7 @@ def _faults_of_nodes(nodes: int, machine: Machine) -> Iterator[InvalidInput]:
         yield InvalidInput("nodes", nodes, reason, valid=f"1 to {machine.max_nodes}")
 
 
-def _unknown_dimensions(choices: Mapping[str, Choice]) -> Iterator[InvalidInput]:
+def _unknown_dimensions(choices: Mapping[str, DimensionChoice]) -> Iterator[InvalidInput]:
     for name in choices:
         if name not in DIMENSIONS:
             near = closest(name, DIMENSIONS)

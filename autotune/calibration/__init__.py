@@ -4,8 +4,8 @@ Constants by maximum a posteriori round general knowledge, a Gaussian process ov
 leave, and a probability of fitting into memory. `docs/cost-model.md` has the method and its errors.
 """
 
-from autotune.calibration.calibration import Calibration, Constant
+from autotune.calibration.calibration import CalibratedConstant, Calibration
 from autotune.calibration.forecast import COVERAGE, Forecast
 from autotune.calibration.observation import Observation
 
-__all__ = ["COVERAGE", "Calibration", "Constant", "Forecast", "Observation"]
+__all__ = ["COVERAGE", "CalibratedConstant", "Calibration", "Forecast", "Observation"]

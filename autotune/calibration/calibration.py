@@ -16,15 +16,15 @@ from autotune.calibration.sample import EDGE
 from autotune.cost_model.columns import Array, Columns
 from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
-from autotune.cost_model.layouts import Layouts, total
 from autotune.cost_model.parameters import Parameters
+from autotune.cost_model.strategies import Strategies, total
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant:
+class CalibratedConstant:
     """One constant before and after calibration.
 
     Attributes:
@@ -85,7 +85,7 @@ class Calibration:
         return replace(time.quantity.parameters(time.z), **remembered)
 
     @property
-    def constants(self) -> Iterator[Constant]:
+    def constants(self) -> Iterator[CalibratedConstant]:
         """All that can be calibrated on this machine."""
         for mixture in (self.time, self.memory):
             posterior = mixture.best
@@ -94,7 +94,7 @@ class Calibration:
             known = {field.name: field.metadata for field in fields(Parameters)}
             for name, deviation in zip(quantity.names, deviations, strict=True):
                 spread = float(known[name]["spread"])
-                yield Constant(
+                yield CalibratedConstant(
                     name=name,
                     unit=known[name]["unit"],
                     prior=float(getattr(quantity.prior, name)),
@@ -106,7 +106,7 @@ class Calibration:
     def forecast(self, transformer: Transformer, lattice: Lattice) -> Forecast:
         """What would be measured of each strategy of `lattice`."""
         columns = Columns.of(transformer, lattice)
-        times, sizes = costs(Layouts(columns, self.machine, self.parameters))
+        times, sizes = costs(Strategies(columns, self.machine, self.parameters))
         time, _, time_variance = self.time.predict(columns)
         memory, _, memory_variance = self.memory.predict(columns)
         time_s, size_gib = np.exp(time), np.exp(memory)

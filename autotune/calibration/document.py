@@ -13,7 +13,7 @@ from typing import Any
 
 from autotune.calibration.calibration import Calibration
 from autotune.calibration.observation import Observation
-from autotune.cost_model.layouts import TERA
+from autotune.cost_model.strategies import TERA
 from autotune.resolution import (
     machine_of,
     machine_shape,

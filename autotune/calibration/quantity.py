@@ -9,24 +9,24 @@ from functools import cached_property
 import numpy as np
 
 from autotune.cost_model.columns import Array, Columns
-from autotune.cost_model.layouts import GIB, Layouts, total
 from autotune.cost_model.memory import memory_parts
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.step_time import MicroBatch, time_parts
+from autotune.cost_model.strategies import GIB, Strategies, total
 from search_spaces.machine import Machine
 
 NUDGE = 1e-4
 """Of one standard deviation of a constant's logarithm, for a derivative."""
 
 
-def iteration_time_s(layouts: Layouts) -> Array:
+def iteration_time_s(strategies: Strategies) -> Array:
     """Seconds of one optimizer step, shape (n,), or (k, n) for k sets of constants."""
-    return total(time_parts(layouts, MicroBatch.of(layouts)))
+    return total(time_parts(strategies, MicroBatch.of(strategies)))
 
 
-def memory_gib(layouts: Layouts) -> Array:
+def memory_gib(strategies: Strategies) -> Array:
     """GiB of the fullest rank, shape (n,), or (k, n) for k sets of constants."""
-    return total(memory_parts(layouts)) / GIB
+    return total(memory_parts(strategies)) / GIB
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +74,10 @@ class Quantity:
                 the device memory that it needs, some of which cannot be used.
         """
         parameters = self.parameters(z)
-        layouts = Layouts(columns, self.machine, parameters)
+        strategies = Strategies(columns, self.machine, parameters)
         if not self.of_memory:
-            return np.log(iteration_time_s(layouts))
-        return np.log(memory_gib(layouts)) - labelled * np.log(parameters.usable_memory)
+            return np.log(iteration_time_s(strategies))
+        return np.log(memory_gib(strategies)) - labelled * np.log(parameters.usable_memory)
 
     def linearised(self, z: Array, columns: Columns, labelled: Array) -> tuple[Array, Array]:
         """Logarithm of the quantity at z, shape (n,), and its derivatives by z, shape (n, c)."""

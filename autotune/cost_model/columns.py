@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.lattice import Lattice
+from search_spaces.lattice import Mask as Mask
 from search_spaces.transformer import Transformer
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 Rows = NDArray[np.integer[Any]]
 
 SHAPE = (

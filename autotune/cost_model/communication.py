@@ -6,16 +6,20 @@ from __future__ import annotations
 import numpy as np
 
 from autotune.cost_model.columns import Array
-from autotune.cost_model.layouts import GIGA, Layouts
 from autotune.cost_model.parameters import Constant
+from autotune.cost_model.strategies import GIGA, Strategies
 
 
-def intra_node_bytes_per_s(layouts: Layouts) -> Constant:
+def intra_node_bytes_per_s(strategies: Strategies) -> Constant:
     """What a ring gets of the link between two GPUs of a node."""
-    return GIGA * layouts.machine.intra_node_gb_per_s * layouts.parameters.intra_node_efficiency
+    return (
+        GIGA * strategies.machine.intra_node_gb_per_s * strategies.parameters.intra_node_efficiency
+    )
 
 
-def ring_bytes_per_s(layouts: Layouts, *, group: Array, stride: Array, network: Constant) -> Array:
+def ring_bytes_per_s(
+    strategies: Strategies, *, group: Array, stride: Array, network: Constant
+) -> Array:
     """What a ring over `group` ranks, `stride` apart, gets for each of its ranks.
 
     Within a node the link between two GPUs; across nodes the network share of all the group's
@@ -24,84 +28,88 @@ def ring_bytes_per_s(layouts: Layouts, *, group: Array, stride: Array, network: 
     Args:
         network: share of a GPU's network that such a collective reaches.
     """
-    gpus = layouts.machine.gpus_per_node
-    inside = intra_node_bytes_per_s(layouts)
-    share = GIGA * layouts.machine.inter_node_gb_per_s * network
+    gpus = strategies.machine.gpus_per_node
+    inside = intra_node_bytes_per_s(strategies)
+    share = GIGA * strategies.machine.inter_node_gb_per_s * network
     members = np.maximum(np.floor(gpus / stride), 1.0)
     across = np.minimum(inside, share * members)
     return np.where(group * stride <= gpus, inside, across)
 
 
-def tensor_parallel_time_s(layouts: Layouts) -> Array:
+def tensor_parallel_time_s(strategies: Strategies) -> Array:
     """One layer and micro-batch: two all-reduces forward, two backward, two when recomputed.
 
     Each of `2 s b h` bytes (Shoeybi et al. 2019, section 3). With sequence parallelism an
     all-gather and a reduce-scatter take each one's place with the same volume (Korthikanti et al.
     2022, section 4.2.2).
     """
-    count = np.where(layouts.full_checkpointing, 6.0, 4.0)
-    return count * tensor_all_reduce_time_s(layouts)
+    count = np.where(strategies.full_checkpointing, 6.0, 4.0)
+    return count * tensor_all_reduce_time_s(strategies)
 
 
-def tensor_all_reduce_time_s(layouts: Layouts) -> Array:
+def tensor_all_reduce_time_s(strategies: Strategies) -> Array:
     """Ring all-reduce of a micro-batch's hidden state over the tensor-parallel group: `2 (t - 1)/t`
     of it over each link (Thakur et al. 2005)."""
-    group, parameters = layouts.tensor_parallel, layouts.parameters
+    group, parameters = strategies.tensor_parallel, strategies.parameters
     rate = ring_bytes_per_s(
-        layouts,
+        strategies,
         group=group,
         stride=np.ones_like(group),
         network=parameters.inter_node_efficiency,
     )
     latency = parameters.collective_latency_s * np.log2(group)
-    return 2.0 * (group - 1.0) / group * layouts.hidden_bytes / rate + latency
+    return 2.0 * (group - 1.0) / group * strategies.hidden_bytes / rate + latency
 
 
-def context_parallel_time_s(layouts: Layouts) -> Array:
+def context_parallel_time_s(strategies: Strategies) -> Array:
     """One layer and micro-batch: keys and values go around the ring of sequence parts, forward and
     twice backward (Liu et al. 2023, 'Ring Attention', section 3)."""
-    group = layouts.context_parallel
+    group = strategies.context_parallel
     rate = ring_bytes_per_s(
-        layouts,
+        strategies,
         group=group,
-        stride=layouts.tensor_parallel,
-        network=layouts.parameters.inter_node_efficiency,
+        stride=strategies.tensor_parallel,
+        network=strategies.parameters.inter_node_efficiency,
     )
-    keys_and_values = 2.0 * layouts.element_bytes * layouts.tokens * layouts.kv_size
-    return 3.0 * keys_and_values / layouts.tensor_parallel * (group - 1.0) / rate
+    keys_and_values = 2.0 * strategies.element_bytes * strategies.tokens * strategies.kv_size
+    return 3.0 * keys_and_values / strategies.tensor_parallel * (group - 1.0) / rate
 
 
-def pipeline_time_s(layouts: Layouts) -> Array:
+def pipeline_time_s(strategies: Strategies) -> Array:
     """One micro-batch through one stage: `2 s b h` bytes each way, for each virtual stage.
 
     Each rank of a tensor-parallel group sends its part, and the next stage gathers them within its
     node (Narayanan et al. 2021, section 4.1), unless sequence parallelism wants no more than the
     part. The slowest hop counts: over the network as soon as there are two nodes.
     """
-    machine, parameters = layouts.machine, layouts.parameters
+    machine, parameters = strategies.machine, strategies.parameters
     across = GIGA * machine.inter_node_gb_per_s * parameters.pipeline_efficiency
-    inside = intra_node_bytes_per_s(layouts)
-    rate = np.where(layouts.several_nodes, across, inside)
-    t = layouts.tensor_parallel
-    gathered = np.where(layouts.sequence_shards > 1, 0.0, (t - 1.0) / t * layouts.hidden_bytes)
-    part = layouts.hidden_bytes / t
+    inside = intra_node_bytes_per_s(strategies)
+    rate = np.where(strategies.several_nodes, across, inside)
+    t = strategies.tensor_parallel
+    gathered = np.where(
+        strategies.sequence_shards > 1, 0.0, (t - 1.0) / t * strategies.hidden_bytes
+    )
+    part = strategies.hidden_bytes / t
     hop = part / rate + gathered / inside + parameters.pipeline_latency_s
-    return np.where(layouts.has_pipeline, 2.0 * hop * layouts.virtual_stages, 0.0)
+    return np.where(strategies.has_pipeline, 2.0 * hop * strategies.virtual_stages, 0.0)
 
 
-def replica_ring_time_s(layouts: Layouts, *, parameters_of_rank: Array, group: Array) -> Array:
+def replica_ring_time_s(
+    strategies: Strategies, *, parameters_of_rank: Array, group: Array
+) -> Array:
     """One all-gather of the rank's weights, or one reduce-scatter of its gradients, over `group`
     replicas: `(d - 1)/d` of 2 bytes each (4 in fp32) over each link."""
     rate = ring_bytes_per_s(
-        layouts,
+        strategies,
         group=group,
-        stride=layouts.tensor_parallel,
-        network=layouts.parameters.data_parallel_efficiency,
+        stride=strategies.tensor_parallel,
+        network=strategies.parameters.data_parallel_efficiency,
     )
-    return (group - 1.0) / group * layouts.element_bytes * parameters_of_rank / rate
+    return (group - 1.0) / group * strategies.element_bytes * parameters_of_rank / rate
 
 
-def micro_batch_traffic_s(layouts: Layouts, *, parameters_of_rank: Array) -> Array:
+def micro_batch_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) -> Array:
     """What ZeRO sends with every micro-batch.
 
     Stage 3 gathers the weights forward and again backward and scatters the gradients, `3 N`, unless
@@ -109,37 +117,39 @@ def micro_batch_traffic_s(layouts: Layouts, *, parameters_of_rank: Array) -> Arr
     `stage_1_and_2.py`: partitioned gradients are reduced before the accumulation boundary).
     """
     once = replica_ring_time_s(
-        layouts, parameters_of_rank=parameters_of_rank, group=layouts.zero_shards
+        strategies, parameters_of_rank=parameters_of_rank, group=strategies.zero_shards
     )
-    stage = layouts.zero_stage
-    times = np.where((stage == 3) & ~layouts.gathered_once, 3.0, np.where(stage == 2, 1.0, 0.0))
+    stage = strategies.zero_stage
+    times = np.where((stage == 3) & ~strategies.gathered_once, 3.0, np.where(stage == 2, 1.0, 0.0))
     return once * times
 
 
-def step_traffic_s(layouts: Layouts, *, parameters_of_rank: Array) -> Array:
+def step_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) -> Array:
     """What is sent once in each step.
 
     An all-reduce of the gradients (stage 0), or their reduce-scatter over all replicas and an
     all-gather of the new weights over those that share them (stage 1); stage 2 has the latter
     alone, stage 3 both where a pipeline keeps the gathered weights.
     """
-    stage = layouts.zero_stage
+    stage = strategies.zero_stage
     reduce = replica_ring_time_s(
-        layouts, parameters_of_rank=parameters_of_rank, group=layouts.replicas
+        strategies, parameters_of_rank=parameters_of_rank, group=strategies.replicas
     )
-    shards = np.where(stage == 0, layouts.replicas, layouts.zero_shards)
-    gather = replica_ring_time_s(layouts, parameters_of_rank=parameters_of_rank, group=shards)
-    both = (stage <= 1) | layouts.gathered_once
+    shards = np.where(stage == 0, strategies.replicas, strategies.zero_shards)
+    gather = replica_ring_time_s(strategies, parameters_of_rank=parameters_of_rank, group=shards)
+    both = (stage <= 1) | strategies.gathered_once
     return np.where(both, reduce, 0.0) + np.where(both | (stage == 2), gather, 0.0)
 
 
-def exposed_time_s(layouts: Layouts, traffic: Array, *, behind: Array) -> Array:
+def exposed_time_s(strategies: Strategies, traffic: Array, *, behind: Array) -> Array:
     """What is left of `traffic` seconds after a part of it ran behind `behind` seconds of work."""
-    exposed = np.minimum(layouts.parameters.exposed_data_parallel, 1.0)
+    exposed = np.minimum(strategies.parameters.exposed_data_parallel, 1.0)
     return traffic - (1.0 - exposed) * np.minimum(traffic, behind)
 
 
-def replica_latency_s(layouts: Layouts) -> Array:
+def replica_latency_s(strategies: Strategies) -> Array:
     """Once in a step, for each member of the ring that shares the weights; without ZeRO a tree."""
-    ring = np.where(layouts.zero_stage >= 1, layouts.zero_shards, np.log2(layouts.replicas) + 1.0)
-    return layouts.parameters.replica_step_s * (ring - 1.0)
+    ring = np.where(
+        strategies.zero_stage >= 1, strategies.zero_shards, np.log2(strategies.replicas) + 1.0
+    )
+    return strategies.parameters.replica_step_s * (ring - 1.0)

@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 
 from autotune.cost_model.columns import Array, Mask
-from autotune.cost_model.layouts import Layouts
+from autotune.cost_model.strategies import Strategies
 
 TILES = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.96), (64.0, 64.0, 0.75))
 """Rows, columns and relative rate of the tiles that a GEMM may be cut into; two of the small ones
@@ -23,25 +23,25 @@ FLASH_DEPTH = 32.0
 """Head dimension at which a flash kernel reaches half of its rate; 128 is what it is quoted for."""
 
 
-def gemm_time_s(layouts: Layouts, rows: Array, columns: Array, depth: Array) -> Array:
+def gemm_time_s(strategies: Strategies, rows: Array, columns: Array, depth: Array) -> Array:
     """`max(2MNK / (peak x efficiency), bytes / bandwidth)` of an `M x K` by `K x N` product."""
     products = rows * columns * depth
-    rate = layouts.gemm_flops * gemm_efficiency(layouts, rows, columns, depth)
+    rate = strategies.gemm_flops * gemm_efficiency(strategies, rows, columns, depth)
     elements = rows * columns + rows * depth + columns * depth
-    streamed = elements * layouts.element_bytes / layouts.memory_bytes_per_s
+    streamed = elements * strategies.element_bytes / strategies.memory_bytes_per_s
     return np.maximum(2.0 * products / rate, streamed)
 
 
-def gemm_efficiency(layouts: Layouts, rows: Array, columns: Array, depth: Array) -> Array:
+def gemm_efficiency(strategies: Strategies, rows: Array, columns: Array, depth: Array) -> Array:
     """Share of the best rate: less for a short inner dimension, a partial wave, an odd width."""
-    saturation = depth / (depth + layouts.parameters.gemm_depth)
-    waves = wave_efficiency(rows, columns, compute_units=layouts.parameters.compute_units)
-    return saturation * waves * alignment(layouts, rows, columns, depth)
+    saturation = depth / (depth + strategies.parameters.gemm_depth)
+    waves = wave_efficiency(rows, columns, compute_units=strategies.parameters.compute_units)
+    return saturation * waves * alignment(strategies, rows, columns, depth)
 
 
-def alignment(layouts: Layouts, *widths: Array) -> Array:
+def alignment(strategies: Strategies, *widths: Array) -> Array:
     """1 where all widths are multiples of 64; less where one is not, least where not of 8."""
-    parameters = layouts.parameters
+    parameters = strategies.parameters
     misaligned, odd = _no_multiple(64, widths), _no_multiple(8, widths)
     rate = np.where(misaligned, parameters.misaligned_gemm, 1.0)
     return np.where(odd, parameters.odd_gemm, rate)
@@ -67,79 +67,81 @@ def wave_efficiency(rows: Array, columns: Array, *, compute_units: float | Array
     return best
 
 
-def linear_time_s(layouts: Layouts, *, inputs: Array, outputs: Array) -> tuple[Array, Array]:
+def linear_time_s(strategies: Strategies, *, inputs: Array, outputs: Array) -> tuple[Array, Array]:
     """Forward and backward of one linear layer, `inputs x outputs` on each rank.
 
     Backward is two products: the gradient of the input and that of the weight.
     """
-    tokens = layouts.tokens
-    forward = gemm_time_s(layouts, tokens, outputs, inputs)
-    input_gradient = gemm_time_s(layouts, tokens, inputs, outputs)
-    weight_gradient = gemm_time_s(layouts, inputs, outputs, tokens)
+    tokens = strategies.tokens
+    forward = gemm_time_s(strategies, tokens, outputs, inputs)
+    input_gradient = gemm_time_s(strategies, tokens, inputs, outputs)
+    weight_gradient = gemm_time_s(strategies, inputs, outputs, tokens)
     return forward, input_gradient + weight_gradient
 
 
-def matrix_time_s(layouts: Layouts) -> tuple[Array, Array]:
+def matrix_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Forward and backward of a layer's four linear layers (three wide ones when gated)."""
-    h, f, t = layouts.hidden_size, layouts.ffn_hidden_size, layouts.tensor_parallel
+    h, f, t = strategies.hidden_size, strategies.ffn_hidden_size, strategies.tensor_parallel
     shapes = (
-        (h, (h + 2.0 * layouts.kv_size) / t),
+        (h, (h + 2.0 * strategies.kv_size) / t),
         (h / t, h),
-        (h, np.where(layouts.gated, 2.0, 1.0) * f / t),
+        (h, np.where(strategies.gated, 2.0, 1.0) * f / t),
         (f / t, h),
     )
-    times = [linear_time_s(layouts, inputs=i, outputs=o) for i, o in shapes]
+    times = [linear_time_s(strategies, inputs=i, outputs=o) for i, o in shapes]
     return (
         times[0][0] + times[1][0] + times[2][0] + times[3][0],
         times[0][1] + times[1][1] + times[2][1] + times[3][1],
     )
 
 
-def attention_time_s(layouts: Layouts) -> tuple[Array, Array]:
+def attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Forward and backward of a layer's attention between query and value, projections apart."""
-    fused, plain = flash_attention_time_s(layouts), plain_attention_time_s(layouts)
+    fused, plain = flash_attention_time_s(strategies), plain_attention_time_s(strategies)
     return (
-        np.where(layouts.flash, fused[0], plain[0]),
-        np.where(layouts.flash, fused[1], plain[1]),
+        np.where(strategies.flash, fused[0], plain[0]),
+        np.where(strategies.flash, fused[1], plain[1]),
     )
 
 
-def score_pairs(layouts: Layouts) -> Array:
+def score_pairs(strategies: Strategies) -> Array:
     """Pairs of tokens whose score one rank computes for one head of width 1, `s^2 b / t`."""
-    return layouts.tokens * layouts.seq_length / layouts.tensor_parallel
+    return strategies.tokens * strategies.seq_length / strategies.tensor_parallel
 
 
-def _head_rate(layouts: Layouts) -> Array:
+def _head_rate(strategies: Strategies) -> Array:
     """Kernels pad a head that is no multiple of 8."""
-    misaligned = np.mod(layouts.head_dim, 8) != 0
-    return np.where(misaligned, layouts.parameters.misaligned_head, 1.0)
+    misaligned = np.mod(strategies.head_dim, 8) != 0
+    return np.where(misaligned, strategies.parameters.misaligned_head, 1.0)
 
 
-def flash_attention_time_s(layouts: Layouts) -> tuple[Array, Array]:
+def flash_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """A causal fused kernel: half of the `4 s^2 h b / t` operations, no score matrix in memory."""
-    parameters = layouts.parameters
-    one = layouts.flag("flash_1")
+    parameters = strategies.parameters
+    one = strategies.flag("flash_1")
     kernel = np.where(one, parameters.flash_1_efficiency, parameters.flash_efficiency)
-    saturation = layouts.head_dim / (layouts.head_dim + FLASH_DEPTH) * (1.0 + FLASH_DEPTH / 128.0)
-    flops = 2.0 * score_pairs(layouts) * layouts.hidden_size
-    forward = flops / (layouts.peak_flops * kernel * saturation * _head_rate(layouts))
+    saturation = (
+        strategies.head_dim / (strategies.head_dim + FLASH_DEPTH) * (1.0 + FLASH_DEPTH / 128.0)
+    )
+    flops = 2.0 * score_pairs(strategies) * strategies.hidden_size
+    forward = flops / (strategies.peak_flops * kernel * saturation * _head_rate(strategies))
     return forward, FLASH_BACKWARD * forward
 
 
-def plain_attention_time_s(layouts: Layouts) -> tuple[Array, Array]:
+def plain_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Two batched products over all `s^2` pairs and the passes of softmax and dropout over them."""
-    parameters, head = layouts.parameters, layouts.head_dim
-    pairs = score_pairs(layouts)
-    rate = layouts.peak_flops * parameters.gemm_efficiency * _head_rate(layouts)
-    products = 4.0 * pairs * layouts.hidden_size / (rate * head / (head + parameters.gemm_depth))
-    unfused = layouts.flag("unfused_softmax")
+    parameters, head = strategies.parameters, strategies.head_dim
+    pairs = score_pairs(strategies)
+    rate = strategies.peak_flops * parameters.gemm_efficiency * _head_rate(strategies)
+    products = 4.0 * pairs * strategies.hidden_size / (rate * head / (head + parameters.gemm_depth))
+    unfused = strategies.flag("unfused_softmax")
     traffic = np.where(unfused, parameters.unfused_score_traffic, parameters.score_traffic)
-    scores = pairs * layouts.columns["num_attention_heads"] * layouts.element_bytes / 2.0
-    forward = products + traffic * scores / layouts.memory_bytes_per_s
+    scores = pairs * strategies.columns["num_attention_heads"] * strategies.element_bytes / 2.0
+    forward = products + traffic * scores / strategies.memory_bytes_per_s
     return forward, 2.0 * forward
 
 
-def elementwise_time_s(layouts: Layouts) -> tuple[Array, Array]:
+def elementwise_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Norms, biases, dropouts, residuals, activation function: HBM traffic, in `s b h` elements.
 
     Two norms read and write (4), two bias-dropout-adds read two and write one and a mask (7): 11.
@@ -149,48 +151,50 @@ def elementwise_time_s(layouts: Layouts) -> tuple[Array, Array]:
     cut by sequence parallelism. The query, key and value are laid out anew (6) and the activation
     function reads and writes the inner width (2 f/h, 3 f/h when gated), cut by TP.
     """
-    inner = np.where(layouts.gated, 3.0, 2.0) * layouts.ffn_hidden_size / layouts.hidden_size
-    gated = np.where(layouts.flag("fused_norm"), 7.0, 42.0)
-    norms = np.where(layouts.gated, gated, 11.0) / layouts.sequence_shards
-    passes = norms + (6.0 + inner) / layouts.tensor_parallel
-    forward = passes * layouts.hidden_bytes / layouts.memory_bytes_per_s
+    inner = (
+        np.where(strategies.gated, 3.0, 2.0) * strategies.ffn_hidden_size / strategies.hidden_size
+    )
+    gated = np.where(strategies.flag("fused_norm"), 7.0, 42.0)
+    norms = np.where(strategies.gated, gated, 11.0) / strategies.sequence_shards
+    passes = norms + (6.0 + inner) / strategies.tensor_parallel
+    forward = passes * strategies.hidden_bytes / strategies.memory_bytes_per_s
     return forward, 2.0 * forward
 
 
 def recomputation_time_s(
-    layouts: Layouts, *, matrix: Array, attention: Array, elementwise: Array
+    strategies: Strategies, *, matrix: Array, attention: Array, elementwise: Array
 ) -> Array:
     """A layer's forward times again with full checkpointing, its attention's with selective; by
     operation every second product and what lies between them."""
     whole = matrix + attention + elementwise
-    partly = np.where(layouts.selective_checkpointing, attention, 0.0)
-    between = np.where(layouts.operation_checkpointing, 0.5 * matrix + elementwise, partly)
-    return np.where(layouts.full_checkpointing, whole, between)
+    partly = np.where(strategies.selective_checkpointing, attention, 0.0)
+    between = np.where(strategies.operation_checkpointing, 0.5 * matrix + elementwise, partly)
+    return np.where(strategies.full_checkpointing, whole, between)
 
 
-def embedding_time_s(layouts: Layouts) -> Array:
+def embedding_time_s(strategies: Strategies) -> Array:
     """First stage: rows gathered, positions added, dropout; the gradient scattered back."""
-    return 6.0 * layouts.hidden_bytes / layouts.memory_bytes_per_s
+    return 6.0 * strategies.hidden_bytes / strategies.memory_bytes_per_s
 
 
-def logits_time_s(layouts: Layouts) -> Array:
+def logits_time_s(strategies: Strategies) -> Array:
     """Last stage, forward and backward: the `h x V/t` product and the loss over its result."""
-    columns = layouts.padded_vocabulary
-    forward, backward = linear_time_s(layouts, inputs=layouts.hidden_size, outputs=columns)
+    columns = strategies.padded_vocabulary
+    forward, backward = linear_time_s(strategies, inputs=strategies.hidden_size, outputs=columns)
     # The loss reads and writes the fp32 logits about three times: maximum, exponential, gradient.
-    loss = 24.0 * layouts.tokens * columns / layouts.memory_bytes_per_s
+    loss = 24.0 * strategies.tokens * columns / strategies.memory_bytes_per_s
     return forward + backward + loss
 
 
-def host_time_s(layouts: Layouts) -> Array:
+def host_time_s(strategies: Strategies) -> Array:
     """Least time of one layer's forward, backward and repeated passes: launches by the host."""
-    passes = np.where(layouts.full_checkpointing, 4.0, 3.0)
-    more = np.where(layouts.tensor_parallel > 1, layouts.parameters.tensor_parallel_host, 0.0)
-    return layouts.parameters.host_floor_s * passes * (1.0 + more)
+    passes = np.where(strategies.full_checkpointing, 4.0, 3.0)
+    more = np.where(strategies.tensor_parallel > 1, strategies.parameters.tensor_parallel_host, 0.0)
+    return strategies.parameters.host_floor_s * passes * (1.0 + more)
 
 
-def optimizer_time_s(layouts: Layouts, *, parameters_of_rank: Array) -> Array:
+def optimizer_time_s(strategies: Strategies, *, parameters_of_rank: Array) -> Array:
     """`(6 + 14/d) N` bytes through the HBM; nothing is divided without ZeRO."""
-    shards = np.where(layouts.zero_stage >= 1, layouts.zero_shards, 1.0)
-    rate = layouts.memory_bytes_per_s * layouts.parameters.optimizer_efficiency
+    shards = np.where(strategies.zero_stage >= 1, strategies.zero_shards, 1.0)
+    rate = strategies.memory_bytes_per_s * strategies.parameters.optimizer_efficiency
     return (6.0 + 14.0 / shards) * parameters_of_rank / rate

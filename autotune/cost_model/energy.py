@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from autotune.cost_model.columns import Array
-from autotune.cost_model.layouts import total
+from autotune.cost_model.strategies import total
 from search_spaces.machine import Machine
 
 Figure = TypeVar("Figure", float, Array)

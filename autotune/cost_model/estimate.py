@@ -10,10 +10,10 @@ import numpy as np
 
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
-from autotune.cost_model.layouts import GIB, Layouts, total
 from autotune.cost_model.memory import memory_parts
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_parts
+from autotune.cost_model.strategies import GIB, Strategies, total
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
@@ -66,8 +66,8 @@ def estimate(
         parameters: constants of the machine; general knowledge of its kind where not given.
     """
     constants = parameters or Parameters.default(machine)
-    layouts = Layouts(Columns.of(transformer, lattice), machine, constants)
-    times, memory = costs(layouts)
+    strategies = Strategies(Columns.of(transformer, lattice), machine, constants)
+    times, memory = costs(strategies)
     memory_gib = total(memory)
     limit = machine.memory_gib * float(constants.usable_memory)
     return Estimate(
@@ -82,20 +82,20 @@ def estimate(
     )
 
 
-def costs(layouts: Layouts) -> tuple[dict[str, Array], dict[str, Array]]:
+def costs(strategies: Strategies) -> tuple[dict[str, Array], dict[str, Array]]:
     """Parts of time (s) and of memory (GiB) of strategies of one model, each of shape (n,).
 
     What a micro-batch costs is worked out once for all strategies that share it: most differ in
     stages, accumulation or nodes alone.
     """
-    first, which = sharing_micro_batch(layouts)
-    shared = MicroBatch.of(layouts.take(first))
-    n = len(layouts.columns)
+    first, which = sharing_micro_batch(strategies)
+    shared = MicroBatch.of(strategies.take(first))
+    n = len(strategies.columns)
     times: dict[str, Array] = {}
     memory: dict[str, Array] = {}
     for start in range(0, max(n, 1), BLOCK):
         rows = slice(start, min(start + BLOCK, n))
-        block = layouts.take(rows)
+        block = strategies.take(rows)
         gib = {name: size * (1.0 / GIB) for name, size in memory_parts(block).items()}
         _write(gib, memory, rows, n)
         _write(time_parts(block, shared.take(which[rows])), times, rows, n)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.cost_model.columns import Array
-from autotune.cost_model.layouts import GIB, Layouts, total
 from autotune.cost_model.states import (
     StateBytes,
     gather_memory,
     stage_parameters,
     state_bytes,
 )
+from autotune.cost_model.strategies import GIB, Strategies, total
 
 
-def linear_activations(layouts: Layouts) -> Array:
+def linear_activations(strategies: Strategies) -> Array:
     """Activations that one layer keeps of one micro-batch, attention scores apart.
 
     `s b h (10 + 24/t)`, all divided by t with sequence parallelism (Korthikanti et al. 2022,
@@ -24,67 +24,67 @@ def linear_activations(layouts: Layouts) -> Array:
     attention output `4 + 4 k/a`, the MLP's inner states `4 f/h`, `6 f/h` when gated. Norms that are
     no single kernel keep copies in fp32.
     """
-    h, t, parameters = layouts.hidden_size, layouts.tensor_parallel, layouts.parameters
-    attention = 4.0 + 4.0 * layouts.kv_size / h
-    inner = np.where(layouts.gated, 6.0, 4.0) * layouts.ffn_hidden_size / h
-    separate = layouts.gated & ~layouts.flag("fused_norm")
+    h, t, parameters = strategies.hidden_size, strategies.tensor_parallel, strategies.parameters
+    attention = 4.0 + 4.0 * strategies.kv_size / h
+    inner = np.where(strategies.gated, 6.0, 4.0) * strategies.ffn_hidden_size / h
+    separate = strategies.gated & ~strategies.flag("fused_norm")
     copies = np.where(separate, parameters.norm_bytes, 0.0)
-    of_hidden = (10.0 + copies) / layouts.sequence_shards + (attention + inner) / t
-    return parameters.activation_bytes * layouts.hidden_bytes / 2.0 * of_hidden
+    of_hidden = (10.0 + copies) / strategies.sequence_shards + (attention + inner) / t
+    return parameters.activation_bytes * strategies.hidden_bytes / 2.0 * of_hidden
 
 
-def score_activations(layouts: Layouts) -> Array:
+def score_activations(strategies: Strategies) -> Array:
     """One layer's score matrix where it is stored at all, `5 a s^2 b / t`: flash attention never
     writes it."""
-    parameters = layouts.parameters
-    heads = layouts.columns["num_attention_heads"]
-    pairs = layouts.tokens * layouts.seq_length * heads / layouts.tensor_parallel
-    unfused = layouts.flag("unfused_softmax")
+    parameters = strategies.parameters
+    heads = strategies.columns["num_attention_heads"]
+    pairs = strategies.tokens * strategies.seq_length * heads / strategies.tensor_parallel
+    unfused = strategies.flag("unfused_softmax")
     each = np.where(unfused, parameters.unfused_score_bytes, parameters.score_bytes)
-    scores = each * layouts.element_bytes / 2.0 * pairs
-    return np.where(layouts.flash, 0.0, scores)
+    scores = each * strategies.element_bytes / 2.0 * pairs
+    return np.where(strategies.flash, 0.0, scores)
 
 
-def logits_memory(layouts: Layouts) -> Array:
+def logits_memory(strategies: Strategies) -> Array:
     """The last stage's logits, cut by TP: Megatron's loss is parallel over the vocabulary."""
-    return layouts.parameters.logits_bytes * layouts.tokens * layouts.padded_vocabulary
+    return strategies.parameters.logits_bytes * strategies.tokens * strategies.padded_vocabulary
 
 
-def micro_batches_in_flight(layouts: Layouts) -> Array:
+def micro_batches_in_flight(strategies: Strategies) -> Array:
     """On the first stage `min(m, p)`, interleaved times `1 + (p - 1)/(p v)` (Korthikanti et al.
     2022, section 4.2.3)."""
-    p, v = layouts.pipeline_parallel, layouts.virtual_stages
+    p, v = strategies.pipeline_parallel, strategies.virtual_stages
     interleaved = np.where(v > 1, 1.0 + (p - 1.0) / (p * v), 1.0)
-    return np.minimum(layouts.micro_batches, p) * interleaved
+    return np.minimum(strategies.micro_batches, p) * interleaved
 
 
-def checkpointed_activations(layouts: Layouts) -> tuple[Array, Array]:
+def checkpointed_activations(strategies: Strategies) -> tuple[Array, Array]:
     """What one layer keeps of one micro-batch, and what it would keep without checkpointing.
 
     Full checkpointing keeps the layer's input, `2 s b h` (cut by sequence parallelism); selective
     all but the scores; by operation its products.
     """
-    linear = linear_activations(layouts)
-    whole = linear + score_activations(layouts)
-    kept = np.where(layouts.selective_checkpointing, linear, whole)
-    kept = np.where(layouts.operation_checkpointing, kept_products(layouts), kept)
-    inputs = layouts.hidden_bytes / layouts.sequence_shards
-    return np.where(layouts.full_checkpointing, inputs, kept), whole
+    linear = linear_activations(strategies)
+    whole = linear + score_activations(strategies)
+    kept = np.where(strategies.selective_checkpointing, linear, whole)
+    kept = np.where(strategies.operation_checkpointing, kept_products(strategies), kept)
+    inputs = strategies.hidden_bytes / strategies.sequence_shards
+    return np.where(strategies.full_checkpointing, inputs, kept), whole
 
 
-def kept_products(layouts: Layouts) -> Array:
+def kept_products(strategies: Strategies) -> Array:
     """A layer's input, its attention's result, and every second of its products: in `2 s b h` half
     of query, key, value, attention projection, and the MLP's two or three."""
-    h = layouts.hidden_size
-    inner = np.where(layouts.gated, 2.0, 1.0) * layouts.ffn_hidden_size / h
-    split = 1.0 + 0.5 * (1.0 + 2.0 * layouts.kv_size / h + inner)
+    h = strategies.hidden_size
+    inner = np.where(strategies.gated, 2.0, 1.0) * strategies.ffn_hidden_size / h
+    split = 1.0 + 0.5 * (1.0 + 2.0 * strategies.kv_size / h + inner)
     whole = 1.0 + 0.5 * 2.0
-    each = whole / layouts.sequence_shards + split / layouts.tensor_parallel
-    return layouts.parameters.activation_bytes * layouts.hidden_bytes * each
+    each = whole / strategies.sequence_shards + split / strategies.tensor_parallel
+    return strategies.parameters.activation_bytes * strategies.hidden_bytes * each
 
 
 @dataclass(frozen=True)
-class Pieces:
+class StageTerms:
     """Bytes that stages are put together from.
 
     Attributes:
@@ -103,67 +103,69 @@ class Pieces:
     context: Array
 
     @classmethod
-    def of(cls, layouts: Layouts) -> Pieces:
-        kept, whole = checkpointed_activations(layouts)
+    def of(cls, strategies: Strategies) -> StageTerms:
+        kept, whole = checkpointed_activations(strategies)
         lost = np.maximum(whole - kept, 0.0)
         return cls(
             kept=kept,
-            passing=layouts.parameters.recomputed_layer * lost,
-            logits=logits_memory(layouts),
-            states=state_bytes(layouts),
-            gathered=gather_memory(layouts),
-            context=context_memory(layouts),
+            passing=strategies.parameters.recomputed_layer * lost,
+            logits=logits_memory(strategies),
+            states=state_bytes(strategies),
+            gathered=gather_memory(strategies),
+            context=context_memory(strategies),
         )
 
 
-def stage_memory(layouts: Layouts, pieces: Pieces, *, first: bool, last: bool) -> dict[str, Array]:
+def stage_memory(
+    strategies: Strategies, terms: StageTerms, *, first: bool, last: bool
+) -> dict[str, Array]:
     """All parts of one rank of a stage, bytes: names as in `Estimate.memory_parts_gib`.
 
     The peak is at the start of the backward pass: what is kept, and the logits or the layer that is
     recomputed, whichever is more.
     """
-    in_flight = micro_batches_in_flight(layouts) if first and not last else 1.0
-    n = stage_parameters(layouts, first=first, last=last)
-    logits = pieces.logits if last else np.zeros(())
-    logits_last = logits >= pieces.passing
+    in_flight = micro_batches_in_flight(strategies) if first and not last else 1.0
+    n = stage_parameters(strategies, first=first, last=last)
+    logits = terms.logits if last else np.zeros(())
+    logits_last = logits >= terms.passing
     parts = {
-        "parameters": pieces.states.parameters * n,
-        "gradients": pieces.states.gradients * n,
-        "optimizer": pieces.states.optimizer * n,
-        "activations": pieces.kept * (layouts.stage_layers * in_flight),
-        "recomputation": np.where(logits_last, 0.0, pieces.passing),
+        "parameters": terms.states.parameters * n,
+        "gradients": terms.states.gradients * n,
+        "optimizer": terms.states.optimizer * n,
+        "activations": terms.kept * (strategies.stage_layers * in_flight),
+        "recomputation": np.where(logits_last, 0.0, terms.passing),
         "logits": np.where(logits_last, logits, 0.0),
-        "zero3_gather": pieces.gathered,
+        "zero3_gather": terms.gathered,
     }
-    fragmented = total(parts) * layouts.parameters.fragmentation
-    return parts | {"overhead": pieces.context + fragmented}
+    fragmented = total(parts) * strategies.parameters.fragmentation
+    return parts | {"overhead": terms.context + fragmented}
 
 
-def context_memory(layouts: Layouts) -> Array:
+def context_memory(strategies: Strategies) -> Array:
     """What the framework takes before anything is trained: context, and communicators in use."""
-    parameters = layouts.parameters
+    parameters = strategies.parameters
     communicators = (
-        (layouts.tensor_parallel > 1).astype(np.float64)
-        + (layouts.pipeline_parallel > 1)
-        + (layouts.replicas > 1)
+        (strategies.tensor_parallel > 1).astype(np.float64)
+        + (strategies.pipeline_parallel > 1)
+        + (strategies.replicas > 1)
     )
     return GIB * (parameters.context_gib + parameters.communicator_gib * communicators)
 
 
-def memory_parts(layouts: Layouts) -> dict[str, Array]:
+def memory_parts(strategies: Strategies) -> dict[str, Array]:
     """Parts of the fullest stage: without a pipeline the one, else the first or the last one.
 
     The first has the most micro-batches in flight, the last the logits; those between hold less
     than the first.
     """
-    pieces = Pieces.of(layouts)
-    if not layouts.has_pipeline.any():
-        return stage_memory(layouts, pieces, first=True, last=True)
-    first = stage_memory(layouts, pieces, first=True, last=False)
-    last = stage_memory(layouts, pieces, first=False, last=True)
+    terms = StageTerms.of(strategies)
+    if not strategies.has_pipeline.any():
+        return stage_memory(strategies, terms, first=True, last=True)
+    first = stage_memory(strategies, terms, first=True, last=False)
+    last = stage_memory(strategies, terms, first=False, last=True)
     fuller = total(first) >= total(last)
     ends = {name: np.where(fuller, first[name], last[name]) for name in first}
-    if layouts.has_pipeline.all():
+    if strategies.has_pipeline.all():
         return ends
-    whole = stage_memory(layouts, pieces, first=True, last=True)
-    return {name: np.where(layouts.has_pipeline, ends[name], whole[name]) for name in whole}
+    whole = stage_memory(strategies, terms, first=True, last=True)
+    return {name: np.where(strategies.has_pipeline, ends[name], whole[name]) for name in whole}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autotune.cost_model.columns import Array
-from autotune.cost_model.layouts import Layouts
+from autotune.cost_model.strategies import Strategies
 
 FULL_GRADIENT_BYTES = 4.0
 """Of a gradient that no ZeRO stage touches: accumulated in fp32."""
@@ -61,51 +61,53 @@ def state_bytes_per_parameter(
     )
 
 
-def stage_parameters(layouts: Layouts, *, first: bool, last: bool) -> Array:
+def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Array:
     """Parameters of one rank of a stage, before ZeRO divides them, shape (n,).
 
     `ceil(L/p)` layers, their matrices cut by TP; the first stage holds the embeddings and the last
     one the output layer, which is a copy of the embedding where the two are tied and a pipeline
     parts them.
     """
-    embedding = layouts.padded_vocabulary * layouts.hidden_size
-    parameters = layouts.stage_layers * (layouts.layer_parameters + vector_parameters(layouts))
+    embedding = strategies.padded_vocabulary * strategies.hidden_size
+    parameters = strategies.stage_layers * (
+        strategies.layer_parameters + vector_parameters(strategies)
+    )
     if first:
-        positions = layouts.seq_length * layouts.hidden_size
-        parameters = parameters + embedding + np.where(layouts.gated, 0.0, positions)
+        positions = strategies.seq_length * strategies.hidden_size
+        parameters = parameters + embedding + np.where(strategies.gated, 0.0, positions)
     if last and first:
-        return parameters + np.where(layouts.flag("tied_embeddings"), 0.0, embedding)
+        return parameters + np.where(strategies.flag("tied_embeddings"), 0.0, embedding)
     return parameters + embedding if last else parameters
 
 
-def vector_parameters(layouts: Layouts) -> Array:
+def vector_parameters(strategies: Strategies) -> Array:
     """Norms and biases of one layer, which no rank is spared."""
-    h, f = layouts.hidden_size, layouts.ffn_hidden_size
-    return np.where(layouts.gated, 2.0 * h, 7.0 * h + 2.0 * layouts.kv_size + f)
+    h, f = strategies.hidden_size, strategies.ffn_hidden_size
+    return np.where(strategies.gated, 2.0 * h, 7.0 * h + 2.0 * strategies.kv_size + f)
 
 
-def fullest_stage_parameters(layouts: Layouts) -> Array:
+def fullest_stage_parameters(strategies: Strategies) -> Array:
     """Parameters of a rank on the first stage, which no other exceeds but for the positions; of
     the one stage without a pipeline."""
-    whole = stage_parameters(layouts, first=True, last=True)
-    first = stage_parameters(layouts, first=True, last=False)
-    return np.where(layouts.has_pipeline, first, whole)
+    whole = stage_parameters(strategies, first=True, last=True)
+    first = stage_parameters(strategies, first=True, last=False)
+    return np.where(strategies.has_pipeline, first, whole)
 
 
-def state_bytes(layouts: Layouts) -> StateBytes:
+def state_bytes(strategies: Strategies) -> StateBytes:
     """For each parameter of a rank, as the strategies' ZeRO stages and precisions have it."""
     return state_bytes_per_parameter(
-        zero_stage=layouts.zero_stage,
-        shards=layouts.zero_shards,
-        element_bytes=layouts.element_bytes,
-        gradient_bytes=layouts.parameters.gradient_bytes,
-        gathered=layouts.gathered_once,
+        zero_stage=strategies.zero_stage,
+        shards=strategies.zero_shards,
+        element_bytes=strategies.element_bytes,
+        gradient_bytes=strategies.parameters.gradient_bytes,
+        gathered=strategies.gathered_once,
     )
 
 
-def gather_memory(layouts: Layouts) -> Array:
+def gather_memory(strategies: Strategies) -> Array:
     """ZeRO-3's gathered layer: 4 bytes for each parameter of the largest, embedding included."""
-    embedding = layouts.padded_vocabulary * layouts.hidden_size
-    largest = np.maximum(layouts.layer_parameters, embedding)
-    gathers = (layouts.zero_stage == 3) & ~layouts.gathered_once
+    embedding = strategies.padded_vocabulary * strategies.hidden_size
+    largest = np.maximum(strategies.layer_parameters, embedding)
+    gathers = (strategies.zero_stage == 3) & ~strategies.gathered_once
     return np.where(gathers, GATHERED_BYTES * largest, 0.0)

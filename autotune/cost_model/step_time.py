@@ -8,8 +8,8 @@ import numpy as np
 
 from autotune.cost_model import communication, compute
 from autotune.cost_model.columns import Array, Rows, distinct
-from autotune.cost_model.layouts import Layouts, total
 from autotune.cost_model.states import fullest_stage_parameters
+from autotune.cost_model.strategies import Strategies, total
 
 MICRO_BATCH = (
     "tensor_parallel",
@@ -46,14 +46,14 @@ class MicroBatch:
     transfer: Array
 
     @classmethod
-    def of(cls, layouts: Layouts) -> MicroBatch:
-        reduce = communication.tensor_all_reduce_time_s(layouts)
+    def of(cls, strategies: Strategies) -> MicroBatch:
+        reduce = communication.tensor_all_reduce_time_s(strategies)
         return cls(
-            layer=layer_parts(layouts),
+            layer=layer_parts(strategies),
             # The embedding's result and the gradient of the last hidden state are all-reduced.
-            first=compute.embedding_time_s(layouts) + reduce,
-            last=compute.logits_time_s(layouts) + reduce,
-            transfer=communication.pipeline_time_s(layouts),
+            first=compute.embedding_time_s(strategies) + reduce,
+            last=compute.logits_time_s(strategies) + reduce,
+            transfer=communication.pipeline_time_s(strategies),
         )
 
     @property
@@ -75,79 +75,79 @@ def _taken(part: Array, rows: Rows) -> Array:
     return part[rows] if part.ndim else part
 
 
-def sharing_micro_batch(layouts: Layouts) -> tuple[Rows, Rows]:
+def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
     """Strategies of one model whose micro-batches cost the same; as `distinct` returns them."""
-    columns = [layouts.columns[name] for name in MICRO_BATCH]
-    more = (layouts.has_pipeline, layouts.several_nodes)
-    return distinct([*columns, *more], rows=len(layouts.columns))
+    columns = [strategies.columns[name] for name in MICRO_BATCH]
+    more = (strategies.has_pipeline, strategies.several_nodes)
+    return distinct([*columns, *more], rows=len(strategies.columns))
 
 
-def layer_parts(layouts: Layouts) -> dict[str, Array]:
+def layer_parts(strategies: Strategies) -> dict[str, Array]:
     """One layer and micro-batch, forward and backward; `host` is what launches add beyond it."""
-    matrix = compute.matrix_time_s(layouts)
-    attention = compute.attention_time_s(layouts)
-    elementwise = compute.elementwise_time_s(layouts)
+    matrix = compute.matrix_time_s(strategies)
+    attention = compute.attention_time_s(strategies)
+    elementwise = compute.elementwise_time_s(strategies)
     parts = {
         "matrix_multiplication": matrix[0] + matrix[1],
         "attention": attention[0] + attention[1],
         "elementwise": elementwise[0] + elementwise[1],
         "recomputation": compute.recomputation_time_s(
-            layouts, matrix=matrix[0], attention=attention[0], elementwise=elementwise[0]
+            strategies, matrix=matrix[0], attention=attention[0], elementwise=elementwise[0]
         ),
-        "tensor_parallel": communication.tensor_parallel_time_s(layouts),
-        "context_parallel": communication.context_parallel_time_s(layouts),
+        "tensor_parallel": communication.tensor_parallel_time_s(strategies),
+        "context_parallel": communication.context_parallel_time_s(strategies),
     }
-    busy, host = total(parts), compute.host_time_s(layouts)
+    busy, host = total(parts), compute.host_time_s(strategies)
     longer = (busy**SHARPNESS + host**SHARPNESS) ** (1.0 / SHARPNESS)
     return parts | {"host": longer - busy}
 
 
-def ends_of_slowest(layouts: Layouts, micro_batch: MicroBatch) -> Array:
+def ends_of_slowest(strategies: Strategies, micro_batch: MicroBatch) -> Array:
     """What the slowest stage does besides its layers: the worse end, or both without a pipeline."""
     one = np.maximum(micro_batch.first, micro_batch.last)
-    return np.where(layouts.has_pipeline, one, micro_batch.first + micro_batch.last)
+    return np.where(strategies.has_pipeline, one, micro_batch.first + micro_batch.last)
 
 
-def bubble_time_s(layouts: Layouts, micro_batch: MicroBatch) -> Array:
+def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
     """Filling and draining: sum of the stages less the slowest, divided by the virtual stages.
 
     With m micro-batches 1F1B takes `sum of stages + (m - 1) x slowest`, that is `m x slowest` and
     this (Narayanan et al. 2021, section 2.2).
     """
     layer_s = micro_batch.layer_s
-    ends = ends_of_slowest(layouts, micro_batch)
-    slowest = layouts.stage_layers * layer_s + ends + micro_batch.transfer
-    hops = layouts.pipeline_parallel * micro_batch.transfer
-    stages = layouts.num_layers * layer_s + micro_batch.first + micro_batch.last + hops
-    return np.maximum(stages - slowest, 0.0) / layouts.virtual_stages
+    ends = ends_of_slowest(strategies, micro_batch)
+    slowest = strategies.stage_layers * layer_s + ends + micro_batch.transfer
+    hops = strategies.pipeline_parallel * micro_batch.transfer
+    stages = strategies.num_layers * layer_s + micro_batch.first + micro_batch.last + hops
+    return np.maximum(stages - slowest, 0.0) / strategies.virtual_stages
 
 
-def replica_parts(layouts: Layouts, micro_batch: MicroBatch) -> dict[str, Array]:
+def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Array]:
     """Exposed traffic of the replicas, with every micro-batch and once in each step, and the
     optimizer.
 
     Traffic hides behind the computation of one micro-batch on the stage that holds most parameters.
     """
-    n = fullest_stage_parameters(layouts)
-    work = layouts.stage_layers * micro_batch.layer_s
-    each = communication.micro_batch_traffic_s(layouts, parameters_of_rank=n)
-    once = communication.step_traffic_s(layouts, parameters_of_rank=n)
-    exposed_each = communication.exposed_time_s(layouts, each, behind=work)
-    exposed_once = communication.exposed_time_s(layouts, once, behind=work)
+    n = fullest_stage_parameters(strategies)
+    work = strategies.stage_layers * micro_batch.layer_s
+    each = communication.micro_batch_traffic_s(strategies, parameters_of_rank=n)
+    once = communication.step_traffic_s(strategies, parameters_of_rank=n)
+    exposed_each = communication.exposed_time_s(strategies, each, behind=work)
+    exposed_once = communication.exposed_time_s(strategies, once, behind=work)
     return {
-        "zero_micro_batches": layouts.micro_batches * exposed_each,
-        "data_parallel": exposed_once + communication.replica_latency_s(layouts),
-        "optimizer_step": compute.optimizer_time_s(layouts, parameters_of_rank=n),
-        "step_overhead": np.asarray(layouts.parameters.step_overhead_s),
+        "zero_micro_batches": strategies.micro_batches * exposed_each,
+        "data_parallel": exposed_once + communication.replica_latency_s(strategies),
+        "optimizer_step": compute.optimizer_time_s(strategies, parameters_of_rank=n),
+        "step_overhead": np.asarray(strategies.parameters.step_overhead_s),
     }
 
 
-def time_parts(layouts: Layouts, micro_batch: MicroBatch) -> dict[str, Array]:
+def time_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Array]:
     """All parts of one iteration, seconds: they add up to its time."""
-    m = layouts.micro_batches
-    layers = m * layouts.stage_layers
+    m = strategies.micro_batches
+    layers = m * strategies.stage_layers
     parts = {name: layers * seconds for name, seconds in micro_batch.layer.items()}
-    parts["embedding_and_logits"] = m * ends_of_slowest(layouts, micro_batch)
+    parts["embedding_and_logits"] = m * ends_of_slowest(strategies, micro_batch)
     parts["pipeline_transfer"] = m * micro_batch.transfer
-    parts["pipeline_bubble"] = bubble_time_s(layouts, micro_batch)
-    return parts | replica_parts(layouts, micro_batch)
+    parts["pipeline_bubble"] = bubble_time_s(strategies, micro_batch)
+    return parts | replica_parts(strategies, micro_batch)

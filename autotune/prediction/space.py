@@ -9,7 +9,7 @@ import numpy as np
 from autotune.cost_model import Estimate, Parameters, estimate
 from autotune.prediction.capacity import fits_nowhere
 from autotune.resolution import machine_shape, model_shape, space_of, subject_of
-from autotune.schemas import Refusal, SpaceQuery, SpaceReport, SpaceSpec
+from autotune.schemas import BrokenRule, SpaceQuery, SpaceReport, SpaceSpec
 from autotune.search.layouts import Layouts
 from search_spaces.errors import InvalidInput
 from search_spaces.rules import RULES
@@ -43,7 +43,7 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
         layouts=len(fitting_layouts(space, estimated)),
         global_batch_sizes=batches,
         refusals=[
-            Refusal(rule=rule, reason=RULES[rule].demand, count=count)
+            BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)
             for rule, count in enumeration.removed.items()
         ],
         warnings=[*warnings, *_advice(enumeration, batches)],

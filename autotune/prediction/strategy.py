@@ -6,7 +6,7 @@ from autotune.calibration import Calibration
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.prediction.basis import basis_of
 from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
-from autotune.schemas import CalibrationSummary, Prediction, PredictionQuery, Refusal
+from autotune.schemas import BrokenRule, CalibrationSummary, Prediction, PredictionQuery
 from search_spaces.lattice import Lattice
 from search_spaces.rules import findings
 from search_spaces.strategy import Strategy
@@ -59,7 +59,7 @@ def predict(
         machine=machine_shape(machine),
         strategy=query.strategy,
         legal=all(finding.severity == "warn" for finding in found),
-        reasons=[Refusal(rule=f.rule, reason=f.reason, severity=f.severity) for f in found],
+        reasons=[BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in found],
     )
     if not illegal.legal:
         return illegal

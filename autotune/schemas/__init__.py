@@ -13,23 +13,16 @@ from autotune.schemas.calibrations import (
     ObservationShape,
 )
 from autotune.schemas.predictions import (
+    BrokenRule,
     DryRun,
     Prediction,
-    Refusal,
     SpaceReport,
     Sweep,
     SweepQuery,
     SweepRow,
 )
-from autotune.schemas.problems import (
-    FieldProblem,
-    Problem,
-)
-from autotune.schemas.profiles import (
-    ProfileDetail,
-    ProfileSummary,
-)
-from autotune.schemas.questions import (
+from autotune.schemas.requests import (
+    NO_CALIBRATION,
     BatchBounds,
     Budget,
     BudgetExtension,
@@ -47,13 +40,15 @@ from autotune.schemas.questions import (
     SpaceSpec,
     StrategyShape,
 )
-from autotune.schemas.records import (
+from autotune.schemas.resources import (
     FAILURES,
     Accumulation,
     Campaign,
     CampaignPage,
     CampaignState,
     Event,
+    ProfileDetail,
+    ProfileSummary,
     Ranked,
     Recommendation,
     TrainingCost,
@@ -64,16 +59,19 @@ from autotune.schemas.records import (
 )
 from autotune.schemas.wire import (
     EvaluatorName,
+    FieldProblem,
     Objective,
     Positive,
-    Scalar,
+    Problem,
     Wire,
 )
 
 __all__ = [
     "FAILURES",
+    "NO_CALIBRATION",
     "Accumulation",
     "BatchBounds",
+    "BrokenRule",
     "Budget",
     "BudgetExtension",
     "CalibrationCreate",
@@ -107,8 +105,6 @@ __all__ = [
     "Range",
     "Ranked",
     "Recommendation",
-    "Refusal",
-    "Scalar",
     "SlurmChoice",
     "SpaceQuery",
     "SpaceReport",

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from autotune.schemas.questions import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.requests import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Positive, Wire
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"

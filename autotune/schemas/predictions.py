@@ -7,18 +7,19 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from autotune.schemas.calibrations import CalibrationSummary
-from autotune.schemas.questions import (
+from autotune.schemas.requests import (
     CalibrationChoice,
     MachineShape,
     ModelShape,
     SpaceQuery,
     StrategyShape,
 )
-from autotune.schemas.wire import Scalar, Wire
+from autotune.schemas.wire import Wire
+from search_spaces.dimension import Scalar
 
 
-class Refusal(Wire):
-    """Why a rule refuses, or warns of, a strategy; or how many of a space it removed."""
+class BrokenRule(Wire):
+    """A rule that a strategy breaks, and why; or how many strategies of a space break it."""
 
     rule: str
     reason: str
@@ -38,7 +39,7 @@ class SpaceReport(Wire):
     fitting: int
     layouts: int
     global_batch_sizes: list[int]
-    refusals: list[Refusal]
+    refusals: list[BrokenRule]
     warnings: list[str] = Field(default_factory=list)
 
 
@@ -65,7 +66,7 @@ class Prediction(Wire):
     machine: MachineShape
     strategy: StrategyShape
     legal: bool
-    reasons: list[Refusal]
+    reasons: list[BrokenRule]
     fits: bool | None = None
     data_parallel: int | None = None
     global_batch_size: int | None = None

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from autotune.search.gaussian_process import PRIOR_SPREAD, kernel
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, Layouts
-from autotune.search.observation import Observation
+from autotune.search.trial import SearchTrial
 
 if TYPE_CHECKING:
     from deephyper.hpo import CBO, HpProblem
@@ -43,10 +43,10 @@ Point = dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Known:
+class TriedLayouts:
     """What is known of some layouts: `observations[i]` is about row `rows[i]`, each row once."""
 
-    observations: Sequence[Observation]
+    observations: Sequence[SearchTrial]
     rows: Integers
 
     def where(self, *, state: str, out_of_memory: bool = False) -> Integers:
@@ -60,7 +60,9 @@ class Known:
         return [o.log_rate for o in self.observations if o.state == "ok"]
 
 
-def choose(layouts: Layouts, known: Known, candidates: Integers, *, risk: Floats, seed: int) -> int:
+def choose(
+    layouts: Layouts, known: TriedLayouts, candidates: Integers, *, risk: Floats, seed: int
+) -> int:
     """The row that DeepHyper asks for among `candidates`, given what is `known`.
 
     `risk`, shape (n,), lowers a layout's log rate for its chance not to fit.
@@ -120,7 +122,7 @@ def _search(
     )
 
 
-def _surrogate(layouts: Layouts, known: Known, risk: Floats) -> LayoutRegressor | str:
+def _surrogate(layouts: Layouts, known: TriedLayouts, risk: Floats) -> LayoutRegressor | str:
     from autotune.search.surrogate import LayoutRegressor
 
     if len(known.rows) > TREES_BEYOND:
@@ -160,7 +162,7 @@ def _offered(candidates: Integers) -> Integers:
     return np.asarray(candidates[np.concatenate([np.arange(half), spread])], dtype=np.int64)
 
 
-def _initial(layouts: Layouts, known: Known, candidates: Integers, risk: Floats) -> int:
+def _initial(layouts: Layouts, known: TriedLayouts, candidates: Integers, risk: Floats) -> int:
     """The candidate with the best predicted rate for its distance from every known layout."""
     promise = (layouts.log_rate - risk)[candidates]
     if len(known.rows):
@@ -169,7 +171,9 @@ def _initial(layouts: Layouts, known: Known, candidates: Integers, risk: Floats)
     return int(candidates[np.argmax(promise)])
 
 
-def _told(layouts: Layouts, known: Known, *, with_running: bool) -> list[tuple[Point, float | str]]:
+def _told(
+    layouts: Layouts, known: TriedLayouts, *, with_running: bool
+) -> list[tuple[Point, float | str]]:
     """Each known layout with the logarithm of its rate, a failure, or for a running one a lie.
 
     The lie is the mean of the finished ones. DeepHyper wants floats: an integer counts as failed.
@@ -186,5 +190,5 @@ def _told(layouts: Layouts, known: Known, *, with_running: bool) -> list[tuple[P
     return told
 
 
-def _failure(observation: Observation) -> str:
+def _failure(observation: SearchTrial) -> str:
     return "F_oom" if observation.out_of_memory else "F_failed"

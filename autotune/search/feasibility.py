@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from autotune.search.layouts import Floats, Integers, Layouts
-from autotune.search.observation import Observation
+from autotune.search.trial import SearchTrial
 
 MAY_FIT = 0.1
 """A layout is chosen among as long as it fits with this probability; of the others one is tried
@@ -56,7 +56,7 @@ class MemoryBelief:
 
     @classmethod
     def learn(
-        cls, layouts: Layouts, rows: Integers, observed: Sequence[Observation]
+        cls, layouts: Layouts, rows: Integers, observed: Sequence[SearchTrial]
     ) -> MemoryBelief:
         """From observations of the layouts `rows`; running ones say nothing."""
         log_limit = float(np.log(layouts.memory_limit_gib))
@@ -86,7 +86,7 @@ class MemoryBelief:
         return np.asarray(np.interp(log_memory, nodes, probability))
 
 
-def _log_likelihood(observation: Observation, log_estimate: float, log_limit: float) -> Floats:
+def _log_likelihood(observation: SearchTrial, log_estimate: float, log_limit: float) -> Floats:
     """Shape (161, 4), of one observation."""
     centre = log_estimate + _LOG_SCALES[:, None]
     noise = _NOISES[None, :]

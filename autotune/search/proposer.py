@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from autotune.errors import NothingToPropose
 from autotune.schemas import Objective
-from autotune.search.choice import Known, choose
+from autotune.search.choice import TriedLayouts, choose
 from autotune.search.feasibility import MAY_FIT, MemoryBelief, hopeless, risk
 from autotune.search.layouts import Floats, Integers, Layouts
-from autotune.search.observation import Observation, merged
+from autotune.search.trial import SearchTrial, merged
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -35,7 +35,7 @@ class Proposer:
         self.candidates: Lattice = lattice.take(fits) if fits.any() else lattice
 
     def propose(
-        self, observations: Sequence[Observation], *, count: int, free_nodes: int
+        self, observations: Sequence[SearchTrial], *, count: int, free_nodes: int
     ) -> list[Strategy]:
         """Up to `count` strategies, none twins and none observed before, to start at once.
 
@@ -66,21 +66,21 @@ class Proposer:
             )
             strategy = self._layouts.lattice.strategy(row)
             proposed.append(strategy)
-            seen.append(Observation(strategy=strategy, state="running"))
+            seen.append(SearchTrial(strategy=strategy, state="running"))
             free_nodes -= strategy.num_nodes
         return proposed
 
-    def _known(self, observations: Sequence[Observation]) -> Known:
+    def _known(self, observations: Sequence[SearchTrial]) -> TriedLayouts:
         found = [(self._layouts.row_of(o.strategy), o) for o in merged(observations)]
         within = [(row, o) for row, o in found if row is not None]
         rows = np.array([row for row, _ in within], dtype=np.int64)
-        return Known(observations=[o for _, o in within], rows=rows)
+        return TriedLayouts(observations=[o for _, o in within], rows=rows)
 
-    def _probability_to_fit(self, known: Known) -> Floats:
+    def _probability_to_fit(self, known: TriedLayouts) -> Floats:
         belief = MemoryBelief.learn(self._layouts, known.rows, known.observations)
         return belief.probability_to_fit(self._layouts.memory_gib)
 
-    def _open(self, known: Known, probability: Floats) -> Integers:
+    def _open(self, known: TriedLayouts, probability: Floats) -> Integers:
         """The rows to choose among now, most promising first; empty when there are none.
 
         Those that may well fit. When these are used up: none as soon as anything was measured, for
@@ -101,7 +101,7 @@ class Proposer:
         _, first = np.unique(self._layouts.lattice["num_nodes"][rows], return_index=True)
         return np.asarray(rows[np.sort(first)], dtype=np.int64)
 
-    def _exhausted(self, known: Known) -> str:
+    def _exhausted(self, known: TriedLayouts) -> str:
         tried, every = len(known.rows), len(self._layouts)
         if tried == every:
             return f"all {every} layouts of the space have been tried"

@@ -8,7 +8,7 @@ from string import Template
 from typing import Any
 
 from evaluators.cluster.options import option_fault
-from search_spaces.catalog.table import Field
+from search_spaces.catalog.table import TableField
 from search_spaces.errors import InvalidInput, closest
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -42,7 +42,7 @@ Kind = Callable[[Reading, str, Any], Any]
 """Reads the value of a field: returns it, or refuses it and returns None."""
 
 
-def plain(field: Field) -> Kind:
+def plain(field: TableField) -> Kind:
     """A number, or true or false, as a table's field is."""
 
     def read(reading: Reading, name: str, value: Any) -> Any:
@@ -55,14 +55,14 @@ def plain(field: Field) -> Kind:
 
 
 def whole(minimum: int, maximum: int) -> Kind:
-    return plain(Field(name="", kind=int, minimum=minimum, maximum=maximum))
+    return plain(TableField(name="", kind=int, minimum=minimum, maximum=maximum))
 
 
 def number(minimum: float, maximum: float, *, unit: str) -> Kind:
-    return plain(Field(name="", kind=float, minimum=minimum, maximum=maximum, unit=unit))
+    return plain(TableField(name="", kind=float, minimum=minimum, maximum=maximum, unit=unit))
 
 
-flag = plain(Field(name="", kind=bool))
+flag = plain(TableField(name="", kind=bool))
 
 
 def choice(*names: str) -> Kind:

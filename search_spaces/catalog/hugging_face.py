@@ -18,7 +18,7 @@ EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_expe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keys:
+class ConfigKeys:
     """What one family of configurations calls each figure; None where it has none."""
 
     layers: str = "num_hidden_layers"
@@ -32,11 +32,11 @@ class Keys:
 
 
 FAMILIES = {
-    "llama": Keys(groups="num_key_value_heads", gated=True),
-    "mistral": Keys(groups="num_key_value_heads", gated=True),
-    "qwen2": Keys(groups="num_key_value_heads", gated=True),
-    "gpt_neox": Keys(),
-    "gpt2": Keys(
+    "llama": ConfigKeys(groups="num_key_value_heads", gated=True),
+    "mistral": ConfigKeys(groups="num_key_value_heads", gated=True),
+    "qwen2": ConfigKeys(groups="num_key_value_heads", gated=True),
+    "gpt_neox": ConfigKeys(),
+    "gpt2": ConfigKeys(
         layers="n_layer",
         hidden="n_embd",
         heads="n_head",
@@ -77,7 +77,7 @@ def model_from_hugging_face(config: Mapping[str, Any], *, name: str) -> Transfor
     )
 
 
-def _family(config: Mapping[str, Any]) -> Keys:
+def _family(config: Mapping[str, Any]) -> ConfigKeys:
     for key in EXPERTS:
         if config.get(key):
             reason = "a mixture of experts is not a dense transformer, and only those are laid out"

@@ -8,7 +8,7 @@ from typing import Any
 
 from search_spaces.catalog.files import packaged_names, read_packaged, read_toml, unknown_name
 from search_spaces.catalog.local import LOCAL, local_machine
-from search_spaces.catalog.table import Field, checked, refuse_all
+from search_spaces.catalog.table import TableField, checked, refuse_all
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 
@@ -19,12 +19,12 @@ BYTE_SLIPS = {"bytes per second": 1e9, "MB/s": 1e3, "TB/s": 1e-3}
 # Bounds hold every machine from one CPU core to the largest announced GPU; beyond them a unit
 # has been mistaken.
 FIELDS = (
-    Field(name="name", kind=str, required=False),
-    Field(name="description", kind=str, required=False),
-    Field(name="gpu", kind=str),
-    Field(name="gpus_per_node", kind=int, minimum=1, maximum=144),
-    Field(name="max_nodes", kind=int, minimum=1, maximum=1_000_000),
-    Field(
+    TableField(name="name", kind=str, required=False),
+    TableField(name="description", kind=str, required=False),
+    TableField(name="gpu", kind=str),
+    TableField(name="gpus_per_node", kind=int, minimum=1, maximum=144),
+    TableField(name="max_nodes", kind=int, minimum=1, maximum=1_000_000),
+    TableField(
         name="memory_gib",
         kind=float,
         minimum=0.01,
@@ -32,7 +32,7 @@ FIELDS = (
         unit="GiB",
         slips={"MiB": 1024, "KiB": 1024**2, "bytes": 1024**3},
     ),
-    Field(
+    TableField(
         name="peak_tflops",
         kind=float,
         minimum=0.01,
@@ -42,7 +42,7 @@ FIELDS = (
         required=False,
         nullable=True,
     ),
-    Field(
+    TableField(
         name="memory_bandwidth_gb_per_s",
         kind=float,
         minimum=5,
@@ -50,7 +50,7 @@ FIELDS = (
         unit=GB_PER_S,
         slips=BYTE_SLIPS,
     ),
-    Field(
+    TableField(
         name="intra_node_gb_per_s",
         kind=float,
         minimum=0.1,
@@ -58,7 +58,7 @@ FIELDS = (
         unit=GB_PER_S,
         slips=BYTE_SLIPS,
     ),
-    Field(
+    TableField(
         name="inter_node_gb_per_s",
         kind=float,
         minimum=0.01,
@@ -66,7 +66,7 @@ FIELDS = (
         unit=GB_PER_S,
         slips=BYTE_SLIPS,
     ),
-    Field(
+    TableField(
         name="gpu_idle_watt",
         kind=float,
         minimum=0,
@@ -76,7 +76,7 @@ FIELDS = (
         required=False,
         nullable=True,
     ),
-    Field(
+    TableField(
         name="gpu_max_watt",
         kind=float,
         minimum=5,
@@ -86,7 +86,7 @@ FIELDS = (
         required=False,
         nullable=True,
     ),
-    Field(
+    TableField(
         name="host_watt",
         kind=float,
         minimum=0,

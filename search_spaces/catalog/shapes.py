@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from search_spaces.catalog.table import Field, checked, refuse_all
+from search_spaces.catalog.table import TableField, checked, refuse_all
 from search_spaces.errors import InvalidInput
 from search_spaces.transformer import Transformer
 
 FIELDS = (
-    Field(name="name", kind=str, required=False),
-    Field(name="num_layers", kind=int, minimum=1, maximum=10_000),
-    Field(name="hidden_size", kind=int, minimum=1, maximum=1_000_000),
-    Field(name="num_attention_heads", kind=int, minimum=1, maximum=100_000),
-    Field(
+    TableField(name="name", kind=str, required=False),
+    TableField(name="num_layers", kind=int, minimum=1, maximum=10_000),
+    TableField(name="hidden_size", kind=int, minimum=1, maximum=1_000_000),
+    TableField(name="num_attention_heads", kind=int, minimum=1, maximum=100_000),
+    TableField(
         name="num_query_groups",
         kind=int,
         minimum=1,
@@ -22,7 +22,7 @@ FIELDS = (
         required=False,
         nullable=True,
     ),
-    Field(
+    TableField(
         name="ffn_hidden_size",
         kind=int,
         minimum=1,
@@ -30,12 +30,12 @@ FIELDS = (
         required=False,
         nullable=True,
     ),
-    Field(name="gated_mlp", kind=bool, required=False),
-    Field(
+    TableField(name="gated_mlp", kind=bool, required=False),
+    TableField(
         name="seq_length", kind=int, minimum=1, maximum=100_000_000, unit="tokens", required=False
     ),
-    Field(name="vocab_size", kind=int, minimum=1, maximum=100_000_000, required=False),
-    Field(name="tied_embeddings", kind=bool, required=False),
+    TableField(name="vocab_size", kind=int, minimum=1, maximum=100_000_000, required=False),
+    TableField(name="tied_embeddings", kind=bool, required=False),
 )
 
 

@@ -13,7 +13,7 @@ BEYOND_ALL = 10**300  # whole numbers above this do not turn into floats
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class TableField:
     """What one field may be.
 
     Attributes:
@@ -70,7 +70,7 @@ class Field:
 
 def checked(
     table: Mapping[str, Any],
-    fields: Sequence[Field],
+    fields: Sequence[TableField],
     *,
     prefix: str,
     renamed: Mapping[str, str] | None = None,
@@ -94,7 +94,7 @@ def checked(
 
 def _faults(
     table: Mapping[str, Any],
-    fields: Sequence[Field],
+    fields: Sequence[TableField],
     *,
     prefix: str,
     renamed: Mapping[str, str],

@@ -10,13 +10,13 @@ from fastapi import APIRouter, Path, Response
 
 from autotune.calibration.document import detail_of
 from autotune.schemas import (
+    NO_CALIBRATION,
     CalibrationCreate,
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
 )
 from autotune.schemas.calibrations import NAME
-from autotune.schemas.questions import NO_CALIBRATION
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.api.access import StoreOf, problems
 from server.api.fitting import document_for

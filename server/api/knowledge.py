@@ -10,8 +10,7 @@ from typing import Any
 from autotune.calibration import Calibration
 from autotune.calibration.document import calibration_of
 from autotune.resolution import machine_of
-from autotune.schemas import CalibrationDocument, CalibrationSummary, MachineChoice
-from autotune.schemas.questions import NO_CALIBRATION
+from autotune.schemas import NO_CALIBRATION, CalibrationDocument, CalibrationSummary, MachineChoice
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from server.store import NotFound, Store
 from server.store.calibrations import (

@@ -14,9 +14,8 @@ import typer
 
 from autotune.client import Client
 from autotune.client.questions import validated
-from autotune.schemas import CalibrationDocument, CalibrationSummary
+from autotune.schemas import NO_CALIBRATION, CalibrationDocument, CalibrationSummary
 from autotune.schemas.calibrations import NAME
-from autotune.schemas.questions import NO_CALIBRATION
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.choices import named_or_file
 from server.cli.options import Url

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import Prediction, Refusal, SpaceReport
+from autotune.schemas import BrokenRule, Prediction, SpaceReport
 from server.cli.figures import (
     NO_VALUE,
     figure,
@@ -158,7 +158,7 @@ def _values(values: Sequence[object]) -> str:
     return shown + (f", … {values[-1]} ({len(values)} values)" if len(values) > 16 else "")
 
 
-def refusals(items: Sequence[Refusal]) -> Table:
+def refusals(items: Sequence[BrokenRule]) -> Table:
     table = headed(">points", "rule", "because", title="removed or warned of")
     for item in items:
         table.add_row(f"{item.count:,}", item.rule, Text(item.reason))

@@ -13,7 +13,7 @@ from autotune.measurement import probe_accumulations
 from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import Budget, Campaign, Objective, Trial, TrialState
-from autotune.search import Observation, Proposer, reason_to_stop
+from autotune.search import Proposer, SearchTrial, reason_to_stop
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -26,23 +26,23 @@ UNTOLD = frozenset(
 """Ends that say nothing about the strategy: it may be tried again."""
 
 
-def observations(trials: Sequence[Trial], *, objective: Objective) -> list[Observation]:
+def observations(trials: Sequence[Trial], *, objective: Objective) -> list[SearchTrial]:
     """The rows as the proposer reads them."""
     return [_observation(t, objective) for t in trials if t.state not in UNTOLD]
 
 
-def _observation(trial: Trial, objective: Objective) -> Observation:
+def _observation(trial: Trial, objective: Objective) -> SearchTrial:
     strategy = strategy_of(trial.strategy)
     if trial.state is TrialState.PENDING:
-        return Observation(strategy=strategy, state="running")
+        return SearchTrial(strategy=strategy, state="running")
     if trial.state is TrialState.REFUSED:
-        return Observation(strategy=strategy, state="refused")
+        return SearchTrial(strategy=strategy, state="refused")
     peak = max(trial.peak_memory_gib_by_rank, default=None)
     if trial.metrics is None:
         oom = trial.state is TrialState.OOM
-        return Observation(strategy=strategy, state="failed", out_of_memory=oom)
+        return SearchTrial(strategy=strategy, state="failed", out_of_memory=oom)
     rate: float = getattr(trial.metrics, objective)
-    return Observation(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+    return SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
 
 
 def protocol_of(campaign: Campaign, trial: Trial) -> TrialProtocol:

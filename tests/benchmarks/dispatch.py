@@ -42,7 +42,7 @@ from evaluators.program import AttemptEnd, Launcher
 from evaluators.slurm.evaluator import SlurmEvaluator
 from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model
-from search_spaces.dimension import Choice
+from search_spaces.dimension import DimensionChoice
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from tests.cluster import Cluster
@@ -125,7 +125,7 @@ def ours(mode: Literal["sbatch", "pilot"]) -> Callable[[Load], None]:
             polling=Polling(interval_s=0.5),
             pilot=Pilot(nodes=NODES, time_limit_h=1.0),
         )
-        dimensions: dict[str, Choice] = {
+        dimensions: dict[str, DimensionChoice] = {
             "tensor_parallel": 1,
             "pipeline_parallel": 1,
             "micro_batch_size": list(range(1, load.trials + 1)),

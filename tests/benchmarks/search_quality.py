@@ -27,18 +27,18 @@ from numpy.typing import NDArray
 
 from autotune.cost_model import Parameters, estimate, perturbed
 from autotune.errors import NothingToPropose
-from autotune.search import Observation, Proposer
+from autotune.search import Proposer, SearchTrial
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Layouts
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space
-from search_spaces.dimension import Choice
+from search_spaces.dimension import DimensionChoice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 WITHIN = 0.99
 MEMORY_EFFECT, REPEATS = 0.03, 0.01
-CHECKPOINTING: dict[str, Choice] = {"activation_checkpointing": ["none", "full"]}
-QUESTIONS: dict[str, tuple[str, str, int, Mapping[str, Choice], int | None]] = {
+CHECKPOINTING: dict[str, DimensionChoice] = {"activation_checkpointing": ["none", "full"]}
+QUESTIONS: dict[str, tuple[str, str, int, Mapping[str, DimensionChoice], int | None]] = {
     "175B on 16 Frontier nodes, table V": ("gpt-175b", "frontier", 16, load_space("table-v"), None),
     "22B on 4 Frontier nodes": ("gpt-22b", "frontier", 4, CHECKPOINTING, 512),
     "Llama 2 70B on 8 DGX A100": ("llama-2-70b", "dgx-a100", 8, CHECKPOINTING, 512),
@@ -62,19 +62,19 @@ class World:
     def target(self) -> float:
         return WITHIN * float(self.rates.max())
 
-    def trial(self, row: int) -> Observation:
+    def trial(self, row: int) -> SearchTrial:
         """What a trial of this layout would report."""
         strategy = self.layouts.lattice.strategy(row)
         if self.rates[row] == 0.0:
-            return Observation(strategy=strategy, state="failed", out_of_memory=True)
+            return SearchTrial(strategy=strategy, state="failed", out_of_memory=True)
         noise = math.exp(np.random.default_rng([self.seed, row]).normal(0.0, REPEATS))
         peak = float(self.peaks_gib[row])
         rate = float(self.rates[row]) * noise
-        return Observation(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+        return SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class SearchRun:
     """One search in one world; `trials` is None where it did not get there."""
 
     search: str
@@ -85,7 +85,7 @@ class Run:
     seconds_per_proposal: float
 
 
-Chooser = Callable[[Observation | None], int | None]
+Chooser = Callable[[SearchTrial | None], int | None]
 """Told the latest trial, gives the next row; None when it has no more."""
 
 
@@ -125,9 +125,9 @@ def _structure(layouts: Layouts, size: float, generator: np.random.Generator) ->
 
 def ours(here: World) -> Chooser:
     proposer = Proposer(here.space, objective="tokens_per_s", seed=here.seed)
-    seen: list[Observation] = []
+    seen: list[SearchTrial] = []
 
-    def choose(latest: Observation | None) -> int | None:
+    def choose(latest: SearchTrial | None) -> int | None:
         seen.extend([] if latest is None else [latest])
         try:
             found = proposer.propose(seen, count=1, free_nodes=here.space.nodes)
@@ -167,7 +167,7 @@ def pruned_grid(here: World) -> Chooser:
 
     rows = remaining()
 
-    def choose(latest: Observation | None) -> int | None:
+    def choose(latest: SearchTrial | None) -> int | None:
         if latest is not None:
             (failed if latest.state == "failed" else ran).append(latest.strategy)
         return next(rows, None)
@@ -232,7 +232,7 @@ def stock_deephyper(here: World) -> Chooser:
         row = here.layouts.row_of(strategy)
         return dict(zip(LAYOUT_DIMENSIONS, numbers[row].ravel().tolist(), strict=True))
 
-    def choose(latest: Observation | None) -> int | None:
+    def choose(latest: SearchTrial | None) -> int | None:
         if latest is not None:
             value = latest.objective if latest.state == "ok" else "F_oom"
             search.tell([(point(latest.strategy), value)])
@@ -253,10 +253,10 @@ SEARCHES: dict[str, Callable[[World], Chooser]] = {
 }
 
 
-def run(search: str, here: World, *, most: int) -> Run:
+def run(search: str, here: World, *, most: int) -> SearchRun:
     """Trials until one is within 1 % of the best (by its true rate), at most `most`."""
     choose = SEARCHES[search](here)
-    latest: Observation | None = None
+    latest: SearchTrial | None = None
     failures, thinking, trials = 0, 0.0, 0
     for trials in range(1, most + 1):
         started = time.perf_counter()
@@ -271,8 +271,8 @@ def run(search: str, here: World, *, most: int) -> Run:
     return _run(search, here, None, failures, thinking / max(trials, 1))
 
 
-def _run(search: str, here: World, trials: int | None, failures: int, seconds: float) -> Run:
-    return Run(
+def _run(search: str, here: World, trials: int | None, failures: int, seconds: float) -> SearchRun:
+    return SearchRun(
         search=search,
         question=here.question,
         seed=here.seed,
@@ -285,7 +285,7 @@ def _run(search: str, here: World, trials: int | None, failures: int, seconds: f
 # --- the report ----------------------------------------------------------------------------------
 
 
-def summary(runs: list[Run], *, most: int) -> list[dict[str, Any]]:
+def summary(runs: list[SearchRun], *, most: int) -> list[dict[str, Any]]:
     """One row for each search. An unsolved run counts as `most` trials."""
     rows: list[dict[str, Any]] = []
     for search in dict.fromkeys(one.search for one in runs):
@@ -331,7 +331,7 @@ def main() -> None:
     parser.add_argument("--searches", nargs="+", default=list(SEARCHES), choices=list(SEARCHES))
     parser.add_argument("--json", type=Path, help="write every run and the summary here")
     options = parser.parse_args()
-    runs: list[Run] = []
+    runs: list[SearchRun] = []
     for question in QUESTIONS:
         worlds = [
             world(question, seed, surprise=options.surprise) for seed in range(options.worlds)

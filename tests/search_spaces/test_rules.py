@@ -12,7 +12,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.rules import RULES, Finding, findings, judge
+from search_spaces.rules import RULES, Finding, findings, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.search_spaces.scene import FRONTIER, GPT_175B, strategy
@@ -182,8 +182,8 @@ def test_a_lattice_is_judged_as_each_of_its_strategies(
     chosen: list[Strategy], model: Transformer, batch: GlobalBatch
 ) -> None:
     lattice = Lattice.of(chosen, gpus_per_node=8)
-    refused = judge(lattice, model, FRONTIER, batch)
-    warned = judge(lattice, model, FRONTIER, batch, severity="warn")
+    refused = rule_masks(lattice, model, FRONTIER, batch)
+    warned = rule_masks(lattice, model, FRONTIER, batch, severity="warn")
     assert set(refused) | set(warned) == set(RULES)
     legal = ~np.logical_or.reduce(list(refused.values()))
     for row, one in enumerate(chosen):

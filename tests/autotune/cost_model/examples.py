@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.cost_model import Estimate, Parameters, estimate
 from autotune.cost_model.columns import Columns
-from autotune.cost_model.layouts import Layouts
+from autotune.cost_model.strategies import Strategies
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -81,16 +81,16 @@ def columns(
     return Columns.filled(spread, rows=rows)
 
 
-def layouts(
+def strategies_of(
     *strategies: Strategy,
     transformer: Transformer = GPT_22B,
     machine: Machine = FRONTIER,
     parameters: Parameters | None = None,
     **changes: float,
-) -> Layouts:
+) -> Strategies:
     """What the terms of the cost model take."""
     chosen = columns(*strategies, transformer=transformer, machine=machine, **changes)
-    return Layouts(chosen, machine, parameters or Parameters.default(machine))
+    return Strategies(chosen, machine, parameters or Parameters.default(machine))
 
 
 def cost(
@@ -170,4 +170,4 @@ strategies = st.builds(
     virtual_stages=st.sampled_from([1, 2]),
     precision=st.sampled_from(["fp16", "bf16", "fp32"]),
 )
-"""Layouts with whole stages and replicas on any of `machines`."""
+"""Strategies with whole stages and replicas on any of `machines`."""

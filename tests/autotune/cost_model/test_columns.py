@@ -14,7 +14,7 @@ from autotune.calibration.quantity import Quantity, iteration_time_s, memory_gib
 from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import ABSENT, REST, SHAPE, STRATEGY, Columns, distinct
 from autotune.cost_model.estimate import BLOCK
-from autotune.cost_model.layouts import Layouts
+from autotune.cost_model.strategies import Strategies
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -83,7 +83,7 @@ def test_stacked_models_are_those_models(
     chosen: list[tuple[Transformer, Strategy]], machine: Machine
 ) -> None:
     parts = [columns(s, transformer=t, machine=machine) for t, s in chosen]
-    stacked = Layouts(Columns.stack(parts), machine, Parameters.default(machine))
+    stacked = Strategies(Columns.stack(parts), machine, Parameters.default(machine))
     apart = [cost(s, transformer=t, machine=machine) for t, s in chosen]
     times = [float(each.iteration_time_s[0]) for each in apart]
     sizes = [float(each.memory_gib[0]) for each in apart]

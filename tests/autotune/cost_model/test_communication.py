@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from autotune.cost_model import Parameters, communication
-from autotune.cost_model.layouts import Layouts
+from autotune.cost_model.strategies import Strategies
 from search_spaces.strategy import Strategy
 from tests.autotune.cost_model.examples import (
     DGX_A100,
     FRONTIER,
     LLAMA,
-    layouts,
+    strategies_of,
     strategy,
     without_losses,
 )
@@ -31,8 +31,8 @@ HIDDEN = 2 * 2 * 2048 * 6144
 """Bytes of the hidden state of `strategy()`: 16 bits, MBS 2."""
 
 
-def on_a100(*chosen: Strategy, parameters: Parameters = PLAIN, **changes: Any) -> Layouts:
-    return layouts(*chosen, machine=DGX_A100, parameters=parameters, **changes)
+def on_a100(*chosen: Strategy, parameters: Parameters = PLAIN, **changes: Any) -> Strategies:
+    return strategies_of(*chosen, machine=DGX_A100, parameters=parameters, **changes)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_a_ring_gets(group: int, stride: int, rate: float) -> None:
 
 def test_a_ring_across_nodes_is_no_faster_than_its_links() -> None:
     slow = replace(DGX_A100, intra_node_gb_per_s=30)
-    one = layouts(strategy(), machine=slow, parameters=PLAIN)
+    one = strategies_of(strategy(), machine=slow, parameters=PLAIN)
     found = communication.ring_bytes_per_s(one, group=np.array(16), stride=np.array(1), network=1.0)
     assert float(found) == pytest.approx(30e9)
 
@@ -89,7 +89,7 @@ def test_all_reduces_of_a_layer() -> None:
 def test_tensor_parallel_beyond_the_node_is_slower() -> None:
     """The rate, not only the volume: 2.1 times slower at 16 than at 8 was measured on Frontier."""
     chosen = [strategy(tensor_parallel=t, num_nodes=8, pipeline_parallel=1) for t in (1, 8, 16)]
-    none, inside, across = communication.tensor_parallel_time_s(layouts(*chosen))
+    none, inside, across = communication.tensor_parallel_time_s(strategies_of(*chosen))
     assert across > 1.15 * inside
     assert none == 0
 
@@ -98,7 +98,7 @@ def test_tensor_parallel_beyond_the_node_is_slower() -> None:
 def test_keys_and_values_go_around_the_ring(context_parallel: int) -> None:
     """Each rank's `2 x 2 bytes x s b/c x k h/a / t`, c - 1 times forward, twice that backward."""
     layout = strategy(pipeline_parallel=1)
-    one = layouts(
+    one = strategies_of(
         layout,
         transformer=LLAMA,
         machine=DGX_A100,
@@ -221,14 +221,16 @@ def test_constants_of_links() -> None:
         pipeline_efficiency=0.1,
     )
     layout = strategy(tensor_parallel=2, pipeline_parallel=1, num_nodes=4)
-    one = layouts(layout, parameters=constants)
+    one = strategies_of(layout, parameters=constants)
     assert communication.tensor_all_reduce_time_s(one)[0] == pytest.approx(HIDDEN / 25e9)
-    wide = layouts(replace(layout, tensor_parallel=16), parameters=constants)
+    wide = strategies_of(replace(layout, tensor_parallel=16), parameters=constants)
     across = 2 * 15 / 16 * HIDDEN / min(25e9, 8 * 12.5e9 * 0.4)
     assert communication.tensor_all_reduce_time_s(wide)[0] == pytest.approx(across)
     ring = communication.replica_ring_time_s(
         one, parameters_of_rank=np.array(1e9), group=one.replicas
     )
     assert ring[0] == pytest.approx(15 / 16 * 2e9 / (4 * 12.5e9 * 0.2))
-    staged = layouts(replace(layout, tensor_parallel=1, pipeline_parallel=4), parameters=constants)
+    staged = strategies_of(
+        replace(layout, tensor_parallel=1, pipeline_parallel=4), parameters=constants
+    )
     assert communication.pipeline_time_s(staged)[0] == pytest.approx(2 * HIDDEN / 1.25e9)

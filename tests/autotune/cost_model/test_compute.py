@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.cost_model import Parameters, compute
-from autotune.cost_model.layouts import Layouts
+from autotune.cost_model.strategies import Strategies
 from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import (
     DGX_A100,
@@ -16,7 +16,7 @@ from tests.autotune.cost_model.examples import (
     GPT_175B,
     LLAMA,
     NO_LIMIT,
-    layouts,
+    strategies_of,
     strategy,
     without_losses,
 )
@@ -26,10 +26,10 @@ PEAK = 312e12
 A100 = Parameters.default(DGX_A100)
 
 
-def lossless(transformer: Transformer, **changes: object) -> Layouts:
+def lossless(transformer: Transformer, **changes: object) -> Strategies:
     """One strategy on A100s that run at their peak and wait for no memory."""
     layout = strategy(pipeline_parallel=1, num_nodes=1, **changes)
-    return layouts(
+    return strategies_of(
         layout,
         transformer=transformer,
         machine=NO_TRAFFIC,
@@ -77,14 +77,14 @@ def test_a_tile_at_the_edge_is_computed_whole() -> None:
 )
 def test_alignment(widths: tuple[float, ...], expected: float) -> None:
     constants = replace(A100, misaligned_gemm=0.75, odd_gemm=0.55)
-    one = layouts(strategy(), machine=DGX_A100, parameters=constants)
+    one = strategies_of(strategy(), machine=DGX_A100, parameters=constants)
     assert value(compute.alignment(one, *map(np.array, widths))) == expected
 
 
 def test_a_product_of_matrices() -> None:
     """`2MNK / (peak x efficiency)`, half the rate where the inner dimension is `gemm_depth`."""
     constants = replace(A100, gemm_efficiency=0.8, gemm_depth=64.0)
-    one = layouts(strategy(), machine=NO_TRAFFIC, parameters=constants)
+    one = strategies_of(strategy(), machine=NO_TRAFFIC, parameters=constants)
     sizes = (np.array(256.0 * 12), np.array(128.0 * 9))
     shallow = compute.gemm_time_s(one, *sizes, np.array(64.0))
     deep = compute.gemm_time_s(one, *sizes, np.array(64.0 * 7))
@@ -96,7 +96,7 @@ def test_a_product_of_matrices() -> None:
 def test_a_product_that_waits_for_memory() -> None:
     """Its three matrices of 2 bytes through the HBM, where that takes longer."""
     slow = replace(DGX_A100, memory_bandwidth_gb_per_s=1.0)
-    one = layouts(strategy(), machine=slow, parameters=replace(A100, memory_efficiency=0.5))
+    one = strategies_of(strategy(), machine=slow, parameters=replace(A100, memory_efficiency=0.5))
     found = compute.gemm_time_s(one, np.array(512.0), np.array(256.0), np.array(128.0))
     assert value(found) == pytest.approx(2 * (512 * 256 + 512 * 128 + 256 * 128) / 0.5e9)
 
@@ -104,9 +104,9 @@ def test_a_product_that_waits_for_memory() -> None:
 def test_precisions() -> None:
     """fp32 at `fp32_rate` of the peak, fp8 at twice the peak times `fp8_gain`."""
     constants = replace(A100, fp32_rate=0.25, fp8_gain=0.8, gemm_efficiency=1.0)
-    half = layouts(strategy(), machine=DGX_A100, parameters=constants)
-    single = layouts(strategy(precision="fp32"), machine=DGX_A100, parameters=constants)
-    eight = layouts(strategy(), machine=DGX_A100, parameters=constants, fp8=1.0)
+    half = strategies_of(strategy(), machine=DGX_A100, parameters=constants)
+    single = strategies_of(strategy(precision="fp32"), machine=DGX_A100, parameters=constants)
+    eight = strategies_of(strategy(), machine=DGX_A100, parameters=constants, fp8=1.0)
     rates = [value(each.gemm_flops) for each in (half, single, eight)]
     assert rates == pytest.approx([PEAK, PEAK / 4, PEAK * 1.6])
 
@@ -156,8 +156,8 @@ def test_operations_of_flash_attention() -> None:
 
 def test_kernels_of_attention() -> None:
     """FlashAttention 1 at its own efficiency; heads of no multiple of 8 at a part of it."""
-    plain = layouts(strategy(), machine=DGX_A100)
-    one = layouts(strategy(), machine=DGX_A100, flash_1=1.0)
+    plain = strategies_of(strategy(), machine=DGX_A100)
+    one = strategies_of(strategy(), machine=DGX_A100, flash_1=1.0)
     ratio = value(compute.attention_time_s(one)[0] / compute.attention_time_s(plain)[0])
     assert ratio == pytest.approx(float(A100.flash_efficiency) / float(A100.flash_1_efficiency))
 
@@ -168,7 +168,7 @@ def test_heads_that_kernels_must_pad(flash: bool) -> None:
     times = []
     for hidden in (6144.0, 6400.0):
         layout = strategy(flash_attention=flash)
-        one = layouts(
+        one = strategies_of(
             layout,
             machine=NO_TRAFFIC,
             parameters=replace(A100, misaligned_head=0.5),
@@ -186,7 +186,7 @@ def test_scores_without_flash_pass_through_memory() -> None:
     layout = strategy(flash_attention=False)
     scores = 48 * 2048**2 * 2 / 2
     for unfused, each in ((0.0, 9), (1.0, 20)):
-        one = layouts(layout, machine=endless, parameters=constants, unfused_softmax=unfused)
+        one = strategies_of(layout, machine=endless, parameters=constants, unfused_softmax=unfused)
         forward, backward = compute.attention_time_s(one)
         assert value(forward) == pytest.approx(each * scores / 1e9)
         assert value(backward) == pytest.approx(2 * value(forward))
@@ -200,13 +200,13 @@ def test_elementwise_traffic() -> None:
     hidden = 2 * 2 * 2048 * 6144
     for sequence_parallel, shards in ((False, 1), (True, 4)):
         layout = strategy(tensor_parallel=4, sequence_parallel=sequence_parallel)
-        one = layouts(layout, machine=DGX_A100, parameters=constants)
+        one = strategies_of(layout, machine=DGX_A100, parameters=constants)
         forward, backward = compute.elementwise_time_s(one)
         assert value(forward) == pytest.approx((11 / shards + 14 / 4) * hidden / bandwidth)
         assert value(backward) == pytest.approx(2 * value(forward))
     hidden = 2 * 2 * 8192 * 4096
     for fused, norms in ((1.0, 7), (0.0, 2 * 18 + 2 * 3)):
-        one = layouts(
+        one = strategies_of(
             strategy(tensor_parallel=1),
             transformer=LLAMA,
             machine=DGX_A100,
@@ -221,14 +221,14 @@ def test_elementwise_traffic() -> None:
     ("checkpointing", "expected"), [("none", 0), ("selective", 2), ("full", 7)]
 )
 def test_recomputation(checkpointing: str, expected: float) -> None:
-    one = layouts(strategy(activation_checkpointing=checkpointing))
+    one = strategies_of(strategy(activation_checkpointing=checkpointing))
     parts = {"matrix": np.array(1.0), "attention": np.array(2.0), "elementwise": np.array(4.0)}
     assert value(compute.recomputation_time_s(one, **parts)) == expected
 
 
 def test_recomputation_by_operation() -> None:
     """Half of the products and what lies between them, never the attention."""
-    one = layouts(strategy(activation_checkpointing="none"), operation_checkpointing=1.0)
+    one = strategies_of(strategy(activation_checkpointing="none"), operation_checkpointing=1.0)
     parts = {"matrix": np.array(1.0), "attention": np.array(2.0), "elementwise": np.array(4.0)}
     assert value(compute.recomputation_time_s(one, **parts)) == 4.5
 
@@ -240,7 +240,7 @@ def test_operations_of_the_logits() -> None:
     assert value(compute.logits_time_s(one)) * PEAK == pytest.approx(flops)
     endless = replace(DGX_A100, peak_tflops=NO_LIMIT)
     constants = replace(without_losses(endless), memory_efficiency=1.0)
-    memory_bound = layouts(strategy(), machine=endless, parameters=constants)
+    memory_bound = strategies_of(strategy(), machine=endless, parameters=constants)
     products = 2 * (2 * 2048 * 6144 + 2 * 2048 * 25600 + 6144 * 25600)
     loss = 24 * 2 * 2048 * 25600
     assert value(compute.logits_time_s(memory_bound)) == pytest.approx(
@@ -256,12 +256,14 @@ def test_the_vocabulary_is_padded(vocabulary: int, tensor_parallel: int, padded:
     """To a multiple of 128 for each tensor-parallel rank, as Megatron-LM pads it: GPT-2's 50257 to
     50304 on one rank."""
     transformer = replace(GPT_22B, vocab_size=vocabulary)
-    one = layouts(strategy(tensor_parallel=tensor_parallel), transformer=transformer)
+    one = strategies_of(strategy(tensor_parallel=tensor_parallel), transformer=transformer)
     assert value(one.padded_vocabulary) == padded
 
 
 def test_embedding_traffic() -> None:
-    one = layouts(strategy(), machine=DGX_A100, parameters=replace(A100, memory_efficiency=0.5))
+    one = strategies_of(
+        strategy(), machine=DGX_A100, parameters=replace(A100, memory_efficiency=0.5)
+    )
     assert value(compute.embedding_time_s(one)) == pytest.approx(6 * 2 * 2 * 2048 * 6144 / 1e12)
 
 
@@ -272,7 +274,7 @@ def test_the_hosts_launches() -> None:
         strategy(tensor_parallel=t, activation_checkpointing=c)
         for t, c in ((1, "none"), (1, "selective"), (1, "full"), (2, "full"))
     ]
-    found = compute.host_time_s(layouts(*chosen, machine=DGX_A100, parameters=constants))
+    found = compute.host_time_s(strategies_of(*chosen, machine=DGX_A100, parameters=constants))
     assert found.tolist() == pytest.approx([0.003, 0.003, 0.004, 0.005])
 
 
@@ -281,6 +283,6 @@ def test_the_optimizers_traffic(zero_stage: int, shards: int) -> None:
     """6 bytes for each parameter of a rank and 14 for each of its shard."""
     constants = replace(A100, memory_efficiency=0.8, optimizer_efficiency=0.5)
     layout = strategy(zero_stage=zero_stage)
-    one = layouts(layout, machine=DGX_A100, parameters=constants)
+    one = strategies_of(layout, machine=DGX_A100, parameters=constants)
     found = compute.optimizer_time_s(one, parameters_of_rank=np.array(1e9))
     assert value(found) == pytest.approx((6 + 14 / shards) * 1e9 / (2000e9 * 0.8 * 0.5))

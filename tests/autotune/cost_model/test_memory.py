@@ -19,8 +19,8 @@ from tests.autotune.cost_model.examples import (
     LLAMA,
     TINY,
     cost,
-    layouts,
     paper_bytes,
+    strategies_of,
     strategy,
     unhurried,
 )
@@ -68,7 +68,7 @@ def test_activations_of_a_gated_model() -> None:
     parameters = replace(PAPER, norm_bytes=4.0)
     states = 10 + 4 + 4 / 4 + 6 * 14336 / 4096
     for fused, copies in ((1.0, 0), (0.0, 4)):
-        one = layouts(layout, transformer=LLAMA, parameters=parameters, fused_norm=fused)
+        one = strategies_of(layout, transformer=LLAMA, parameters=parameters, fused_norm=fused)
         expected = 8192 * 2 * 4096 * (states + copies)
         assert memory.linear_activations(one)[0] == pytest.approx(expected)
 
@@ -90,7 +90,7 @@ def test_what_a_gated_layer_keeps_by_operation(tensor_parallel: int, shards: int
         activation_checkpointing="none",
         sequence_parallel=shards > 1,
     )
-    one = layouts(layout, transformer=LLAMA, parameters=PAPER, operation_checkpointing=1.0)
+    one = strategies_of(layout, transformer=LLAMA, parameters=PAPER, operation_checkpointing=1.0)
     kept, whole = memory.checkpointed_activations(one)
     half = (1 + 2 / 4 + 2 * 3.5) / 2
     expected = 2 * 8192 * 2 * 4096 * ((1 + 1) / shards + (1 + half) / tensor_parallel)
@@ -101,7 +101,9 @@ def test_what_a_gated_layer_keeps_by_operation(tensor_parallel: int, shards: int
 
 def test_unfused_scores() -> None:
     layout = strategy(flash_attention=False)
-    one = layouts(layout, parameters=replace(PAPER, unfused_score_bytes=11), unfused_softmax=1.0)
+    one = strategies_of(
+        layout, parameters=replace(PAPER, unfused_score_bytes=11), unfused_softmax=1.0
+    )
     assert memory.score_activations(one)[0] == pytest.approx(11 * A * S * S * B / T)
 
 
@@ -146,7 +148,7 @@ def test_interleaving_keeps_more_in_flight() -> None:
 def test_context_parallelism_divides_activations() -> None:
     layout = strategy(activation_checkpointing="none", pipeline_parallel=1)
     whole, cut = (
-        memory.memory_parts(layouts(layout, parameters=PAPER, context_parallel=c))
+        memory.memory_parts(strategies_of(layout, parameters=PAPER, context_parallel=c))
         for c in (1.0, 4.0)
     )
     for name in ("activations", "logits"):

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.cost_model import Parameters, perturbed
-from autotune.cost_model.layouts import total
 from autotune.cost_model.memory import memory_parts
 from autotune.cost_model.step_time import MicroBatch, time_parts
+from autotune.cost_model.strategies import total
 from search_spaces.catalog import load_machine, load_model, model_names
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -22,10 +22,10 @@ from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import (
     CPU,
     cost,
-    layouts,
     machines,
     models,
     strategies,
+    strategies_of,
     strategy,
     unhurried,
 )
@@ -194,7 +194,7 @@ def test_what_only_published_stacks_do_lies_between(
     plain = replace(layout, activation_checkpointing="none", pipeline_parallel=1)
     seconds, kept = [], []
     for changes in ({}, {"operation_checkpointing": 1.0}, {"full_checkpointing": 1.0}):
-        one = layouts(
+        one = strategies_of(
             plain, transformer=transformer, machine=machine, parameters=parameters, **changes
         )
         seconds.append(float(total(time_parts(one, MicroBatch.of(one)))[0]))
@@ -203,7 +203,7 @@ def test_what_only_published_stacks_do_lies_between(
     assert seconds[1] <= seconds[2] * EXACT
     assert kept[0] * EXACT >= kept[1]
     assert kept[1] * EXACT >= kept[2]
-    separate = layouts(
+    separate = strategies_of(
         plain, transformer=transformer, machine=machine, parameters=parameters, fused_norm=0.0
     )
     assert seconds[0] <= float(total(time_parts(separate, MicroBatch.of(separate)))[0]) * EXACT

@@ -14,7 +14,7 @@ from tests.autotune.cost_model.examples import DGX_A100, cost, paper_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PublishedModel:
     """One model of table 3, and what the paper prints of it.
 
     Attributes:
@@ -72,19 +72,19 @@ class Row:
 
 # fmt: off
 ROWS = [
-    Row(name="22B", num_layers=48, hidden_size=6144, heads=64,
+    PublishedModel(name="22B", num_layers=48, hidden_size=6144, heads=64,
         stages=1, virtual_stages=1, micro_batch=4, batch=4, scores=106.67,
         states_gib=45.56, plain_gib=59.25, reduced_gib=9.56,
         full_s=1.42, selective_s=1.10, mfu=41.5),
-    Row(name="175B", num_layers=96, hidden_size=12288, heads=96,
+    PublishedModel(name="175B", num_layers=96, hidden_size=12288, heads=96,
         stages=8, virtual_stages=3, micro_batch=1, batch=64, scores=80,
         states_gib=45.56, plain_gib=66.84, reduced_gib=12.35,
         full_s=18.13, selective_s=13.75, mfu=51.4),
-    Row(name="530B", num_layers=105, hidden_size=20480, heads=128,
+    PublishedModel(name="530B", num_layers=105, hidden_size=20480, heads=128,
         stages=35, virtual_stages=3, micro_batch=1, batch=280, scores=64,
         states_gib=31.64, plain_gib=114.02, reduced_gib=23.08,
         full_s=49.05, selective_s=37.83, mfu=56.0),
-    Row(name="1T", num_layers=128, hidden_size=25600, heads=160,
+    PublishedModel(name="1T", num_layers=128, hidden_size=25600, heads=160,
         stages=64, virtual_stages=1, micro_batch=1, batch=512, scores=64,
         states_gib=32.96, plain_gib=131.25, reduced_gib=26.56,
         full_s=94.42, selective_s=71.49, mfu=56.3),
@@ -94,7 +94,7 @@ ROWS = [
 each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
 
-def activations_gib(row: Row, checkpointing: str, *, sequence_parallel: bool) -> float:
+def activations_gib(row: PublishedModel, checkpointing: str, *, sequence_parallel: bool) -> float:
     found = row.estimate(
         checkpointing, sequence_parallel=sequence_parallel, parameters=paper_bytes(DGX_A100)
     )
@@ -114,7 +114,7 @@ def activations_gib(row: Row, checkpointing: str, *, sequence_parallel: bool) ->
     ],
 )
 def test_table_2(
-    row: Row, checkpointing: str, sequence_parallel: bool, linear: float, scores: float
+    row: PublishedModel, checkpointing: str, sequence_parallel: bool, linear: float, scores: float
 ) -> None:
     """Activations of a layer in `s b h`, over the layers of a stage and what is in flight."""
     in_flight = float(row.stages)
@@ -128,7 +128,7 @@ def test_table_2(
 
 
 @each_row
-def test_figure_1(row: Row) -> None:
+def test_figure_1(row: PublishedModel) -> None:
     """GiB of the first stage. Its parameters and optimizer take 18 bytes for each parameter of the
     layers; the embeddings, words over TP and positions whole, are left out there."""
     plain = activations_gib(row, "none", sequence_parallel=False)
@@ -142,7 +142,7 @@ def test_figure_1(row: Row) -> None:
 
 
 @each_row
-def test_five_times_less(row: Row) -> None:
+def test_five_times_less(row: PublishedModel) -> None:
     """Section 5: both techniques together leave about a fifth of the activations."""
     plain = activations_gib(row, "none", sequence_parallel=False)
     reduced = activations_gib(row, "selective", sequence_parallel=True)
@@ -150,7 +150,7 @@ def test_five_times_less(row: Row) -> None:
 
 
 @each_row
-def test_iteration_times(row: Row) -> None:
+def test_iteration_times(row: PublishedModel) -> None:
     """Each of table 5 within 15 percent, and what the paper's techniques gain within 8."""
     full = row.estimate("full", sequence_parallel=False).iteration_time_s[0]
     selective = row.estimate("selective", sequence_parallel=True).iteration_time_s[0]
@@ -160,7 +160,7 @@ def test_iteration_times(row: Row) -> None:
 
 
 @each_row
-def test_it_fits_where_it_ran(row: Row) -> None:
+def test_it_fits_where_it_ran(row: PublishedModel) -> None:
     """On 80 GiB; what neither recomputes nor cuts the sequence does not, as the paper says."""
     assert row.estimate("full", sequence_parallel=False).fits[0]
     assert row.estimate("selective", sequence_parallel=True).fits[0]
@@ -168,7 +168,7 @@ def test_it_fits_where_it_ran(row: Row) -> None:
 
 
 @each_row
-def test_model_flops_utilisation(row: Row) -> None:
+def test_model_flops_utilisation(row: PublishedModel) -> None:
     flops = row.transformer.model_flops(row.batch)
     peak = 312e12 * 8 * row.stages
     assert 100 * flops / (row.selective_s * peak) == pytest.approx(row.mfu, rel=0.01)

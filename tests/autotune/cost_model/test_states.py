@@ -22,8 +22,8 @@ from tests.autotune.cost_model.examples import (
     FRONTIER,
     GPT_22B,
     LLAMA,
-    layouts,
     paper_bytes,
+    strategies_of,
     strategy,
     unhurried,
 )
@@ -101,7 +101,7 @@ def test_a_higher_stage_never_needs_more_state(
 def test_one_rank_holds_the_whole_model(name: str) -> None:
     """Without TP and a pipeline: all parameters but the last norm, and a padded vocabulary."""
     transformer = load_model(name)
-    one = layouts(strategy(tensor_parallel=1, pipeline_parallel=1), transformer=transformer)
+    one = strategies_of(strategy(tensor_parallel=1, pipeline_parallel=1), transformer=transformer)
     padding = -transformer.vocab_size % 128 * transformer.hidden_size
     norm = (1 if transformer.gated_mlp else 2) * transformer.hidden_size
     embeddings = 1 if transformer.tied_embeddings else 2
@@ -115,7 +115,7 @@ def test_parameters_of_the_stages() -> None:
     h = 6144
     layers = 12 * (12 * h * h / 2 + 13 * h)
     embedding = 51200 * h / 2
-    one = layouts(strategy())
+    one = strategies_of(strategy())
     first = stage_parameters(one, first=True, last=False)
     last = stage_parameters(one, first=False, last=True)
     middle = stage_parameters(one, first=False, last=False)
@@ -127,8 +127,8 @@ def test_parameters_of_the_stages() -> None:
 
 def test_uneven_stages_count_the_fullest() -> None:
     """48 layers over 5 stages: 10 on the fullest."""
-    uneven = layouts(strategy(pipeline_parallel=5, tensor_parallel=1, num_nodes=5))
-    even = layouts(
+    uneven = strategies_of(strategy(pipeline_parallel=5, tensor_parallel=1, num_nodes=5))
+    even = strategies_of(
         strategy(pipeline_parallel=5, tensor_parallel=1, num_nodes=5),
         transformer=replace(GPT_22B, num_layers=50),
     )
@@ -140,7 +140,7 @@ def test_tied_embeddings_are_one_without_a_pipeline_and_two_with(pipeline_parall
     """Counted over all stages."""
     counts = []
     for tied in (True, False):
-        one = layouts(
+        one = strategies_of(
             strategy(pipeline_parallel=pipeline_parallel, tensor_parallel=1),
             transformer=replace(LLAMA, tied_embeddings=tied),
         )
@@ -168,7 +168,7 @@ def test_states_of_a_rank(
     """DP 2 with the pipeline, 8 without; a gradient of 3 bytes under ZeRO."""
     constants = replace(paper_bytes(FRONTIER), gradient_bytes=3.0)
     layout = strategy(zero_stage=zero_stage, pipeline_parallel=pipeline_parallel)
-    found = state_bytes(layouts(layout, parameters=constants))
+    found = state_bytes(strategies_of(layout, parameters=constants))
     sizes = (found.parameters[0], found.gradients[0], found.optimizer[0])
     assert tuple(map(float, sizes)) == pytest.approx(expected)
 
@@ -181,5 +181,5 @@ def test_zero_3_gathers_its_largest_layer(transformer: Transformer, largest: flo
     """4 bytes for each parameter of a layer, or of the embedding; nothing where a pipeline keeps
     them, and nothing under other stages."""
     chosen = [strategy(zero_stage=z, pipeline_parallel=p) for z, p in ((3, 1), (3, 4), (2, 1))]
-    found = gather_memory(layouts(*chosen, transformer=transformer))
+    found = gather_memory(strategies_of(*chosen, transformer=transformer))
     assert found.tolist() == pytest.approx([4 * largest, 0, 0])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autotune.cost_model import Parameters
 from autotune.cost_model.compute import host_time_s
-from autotune.cost_model.layouts import total
 from autotune.cost_model.step_time import layer_parts
+from autotune.cost_model.strategies import total
 from search_spaces.catalog import load_machine, machine_names
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -26,10 +26,10 @@ from tests.autotune.cost_model.examples import (
     NO_LIMIT,
     TINY,
     cost,
-    layouts,
     machines,
     models,
     strategies,
+    strategies_of,
     strategy,
     unhurried,
     without_losses,
@@ -207,7 +207,7 @@ def test_a_small_layer_takes_as_long_as_its_launches() -> None:
 def test_a_layer_takes_no_less_than_its_kernels_or_its_launches() -> None:
     """Nor more than both one after the other; where both are alike it takes a little more."""
     chosen = [strategy(micro_batch_size=b, tensor_parallel=1) for b in (1, 2, 4, 8, 16, 32, 64)]
-    one = layouts(*chosen, transformer=SMALL)
+    one = strategies_of(*chosen, transformer=SMALL)
     parts, launches = layer_parts(one), host_time_s(one)
     whole = total(parts)
     kernels = whole - parts["host"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from functools import cache
 
-from autotune.search import Observation
+from autotune.search import SearchTrial
 from autotune.search.layouts import Layouts
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space
@@ -62,12 +62,12 @@ def layouts_of(space: SearchSpace) -> Layouts:
     return _KEPT[id(space)][1]
 
 
-def ok(space: SearchSpace, strategy: Strategy, *, factor: float = 1.0) -> Observation:
+def ok(space: SearchSpace, strategy: Strategy, *, factor: float = 1.0) -> SearchTrial:
     """As predicted, times `factor`."""
     layouts = layouts_of(space)
     row = layouts.row_of(strategy)
     assert row is not None
-    return Observation(
+    return SearchTrial(
         strategy=strategy,
         state="ok",
         objective=math.exp(layouts.log_rate[row]) * factor,
@@ -75,13 +75,13 @@ def ok(space: SearchSpace, strategy: Strategy, *, factor: float = 1.0) -> Observ
     )
 
 
-def oom(strategy: Strategy) -> Observation:
-    return Observation(strategy=strategy, state="failed", out_of_memory=True)
+def oom(strategy: Strategy) -> SearchTrial:
+    return SearchTrial(strategy=strategy, state="failed", out_of_memory=True)
 
 
-def crashed(strategy: Strategy) -> Observation:
-    return Observation(strategy=strategy, state="failed")
+def crashed(strategy: Strategy) -> SearchTrial:
+    return SearchTrial(strategy=strategy, state="failed")
 
 
-def running(strategies: Iterable[Strategy]) -> list[Observation]:
-    return [Observation(strategy=strategy, state="running") for strategy in strategies]
+def running(strategies: Iterable[Strategy]) -> list[SearchTrial]:
+    return [SearchTrial(strategy=strategy, state="running") for strategy in strategies]

@@ -16,7 +16,7 @@ import pytest
 from deephyper.hpo import CBO, HpProblem
 from deephyper.skopt.optimizer.optimizer import ExhaustedFailures
 
-from autotune.search import Observation, Proposer
+from autotune.search import Proposer, SearchTrial
 from autotune.search.choice import TREES_BEYOND
 from autotune.search.layouts import LAYOUT_DIMENSIONS
 from search_spaces.strategy import Strategy
@@ -46,7 +46,7 @@ def strategies(count: int, *, fitting: bool | None = None) -> list[Strategy]:
     return [layouts.lattice.strategy(int(row)) for row in chosen]
 
 
-def results(count: int) -> list[Observation]:
+def results(count: int) -> list[SearchTrial]:
     return [ok(space_22b(), strategy) for strategy in strategies(count, fitting=True)]
 
 
@@ -130,7 +130,7 @@ def test_the_told_point_is_the_observed_one_whatever_the_order_of_names() -> Non
     """TP, PP and MBS all differ, so a mix-up of columns would give a layout that is not here."""
     space = small_space(tensor_parallel=[1, 2, 4], micro_batch_size=[8, 16, 32])
     subject = Proposer(space, objective="tokens_per_s", seed=1)
-    seen: list[Observation] = []
+    seen: list[SearchTrial] = []
     while len(seen) < 9:
         seen.append(ok(space, subject.propose(seen, count=1, free_nodes=1)[0]))
     tried = {(o.strategy.tensor_parallel, o.strategy.micro_batch_size) for o in seen}
@@ -142,10 +142,10 @@ def test_a_whole_number_and_a_log_rate_of_zero_are_results_like_others() -> None
     told = strategies(4, fitting=True)
     rates = [1, 2, 3, 1.0]
     seen = [
-        Observation(strategy=s, state="ok", objective=r) for s, r in zip(told, rates, strict=True)
+        SearchTrial(strategy=s, state="ok", objective=r) for s, r in zip(told, rates, strict=True)
     ]
     as_floats = [
-        Observation(strategy=s, state="ok", objective=float(r))
+        SearchTrial(strategy=s, state="ok", objective=float(r))
         for s, r in zip(told, rates, strict=True)
     ]
     assert proposer().propose(seen, count=2, free_nodes=8) == proposer().propose(

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.search.feasibility import MemoryBelief, hopeless, risk
 from autotune.search.layouts import Floats
-from autotune.search.observation import Observation
+from autotune.search.trial import SearchTrial
 from tests.autotune.search.scene import layouts_of, oom, space_22b
 
 LAYOUTS = layouts_of(space_22b())
@@ -18,17 +18,17 @@ def nearest(gib: float) -> int:
     return int(np.argmin(np.abs(LAYOUTS.memory_gib - gib)))
 
 
-def learn(*observed: tuple[int, Observation]) -> MemoryBelief:
+def learn(*observed: tuple[int, SearchTrial]) -> MemoryBelief:
     rows = np.array([row for row, _ in observed], dtype=np.int64)
     return MemoryBelief.learn(LAYOUTS, rows, [o for _, o in observed])
 
 
-def ran(row: int, *, peak: float | None) -> tuple[int, Observation]:
+def ran(row: int, *, peak: float | None) -> tuple[int, SearchTrial]:
     strategy = LAYOUTS.lattice.strategy(row)
-    return row, Observation(strategy=strategy, state="ok", objective=1.0, peak_memory_gib=peak)
+    return row, SearchTrial(strategy=strategy, state="ok", objective=1.0, peak_memory_gib=peak)
 
 
-def ran_out(row: int) -> tuple[int, Observation]:
+def ran_out(row: int) -> tuple[int, SearchTrial]:
     return row, oom(LAYOUTS.lattice.strategy(row))
 
 
@@ -71,8 +71,8 @@ def test_running_without_a_reading_raises_it() -> None:
 def test_a_crash_and_a_running_trial_say_nothing_of_memory() -> None:
     strategy = LAYOUTS.lattice.strategy(3)
     silent = [
-        (3, Observation(strategy=strategy, state="failed")),
-        (3, Observation(strategy=strategy, state="running")),
+        (3, SearchTrial(strategy=strategy, state="failed")),
+        (3, SearchTrial(strategy=strategy, state="running")),
     ]
     assert np.array_equal(learn(*silent).posterior, learn().posterior)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
-from autotune.search import Observation, Proposer
+from autotune.search import Proposer, SearchTrial
 from autotune.search.layouts import Layouts
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -43,7 +43,7 @@ def some(space: SearchSpace, count: int, *, seed: int = 0) -> list[Strategy]:
     return [lattice.strategy(int(row)) for row in rows]
 
 
-def mixed(space: SearchSpace, count: int, *, seed: int = 0) -> list[Observation]:
+def mixed(space: SearchSpace, count: int, *, seed: int = 0) -> list[SearchTrial]:
     """Trials as they come: ok where predicted to fit (within 20 %), out of memory elsewhere."""
     noise = np.random.default_rng(seed).lognormal(0.0, 0.1, count)
     layouts = layouts_of(space)
@@ -100,9 +100,9 @@ def test_a_refused_layout_teaches_nothing_and_is_not_proposed_again() -> None:
     space = space_22b()
     seen = mixed(space, 6)
     first, second = proposer(space).propose(seen, count=1, free_nodes=9) + some(space, 1, seed=9)
-    elsewhere = Observation(strategy=second, state="refused")
+    elsewhere = SearchTrial(strategy=second, state="refused")
     assert proposer(space).propose([*seen, elsewhere], count=1, free_nodes=9) == [first]
-    refused = Observation(strategy=first, state="refused")
+    refused = SearchTrial(strategy=first, state="refused")
     again = proposer(space).propose([*seen, refused], count=1, free_nodes=9)
     assert first.layout_key() not in keys(again)
 
@@ -173,7 +173,7 @@ def test_trials_outside_the_space_are_left_out_of_account() -> None:
 def test_an_exhausted_space_says_so() -> None:
     space = small_space(tensor_parallel=[1, 2], micro_batch_size=[1, 2])
     subject = proposer(space)
-    seen: list[Observation] = []
+    seen: list[SearchTrial] = []
     for _ in range(4):
         seen.append(ok(space, subject.propose(seen, count=1, free_nodes=1)[0]))
     with pytest.raises(NothingToPropose, match="all 4 layouts"):
@@ -224,7 +224,7 @@ def test_when_the_least_memory_ran_out_the_much_larger_are_ruled_out() -> None:
     subject = proposer(space)
     close = int(np.count_nonzero(layouts.memory_gib <= 1.25 * layouts.memory_gib.min()))
     assert close < len(layouts)
-    seen: list[Observation] = []
+    seen: list[SearchTrial] = []
     for _ in range(close):
         seen.append(oom(subject.propose(seen, count=1, free_nodes=1)[0]))
     with pytest.raises(NothingToPropose, match="not likely to fit"):
@@ -236,13 +236,13 @@ def test_no_trial_is_spent_on_what_will_hardly_fit_once_something_has_run() -> N
     space = space_table_v()
     layouts = layouts_of(space)
 
-    def ran(strategy: Strategy) -> Observation:
+    def ran(strategy: Strategy) -> SearchTrial:
         row = layouts.row_of(strategy)
         assert row is not None
         peak, rate = float(layouts.memory_gib[row]), math.exp(float(layouts.log_rate[row]))
         if peak > layouts.memory_limit_gib:
             return oom(strategy)
-        return Observation(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+        return SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
 
     subject, seen = proposer(space), [ran(s) for s in some(space, 20)]
     tried = len(seen)
@@ -267,7 +267,7 @@ def test_a_layout_that_the_model_wrongly_condemns_is_reached() -> None:
     wanted = layouts.lattice.strategy(int(wrongly[0]))
     fitting = [o.strategy for o in mixed(space, 30) if o.state == "ok"]
     seen = [
-        Observation(
+        SearchTrial(
             strategy=s,
             state="ok",
             objective=math.exp(layouts.log_rate[layouts.row_of(s)]),
@@ -285,7 +285,7 @@ def test_ignorance_is_not_trusted_for_ever_when_the_cost_model_is_wrong() -> Non
     layouts = layouts_of(space)
     truth = np.exp(-2.0 * layouts.log_rate + 3.0 * layouts.log_rate.mean())
     subject = proposer(space)
-    seen: list[Observation] = []
+    seen: list[SearchTrial] = []
     best = int(np.argmax(truth))
     for _ in range(14):
         strategy = subject.propose(seen, count=1, free_nodes=1)[0]
@@ -293,7 +293,7 @@ def test_ignorance_is_not_trusted_for_ever_when_the_cost_model_is_wrong() -> Non
         assert row is not None
         if row == best:
             return
-        seen.append(Observation(strategy=strategy, state="ok", objective=float(truth[row])))
+        seen.append(SearchTrial(strategy=strategy, state="ok", objective=float(truth[row])))
     pytest.fail("the best of 24 layouts was not found in 14 trials")
 
 

@@ -8,27 +8,27 @@ import numpy as np
 
 from autotune.cost_model.columns import Columns
 from tests.benchmarks.accuracy.facts import Facts
-from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.tables import PublishedRow
 
 FULL_WIDTH = {"fp32", "tf32"}
 MICRO_BATCHES_FOR_EACH_STAGE = 4
 
-ZeroStage = Callable[[Row], float]
+ZeroStage = Callable[[PublishedRow], float]
 """The stage of a row that does not say."""
 
 
-def no_zero(_: Row) -> float:
+def no_zero(_: PublishedRow) -> float:
     """For times: a step takes about as long with ZeRO-1 as without, and those whose stage counts
     name it."""
     return 0.0
 
 
-def usual_zero(row: Row) -> float:
+def usual_zero(row: PublishedRow) -> float:
     """For memory, where it decides: whoever runs DeepSpeed divides the optimizer's states."""
     return float("deepspeed" in row["framework"].casefold())
 
 
-def columns_of(rows: Sequence[Row], facts: Facts, *, zero_stage: ZeroStage) -> Columns:
+def columns_of(rows: Sequence[PublishedRow], facts: Facts, *, zero_stage: ZeroStage) -> Columns:
     """Rows of one stack that have a model's shape, TP, PP and a sequence length."""
     names_norms = any("RMS" in row["attention_kernel"] for row in rows)
     each = [
@@ -41,7 +41,7 @@ def columns_of(rows: Sequence[Row], facts: Facts, *, zero_stage: ZeroStage) -> C
     return Columns.filled(named, rows=len(rows))
 
 
-def _strategy(row: Row, zero_stage: ZeroStage) -> dict[str, float]:
+def _strategy(row: PublishedRow, zero_stage: ZeroStage) -> dict[str, float]:
     """What a row leaves out is what a launcher does without being told: 1 of everything."""
     tensor, pipeline = row.figures["tensor_parallel"], row.figures["pipeline_parallel"]
     context = row.number("context_parallel") or 1.0
@@ -63,7 +63,7 @@ def _strategy(row: Row, zero_stage: ZeroStage) -> dict[str, float]:
     }
 
 
-def data_parallel(row: Row) -> float:
+def data_parallel(row: PublishedRow) -> float:
     """Replicas: as said, or what is left of the GPUs."""
     said, gpus = row.number("data_parallel"), row.number("num_gpus")
     context = row.number("context_parallel") or 1.0
@@ -71,7 +71,7 @@ def data_parallel(row: Row) -> float:
     return said or max(1.0, round((gpus or 1.0) / cut))
 
 
-def batches(row: Row) -> tuple[float, float]:
+def batches(row: PublishedRow) -> tuple[float, float]:
     """Samples of a micro-batch, and micro-batches of a step on each replica.
 
     The global batch decides where it is known, as a time is that of the whole of it. Where neither
@@ -89,17 +89,17 @@ def batches(row: Row) -> tuple[float, float]:
     return size, count
 
 
-def _local_batch(row: Row) -> bool:
+def _local_batch(row: PublishedRow) -> bool:
     """torchtitan's "local batch size" is that of a step: a pipeline cuts it into single samples."""
     return _torchtitan(row) and row.figures["pipeline_parallel"] > 1
 
 
-def _torchtitan(row: Row) -> bool:
+def _torchtitan(row: PublishedRow) -> bool:
     """Its words mean something else: a local batch, and "selective", which is by operation."""
     return row["framework"].casefold() == "torchtitan"
 
 
-def _switches(row: Row) -> dict[str, float]:
+def _switches(row: PublishedRow) -> dict[str, float]:
     """What is not said to be on is off."""
     checkpointing, precision = row["activation_checkpointing"], row["precision"].casefold()
     selective = checkpointing == "selective"
@@ -114,7 +114,7 @@ def _switches(row: Row) -> dict[str, float]:
     }
 
 
-def _kernels(row: Row, names_norms: bool) -> dict[str, float]:
+def _kernels(row: PublishedRow, names_norms: bool) -> dict[str, float]:
     """What the name of the attention kernel says.
 
     Args:

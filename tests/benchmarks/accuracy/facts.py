@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.tables import PublishedRow
 
 SHAPE = (
     "num_attention_heads",
@@ -48,7 +48,7 @@ class Facts:
     vocabularies: Mapping[str, float]
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Facts:
+    def of(cls, rows: Iterable[PublishedRow]) -> Facts:
         """Where rows differ, the first counts."""
         of_model: dict[tuple[str, str, str], float] = {}
         vocabularies: dict[str, float] = {}
@@ -60,12 +60,12 @@ class Facts:
                 vocabularies.setdefault(row["cluster"], size)
         return cls(of_model, vocabularies)
 
-    def said(self, row: Row, name: str) -> float | None:
+    def said(self, row: PublishedRow, name: str) -> float | None:
         """By the row, or else by another of the same model on the same cluster."""
         value = row.number(name)
         return self.of_model.get((row["cluster"], row["model"], name)) if value is None else value
 
-    def shape(self, row: Row) -> dict[str, float]:
+    def shape(self, row: PublishedRow) -> dict[str, float]:
         """All columns of the model of a row with layers, hidden size and a sequence length.
 
         What is said nowhere is as usual: heads of 128, no grouping of queries, an MLP four times
@@ -94,7 +94,7 @@ class Facts:
             "tied_embeddings": float(not gated),
         }
 
-    def _gated(self, row: Row) -> bool:
+    def _gated(self, row: PublishedRow) -> bool:
         """A table of memory does not say: then by the other table, or by the family's name."""
         value = self.said(row, "gated_mlp")
         name = row["model"].casefold()

@@ -9,7 +9,7 @@ from functools import cache
 
 from search_spaces.catalog import load_machine, machine_names
 from search_spaces.machine import Machine
-from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.tables import PublishedRow
 
 USUAL_GPUS_PER_NODE = 8
 NO_LIMIT = 1_000_000
@@ -79,15 +79,15 @@ eight GPUs (configuration in its repository); InternEvo: four 100 Gbit/s NICs fo
 performance document); Vista: 400 Gbit/s for the one GPU of a node (from memory)."""
 
 
-def kind_of(row: Row) -> str:
+def kind_of(row: PublishedRow) -> str:
     return sheet_of(row).kind
 
 
-def unknown_gpu(row: Row) -> bool:
+def unknown_gpu(row: PublishedRow) -> bool:
     return _found(row["gpu"]) is None
 
 
-def sheet_of(row: Row) -> Sheet:
+def sheet_of(row: PublishedRow) -> Sheet:
     """Raises:
     LookupError: where `unknown_gpu`.
     """
@@ -102,7 +102,7 @@ def _found(gpu: str) -> Sheet | None:
     return next((sheet for parts, sheet in SHEETS if all(part in name for part in parts)), None)
 
 
-def machine_of(row: Row) -> Machine:
+def machine_of(row: PublishedRow) -> Machine:
     """The GPU by its data sheet; its links by NETWORKS, by the catalog where the cluster is one of
     its machines, otherwise by the data sheet."""
     sheet = sheet_of(row)
@@ -124,12 +124,12 @@ def machine_of(row: Row) -> Machine:
     )
 
 
-def _network(row: Row) -> float | None:
+def _network(row: PublishedRow) -> float | None:
     words = _words(row["cluster"])
     return next((rate for name, rate in NETWORKS.items() if name in words), None)
 
 
-def _catalog_machine(row: Row, sheet: Sheet) -> Machine | None:
+def _catalog_machine(row: PublishedRow, sheet: Sheet) -> Machine | None:
     """Where a word of the cluster's name is the first of a machine's, and both have the same GPU:
     `frontier-mi250x` is `frontier`, and a `lumi` with another GPU is not `lumi-g`."""
     words = _words(row["cluster"])

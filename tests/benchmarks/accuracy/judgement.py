@@ -12,7 +12,7 @@ from tests.benchmarks.accuracy import memory, throughput
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.memory import LabelAccuracy, PeakAccuracy
 from tests.benchmarks.accuracy.speed import Speed
-from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.tables import PublishedRow
 from tests.benchmarks.accuracy.throughput import SIZES, StackAccuracy, mean
 
 JUDGED = (
@@ -48,7 +48,12 @@ class Judgement:
 
 
 def judge(
-    timed: Sequence[Row], remembered: Sequence[Row], *, draws: int, speed: Speed, started: Started
+    timed: Sequence[PublishedRow],
+    remembered: Sequence[PublishedRow],
+    *,
+    draws: int,
+    speed: Speed,
+    started: Started,
 ) -> Judgement:
     """Everything but the speed, which is measured before.
 

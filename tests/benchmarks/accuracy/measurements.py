@@ -10,11 +10,11 @@ import numpy as np
 
 from autotune.cost_model import Parameters, estimate, perturbed
 from search_spaces.catalog import load_machine, load_model
-from search_spaces.dimension import Choice
+from search_spaces.dimension import DimensionChoice
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, Row, read
+from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, PublishedRow, read
 
 Cells = dict[str, object]
 
@@ -56,13 +56,13 @@ def written(path: Path, rows: Sequence[Mapping[str, object]], columns: Sequence[
     return path
 
 
-def timed(folder: Path, *rows: Mapping[str, object]) -> list[Row]:
+def timed(folder: Path, *rows: Mapping[str, object]) -> list[PublishedRow]:
     """PLAIN rows of a table of times with these cells changed, as they are read."""
     changed = [{**PLAIN, **row} for row in rows]
     return read(written(folder / "throughput.csv", changed, THROUGHPUT), THROUGHPUT)
 
 
-def remembered(folder: Path, *rows: Mapping[str, object]) -> list[Row]:
+def remembered(folder: Path, *rows: Mapping[str, object]) -> list[PublishedRow]:
     """The same of a table of memory."""
     changed = [{**PLAIN, **row} for row in rows]
     return read(written(folder / "memory.csv", changed, MEMORY), MEMORY)
@@ -71,7 +71,10 @@ def remembered(folder: Path, *rows: Mapping[str, object]) -> list[Row]:
 MACHINE = load_machine("dgx-a100")
 TRUTH = perturbed(Parameters.default(MACHINE), seed=3)
 LIMIT_GIB = 16.0
-CHOICES: dict[str, Choice] = {"activation_checkpointing": ["none", "full"], "zero_stage": [0, 1]}
+CHOICES: dict[str, DimensionChoice] = {
+    "activation_checkpointing": ["none", "full"],
+    "zero_stage": [0, 1],
+}
 NOISE = 0.01
 NODES = 2
 BATCH = 128

@@ -21,7 +21,7 @@ from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import sheet_of, unknown_gpu
 from tests.benchmarks.accuracy.noise import contradictions, noise_floor
 from tests.benchmarks.accuracy.stacks import Stack, kept, named, offloaded, shaped, stacks_of
-from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.tables import PublishedRow
 from tests.benchmarks.accuracy.throughput import LEAST_HELD_OUT, SEED, Progress, mape, mean
 
 FAILED = "oom"
@@ -82,7 +82,7 @@ class LabelAccuracy:
         return float(np.mean(self.probability[~self.fitted] >= threshold))
 
 
-def stacks(rows: Sequence[Row], facts: Facts) -> tuple[dict[str, Stack], Counter[str]]:
+def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack], Counter[str]]:
     """All that was measured, and how many rows were left out for which reason."""
     usable, left_out = kept(
         rows,
@@ -97,11 +97,11 @@ def stacks(rows: Sequence[Row], facts: Facts) -> tuple[dict[str, Stack], Counter
     return named(stacks_of(usable, facts, zero_stage=usual_zero)), left_out
 
 
-def _calculated(row: Row) -> bool:
+def _calculated(row: PublishedRow) -> bool:
     return row["status"] == "calc" or "calculated" in row["memory_kind"].casefold()
 
 
-def _complete(row: Row, facts: Facts) -> bool:
+def _complete(row: PublishedRow, facts: Facts) -> bool:
     """Of activations nothing is known where neither micro-batch nor sequence is told."""
     activations = row.known("micro_batch_size") or row.known("seq_length")
     return shaped(row, facts) and activations

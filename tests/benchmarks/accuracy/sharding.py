@@ -8,18 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from autotune.cost_model.columns import Columns, Mask
-from autotune.cost_model.layouts import GIB, Layouts
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.states import fullest_stage_parameters, state_bytes
+from autotune.cost_model.strategies import GIB, Strategies
 from search_spaces.machine import Machine
-from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.tables import PublishedRow
 
 RAN = ("ok", "fits")
 ALL_DIVIDED = 3.0
 LEAST_GRADIENT_BYTES = 2.0
 
 
-def as_run(columns: Columns, rows: Sequence[Row], machine: Machine) -> Columns:
+def as_run(columns: Columns, rows: Sequence[PublishedRow], machine: Machine) -> Columns:
     """Columns of one stack, with stage 3 in place of a stated stage that cannot have been used.
 
     Tables give the stage that a framework is known for where a run divided its weights, too (FSDP,
@@ -42,6 +42,6 @@ def as_run(columns: Columns, rows: Sequence[Row], machine: Machine) -> Columns:
 def _too_large(columns: Columns, machine: Machine) -> Mask:
     """By the least that mixed-precision Adam needs: states alone, with gradients of 16 bits."""
     least = replace(Parameters.default(machine), gradient_bytes=LEAST_GRADIENT_BYTES)
-    layouts = Layouts(columns, machine, least)
-    needed = state_bytes(layouts).total * fullest_stage_parameters(layouts)
+    strategies = Strategies(columns, machine, least)
+    needed = state_bytes(strategies).total * fullest_stage_parameters(strategies)
     return np.broadcast_to(needed > machine.memory_gib * GIB, len(columns))

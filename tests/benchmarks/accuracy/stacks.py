@@ -14,7 +14,7 @@ from tests.benchmarks.accuracy.configurations import ZeroStage, columns_of
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import kind_of, machine_of
 from tests.benchmarks.accuracy.sharding import as_run
-from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.tables import PublishedRow
 
 LEAST_ROWS = 12
 """Independent rows with which a stack is judged: 3 to learn from leave a few to be tested on."""
@@ -38,7 +38,7 @@ class Stack:
     framework: str
     kind: str
     machine: Machine
-    rows: Sequence[Row]
+    rows: Sequence[PublishedRow]
     columns: Columns
 
     def figures(self, name: str) -> Array:
@@ -49,10 +49,10 @@ class Stack:
         return len(self.rows)
 
 
-def stacks_of(rows: Iterable[Row], facts: Facts, *, zero_stage: ZeroStage) -> list[Stack]:
+def stacks_of(rows: Iterable[PublishedRow], facts: Facts, *, zero_stage: ZeroStage) -> list[Stack]:
     """In the order in which they are met first. Two frameworks on one machine are two stacks, and
     so are two kinds of GPU."""
-    grouped: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    grouped: dict[tuple[str, str, str], list[PublishedRow]] = defaultdict(list)
     for row in rows:
         grouped[row["cluster"], row["framework"], kind_of(row)].append(row)
     found = []
@@ -87,22 +87,22 @@ def named(stacks: Sequence[Stack]) -> dict[str, Stack]:
     return {name(stack): stack for stack in stacks}
 
 
-def offloaded(row: Row) -> bool:
+def offloaded(row: PublishedRow) -> bool:
     """States on the host, which the cost model does not have."""
     return "offload" in row["framework"].casefold()
 
 
-def shaped(row: Row, facts: Facts) -> bool:
+def shaped(row: PublishedRow, facts: Facts) -> bool:
     """Whether the row says enough of model and layout to be estimated at all."""
     parts = ("num_layers", "hidden_size", "tensor_parallel", "pipeline_parallel")
     return row.known(*parts) and facts.said(row, "seq_length") is not None
 
 
 def kept(
-    rows: Iterable[Row], reasons: Mapping[str, Callable[[Row], bool]]
-) -> tuple[list[Row], Counter[str]]:
+    rows: Iterable[PublishedRow], reasons: Mapping[str, Callable[[PublishedRow], bool]]
+) -> tuple[list[PublishedRow], Counter[str]]:
     """Rows for which no reason to leave them out holds, and how many each reason left out."""
-    remaining: list[Row] = []
+    remaining: list[PublishedRow] = []
     left_out: Counter[str] = Counter()
     for row in rows:
         reason = next((name for name, holds in reasons.items() if holds(row)), None)
@@ -113,14 +113,14 @@ def kept(
     return remaining, left_out
 
 
-def independent(rows: Sequence[Row]) -> list[Row]:
+def independent(rows: Sequence[PublishedRow]) -> list[PublishedRow]:
     """Rows of timed steps without those that were computed from one another.
 
     Times of one node that are exactly linear in the accumulation were measured for one micro-batch
     and put together. That two points lie on a line says nothing, so the stack decides: where all
     its series of three or more rows are exact, each of its series counts once, by its middle row.
     """
-    series: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    series: dict[tuple[object, ...], list[PublishedRow]] = defaultdict(list)
     for row in rows:
         series[stack_key(row), row.without(*ACCUMULATION, *RESULTS)].append(row)
     exact: dict[tuple[str, str, str], bool] = {}
@@ -128,29 +128,29 @@ def independent(rows: Sequence[Row]) -> list[Row]:
         if len(members) >= A_LINE and _on_one_node(members[0]):
             key = stack_key(members[0])
             exact[key] = exact.get(key, True) and _linear(members)
-    chosen: list[Row] = []
+    chosen: list[PublishedRow] = []
     for members in series.values():
         together = _on_one_node(members[0]) and exact.get(stack_key(members[0]), False)
         chosen += [_middle(members)] if together else members
     return chosen
 
 
-def stack_key(row: Row) -> tuple[str, str, str]:
+def stack_key(row: PublishedRow) -> tuple[str, str, str]:
     return row["cluster"], row["framework"], kind_of(row)
 
 
-def _on_one_node(row: Row) -> bool:
+def _on_one_node(row: PublishedRow) -> bool:
     gpus = row.number("num_gpus")
     return gpus is not None and gpus <= ONE_NODE
 
 
-def _accumulation(row: Row) -> float:
+def _accumulation(row: PublishedRow) -> float:
     """Accumulation, or the batch that it is a part of where that alone is said."""
     steps, samples = (row.number(name) for name in ACCUMULATION)
     return steps or samples or 0.0
 
 
-def _linear(rows: Sequence[Row]) -> bool:
+def _linear(rows: Sequence[PublishedRow]) -> bool:
     steps = np.array([_accumulation(row) for row in rows])
     times = np.array([row.figures["iteration_time_s"] for row in rows])
     if len(np.unique(steps)) < A_LINE:
@@ -160,5 +160,5 @@ def _linear(rows: Sequence[Row]) -> bool:
     return bool(np.max(np.abs(line / times - 1.0)) < EXACT)
 
 
-def _middle(rows: Sequence[Row]) -> Row:
+def _middle(rows: Sequence[PublishedRow]) -> PublishedRow:
     return sorted(rows, key=_accumulation)[len(rows) // 2]

@@ -55,7 +55,7 @@ class TableError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Row:
+class PublishedRow:
     """One measured configuration.
 
     Attributes:
@@ -86,7 +86,7 @@ class Row:
         return (*words, *figures)
 
 
-def read(path: Path, columns: Sequence[str]) -> list[Row]:
+def read(path: Path, columns: Sequence[str]) -> list[PublishedRow]:
     """All rows of a CSV file with a header.
 
     Raises:
@@ -110,11 +110,11 @@ def _check_header(path: Path, header: Sequence[str], columns: Sequence[str]) -> 
         raise TableError(f"{path}: {len(missing)} {noun} missing: {', '.join(missing)}")
 
 
-def _row(place: str, cells: Mapping[str, str], columns: Sequence[str]) -> Row:
+def _row(place: str, cells: Mapping[str, str], columns: Sequence[str]) -> PublishedRow:
     if None in cells:  # where csv puts what lies beyond the header
         raise TableError(f"{place}: has more cells than the header")
     stripped = {name: cells[name].strip() for name in columns}
-    return Row(
+    return PublishedRow(
         place=place,
         words={name: cell for name, cell in stripped.items() if name in TEXT},
         figures={

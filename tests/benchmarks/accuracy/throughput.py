@@ -30,7 +30,7 @@ from tests.benchmarks.accuracy.stacks import (
     shaped,
     stacks_of,
 )
-from tests.benchmarks.accuracy.tables import Row
+from tests.benchmarks.accuracy.tables import PublishedRow
 
 SIZES = (3, 5, 10, 20)
 """Trials that a calibration has."""
@@ -78,7 +78,7 @@ class StackAccuracy:
     noise_floor: float | None
 
 
-def stacks(rows: Sequence[Row], facts: Facts) -> tuple[dict[str, Stack], Counter[str]]:
+def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack], Counter[str]]:
     """What can be judged, and how many rows were left out for which reason."""
     usable, left_out = kept(
         rows,
@@ -225,7 +225,7 @@ def _question(stack: Stack, number: int) -> tuple[object, ...]:
     return stack.rows[number]["model"], gpus, length
 
 
-def _samples(row: Row) -> float:
+def _samples(row: PublishedRow) -> float:
     """Of one step, all replicas together."""
     size, count = batches(row)
     return row.number("global_batch_size") or size * count * data_parallel(row)

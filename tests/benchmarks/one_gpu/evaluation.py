@@ -8,19 +8,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.calibration import Calibration
+from autotune.cost_model.columns import Array, Mask
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
-from tests.benchmarks.one_gpu.table import Row, Table
+from tests.benchmarks.one_gpu.table import MeasuredTrial, Table
 
 CALIBRATED_ON, DRAWS = 5, 20
 FEWEST_PREDICTED = 3
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +83,7 @@ class Predicted:
     energy: Array
 
 
-def usable(table: Table) -> list[Row]:
+def usable(table: Table) -> list[MeasuredTrial]:
     """Rows that say something; raises InvalidInput where they are too few."""
     rows = [row for row in table.rows if row.observation]
     needed = CALIBRATED_ON + FEWEST_PREDICTED
@@ -113,13 +111,13 @@ def evaluate(table: Table, *, draws: int = DRAWS, say: Callable[[str], None]) ->
 def _method(
     name: str,
     machine: Machine,
-    rows: Sequence[Row],
+    rows: Sequence[MeasuredTrial],
     draws: Sequence[tuple[int, ...]],
     *,
     say: Callable[[str], None] = lambda _: None,
 ) -> Method:
     """Args: `draws` are the rows that are calibrated on, each time."""
-    held_out: list[Row] = []
+    held_out: list[MeasuredTrial] = []
     parts: list[Predicted] = []
     for number, draw in enumerate(draws, 1):
         known = [rows[i] for i in draw]
@@ -136,7 +134,9 @@ def _joined(parts: Sequence[Predicted]) -> Predicted:
     return Predicted(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in names})
 
 
-def predict(machine: Machine, known: Sequence[Row], rows: Sequence[Row]) -> Predicted:
+def predict(
+    machine: Machine, known: Sequence[MeasuredTrial], rows: Sequence[MeasuredTrial]
+) -> Predicted:
     """What a calibration on `known` says of `rows`."""
     observations = [row.observation for row in known if row.observation]
     calibration = Calibration.of(machine, observations)
@@ -147,7 +147,7 @@ def predict(machine: Machine, known: Sequence[Row], rows: Sequence[Row]) -> Pred
     return Predicted(**predicted)
 
 
-def _forecast(calibration: Calibration, rows: Sequence[Row]) -> dict[str, Array]:
+def _forecast(calibration: Calibration, rows: Sequence[MeasuredTrial]) -> dict[str, Array]:
     """All that a calibration says, in the rows' order: a forecast is of one model at a time."""
     found = {name: np.empty(len(rows)) for name in Predicted.__dataclass_fields__}
     for transformer, places in _by_model(rows).items():
@@ -166,14 +166,14 @@ def _forecast(calibration: Calibration, rows: Sequence[Row]) -> dict[str, Array]
     return found
 
 
-def _by_model(rows: Sequence[Row]) -> Mapping[Transformer, list[int]]:
+def _by_model(rows: Sequence[MeasuredTrial]) -> Mapping[Transformer, list[int]]:
     places: dict[Transformer, list[int]] = {}
     for i, row in enumerate(rows):
         places.setdefault(row.transformer, []).append(i)
     return places
 
 
-def _column(rows: Sequence[Row], name: str) -> Array:
+def _column(rows: Sequence[MeasuredTrial], name: str) -> Array:
     return np.array([getattr(row, name) or np.nan for row in rows], dtype=np.float64)
 
 
@@ -181,7 +181,7 @@ def _column(rows: Sequence[Row], name: str) -> Array:
 
 
 def _judged(
-    name: str, draws: int, rows: Sequence[Row], said: Predicted, machine: Machine
+    name: str, draws: int, rows: Sequence[MeasuredTrial], said: Predicted, machine: Machine
 ) -> Method:
     joules = _column(rows, "joules_per_token")
     seconds, peaks = _column(rows, "iteration_time_s"), _column(rows, "peak_memory_gib")
@@ -197,7 +197,10 @@ def _judged(
 
 
 def errors(
-    predicted: Array, measured: Array, *, interval: tuple[Array, Array] | None = None
+    predicted: Array,
+    measured: Array,
+    *,
+    interval: tuple[Array, Array] | None = None,
 ) -> Errors:
     """Of those that were measured."""
     known = np.isfinite(measured) & np.isfinite(predicted)
@@ -218,7 +221,7 @@ def errors(
     )
 
 
-def _fit(probability: Array, ran: NDArray[np.bool_]) -> Fit:
+def _fit(probability: Array, ran: Mask) -> Fit:
     given_up = probability < 0.5
     return Fit(
         ran_out=int((~ran).sum()),
@@ -229,7 +232,7 @@ def _fit(probability: Array, ran: NDArray[np.bool_]) -> Fit:
     )
 
 
-def _why_no_energy(rows: Sequence[Row], machine: Machine) -> str:
+def _why_no_energy(rows: Sequence[MeasuredTrial], machine: Machine) -> str:
     """Empty where there is something to compare."""
     if not any(row.joules_per_token for row in rows):
         notes = sorted({row.note for row in rows if row.status == "ok" and row.note})

@@ -25,7 +25,7 @@ from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from tests.benchmarks.one_gpu.plan import PlannedTrial, one_gpu
 from tests.benchmarks.one_gpu.power import SEVERAL, energy_of, idle_watt, sampled
-from tests.benchmarks.one_gpu.table import Row, append, begin, header, line, read_table
+from tests.benchmarks.one_gpu.table import MeasuredTrial, append, begin, header, line, read_table
 
 COMMAND = "python -m tests.benchmarks.one_gpu measure"
 POLL_INTERVAL_S = 0.05
@@ -55,7 +55,7 @@ class Bench:
     machine: Machine
     gpus: int
 
-    def run(self, trial: PlannedTrial, directory: Path) -> Row:
+    def run(self, trial: PlannedTrial, directory: Path) -> MeasuredTrial:
         """The trial from its start to its row."""
         request = request_of(trial, self.machine, directory)
         alone = self.gpus == 1
@@ -115,9 +115,11 @@ def request_of(trial: PlannedTrial, machine: Machine, directory: Path) -> TrialR
     )
 
 
-def row_of(trial: PlannedTrial, outcome: TrialOutcome, energy: Energy, *, machine: Machine) -> Row:
+def row_of(
+    trial: PlannedTrial, outcome: TrialOutcome, energy: Energy, *, machine: Machine
+) -> MeasuredTrial:
     times = [measured.iteration_time_s for measured in outcome.measurements]
-    return Row(
+    return MeasuredTrial(
         transformer=trial.transformer,
         strategy=trial.strategy,
         status=outcome.status.value,
@@ -141,7 +143,7 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def opened(file: Path, machine: Machine) -> list[Row]:
+def opened(file: Path, machine: Machine) -> list[MeasuredTrial]:
     """The rows that are there already; a new file gets its header.
 
     Raises:
@@ -201,7 +203,7 @@ def title(trial: PlannedTrial) -> str:
     )
 
 
-def result(row: Row) -> str:
+def result(row: MeasuredTrial) -> str:
     if row.iteration_time_s is None or row.peak_memory_gib is None:
         return f"{row.status}: {row.note}" if row.status != "oom" else "oom"
     energy = f", {row.joules_per_token:.3g} J/token" if row.joules_per_token else ""

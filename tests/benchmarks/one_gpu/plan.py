@@ -17,7 +17,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.dimension import offers_bf16
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.rules import judge
+from search_spaces.rules import rule_masks
 from search_spaces.strategy import Precision, Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
 from tests.benchmarks.one_gpu.models import CPU_MODELS, GPU_MODELS
@@ -136,7 +136,7 @@ def _models(machine: Machine, *, quick: bool) -> Sequence[Transformer]:
 def _of_model(
     transformer: Transformer, machine: Machine, lattice: Lattice
 ) -> Iterator[PlannedTrial]:
-    refused = judge(lattice, transformer, machine, GlobalBatch())
+    refused = rule_masks(lattice, transformer, machine, GlobalBatch())
     cost = estimate(transformer, machine, lattice)
     fill = cost.memory_gib / cost.memory_limit_gib
     least, most = min(low for low, _ in BANDS), max(high for _, high in BANDS)

@@ -61,7 +61,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class MeasuredTrial:
     """One trial and what came of it.
 
     Attributes:
@@ -102,14 +102,14 @@ class Table:
     """All rows of a file, and the one GPU that they were measured on."""
 
     machine: Machine
-    rows: tuple[Row, ...]
+    rows: tuple[MeasuredTrial, ...]
 
 
 def header() -> str:
     return _line(COLUMNS)
 
 
-def line(row: Row, machine: Machine) -> str:
+def line(row: MeasuredTrial, machine: Machine) -> str:
     """With its line end."""
     model, strategy = row.transformer, row.strategy
     cells = {
@@ -271,11 +271,11 @@ def _machine(cells: _Cells) -> Machine:
     return replace(found, name=name, gpus_per_node=1, max_nodes=1, memory_gib=memory_gib)
 
 
-def _row(cells: _Cells) -> Row:
+def _row(cells: _Cells) -> MeasuredTrial:
     for name in ("num_gpus", "gpus_per_node", "data_parallel", "context_parallel"):
         if cells.whole(name) != 1:
             raise cells.refusal(name, "must be 1: these are trials of one GPU")
-    row = Row(
+    row = MeasuredTrial(
         transformer=_transformer(cells),
         strategy=_strategy(cells),
         status=cells.choice("status"),

@@ -18,7 +18,7 @@ from search_spaces.lattice import Lattice
 from tests.benchmarks.one_gpu.__main__ import main
 from tests.benchmarks.one_gpu.evaluation import CALIBRATED_ON, Errors, errors, evaluate
 from tests.benchmarks.one_gpu.plan import PlannedTrial, one_gpu, plan
-from tests.benchmarks.one_gpu.table import Row, Table, append, header, line
+from tests.benchmarks.one_gpu.table import MeasuredTrial, Table, append, header, line
 
 MACHINE = replace(
     one_gpu(machine_of_gpus([("NVIDIA A100-SXM4-40GB", 40.0, 400.0)])),
@@ -30,19 +30,19 @@ TRUTH = replace(perturbed(KNOWN, seed=5), usable_memory=KNOWN.usable_memory)
 SLOWER, LARGER, THIRSTIER, REPEATS = 1.4, 1.3, 1.2, 0.02
 
 
-def measured(trial: PlannedTrial, seed: int) -> Row:
+def measured(trial: PlannedTrial, seed: int) -> MeasuredTrial:
     """As on a GPU that is slower than its kind, with a stack that takes more memory and power."""
     lattice = Lattice.of([trial.strategy], gpus_per_node=1)
     cost = estimate(trial.transformer, MACHINE, lattice, parameters=TRUTH)
     peak_gib = LARGER * float(cost.memory_gib[0])
     if peak_gib > cost.memory_limit_gib:
-        return Row(transformer=trial.transformer, strategy=trial.strategy, status="oom")
+        return MeasuredTrial(transformer=trial.transformer, strategy=trial.strategy, status="oom")
     noise = np.exp(np.random.default_rng(seed).normal(0.0, REPEATS, 3))
     seconds = SLOWER * float(cost.iteration_time_s[0] * noise[0])
     assert cost.energy_joule is not None
     tokens = trial.strategy.global_batch_size(1) * trial.transformer.seq_length
     joules_per_token = SLOWER * THIRSTIER * float(cost.energy_joule[0] * noise[2]) / tokens
-    return Row(
+    return MeasuredTrial(
         transformer=trial.transformer,
         strategy=trial.strategy,
         status="ok",
@@ -53,11 +53,11 @@ def measured(trial: PlannedTrial, seed: int) -> Row:
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[MeasuredTrial, ...]:
     return tuple(measured(trial, seed) for seed, trial in enumerate(plan(MACHINE)))
 
 
-def written(file: Path, rows: tuple[Row, ...]) -> Path:
+def written(file: Path, rows: tuple[MeasuredTrial, ...]) -> Path:
     append(file, header() + "".join(line(row, MACHINE) for row in rows))
     return file
 

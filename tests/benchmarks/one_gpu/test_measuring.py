@@ -25,7 +25,7 @@ from tests.benchmarks.one_gpu.measuring import (
 from tests.benchmarks.one_gpu.models import CPU_MODELS
 from tests.benchmarks.one_gpu.plan import PlannedTrial, one_gpu, plan
 from tests.benchmarks.one_gpu.power import idle_watt
-from tests.benchmarks.one_gpu.table import COLUMNS, Row, append, header, line, read_table
+from tests.benchmarks.one_gpu.table import COLUMNS, MeasuredTrial, append, header, line, read_table
 from tests.requirement import require
 
 GPU = one_gpu(machine_of_gpus([("NVIDIA H100 80GB HBM3", 79.6, 700.0)]))
@@ -155,7 +155,7 @@ def test_a_table_of_another_gpu_is_refused(bench: Bench, tmp_path: Path) -> None
     trial = plan(bench.machine)[0]
     measure([], file, bench, say=ignored)
     assert file.read_text() == header()
-    row = Row(transformer=trial.transformer, strategy=trial.strategy, status="oom")
+    row = MeasuredTrial(transformer=trial.transformer, strategy=trial.strategy, status="oom")
     append(file, line(row, GPU))
     with pytest.raises(InvalidInput, match="another machine"):
         measure([trial], file, bench, say=ignored)

@@ -11,12 +11,20 @@ import pytest
 from search_spaces.catalog.local import machine_of_cpus, machine_of_gpus
 from search_spaces.errors import InvalidInput
 from tests.benchmarks.one_gpu.plan import one_gpu, plan
-from tests.benchmarks.one_gpu.table import Row, Table, append, begin, header, line, read_table
+from tests.benchmarks.one_gpu.table import (
+    MeasuredTrial,
+    Table,
+    append,
+    begin,
+    header,
+    line,
+    read_table,
+)
 
 GPU = machine_of_gpus([("NVIDIA H100 80GB HBM3", 79.6, 700.0)])
 MACHINE = replace(one_gpu(GPU), gpu_idle_watt=70.0, host_watt=0.0)
 ROWS = tuple(
-    Row(
+    MeasuredTrial(
         transformer=trial.transformer,
         strategy=trial.strategy,
         status="oom" if number % 3 == 2 else "ok",

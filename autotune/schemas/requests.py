@@ -1,4 +1,4 @@
-"""What is asked: models, machines, spaces, strategies, campaigns."""
+"""What a request holds: models, machines, spaces, strategies, campaigns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from autotune.schemas.wire import EvaluatorName, Objective, Positive, Scalar, Wire
-from search_spaces.dimension import LARGEST_WHOLE
+from autotune.schemas.wire import EvaluatorName, Objective, Positive, Wire
+from search_spaces.dimension import LARGEST_WHOLE, Scalar
 from search_spaces.strategy import Precision
 from search_spaces.transformer import ActivationCheckpointing
 

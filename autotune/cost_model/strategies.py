@@ -26,7 +26,7 @@ def total(parts: Mapping[str, Array]) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Layouts:
+class Strategies:
     """Strategies on a machine. Columns have shape (n,), or () where all rows agree; constants are
     numbers, or columns of shape (k, 1) for k sets of them at once, and then results are (k, n)."""
 
@@ -34,8 +34,8 @@ class Layouts:
     machine: Machine
     parameters: Parameters
 
-    def take(self, rows: Rows | slice) -> Layouts:
-        return Layouts(self.columns.take(rows), self.machine, self.parameters)
+    def take(self, rows: Rows | slice) -> Strategies:
+        return Strategies(self.columns.take(rows), self.machine, self.parameters)
 
     def flag(self, name: str) -> Mask:
         return np.asarray(self.columns[name] > 0)

@@ -1,14 +1,14 @@
-"""What is kept and answered: campaigns, their trials and events, and what they come to."""
+"""What the service keeps and answers: campaigns, trials, events, recommendations, profiles."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from autotune.schemas.questions import CampaignCreate, MachineShape, ModelShape, StrategyShape
+from autotune.schemas.requests import CampaignCreate, MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Objective, Wire
 
 
@@ -212,3 +212,25 @@ class CampaignPage(Wire):
 class TrialPage(Wire):
     items: list[Trial]
     next: str | None = None
+
+
+class ProfileSummary(Wire):
+    """A cluster profile that a campaign may name.
+
+    Attributes:
+        source: the file that it was read from; empty for one that comes with autotune.
+        problem: why it cannot be used; empty where it can.
+    """
+
+    name: str
+    description: str = ""
+    machine: str = Field("", description="of the catalog, that it belongs to; empty for any")
+    program: str = ""
+    source: str = ""
+    problem: str = ""
+
+
+class ProfileDetail(ProfileSummary):
+    """The same with all that it says, table by table as in its file."""
+
+    content: dict[str, Any]

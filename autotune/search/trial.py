@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from search_spaces.strategy import Strategy
 
-State = Literal["running", "ok", "failed", "refused"]
+SearchState = Literal["running", "ok", "failed", "refused"]
 """`refused`: never started, so that nothing is known of it; it is not tried again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observation:
+class SearchTrial:
     """One trial, or all trials of one layout after `merged`.
 
     Attributes:
@@ -28,7 +28,7 @@ class Observation:
     """
 
     strategy: Strategy
-    state: State
+    state: SearchState
     objective: float | None = None
     out_of_memory: bool = False
     peak_memory_gib: float | None = None
@@ -44,32 +44,32 @@ class Observation:
         return math.log(float(self.objective or 0.0))
 
 
-def merged(observations: Iterable[Observation]) -> list[Observation]:
+def merged(observations: Iterable[SearchTrial]) -> list[SearchTrial]:
     """One observation for each layout, in an order that does not depend on the order given.
 
     A layout with an ok trial is ok, with the median rate of these; otherwise it is running if any
     of its trials runs; otherwise it failed, or was refused if none of them ever started.
     """
-    by_layout: dict[tuple[Any, ...], list[Observation]] = {}
+    by_layout: dict[tuple[Any, ...], list[SearchTrial]] = {}
     for observation in observations:
         by_layout.setdefault(observation.strategy.layout_key(), []).append(observation)
     return [_one(by_layout[key]) for key in sorted(by_layout)]
 
 
-def _one(same: Sequence[Observation]) -> Observation:
+def _one(same: Sequence[SearchTrial]) -> SearchTrial:
     strategy = min(o.strategy for o in same)
     ok = [o for o in same if o.state == "ok"]
     if ok:
         peaks = [o.peak_memory_gib for o in ok if o.peak_memory_gib is not None]
-        return Observation(
+        return SearchTrial(
             strategy=strategy,
             state="ok",
             objective=math.exp(median(o.log_rate for o in ok)),
             peak_memory_gib=max(peaks, default=None),
         )
-    states: tuple[State, ...] = ("running", "failed", "refused")
+    states: tuple[SearchState, ...] = ("running", "failed", "refused")
     state = next(state for state in states if any(o.state == state for o in same))
-    return Observation(
+    return SearchTrial(
         strategy=strategy,
         state=state,
         out_of_memory=state == "failed" and any(o.out_of_memory for o in same),

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from autotune.search.observation import Observation, merged
+from autotune.search.trial import SearchTrial, merged
 from search_spaces.strategy import Strategy
 
 ONE = Strategy(
@@ -20,14 +20,14 @@ ONE = Strategy(
 TWIN = ONE.with_accumulation(16)
 
 
-def ok(rate: float, *, peak: float | None = None, strategy: Strategy = ONE) -> Observation:
-    return Observation(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+def ok(rate: float, *, peak: float | None = None, strategy: Strategy = ONE) -> SearchTrial:
+    return SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
 
 
-FAILED = Observation(strategy=ONE, state="failed")
-OOM = Observation(strategy=ONE, state="failed", out_of_memory=True)
-REFUSED = Observation(strategy=TWIN, state="refused")
-RUNNING = Observation(strategy=TWIN, state="running")
+FAILED = SearchTrial(strategy=ONE, state="failed")
+OOM = SearchTrial(strategy=ONE, state="failed", out_of_memory=True)
+REFUSED = SearchTrial(strategy=TWIN, state="refused")
+RUNNING = SearchTrial(strategy=TWIN, state="running")
 
 
 def test_several_successes_count_by_their_median_and_highest_peak() -> None:
@@ -50,7 +50,7 @@ def test_several_successes_count_by_their_median_and_highest_peak() -> None:
     ],
 )
 def test_the_best_news_of_a_layout_counts_in_any_order(
-    same: list[Observation], state: str, out_of_memory: bool
+    same: list[SearchTrial], state: str, out_of_memory: bool
 ) -> None:
     for order in itertools.permutations(same):
         (one,) = merged(order)
@@ -60,4 +60,4 @@ def test_the_best_news_of_a_layout_counts_in_any_order(
 @pytest.mark.parametrize("rate", [None, 0.0, -1.0, float("nan"), float("inf")])
 def test_a_success_needs_a_positive_rate(rate: float | None) -> None:
     with pytest.raises(ValueError, match="positive objective"):
-        Observation(strategy=ONE, state="ok", objective=rate)
+        SearchTrial(strategy=ONE, state="ok", objective=rate)
