@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile
-from evaluators.slurm.checks import check
 from evaluators.slurm.commands import SlurmRefused
+from evaluators.slurm.preflight import check
 from search_spaces.errors import InvalidInput
 from search_spaces.space import SearchSpace
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from deephyper.hpo import CBO
 
 from evaluators.cluster import load_profile
-from evaluators.slurm.evaluator import SlurmEvaluator
+from evaluators.slurm.deephyper import SlurmEvaluator
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, read_machine
 from search_spaces.space import SearchSpace

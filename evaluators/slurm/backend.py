@@ -12,9 +12,9 @@ from pathlib import Path
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.program.choice import program_of
-from evaluators.slurm.attempt import Attempt
-from evaluators.slurm.controller import Controller
-from evaluators.slurm.course import Course, Site
+from evaluators.slurm.attempt_files import Attempt
+from evaluators.slurm.job_tracker import JobTracker
+from evaluators.slurm.trial_job import TrialContext, TrialJob
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import read_result
 
@@ -25,7 +25,7 @@ class SlurmBackend:
     """Trials as jobs, each submitted once; an object made later finds them again.
 
     Args:
-        controller: shared with other backends of the process; one of its own otherwise.
+        tracker: shared with other backends of the process; one of its own otherwise.
         program: what trains; the profile's otherwise.
     """
 
@@ -36,25 +36,25 @@ class SlurmBackend:
         self,
         profile: ClusterProfile,
         *,
-        controller: Controller | None = None,
+        tracker: JobTracker | None = None,
         program: Program | None = None,
     ) -> None:
-        self.controller = controller or Controller.of(profile)
-        self._owns_controller = controller is None
-        self._site = Site(
+        self.tracker = tracker or JobTracker.of(profile)
+        self._owns_tracker = tracker is None
+        self._context = TrialContext(
             profile=profile,
             program=program or program_of(profile),
-            controller=self.controller,
+            tracker=self.tracker,
             readers=_readers(),
         )
-        self._courses: dict[str, Course] = {}
+        self._jobs: dict[str, TrialJob] = {}
         self._lock = threading.RLock()
 
     def submit(self, request: TrialRequest) -> None:
         """Start the trial, unless its token is running or has a result: then do nothing."""
         with self._lock:
-            if self._course(request) is None and read_result(request.directory) is None:
-                self._courses[request.token] = Course.begun(request, self._site)
+            if self._job(request) is None and read_result(request.directory) is None:
+                self._jobs[request.token] = TrialJob.begun(request, self._context)
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """By token: the outcome of each trial that has ended, and how each other one stands.
@@ -64,41 +64,41 @@ class SlurmBackend:
         mail = _Mail()
         with self._lock:
             found = {request.token: self._stand(request, mail) for request in requests}
-            if self._courses:
-                self.controller.watch()
+            if self._jobs:
+                self.tracker.watch()
         return {token: stands for token, stands in found.items() if stands}
 
     def cancel(self, token: str) -> None:
         """End the trial's jobs; its outcome becomes `cancelled` once they have ended."""
         with self._lock:
-            if course := self._courses.get(token):
-                course.cancel()
+            if job := self._jobs.get(token):
+                job.cancel()
 
     def close(self) -> None:
         """Let go: jobs run on, and are found by their folders and names, by this object too."""
-        if self._owns_controller:
-            self.controller.close()
+        if self._owns_tracker:
+            self.tracker.close()
         with self._lock:
-            self._site.readers.shutdown(wait=True, cancel_futures=True)
-            self._site = replace(self._site, readers=_readers())
-            self._courses.clear()
+            self._context.readers.shutdown(wait=True, cancel_futures=True)
+            self._context = replace(self._context, readers=_readers())
+            self._jobs.clear()
 
-    def _course(self, request: TrialRequest) -> Course | None:
+    def _job(self, request: TrialRequest) -> TrialJob | None:
         """Of a trial that is under way."""
-        course = self._courses.get(request.token)
-        if course is None and read_result(request.directory) is None:
-            course = Course.found(request, self._site)
-            if course:
-                self._courses[request.token] = course
-        return course
+        job = self._jobs.get(request.token)
+        if job is None and read_result(request.directory) is None:
+            job = TrialJob.found(request, self._context)
+            if job:
+                self._jobs[request.token] = job
+        return job
 
     def _stand(self, request: TrialRequest, mail: _Mail) -> TrialOutcome | TrialProgress | None:
-        course = self._course(request)
-        if course is None:
+        job = self._job(request)
+        if job is None:
             return read_result(request.directory)
-        stands = course.advance(mailed=mail.holds(course.attempt))
+        stands = job.advance(mailed=mail.holds(job.attempt))
         if isinstance(stands, TrialOutcome) and read_result(request.directory):
-            del self._courses[request.token]
+            del self._jobs[request.token]
         return stands
 
 
@@ -113,7 +113,7 @@ class _Mail:
         self._names: dict[Path, frozenset[str]] = {}
 
     def holds(self, attempt: Attempt) -> bool:
-        box = attempt.mailbox
+        box = attempt.ended_folder
         if box not in self._names:
             try:
                 self._names[box] = frozenset(os.listdir(box))

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Self
 
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.slurm.job import (
+from evaluators.slurm.jobs import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
-    Job,
+    SlurmJob,
     jobs_of_sacct,
     jobs_of_squeue,
 )
@@ -126,7 +126,7 @@ class Slurm:
                 return job_id
         raise SlurmUnavailable(f"sbatch printed no job id: {_one_line(text)}")
 
-    def squeue(self) -> list[Job]:
+    def squeue(self) -> list[SlurmJob]:
         """Every job of this user that the controller knows, recently ended ones included."""
         text = self._run(
             "squeue",
@@ -137,7 +137,19 @@ class Slurm:
         )
         return jobs_of_squeue(text)
 
-    def sacct(self, names: Iterable[str], *, since: float) -> list[Job]:
+    def steps(self, job_id: str) -> list[tuple[str, str]]:
+        """(id, name) of each step that runs in this job; none where the job has ended."""
+        user = f"--user={os.geteuid()}"
+        try:
+            text = self._run(
+                "squeue", "--steps", f"--jobs={job_id}", user, "--noheader", "--format=%i|%j"
+            )
+        except SlurmRefused:
+            return []
+        pairs = (line.strip().partition("|") for line in text.splitlines())
+        return [(step, name) for step, _, name in pairs]
+
+    def sacct(self, names: Iterable[str], *, since: float) -> list[SlurmJob]:
         """Jobs of these names that were submitted or ran since then (epoch seconds).
 
         Raises:

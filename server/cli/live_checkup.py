@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evaluators.cluster import ClusterProfile
 from evaluators.slurm.commands import SlurmError, SlurmRefused
-from evaluators.slurm.probe import Found, Rank, probe
+from evaluators.slurm.probe_job import Found, Rank, probe
 from server.cli.check import Check
 
 QUEUE_LIMIT_S = 600.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from evaluators.cluster import ClusterProfile
-from evaluators.slurm.checks import check
 from evaluators.slurm.commands import SlurmError
+from evaluators.slurm.preflight import check
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from server.cli.check import Check

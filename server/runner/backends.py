@@ -13,7 +13,7 @@ from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.local import LocalBackend
 from evaluators.simulated import SimulatedBackend
 from evaluators.slurm.backend import SlurmBackend
-from evaluators.slurm.controller import Controller
+from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.backend import PilotBackend
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles
@@ -27,7 +27,7 @@ class Backends:
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Backend] = {}
-        self._controllers: dict[Hashable, Controller] = {}
+        self._trackers: dict[Hashable, JobTracker] = {}
         self._threads = ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="preflight")
 
     def preflight(
@@ -57,29 +57,27 @@ class Backends:
         """End every trial that runs here; jobs of a scheduler go on."""
         for backend in self._made.values():
             backend.close()
-        for controller in self._controllers.values():
-            controller.close()
+        for tracker in self._trackers.values():
+            tracker.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._made.clear()
-        self._controllers.clear()
+        self._trackers.clear()
 
     def _slurm(self, request: CampaignCreate, profile: ClusterProfile) -> Backend:
         mode = request.slurm.mode if request.slurm else "sbatch"
         pool = request.pool_nodes or request.nodes
-        controller = self._controller(profile)
+        tracker = self._tracker(profile)
         if mode == "pilot":
-            make = partial(PilotBackend, profile, controller=controller, nodes=pool)
+            make = partial(PilotBackend, profile, tracker=tracker, nodes=pool)
             return self._once((mode, repr(profile)), make)
-        return self._once(
-            (mode, repr(profile)), partial(SlurmBackend, profile, controller=controller)
-        )
+        return self._once((mode, repr(profile)), partial(SlurmBackend, profile, tracker=tracker))
 
     def _once(self, key: Hashable, make: Callable[[], Backend]) -> Backend:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
-    def _controller(self, profile: ClusterProfile) -> Controller:
+    def _tracker(self, profile: ClusterProfile) -> JobTracker:
         """All profiles share the one thread that speaks with Slurm.
 
         But for those that ask otherwise: at another pace, or with other defaults of the user's.
@@ -87,9 +85,9 @@ class Backends:
         slurm = profile.slurm
         said = (slurm.account, slurm.partition, slurm.qos, slurm.reservation, slurm.constraint)
         key = (profile.polling, *(bool(text) for text in said))
-        if key not in self._controllers:
-            self._controllers[key] = Controller.of(profile)
-        return self._controllers[key]
+        if key not in self._trackers:
+            self._trackers[key] = JobTracker.of(profile)
+        return self._trackers[key]
 
 
 def _profile_of(kept: Mapping[str, Any] | None) -> ClusterProfile:

@@ -39,7 +39,7 @@ from autotune.schemas import TrialState
 from evaluators.cluster import ClusterProfile
 from evaluators.cluster.profile import Pilot, Polling
 from evaluators.program import AttemptEnd, Launcher
-from evaluators.slurm.evaluator import SlurmEvaluator
+from evaluators.slurm.deephyper import SlurmEvaluator
 from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model
 from search_spaces.dimension import DimensionChoice

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
-from evaluators.slurm.attempt import attempts_of
-from evaluators.slurm.controller import Controller
-from evaluators.slurm.outcome import mark_cancelled
+from evaluators.slurm.attempt_files import attempts_of
+from evaluators.slurm.commands import Slurm
+from evaluators.slurm.job_tracker import JobTracker
+from evaluators.slurm.pilot.allocation import UserAllocation
 from evaluators.slurm.pilot.dispatcher import Dispatcher
-from evaluators.slurm.pilot.endings import PilotSite
-from evaluators.slurm.pilot.entry import Entry
-from evaluators.slurm.pilot.given import Given
-from evaluators.slurm.pilot.held import Held
-from evaluators.slurm.pilot.sweeper import StepCommands, Sweeper
+from evaluators.slurm.pilot.held_allocation import HeldAllocation
+from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial
+from evaluators.slurm.pilot.step_cleanup import StepCleanup
+from evaluators.slurm.trial_result import mark_cancelled
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import read_result
 
@@ -31,7 +31,7 @@ class PilotBackend:
     the trials that run in it, again.
 
     Args:
-        controller: shared with other backends of the process; one of its own otherwise.
+        tracker: shared with other backends of the process; one of its own otherwise.
         program: what trains; the profile's otherwise.
         nodes: of an allocation, where the profile names no number: as many as a campaign may use.
             It is wider where a trial is.
@@ -44,15 +44,15 @@ class PilotBackend:
         self,
         profile: ClusterProfile,
         *,
-        controller: Controller | None = None,
+        tracker: JobTracker | None = None,
         program: Program | None = None,
         nodes: int | None = None,
     ) -> None:
         from evaluators.program.choice import program_of
 
-        self.controller = controller or Controller.of(profile)
-        self.sweeper = Sweeper(StepCommands.of(profile))
-        self._owns_controller = controller is None
+        self.tracker = tracker or JobTracker.of(profile)
+        self.cleanup = StepCleanup(Slurm.of(profile))
+        self._owns_tracker = tracker is None
         self._profile = profile
         self._program = program or program_of(profile)
         self._nodes = nodes
@@ -64,7 +64,7 @@ class PilotBackend:
         """Queue the trial, unless its token is known or has a result: then do nothing."""
         with self._lock:
             if self._known(request) is None and read_result(request.directory) is None:
-                self._take(Entry.of(request))
+                self._take(PilotTrial.of(request))
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """By token: the outcome of each trial that has ended, and how each other one stands.
@@ -77,52 +77,54 @@ class PilotBackend:
 
     def cancel(self, token: str) -> None:
         """End the trial's processes; its outcome becomes `cancelled` once they have ended."""
-        entry = self._dispatcher.entry(token) if self._dispatcher else None
-        if entry is None or entry.cancelled:
+        trial = self._dispatcher.trial(token) if self._dispatcher else None
+        if trial is None or trial.cancelled:
             return
-        mark_cancelled(entry.request)
-        entry.cancelled = True
+        mark_cancelled(trial.request)
+        trial.cancelled = True
 
     def close(self) -> None:
         """Let go: what runs in the allocation runs on, and the allocation waits for a while."""
         if self._dispatcher:
             self._dispatcher.close()
-        self.sweeper.close()
-        if self._owns_controller:
-            self.controller.close()
+        self.cleanup.close()
+        if self._owns_tracker:
+            self.tracker.close()
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._dispatcher = None
 
-    def _known(self, request: TrialRequest) -> Entry | None:
+    def _known(self, request: TrialRequest) -> PilotTrial | None:
         """Of a trial that is under way, perhaps since before this object was made."""
-        entry = self._dispatcher.entry(request.token) if self._dispatcher else None
-        if entry is None and read_result(request.directory) is None and attempts_of(request):
-            entry = self._take(Entry.of(request))
-        return entry
+        trial = self._dispatcher.trial(request.token) if self._dispatcher else None
+        if trial is None and read_result(request.directory) is None and attempts_of(request):
+            trial = self._take(PilotTrial.of(request))
+        return trial
 
     def _stand(self, request: TrialRequest) -> TrialOutcome | TrialProgress | None:
-        entry = self._known(request)
-        if entry is None:
+        trial = self._known(request)
+        if trial is None:
             return read_result(request.directory)
-        told = entry.told
+        told = trial.told
         if isinstance(told, TrialOutcome) and self._dispatcher and read_result(request.directory):
             self._dispatcher.remove(request.token)
         return told
 
-    def _take(self, entry: Entry) -> Entry:
+    def _take(self, trial: PilotTrial) -> PilotTrial:
         if self._dispatcher is None:
-            self._dispatcher = self._dispatch_for(entry.request.directory.parent)
-        self._dispatcher.add(entry)
-        return entry
+            self._dispatcher = self._dispatch_for(trial.request.directory.parent)
+        self._dispatcher.add(trial)
+        return trial
 
     def _dispatch_for(self, trials: Path) -> Dispatcher:
-        allocation = Given.here(self.controller) or Held(self._profile, self.controller, trials)
-        site = PilotSite(
+        allocation = UserAllocation.here(self.tracker) or HeldAllocation(
+            self._profile, self.tracker, trials
+        )
+        context = PilotContext(
             profile=self._profile,
             program=self._program,
-            controller=self.controller,
+            tracker=self.tracker,
             allocation=allocation,
-            sweeper=self.sweeper,
+            cleanup=self.cleanup,
             readers=self._readers,
         )
-        return Dispatcher(site, trials=trials, nodes=self._nodes)
+        return Dispatcher(context, trials=trials, nodes=self._nodes)

@@ -10,17 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.schemas import TrialState
-from evaluators.slurm.evidence import read_evidence, write_over
-from evaluators.slurm.outcome import why_unsent
-from evaluators.slurm.pilot.allocation import Room
-from evaluators.slurm.pilot.endings import Endings, PilotSite
-from evaluators.slurm.pilot.entry import Entry, Phase
-from evaluators.slurm.pilot.fitness import unfit
-from evaluators.slurm.pilot.packing import PATIENCE_S, pack
-from evaluators.slurm.pilot.shares import Shares
-from evaluators.slurm.pilot.steps import Place, Run, prepare, read_place, start, this_host
-from evaluators.slurm.pilot.strangers import Strangers
-from evaluators.slurm.pilot.tenancy import Tenancy
+from evaluators.slurm.attempt_files import read_attempt_files, write_abandoned
+from evaluators.slurm.pilot.allocation import RunningAllocation
+from evaluators.slurm.pilot.allocation_policy import AllocationPolicy, why_unfit
+from evaluators.slurm.pilot.pilot_trial import Endings, Phase, PilotContext, PilotTrial
+from evaluators.slurm.pilot.scheduler import PATIENCE_S, Shares, pack
+from evaluators.slurm.pilot.step import (
+    OrphanedSteps,
+    Run,
+    StepPlace,
+    prepare,
+    read_step_place,
+    start,
+    this_host,
+)
+from evaluators.slurm.trial_result import why_not_submitted
 from evaluators.trial import TrialProgress
 
 BUSY_S = 0.02
@@ -32,20 +36,22 @@ log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Safe to use from several threads: they hand in entries, and read what each is told.
+    """Safe to use from several threads: they hand in trials, and read what each is told.
 
     Args:
         trials: the folder of all trials.
         nodes: of an allocation that is asked for, at least.
     """
 
-    def __init__(self, site: PilotSite, *, trials: Path, nodes: int | None) -> None:
-        self._site = site
-        self._endings = Endings(site)
-        self._strangers = Strangers(trials)
+    def __init__(self, context: PilotContext, *, trials: Path, nodes: int | None) -> None:
+        self._context = context
+        self._endings = Endings(context)
+        self._orphans = OrphanedSteps(trials)
         self._shares = Shares()
-        self._tenancy = Tenancy(site, self._endings, self._strangers, trials=trials, nodes=nodes)
-        self._entries: dict[str, Entry] = {}
+        self._policy = AllocationPolicy(
+            context, self._endings, self._orphans, trials=trials, nodes=nodes
+        )
+        self._trials: dict[str, PilotTrial] = {}
         self._wake = threading.Condition()
         self._closed = False
         self._seen: object = None
@@ -53,18 +59,18 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._run, name="slurm-pilot", daemon=True)
         self._thread.start()
 
-    def entry(self, token: str) -> Entry | None:
+    def trial(self, token: str) -> PilotTrial | None:
         with self._wake:
-            return self._entries.get(token)
+            return self._trials.get(token)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, trial: PilotTrial) -> None:
         with self._wake:
-            self._entries.setdefault(entry.request.token, entry)
+            self._trials.setdefault(trial.request.token, trial)
             self._wake.notify_all()
 
     def remove(self, token: str) -> None:
         with self._wake:
-            self._entries.pop(token, None)
+            self._trials.pop(token, None)
 
     def close(self) -> None:
         """End the thread; trials run on."""
@@ -78,147 +84,151 @@ class Dispatcher:
             with self._wake:
                 if self._closed:
                     return
-                entries = list(self._entries.values())
-            pause_s = BUSY_S if any(e.phase is Phase.RUNNING for e in entries) else IDLE_S
+                trials = list(self._trials.values())
+            pause_s = BUSY_S if any(e.phase is Phase.RUNNING for e in trials) else IDLE_S
             try:
-                self._round(entries)
+                self._round(trials)
             except Exception:
                 log.exception("an unexpected error while dispatching trials")
                 pause_s = REPACK_S
             with self._wake:
-                if not self._closed and len(entries) == len(self._entries):
+                if not self._closed and len(trials) == len(self._trials):
                     self._wake.wait(pause_s)
 
-    def _round(self, entries: Sequence[Entry]) -> None:
-        self._strangers.look()
-        for entry in entries:
-            self._advance(entry)
-        self._tenancy.advance(entries)
-        now, room = time.monotonic(), self._site.allocation.room
-        phases = Counter(entry.phase for entry in entries)
-        seen = (phases, room and (room.job_id, room.nodes), self._site.controller.trouble)
+    def _round(self, trials: Sequence[PilotTrial]) -> None:
+        self._orphans.look()
+        for trial in trials:
+            self._advance(trial)
+        self._policy.advance(trials)
+        now, room = time.monotonic(), self._context.allocation.room
+        phases = Counter(trial.phase for trial in trials)
+        seen = (phases, room and (room.job_id, room.nodes), self._context.tracker.trouble)
         if seen != self._seen or now - self._packed_at > REPACK_S:
-            self._start(entries, room, now)
+            self._start(trials, room, now)
             self._seen, self._packed_at = seen, now
 
-    def _advance(self, entry: Entry) -> None:
-        if entry.phase is Phase.NEW:
-            self._take_up(entry)
-        elif entry.phase is Phase.WAITING and entry.cancelled:
-            self._endings.settle(entry, TrialState.CANCELLED, "cancelled")
-        elif entry.phase is Phase.RUNNING:
-            self._look_at(entry)
-        elif entry.phase is Phase.OVER:
-            self._endings.advance(entry)
-        elif entry.reading and entry.reading.done():
-            entry.told = entry.reading.result()
+    def _advance(self, trial: PilotTrial) -> None:
+        if trial.phase is Phase.NEW:
+            self._take_up(trial)
+        elif trial.phase is Phase.WAITING and trial.cancelled:
+            self._endings.settle(trial, TrialState.CANCELLED, "cancelled")
+        elif trial.phase is Phase.RUNNING:
+            self._look_at(trial)
+        elif trial.phase is Phase.ABANDONED:
+            self._endings.advance(trial)
+        elif trial.reading and trial.reading.done():
+            trial.told = trial.reading.result()
 
-    def _take_up(self, entry: Entry) -> None:
+    def _take_up(self, trial: PilotTrial) -> None:
         """Find out from its folder, and from the processes of this host, how far it has come."""
-        folder = entry.attempt.folder
-        evidence, place = read_evidence(folder), read_place(folder)
-        process = self._strangers.claim(entry.attempt)
+        folder = trial.attempt.folder
+        evidence, place = read_attempt_files(folder), read_step_place(folder)
+        process = self._orphans.claim(trial.attempt)
         here = place is None or place.host == this_host()
         if evidence.over:
-            entry.next_attempt()
-            entry.wait("to be started again")
+            trial.next_attempt()
+            trial.wait("to be started again")
         elif process and place:
-            entry.runs(Run(entry.attempt, process, began_at=time.time()), place)
+            trial.runs(Run(trial.attempt, process, began_at=time.time()), place)
         elif evidence.end or (evidence.claimed and here):
-            entry.place = place
-            self._endings.over(entry)
+            trial.place = place
+            self._endings.over(trial)
         elif evidence.claimed and place:
             began_at = evidence.claim.at if evidence.claim else time.time()
-            entry.runs(Run(entry.attempt, None, began_at=began_at), place)
+            trial.runs(Run(trial.attempt, None, began_at=began_at), place)
         elif evidence.intended_at is not None and not (place and here):
-            self._leave_behind(entry)
+            self._leave_behind(trial)
         else:
-            entry.wait("")
+            trial.wait("")
 
-    def _leave_behind(self, entry: Entry) -> None:
+    def _leave_behind(self, trial: PilotTrial) -> None:
         """Another host, or a job of its own, may yet begin this attempt: it is not to."""
-        self._site.controller.cancel(entry.attempt.name)
-        write_over(entry.attempt.folder, status="lost", reason="it never began", duration_s=0.0)
-        entry.next_attempt()
-        entry.wait("to be started again")
+        self._context.tracker.cancel(trial.attempt.name)
+        write_abandoned(
+            trial.attempt.folder, status="lost", reason="it never began", duration_s=0.0
+        )
+        trial.next_attempt()
+        trial.wait("to be started again")
 
-    def _look_at(self, entry: Entry) -> None:
-        assert entry.run
-        if entry.run.alive():
-            if entry.cancelled:
-                entry.run.end()
+    def _look_at(self, trial: PilotTrial) -> None:
+        assert trial.run
+        if trial.run.alive():
+            if trial.cancelled:
+                trial.run.end()
             return
-        self._shares.charge(entry.request.group, entry.width * (time.monotonic() - entry.began))
-        self._endings.over(entry)
+        self._shares.charge(trial.request.group, trial.width * (time.monotonic() - trial.began))
+        self._endings.over(trial)
 
-    def _start(self, entries: Sequence[Entry], room: Room | None, now: float) -> None:
-        waiting = [entry for entry in entries if entry.phase is Phase.WAITING]
-        waiting.sort(key=lambda entry: entry.arrived)
-        trouble = self._site.controller.trouble
+    def _start(
+        self, trials: Sequence[PilotTrial], room: RunningAllocation | None, now: float
+    ) -> None:
+        waiting = [trial for trial in trials if trial.phase is Phase.WAITING]
+        waiting.sort(key=lambda trial: trial.arrived)
+        trouble = self._context.tracker.trouble
         if now < self._endings.no_step_before:
             trouble = trouble or "Slurm makes no steps at the moment"
         if room is None or trouble:
-            for entry in waiting:
-                _say(entry, trouble or self._site.allocation.waiting)
+            for trial in waiting:
+                _say(trial, trouble or self._context.allocation.waiting)
             return
-        usable, free = self._tenancy.usable(room), self._free(room, entries)
-        reasons = {e: unfit(e.request, room, usable, now=time.time()) for e in waiting}
+        usable, free = self._policy.usable(room), self._free(room, trials)
+        reasons = {e: why_unfit(e.request, room, usable, now=time.time()) for e in waiting}
         if not any(reason and now - e.arrived > PATIENCE_S for e, reason in reasons.items()):
-            self._shares.at_work(e.request.group for e in entries if e.phase is not Phase.READING)
+            self._shares.at_work(e.request.group for e in trials if e.phase is not Phase.READING)
             ready = [e for e, reason in reasons.items() if not reason]
-            self._pack(entries, ready, room, usable, free)
-        for entry, reason in reasons.items():
+            self._pack(trials, ready, room, usable, free)
+        for trial, reason in reasons.items():
             if reason:
-                _say(entry, f"waiting for the next allocation: {reason}")
-            elif entry.phase is Phase.WAITING:
-                wanted = f"waiting for {entry.width} of the allocation's {len(usable)} nodes"
-                _say(entry, f"{wanted}: {len(free)} are free")
+                _say(trial, f"waiting for the next allocation: {reason}")
+            elif trial.phase is Phase.WAITING:
+                wanted = f"waiting for {trial.width} of the allocation's {len(usable)} nodes"
+                _say(trial, f"{wanted}: {len(free)} are free")
 
     def _pack(
         self,
-        entries: Sequence[Entry],
-        ready: Sequence[Entry],
-        room: Room,
+        trials: Sequence[PilotTrial],
+        ready: Sequence[PilotTrial],
+        room: RunningAllocation,
         usable: Sequence[str],
         free: set[str],
     ) -> None:
         """Start what fits; its nodes are taken out of `free`."""
         now = time.monotonic()
         held: Counter[str] = Counter()
-        for entry in entries:
-            held[entry.request.group] += entry.width if entry.holds_nodes else 0
+        for trial in trials:
+            held[trial.request.group] += trial.width if trial.holds_nodes else 0
         packing = pack(
             usable,
             free=free,
-            waiting=[entry.waiting(now) for entry in ready],
+            waiting=[trial.waiting(now) for trial in ready],
             shares=self._shares.of(held),
         )
-        for entry in ready:
-            token = entry.request.token
+        for trial in ready:
+            token = trial.request.token
             if chosen := packing.starts.get(token):
-                self._launch(entry, Place(job_id=room.job_id, nodes=chosen, host=this_host()))
+                self._launch(trial, StepPlace(job_id=room.job_id, nodes=chosen, host=this_host()))
                 free -= set(chosen)
             elif token in packing.passed_over:
-                entry.pass_over(packing.passed_over[token], now)
+                trial.pass_over(packing.passed_over[token], now)
 
-    def _launch(self, entry: Entry, place: Place) -> None:
-        site = self._site
+    def _launch(self, trial: PilotTrial, place: StepPlace) -> None:
+        context = self._context
         try:
-            prepare(entry.attempt, place, site.profile, site.program)
-            run = start(entry.attempt, place, environment=site.controller.slurm.environment())
+            prepare(trial.attempt, place, context.profile, context.program)
+            run = start(trial.attempt, place, environment=context.tracker.slurm.environment())
         except (OSError, ValueError) as error:
-            self._endings.settle(entry, *why_unsent(error))
+            self._endings.settle(trial, *why_not_submitted(error))
         else:
-            entry.runs(run, place)
+            trial.runs(run, place)
 
-    def _free(self, room: Room, entries: Sequence[Entry]) -> set[str]:
+    def _free(self, room: RunningAllocation, trials: Sequence[PilotTrial]) -> set[str]:
         """On which nothing runs: neither a trial of ours, nor one of an earlier process."""
-        places = [entry.place for entry in entries if entry.holds_nodes and entry.place]
-        places += self._strangers.places(room.job_id)
+        places = [trial.place for trial in trials if trial.holds_nodes and trial.place]
+        places += self._orphans.places(room.job_id)
         taken = {node for place in places if place.job_id == room.job_id for node in place.nodes}
         return set(room.nodes) - taken
 
 
-def _say(entry: Entry, reason: str) -> None:
-    if isinstance(entry.told, TrialProgress) and entry.told.reason != reason:
-        entry.told = TrialProgress(phase="waiting", reason=reason)
+def _say(trial: PilotTrial, reason: str) -> None:
+    if isinstance(trial.told, TrialProgress) and trial.told.reason != reason:
+        trial.told = TrialProgress(phase="waiting", reason=reason)

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 
 from evaluators.cluster.profile import ClusterProfile, Scheduling
 from evaluators.program import AttemptEnd, Program
-from evaluators.slurm.attempt import Attempt
-from evaluators.slurm.evidence import End, read_evidence
-from evaluators.slurm.script import (
+from evaluators.slurm.attempt_files import Attempt, ScriptEnd, read_attempt_files
+from evaluators.slurm.batch_script import (
     BODY_SCRIPT,
     JOB_SCRIPT,
     body_script,
@@ -37,7 +36,7 @@ class Job:
     def submit(cls, program: Program, profile: ClusterProfile, request: TrialRequest) -> Job:
         attempt = Attempt(request=request, number=1)
         attempt.folder.mkdir(parents=True)
-        attempt.mailbox.mkdir(exist_ok=True)
+        attempt.ended_folder.mkdir(exist_ok=True)
         launcher = launcher_of(profile, request)
         files = {
             **program.files(request, attempt.folder),
@@ -65,10 +64,10 @@ class Job:
             assert time.monotonic() < end, f"never {what}: {self.log}"
             time.sleep(0.05)
 
-    def ended(self) -> End:
+    def ended(self) -> ScriptEnd:
         """How its script ended, once it has."""
-        self.until(lambda: read_evidence(self.attempt.folder).end, "ended")
-        end = read_evidence(self.attempt.folder).end
+        self.until(lambda: read_attempt_files(self.attempt.folder).end, "ended")
+        end = read_attempt_files(self.attempt.folder).end
         assert end
         return end
 

@@ -12,8 +12,8 @@ import pytest
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import Scheduling
 from evaluators.slurm import submission
-from evaluators.slurm.attempt import Attempt
-from evaluators.slurm.checks import check
+from evaluators.slurm.attempt_files import Attempt
+from evaluators.slurm.preflight import check
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import point_at, require_slurm
 from tests.evaluators.slurm.trials import (
@@ -74,7 +74,7 @@ def test_a_job_that_the_queue_has_forgotten_is_looked_up(
     wait(lambda: name not in backends.cluster.command("squeue", "--states=all", "--format=%j"))
     (outcome,) = finish(backends.make(), asked)
     assert outcome.status is TrialState.OK
-    assert '"node_fail"' in (asked.directory / "attempt-1" / "over.json").read_text()
+    assert '"node_fail"' in (asked.directory / "attempt-1" / "abandoned.json").read_text()
 
 
 def test_a_full_queue_is_waited_for(

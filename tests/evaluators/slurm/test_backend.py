@@ -10,8 +10,8 @@ import pytest
 
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import Polling
-from evaluators.slurm.judgement import SETTLE_S
-from evaluators.slurm.pace import HURRIED
+from evaluators.slurm.job_decision import SETTLE_S
+from evaluators.slurm.job_tracker import HURRIED
 from evaluators.trial import TrialProgress
 from tests.evaluators.slurm.trials import (
     COUNTED,
@@ -38,20 +38,20 @@ def test_a_trial_measures_on_its_nodes(backends: Backends, tmp_path: Path) -> No
     assert outcome.job_id is not None
     assert 0 < outcome.duration_s < 30
     assert (asked.directory / "result.json").exists()
-    assert not list((tmp_path / "ended").iterdir()), "the mailbox is emptied"
+    assert not list((tmp_path / "ended").iterdir()), "the ended_folder is emptied"
 
 
 def test_a_result_is_told_for_ever_and_never_run_again(backends: Backends, tmp_path: Path) -> None:
     asked, backend = request(tmp_path), backends.make()
     first = run(backend, asked)
-    sent = backend.controller.slurm.calls["sbatch"]
+    sent = backend.tracker.slurm.calls["sbatch"]
     backend.submit(asked)
     assert backend.poll([asked])[asked.token] == first[0]
     later = backends.make()
     later.submit(asked)
     assert later.poll([asked])[asked.token] == first[0]
-    assert backend.controller.slurm.calls["sbatch"] == sent
-    assert later.controller.slurm.calls["sbatch"] == 0
+    assert backend.tracker.slurm.calls["sbatch"] == sent
+    assert later.tracker.slurm.calls["sbatch"] == 0
 
 
 def test_what_was_never_submitted_is_left_out(backends: Backends, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_many_trials_run_once_each_with_few_status_calls(
     took_s = time.monotonic() - started
     assert {o.status for o in outcomes} == {TrialState.OK}
     assert [runs(each) for each in asked] == [1] * len(asked)
-    calls = backend.controller.slurm.calls
+    calls = backend.tracker.slurm.calls
     assert calls["sbatch"] == len(asked)
     assert calls["squeue"] + calls["sacct"] <= 1 + took_s / (5.0 / HURRIED)
 
@@ -118,8 +118,8 @@ def test_many_trials_are_found_again_by_another_object(backends: Backends, tmp_p
     while time.monotonic() < until:
         assert all(isinstance(each, TrialProgress) for each in later.poll(asked).values())
         time.sleep(0.1)
-    assert later.controller.slurm.calls["sbatch"] == 0
+    assert later.tracker.slurm.calls["sbatch"] == 0
     for each in asked:
         later.cancel(each.token)
     assert {o.status for o in finish(later, *asked)} == {TrialState.CANCELLED}
-    assert later.controller.slurm.calls["scancel"] <= 3
+    assert later.tracker.slurm.calls["scancel"] <= 3

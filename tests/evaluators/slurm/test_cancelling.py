@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrialState
-from evaluators.slurm.judgement import FOLDER_NOT_SHARED
+from evaluators.slurm.job_decision import FOLDER_NOT_SHARED
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.trials import (
     PROFILE,

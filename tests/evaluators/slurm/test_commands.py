@@ -18,7 +18,7 @@ from evaluators.slurm.commands import (
     SlurmUnavailable,
     run_within,
 )
-from evaluators.slurm.job import Job
+from evaluators.slurm.jobs import SlurmJob
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.trials import wait
 
@@ -42,7 +42,7 @@ def test_a_command_is_ended_with_all_that_it_started() -> None:
     wait(lambda: ["sleep", "654321"] not in command_lines())
 
 
-def running(commands: Slurm, job_id: str) -> Job | None:
+def running(commands: Slurm, job_id: str) -> SlurmJob | None:
     return next((job for job in commands.squeue() if job.id == job_id and job.nodes), None)
 
 

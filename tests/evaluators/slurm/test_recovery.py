@@ -16,8 +16,7 @@ import pytest
 
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import Retries
-from evaluators.slurm.attempt import Attempt, attempts_of
-from evaluators.slurm.evidence import read_evidence
+from evaluators.slurm.attempt_files import Attempt, attempts_of, read_attempt_files
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import MakeCluster
 from tests.evaluators.slurm.trials import (
@@ -151,7 +150,7 @@ def test_a_rolled_back_controller_is_set_right(
     wait(
         lambda: (
             backend.poll([vanished])
-            and read_evidence(Attempt(request=vanished, number=1).folder).job_id
+            and read_attempt_files(Attempt(request=vanished, number=1).folder).job_id
         )
     )
     slurm.kill_controller()
@@ -181,7 +180,7 @@ def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
     assert (
         tmp_path / "failed-nodes"
     ).read_text() == f"n02 {Attempt(request=asked, number=1).name}\n"
-    over = json.loads((asked.directory / "attempt-1" / "over.json").read_text())
+    over = json.loads((asked.directory / "attempt-1" / "abandoned.json").read_text())
     assert over["status"] == "node_fail"
     assert outcome.duration_s > over["duration_s"] > 0
 
@@ -210,11 +209,11 @@ def test_a_step_that_slurm_refuses_is_asked_for_again(backends: Backends, tmp_pa
     assert outcome.status is TrialState.OK
     first, second = attempts_of(asked)
     assert "srun: error: Unable to confirm allocation" in first.log.read_text()
-    over = json.loads((first.folder / "over.json").read_text())
+    over = json.loads((first.folder / "abandoned.json").read_text())
     assert over["status"] == "lost"
     assert over["reason"].startswith("Slurm did not start its step: Invalid job id")
     assert "srun: error" not in second.log.read_text()
-    assert not list(first.mailbox.iterdir()), "nobody waits for the end of either"
+    assert not list(first.ended_folder.iterdir()), "nobody waits for the end of either"
 
 
 def test_a_node_that_fails_under_an_srun_that_ends_well_is_seen(
@@ -224,7 +223,7 @@ def test_a_node_that_fails_under_an_srun_that_ends_well_is_seen(
     (outcome,) = run(backends.make(NODE_FAILS_FIRST), asked)
     assert outcome.status is TrialState.OK
     first, _ = attempts_of(asked)
-    assert json.loads((first.folder / "over.json").read_text())["status"] == "node_fail"
+    assert json.loads((first.folder / "abandoned.json").read_text())["status"] == "node_fail"
     assert (tmp_path / "failed-nodes").read_text() == f"n05 {first.name}\n"
 
 
@@ -260,7 +259,7 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
     )
     (outcome,) = finish(backend, asked)
     assert outcome.status is TrialState.OK
-    over = json.loads((asked.directory / "attempt-1" / "over.json").read_text())
+    over = json.loads((asked.directory / "attempt-1" / "abandoned.json").read_text())
     assert over["status"] == "preempted"
 
 

@@ -13,9 +13,8 @@ from autotune.schemas import TrialState
 from evaluators.backend import Backend
 from evaluators.cluster.profile import ClusterProfile, Polling, Scheduling
 from evaluators.program import AttemptEnd, Launcher
-from evaluators.slurm.attempt import Attempt
+from evaluators.slurm.attempt_files import Attempt, read_attempt_files
 from evaluators.slurm.backend import SlurmBackend
-from evaluators.slurm.evidence import read_evidence
 from evaluators.trial import TrialOutcome, TrialProgress, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -208,7 +207,7 @@ def runs(asked: TrialRequest) -> int:
 
 def begun(asked: TrialRequest, number: int = 1) -> bool:
     """Whether a job runs that attempt, or ran it."""
-    return read_evidence(Attempt(request=asked, number=number).folder).claim is not None
+    return read_attempt_files(Attempt(request=asked, number=number).folder).claim is not None
 
 
 def wait_begun(backend: SlurmBackend, asked: TrialRequest, number: int = 1) -> None:

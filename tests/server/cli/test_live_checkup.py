@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evaluators.cluster import profile_from_dict
-from evaluators.slurm.probe import Found, Rank
+from evaluators.slurm.probe_job import Found, Rank
 from server.cli.check import Check
 from server.cli.live_checkup import judged
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from evaluators.cluster.profile import ClusterProfile, Pilot, Polling, Retries, Scheduling
-from evaluators.slurm.evidence import read_evidence
+from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.pilot.backend import PilotBackend
 from evaluators.trial import TrialRequest
 from tests.evaluators.slurm.trials import Lines, request
@@ -56,7 +56,7 @@ class Stay:
 
 
 def stay(trial: TrialRequest, attempt: int = 1) -> Stay:
-    evidence = read_evidence(trial.directory / f"attempt-{attempt}")
+    evidence = read_attempt_files(trial.directory / f"attempt-{attempt}")
     assert evidence.claim
     assert evidence.end
     nodes = tuple(evidence.claim.nodes.split(","))

@@ -26,7 +26,7 @@ def test_trials_of_several_widths_run_side_by_side(slurm: Cluster, tmp_path: Pat
     trials = asked(tmp_path, 4, 2, 2)
     with pilot(text) as backend:
         outcomes = run(backend, *trials)
-        calls = backend.controller.slurm.calls
+        calls = backend.tracker.slurm.calls
     assert {outcome.status for outcome in outcomes} == {TrialState.OK}
     stays = [stay(trial) for trial in trials]
     assert max(each.begin for each in stays) < min(each.end for each in stays)
@@ -114,7 +114,7 @@ def test_no_trial_starts_that_could_outlast_the_allocation(slurm: Cluster, tmp_p
     with pilot("echo 0.25 >result") as backend:
         (one,) = run(backend, first)
         slurm.command("scontrol", "update", f"JobId={one.job_id}", "TimeLimit=1")
-        calls = backend.controller.slurm.calls
+        calls = backend.tracker.slurm.calls
         seen = calls["squeue"] + 2
         wait(lambda: calls["squeue"] >= seen)
         (two,) = run(backend, second)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrialState
-from evaluators.slurm.attempt import attempts_of
+from evaluators.slurm.attempt_files import attempts_of
 from evaluators.slurm.pilot.backend import PilotBackend
 from evaluators.trial import TrialProgress, TrialRequest
 from tests.cluster.cluster import Cluster
@@ -110,7 +110,7 @@ def test_a_node_that_fails_ends_its_own_trial_alone(slurm: Cluster, tmp_path: Pa
         failed = ran_on(trial)[-1]
         slurm.down(failed)
         outcomes = finish(backend, trial, neighbour)
-        calls = backend.controller.slurm.calls["sbatch"]
+        calls = backend.tracker.slurm.calls["sbatch"]
     assert [outcome.status for outcome in outcomes] == [TrialState.OK] * 2
     assert failed not in ran_on(trial, 2)
     assert not (neighbour.directory / "attempt-2").exists()
@@ -165,7 +165,7 @@ def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
         lines = slurm.command("squeue", "--noheader", named).splitlines()
         slurm.command("scancel", *[line.split()[0] for line in lines if "autotune" in line])
         (outcome,) = finish(backend, trial)
-        calls = backend.controller.slurm.calls["sbatch"]
+        calls = backend.tracker.slurm.calls["sbatch"]
     assert outcome.status is TrialState.CANCELLED
     assert "was cancelled by" in str(outcome.error)
     assert calls == 1
@@ -184,7 +184,7 @@ def test_a_controller_that_is_away_and_back_costs_no_trial(slurm: Cluster, tmp_p
         assert phase(one, running) == "running"
         slurm.start_controller()
         outcomes = finish(one, running, waiting)
-        calls = one.controller.slurm.calls["sbatch"]
+        calls = one.tracker.slurm.calls["sbatch"]
     assert [outcome.status for outcome in outcomes] == [TrialState.OK] * 2
     assert outcomes[0].job_id == outcomes[1].job_id
     assert not (running.directory / "attempt-2").exists()
@@ -200,14 +200,14 @@ def test_what_srun_blames_on_slurm_is_tried_again(
     (trial,) = asked(tmp_path, 1)
     with pilot(text) as backend:
         (outcome,) = run(backend, trial)
-        calls = backend.controller.slurm.calls["sbatch"]
+        calls = backend.tracker.slurm.calls["sbatch"]
     assert outcome.status is TrialState.OK
     assert calls == 1, "in the same allocation"
     first, _ = attempts_of(trial)
     ledger = tmp_path / "failed-nodes"
     noted = ledger.read_text().splitlines() if ledger.exists() else []
     assert noted == [f"{node} {first.name}" for node in failed]
-    assert not list(first.mailbox.iterdir())
+    assert not list(first.ended_folder.iterdir())
 
 
 def reason_of(backend: PilotBackend, trial: TrialRequest) -> str:

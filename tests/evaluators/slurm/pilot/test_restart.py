@@ -55,7 +55,7 @@ def test_what_a_killed_service_left_running_is_found_again(tmp_path: Path) -> No
         backend.submit(trials[4])
         backend.submit(trials[3])
         outcomes = finish(backend, *trials)
-        calls = backend.controller.slurm.calls["sbatch"]
+        calls = backend.tracker.slurm.calls["sbatch"]
     assert {outcome.status for outcome in outcomes} == {TrialState.OK}
     assert calls == 0, "the allocation was found again"
     assert all(ran_on(trial) == sorted(2 * stay(trial).nodes) for trial in trials)
@@ -130,5 +130,5 @@ def test_a_result_is_told_for_ever_and_never_run_again(tmp_path: Path) -> None:
         backend.submit(trial)
         assert backend.poll([trial]) == {trial.token: first}
         assert backend.poll(asked(tmp_path, 1, prefix="never")) == {}
-        assert backend.controller.slurm.calls["sbatch"] == 0
+        assert backend.tracker.slurm.calls["sbatch"] == 0
     assert not list((tmp_path / "ended").iterdir())

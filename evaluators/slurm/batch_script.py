@@ -1,0 +1,163 @@
+"""What a job runs: `job.sh`, which begins and ends an attempt once, and `body.sh`, which trains.
+
+A step of an allocation runs the same `job.sh` without its head, and is told in the environment
+what a job of its own would know: AUTOTUNE_JOB, the id of the allocation, and AUTOTUNE_NODES.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.cluster.shell import (
+    container_words,
+    directive_line,
+    environment_lines,
+    sbatch_options,
+    srun_words,
+)
+from evaluators.program import Launcher, Program
+from evaluators.slurm.attempt_files import ABANDONED, CANCELLED, CLAIM, ENDED, LOG, Attempt
+from evaluators.trial import TrialRequest
+from evaluators.trial_files import RESULT
+
+JOB_SCRIPT = "job.sh"
+BODY_SCRIPT = "body.sh"
+
+KILL_AFTER_S = 15
+"""How long a trial has after its time limit to end by itself."""
+MARGIN_S = 60
+"""Slurm's own limit comes so much later, as a safety net: it knows whole minutes only."""
+
+FOLDER_UNSEEN = 66
+FOLDER_READ_ONLY = 73
+LEFT_NO_END = 74
+"""Exit codes of a job that could not begin, or not say how it ended (after sysexits.h)."""
+
+_BEGIN = rf"""nodes="${{AUTOTUNE_NODES:-$SLURM_JOB_NODELIST}}"
+job="${{AUTOTUNE_JOB:-$SLURM_JOB_ID}}"
+cd -- "$folder" || exit {FOLDER_UNSEEN}
+
+# One job runs this attempt, once. Another of the same name, and one that comes too late, only ends.
+for over in {ABANDONED} ../{CANCELLED} ../{RESULT}; do
+    if [[ -e "$over" ]]; then exit 0; fi
+done
+if ! mkdir {CLAIM} 2>/dev/null; then
+    [[ -d {CLAIM} ]] && exit 0
+    exit {FOLDER_READ_ONLY}
+fi
+begin="$(date +%s.%3N)"
+printf '%s %s %s\n' "$job" "$begin" "$nodes" >{CLAIM}/job.partial
+mv -f {CLAIM}/job.partial {CLAIM}/job
+exec </dev/null >>{LOG} 2>&1
+export AUTOTUNE_JOB="$job" AUTOTUNE_NODES="$nodes"
+
+# What Slurm ends does not say how it ended: Slurm knows why.
+trap 'exit 143' TERM
+"""
+
+_END = rf"""code=$?
+printf '%s %s %s\n' "$code" "$begin" "$(date +%s.%3N)" >{ENDED}.partial &&
+    mv -f {ENDED}.partial {ENDED} || exit {LEFT_NO_END}
+: >"$ended_folder/$name"
+exit "$code"
+"""
+
+_MASTER = """if [[ -z "${MASTER_ADDR:-}" ]]; then
+    MASTER_ADDR="$(scontrol show hostnames "$AUTOTUNE_NODES" | head -n 1)"
+fi
+export MASTER_ADDR
+"""
+
+
+def limit_minutes(time_limit_s: float) -> int:
+    """What Slurm is asked for, for a trial with this limit."""
+    return math.ceil((time_limit_s + MARGIN_S) / 60)
+
+
+def job_script(attempt: Attempt, profile: ClusterProfile, *, exclude: Sequence[str] = ()) -> str:
+    """The script that sbatch is given, for a job that leaves out the nodes in `exclude`.
+
+    Raises:
+        ValueError: something in the profile cannot be written as a `#SBATCH` line.
+    """
+    request = attempt.request
+    head = job_head(
+        profile,
+        name=attempt.name,
+        nodes=request.strategy.num_nodes,
+        gpus_per_node=request.machine.gpus_per_node,
+        minutes=limit_minutes(request.protocol.time_limit_s),
+        exclude=exclude,
+    )
+    return f"{head}\n{run_script(attempt)}"
+
+
+def job_head(
+    profile: ClusterProfile,
+    *,
+    name: str,
+    nodes: int,
+    gpus_per_node: int,
+    minutes: int,
+    exclude: Sequence[str] = (),
+) -> str:
+    """`#!` and `#SBATCH` lines; ours come after the profile's, so that they hold."""
+    options = [
+        *sbatch_options(profile, nodes=nodes, gpus_per_node=gpus_per_node),
+        f"--job-name={name}",
+        f"--comment={name}",
+        f"--time={minutes}",
+        "--no-requeue",
+        "--chdir=/",
+        "--output=/dev/null",
+        *([f"--exclude={','.join(exclude)}"] if exclude else []),
+    ]
+    return "\n".join(["#!/bin/bash", *map(directive_line, options), ""])
+
+
+def run_script(attempt: Attempt) -> str:
+    """What a job or a step does with an attempt, as lines of bash with no head."""
+    names = {"folder": attempt.folder, "ended_folder": attempt.ended_folder, "name": attempt.name}
+    limit = attempt.request.protocol.time_limit_s
+    body = f"timeout --kill-after={KILL_AFTER_S} {limit:.3f} bash {BODY_SCRIPT}"
+    return "\n".join(
+        [
+            *(f"{name}={shlex.quote(str(value))}" for name, value in names.items()),
+            _BEGIN,
+            body,
+            _END,
+        ]
+    )
+
+
+def body_script(
+    attempt: Attempt, profile: ClusterProfile, program: Program, launcher: Launcher
+) -> str:
+    """What is set up and trained, in the attempt's folder.
+
+    Raises:
+        InvalidInput: the program cannot run the request's strategy.
+    """
+    return "\n".join(
+        [
+            *environment_lines(profile),
+            _MASTER,
+            program.commands(attempt.request, attempt.folder, launcher),
+            "",
+        ]
+    )
+
+
+def launcher_of(
+    profile: ClusterProfile, request: TrialRequest, *, options: Sequence[str] = ()
+) -> Launcher:
+    """One task for each GPU of as many nodes as the strategy has; `options` are srun's, too."""
+    nodes, gpus = request.strategy.num_nodes, request.machine.gpus_per_node
+    words = srun_words(profile, gpus_per_node=gpus)
+    return Launcher(
+        srun=("srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", *words, *options),
+        container=container_words(profile),
+    )

@@ -1,0 +1,358 @@
+"""The thread that speaks with Slurm, for all campaigns of a process.
+
+It submits in order, asks how all jobs stand with one call, ends jobs, and asks accounting about
+those that the queue knows no more. Nobody else waits for Slurm: what it found is read from memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from evaluators.cluster.profile import ClusterProfile, Polling
+from evaluators.slurm.commands import (
+    AccountingDisabled,
+    Slurm,
+    SlurmError,
+    SlurmRefused,
+    SlurmUnavailable,
+)
+from evaluators.slurm.job_decision import JobStatus
+from evaluators.slurm.job_records import Cancellations, JobRecords, SubmitState, SubmitStatus
+from evaluators.slurm.jobs import SlurmJob
+from evaluators.slurm.submit_queue import Submission, SubmitQueue, send
+
+log = logging.getLogger(__name__)
+
+
+class JobTracker:
+    """One for each process and Slurm. Safe to use from several threads.
+
+    Attributes:
+        slurm: the commands that it calls; they count their calls.
+        version: another number whenever anything that it tells may have changed.
+    """
+
+    def __init__(self, slurm: Slurm, *, polling: Polling) -> None:
+        self.slurm = slurm
+        self.version = 0
+        self._schedule = PollSchedule(interval_s=polling.interval_s)
+        self._wake = threading.Condition()
+        self._records = JobRecords()
+        self._queue = SubmitQueue()
+        self._doomed = Cancellations()
+        self._sought: dict[str, float] = {}
+        self._wanted = self._hurry = False
+        self._accounting = True
+        self._trouble, self._silent_since = "", 0.0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def of(cls, profile: ClusterProfile) -> Self:
+        return cls(Slurm.of(profile), polling=profile.polling)
+
+    def submit(self, submission: Submission) -> None:
+        """Queue it; what came of it is told by `sent`, and of its job by `sight`."""
+        with self._wake:
+            now = time.time()
+            self._records.add(
+                submission.name, SubmitStatus(state=SubmitState.QUEUED, at=now), since=now
+            )
+            self._queue.add(submission)
+            self._rouse()
+
+    def follow(self, name: str, *, submitted_at: float, since: float | None = None) -> None:
+        """Watch a name that was submitted before this object was there.
+
+        Args:
+            submitted_at: when last (epoch).
+            since: when first, where it was more than once.
+        """
+        with self._wake:
+            sent = SubmitStatus(state=SubmitState.TRIED, at=submitted_at)
+            self._records.add(name, sent, since=submitted_at if since is None else since)
+            self._wanted = self._hurry = True
+            self._rouse()
+
+    def recognise(self, name: str, job_id: str) -> None:
+        """A job of this name is known to be ours by more than its time."""
+        with self._wake:
+            self._records.recognise(name, job_id)
+
+    def withdraw(self, name: str) -> bool:
+        """Take it out of the queue; False where it is sent already, or being sent."""
+        with self._wake:
+            return self._queue.withdraw(name)
+
+    def cancel(self, name: str) -> None:
+        """End every job of this name, now and for as long as one may still turn up."""
+        with self._wake:
+            if name not in self._doomed:
+                since = self._records.since(name)
+                self._doomed.add(name, at=time.time(), since=since)
+                self._wanted = self._hurry = True
+                self._rouse()
+
+    def watch(self, *, hurry: bool = False) -> None:
+        """Somebody wants to know how the jobs stand; with `hurry` rather soon."""
+        with self._wake:
+            if not self._wanted or (hurry and not self._hurry) or self._thread is None:
+                self._wanted = True
+                self._hurry = self._hurry or hurry
+                self._rouse()
+
+    def look_up(self, name: str, *, since: float) -> None:
+        """Ask accounting about this name's jobs, from that epoch on."""
+        with self._wake:
+            if name not in self._sought:
+                self._sought[name] = since
+                self._rouse()
+
+    def forget(self, name: str) -> None:
+        """Nobody asks about this name again; jobs that are being ended still are."""
+        with self._wake:
+            self._records.remove(name)
+            self._sought.pop(name, None)
+
+    def submit_status(self, name: str) -> SubmitStatus:
+        """How the submission of a watched name stands."""
+        with self._wake:
+            return self._records.submit_status(name)
+
+    def status(self, name: str) -> JobStatus:
+        """What Slurm says of a watched name."""
+        with self._wake:
+            return self._records.status(name, now=time.time(), accounting=self._accounting)
+
+    def failed_nodes(self, name: str) -> frozenset[str]:
+        """Of a watched job that a node's failure ended: its nodes that were down then."""
+        with self._wake:
+            return self._records.failed_nodes(name)
+
+    @property
+    def trouble(self) -> str:
+        """`Slurm does not answer since 14:02 (…)`; empty while it does."""
+        with self._wake:
+            if not self._trouble:
+                return ""
+            since = time.strftime("%H:%M", time.localtime(self._silent_since))
+            return f"Slurm does not answer since {since} ({self._trouble})"
+
+    @property
+    def full(self) -> str:
+        """What keeps jobs from being submitted for the moment; empty where nothing does."""
+        with self._wake:
+            return self._queue.full
+
+    def close(self) -> None:
+        """End the thread; jobs run on, but for those that are to be ended.
+
+        A command that is under way is waited for. Whoever asks for something later starts it anew.
+        """
+        with self._wake:
+            thread, self._thread = self._thread, None
+            self._closed = True
+            self._wake.notify_all()
+        if thread:
+            thread.join()
+        self._closed = False
+
+    def _rouse(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+            self._thread.start()
+        self._wake.notify_all()
+
+    def _run(self) -> None:
+        while not self._closed:
+            with self._wake:
+                due, work = self._next()
+                wait_s = due - time.monotonic()
+                if wait_s > 0 and not self._closed:
+                    self._wake.wait(min(wait_s, threading.TIMEOUT_MAX))
+                    continue
+            self._do(work)
+        if self._doomed and not self._trouble:
+            self._do(self._ask_status)  # and end them
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """An error that nobody foresaw is said, and ends neither the thread nor the campaign."""
+        try:
+            work()
+        except Exception as error:
+            log.exception("an unexpected error while speaking with Slurm")
+            self._fell_silent(f"unexpected: {error!r}")
+        self.version += 1
+
+    def _next(self) -> tuple[float, Callable[[], None]]:
+        """When to do what next; nothing is sent to a Slurm that does not answer.
+
+        Of what is due now the questions come first: they never crowd out the rest.
+        """
+        status_due = self._schedule.status_due(hurry=self._hurry and not self._trouble)
+        if self._trouble:
+            return status_due, self._ask_status
+        due = [(float("inf"), self._ask_status)]
+        if self._sought:  # before the status, which somebody may want without a pause
+            due.append((self._schedule.accounting_due(), self._ask_accounting))
+        if self._wanted or self._doomed:
+            due.append((status_due, self._ask_status))
+        if self._queue:
+            due.append((self._queue.due, self._send_next))
+        now = time.monotonic()
+        return min(due, key=lambda pair: max(pair[0], now))
+
+    def _ask_status(self) -> None:
+        with self._wake:
+            self._wanted = self._hurry = False
+            self._schedule.asked(now=time.monotonic())
+        asked_at = time.time()
+        try:
+            jobs = self.slurm.squeue()
+        except SlurmError as error:
+            self._fell_silent(str(error), asking=True)
+            return
+        self._blame(jobs)
+        with self._wake:
+            self._trouble = ""
+            self._schedule.answered(now=time.monotonic())
+            self._records.take_in(jobs, asked_at=asked_at)
+        self._end_doomed(jobs)
+
+    def _blame(self, jobs: Sequence[SlurmJob]) -> None:
+        """Find out which nodes failed before anybody reads that some did."""
+        with self._wake:
+            unblamed = self._records.unblamed(jobs)
+        if not unblamed:
+            return
+        try:
+            down = self.slurm.down_nodes()
+            found = {name: down & set(self.slurm.nodes(text)) for name, text in unblamed.items()}
+        except SlurmError:
+            return
+        with self._wake:
+            for name, nodes in found.items():
+                self._records.blame(name, nodes)
+
+    def _end_doomed(self, jobs: Sequence[SlurmJob]) -> None:
+        now = time.time()
+        with self._wake:
+            job_ids = self._doomed.due(
+                jobs,
+                ours=self._records.ours(jobs),
+                unsettled=self._records.unsettled(now=now),
+                now=now,
+            )
+        if not job_ids:
+            return
+        try:
+            self.slurm.scancel(job_ids)
+        except SlurmError as error:
+            self._fell_silent(str(error))
+            return
+        with self._wake:
+            self._doomed.told(job_ids, now=time.time())
+            self._wanted = self._hurry = True
+
+    def _send_next(self) -> None:
+        with self._wake:
+            if not self._queue:
+                return
+            submission = self._queue.take()
+            under_way = SubmitStatus(state=SubmitState.UNDER_WAY, at=time.time())
+            self._records.note_sent(submission.name, under_way)
+        sent = send(submission, self.slurm)
+        with self._wake:
+            self._records.note_sent(submission.name, sent)
+            if sent.state is SubmitState.QUEUED:
+                self._queue.put_back(submission, sent.error)
+            else:
+                self._queue.full = ""
+                self._wanted = True
+        if isinstance(sent.error, SlurmUnavailable):
+            self._fell_silent(str(sent.error))
+
+    def _ask_accounting(self) -> None:
+        with self._wake:
+            sought = dict(self._sought)
+            self._schedule.asked(now=time.monotonic())
+        jobs: list[SlurmJob] = []
+        try:
+            jobs = self.slurm.sacct(sought, since=min(sought.values()))
+        except AccountingDisabled:
+            self._accounting = False
+        except SlurmUnavailable as error:
+            log.warning("accounting does not answer: %s", error)
+            with self._wake:
+                self._schedule.accounting_unanswered(now=time.monotonic())
+            return
+        except SlurmRefused as error:
+            log.warning("accounting gives no answer: %s", error)
+        with self._wake:
+            self._sought = {k: v for k, v in self._sought.items() if k not in sought}
+            self._records.take_in_accounting(sought, jobs)
+
+    def _fell_silent(self, message: str, *, asking: bool = False) -> None:
+        """Nothing is sent again until a status call is answered; `asking`: this one was not."""
+        with self._wake:
+            if not asking:
+                self._schedule.asked(now=time.monotonic())
+            self._silent_since = self._silent_since if self._trouble else time.time()
+            self._trouble = message
+            self._schedule.unanswered(now=time.monotonic())
+
+
+SHORTEST_S = 0.5
+"""Between two calls that ask for something, whatever the settings say."""
+SLOWNESS = 5
+"""A call that took long is followed by a pause so many times as long …"""
+LONGEST_PAUSE_S = 60.0
+"""… but no longer than this, unless the interval itself is."""
+HURRIED = 5
+"""Where somebody waits for an answer the interval is so many times shorter."""
+
+
+@dataclass(kw_only=True)
+class PollSchedule:
+    """Times are seconds of a clock that never jumps.
+
+    Attributes:
+        interval_s: between two status calls of a Slurm that answers at once.
+    """
+
+    interval_s: float
+    _asked_at: float = float("-inf")
+    _pause_s: float = 0.0
+    _accounting_pause_s: float = 0.0
+
+    def asked(self, *, now: float) -> None:
+        """A call that asks for something begins."""
+        self._asked_at = now
+
+    def answered(self, *, now: float) -> None:
+        """The status call that began last was answered."""
+        took = now - self._asked_at
+        self._pause_s = max(self.interval_s, min(SLOWNESS * took, LONGEST_PAUSE_S)) + took
+        self._accounting_pause_s = 0.0
+
+    def unanswered(self, *, now: float) -> None:
+        """A call was not; the next one follows after as long as it took."""
+        took = now - self._asked_at
+        self._pause_s = max(self.interval_s, min(took, LONGEST_PAUSE_S)) + took
+
+    def accounting_unanswered(self, *, now: float) -> None:
+        """Accounting may be down while Slurm is not."""
+        took = now - self._asked_at
+        self._accounting_pause_s = max(SLOWNESS * self.interval_s, took) + took
+
+    def status_due(self, *, hurry: bool) -> float:
+        pause_s = self._pause_s / HURRIED if hurry else self._pause_s
+        return self._asked_at + max(pause_s, SHORTEST_S)
+
+    def accounting_due(self) -> float:
+        return self._asked_at + max(self._accounting_pause_s, SHORTEST_S)

@@ -1,0 +1,148 @@
+"""One job as Slurm's commands print it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+SQUEUE_FORMAT = "%i|%T|%V|%S|%e|%N|%r|%j"
+SACCT_FORMAT = "JobIDRaw,State,Submit,Start,End,NodeList,ExitCode,JobName"
+"""The name comes last in both, for a pipe in it would otherwise shift what follows."""
+
+WAITING = frozenset(
+    {
+        "PENDING",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+        "SUSPENDED",
+        "STOPPED",
+    }
+)
+ACTIVE = frozenset(
+    {"RUNNING", "CONFIGURING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "POWER_UP_NODE"}
+)
+FINISHED = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "PREEMPTED",
+        "REVOKED",
+    }
+)
+_KNOWN = WAITING | ACTIVE | FINISHED
+_UNSET = frozenset({"", "None", "(null)", "None assigned"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmJob:
+    """One job. Times are seconds since the epoch, by the controller's clock; None: not yet.
+
+    Attributes:
+        state: in Slurm's long words (`NODE_FAIL`).
+        reason: why it waits, in Slurm's word; empty where there is none.
+        nodes: as Slurm writes them (`n[01-04]`); empty until it has some.
+        cancelled_by: the user id that cancelled it; known to accounting alone.
+        exit_code: of the batch script; known to accounting alone.
+    """
+
+    id: str
+    name: str
+    state: str
+    submitted_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    reason: str = ""
+    nodes: str = ""
+    cancelled_by: int | None = None
+    exit_code: int | None = None
+
+    @property
+    def waits(self) -> bool:
+        return self.state in WAITING
+
+    @property
+    def suspended(self) -> bool:
+        """It has nodes, and they stand still."""
+        return self.state in {"SUSPENDED", "STOPPED"}
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINISHED
+
+
+def jobs_of_squeue(text: str) -> list[SlurmJob]:
+    """Each job in the output of `squeue --format=SQUEUE_FORMAT` with times in epoch seconds.
+
+    Lines that are none (a cluster's heading, a name's second line) are left out.
+    """
+    return _jobs(_squeue_job(line) for line in text.splitlines())
+
+
+def jobs_of_sacct(text: str) -> list[SlurmJob]:
+    """Each job in the output of `sacct -X --parsable2 --format=SACCT_FORMAT`; likewise."""
+    return _jobs(_sacct_job(line) for line in text.splitlines())
+
+
+def _jobs(found: Iterable[SlurmJob | None]) -> list[SlurmJob]:
+    return [job for job in found if job is not None]
+
+
+def _squeue_job(line: str) -> SlurmJob | None:
+    fields = line.split("|", 7)
+    if len(fields) < 8 or fields[1] not in _KNOWN:
+        return None
+    job_id, state, submitted, started, ended, nodes, reason, name = fields
+    return SlurmJob(
+        id=job_id,
+        name=name,
+        state=state,
+        submitted_at=_time(submitted),
+        started_at=_time(started),
+        ended_at=_time(ended),
+        nodes=_text(nodes),
+        reason=_text(reason),
+    )
+
+
+def _sacct_job(line: str) -> SlurmJob | None:
+    fields = line.split("|", 7)
+    if len(fields) < 8 or fields[1].split(" ")[0] not in _KNOWN:
+        return None
+    job_id, state, submitted, started, ended, nodes, exit_code, name = fields
+    word, _, by = state.partition(" by ")
+    return SlurmJob(
+        id=job_id,
+        name=name,
+        state=word,
+        submitted_at=_time(submitted),
+        started_at=_time(started),
+        ended_at=_time(ended),
+        nodes=_text(nodes),
+        cancelled_by=int(by) if by.isdigit() else None,
+        exit_code=_exit_code(exit_code),
+    )
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdigit() else None
+
+
+def _text(text: str) -> str:
+    return "" if text in _UNSET else text
+
+
+def _exit_code(text: str) -> int | None:
+    """Of `code:signal`, as a shell would say it."""
+    code, _, signal = text.partition(":")
+    if not (code.isdigit() and signal.isdigit()):
+        return None
+    return 128 + int(signal) if int(signal) else int(code)

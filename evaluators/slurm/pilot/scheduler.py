@@ -1,0 +1,182 @@
+"""Which waiting trial starts on which free nodes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+MOST_PASSED_OVER = 4
+"""Times its own width."""
+PATIENCE_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A trial that waits for nodes.
+
+    Attributes:
+        passed_over: nodes on which others started while it was its turn and it did not fit.
+        waited_s: since the first time that this happened.
+    """
+
+    name: str
+    width: int
+    group: str = ""
+    passed_over: int = 0
+    waited_s: float = 0.0
+
+    @property
+    def first_of_all(self) -> bool:
+        """Others had several times its own nodes, or it waited long: free nodes are kept for it."""
+        return self.passed_over >= MOST_PASSED_OVER * self.width or self.waited_s > PATIENCE_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What a group has of the allocation: nodes now, and node-seconds of its trials that ended."""
+
+    nodes: int = 0
+    node_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """By name: the nodes of each trial to start, and by how many nodes others were passed over."""
+
+    starts: Mapping[str, tuple[str, ...]]
+    passed_over: Mapping[str, int]
+
+
+def pack(
+    nodes: Sequence[str],
+    *,
+    free: Collection[str],
+    waiting: Sequence[Waiting],
+    shares: Mapping[str, Share],
+) -> Schedule:
+    """Start all that fits, and be fair.
+
+    The group that holds the fewest nodes goes first, and of several that one which has used the
+    fewest node-seconds; within a group it goes by arrival. A trial that does not fit is passed
+    over, but not for ever: then nothing else starts until its nodes have come together.
+
+    Args:
+        nodes: all that may be used, neighbours next to each other.
+        free: those on which nothing runs.
+        waiting: in order of arrival. One that is wider than all of `nodes` never starts.
+        shares: of each group that has or had trials.
+    """
+    table = _Table(nodes=nodes, free=set(free) & set(nodes), shares=dict(shares))
+    queue = [trial for trial in waiting if trial.width <= len(nodes)]
+    for trial in [trial for trial in queue if trial.first_of_all]:
+        if not table.fits(trial):
+            return table.packing()
+        table.start(trial)
+        queue.remove(trial)
+    while table.free and (following := table.next_of(queue)):
+        table.start(following)
+        queue.remove(following)
+    return table.packing()
+
+
+def choose(nodes: Sequence[str], free: Collection[str], width: int) -> tuple[str, ...]:
+    """`width` free nodes: neighbours where that is possible, from the gap that fits tightest.
+
+    Where no gap is wide enough the widest ones are filled first, so that few are broken.
+    """
+    gaps = _gaps(nodes, free)
+    chosen: list[str] = []
+    while len(chosen) < width:
+        missing = width - len(chosen)
+        wide_enough = [gap for gap in gaps if len(gap) >= missing]
+        gap = min(wide_enough, key=len) if wide_enough else max(gaps, key=len)
+        gaps.remove(gap)
+        chosen += gap[:missing]
+    position = {node: index for index, node in enumerate(nodes)}
+    return tuple(sorted(chosen, key=position.__getitem__))
+
+
+def _gaps(nodes: Sequence[str], free: Collection[str]) -> list[list[str]]:
+    """Runs of free neighbours."""
+    gaps: list[list[str]] = [[]]
+    for node in nodes:
+        if node in free:
+            gaps[-1].append(node)
+        else:
+            gaps.append([])
+    return [gap for gap in gaps if gap]
+
+
+@dataclass(kw_only=True)
+class _Table:
+    """The allocation while it is being packed."""
+
+    nodes: Sequence[str]
+    free: set[str]
+    shares: dict[str, Share]
+    starts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    passed_over: dict[str, int] = field(default_factory=dict)
+
+    def fits(self, trial: Waiting) -> bool:
+        return trial.width <= len(self.free)
+
+    def next_of(self, queue: Sequence[Waiting]) -> Waiting | None:
+        """The first that fits, in order of turns; those before it have been passed over."""
+        before: list[str] = []
+        for trial in sorted(queue, key=self._turn):
+            if self.fits(trial):
+                for name in before:
+                    self.passed_over[name] = self.passed_over.get(name, 0) + trial.width
+                return trial
+            before.append(trial.name)
+        return None
+
+    def start(self, trial: Waiting) -> None:
+        chosen = choose(self.nodes, self.free, trial.width)
+        self.starts[trial.name] = chosen
+        self.free -= set(chosen)
+        share = self.shares.get(trial.group, Share())
+        self.shares[trial.group] = Share(
+            nodes=share.nodes + trial.width, node_seconds=share.node_seconds
+        )
+
+    def packing(self) -> Schedule:
+        over = {name: count for name, count in self.passed_over.items() if name not in self.starts}
+        return Schedule(starts=self.starts, passed_over=over)
+
+    def _turn(self, trial: Waiting) -> tuple[int, float]:
+        share = self.shares.get(trial.group, Share())
+        return (share.nodes, share.node_seconds)
+
+
+class Shares:
+    """Node-seconds by group.
+
+    A group that comes back, or comes late, is owed nothing for the time when it had no work: it
+    starts from what the least served of the working groups has.
+    """
+
+    def __init__(self) -> None:
+        self._used: dict[str, float] = {}
+        self._working: set[str] = set()
+
+    def at_work(self, groups: Iterable[str]) -> None:
+        """These have trials that wait or run; the others have none."""
+        now = set(groups)
+        least = min((self._used[group] for group in now & self._working), default=0.0)
+        for group in now - self._working:
+            self._used[group] = max(self._used.get(group, 0.0), least)
+        self._working = now
+
+    def charge(self, group: str, node_seconds: float) -> None:
+        self._used[group] = self._used.get(group, 0.0) + node_seconds
+
+    def of(self, held: Mapping[str, int]) -> dict[str, Share]:
+        """By group, where `held` says how many nodes each has now."""
+        nodes = Counter(held)
+        groups = nodes.keys() | self._used.keys()
+        return {
+            group: Share(nodes=nodes[group], node_seconds=self._used.get(group, 0.0))
+            for group in groups
+        }

@@ -1,0 +1,244 @@
+"""An attempt's script as a process of this host, with its steps on nodes of the allocation.
+
+The process is in a session of its own and outlives the one that started it. It is found again by
+its command line, which names the attempt's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program import Program
+from evaluators.slurm.attempt_files import ENDED, Attempt, write_intent
+from evaluators.slurm.batch_script import (
+    BODY_SCRIPT,
+    JOB_SCRIPT,
+    KILL_AFTER_S,
+    body_script,
+    launcher_of,
+    run_script,
+)
+
+PLACE = "place.json"
+BASH = "/bin/bash"
+KILL_GRACE_S = 5.0
+"""Between asking a trial's processes to end and killing them."""
+LATE_S = 30.0
+"""A trial that another host runs has ended for certain so long after its time limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPlace:
+    """Where an attempt runs: its nodes, of which job, and the host of its script."""
+
+    job_id: str
+    nodes: tuple[str, ...]
+    host: str
+
+
+def prepare(attempt: Attempt, place: StepPlace, profile: ClusterProfile, program: Program) -> None:
+    """Write all that the attempt runs, and last that it is about to.
+
+    Raises:
+        InvalidInput: the program cannot run the request's strategy.
+        OSError: its folder cannot be written.
+    """
+    folder = attempt.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    attempt.ended_folder.mkdir(exist_ok=True)
+    options = [
+        f"--jobid={place.job_id}",
+        f"--job-name={attempt.name}",
+        f"--nodelist={','.join(place.nodes)}",
+        "--overlap",  # or a step waits until Slurm has tidied up the one before it
+    ]
+    launcher = launcher_of(profile, attempt.request, options=options)
+    texts = {
+        **program.files(attempt.request, folder),
+        BODY_SCRIPT: body_script(attempt, profile, program, launcher),
+        JOB_SCRIPT: run_script(attempt),
+        PLACE: json.dumps({"job_id": place.job_id, "nodes": place.nodes, "host": place.host}),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    write_intent(folder, name=attempt.name, at=time.time())
+
+
+def read_step_place(folder: Path) -> StepPlace | None:
+    """Where the attempt of this folder was to run; None where that was not written."""
+    try:
+        found = json.loads((folder / PLACE).read_text(encoding="utf-8"))
+        nodes = tuple(found["nodes"])
+        return StepPlace(job_id=found["job_id"], nodes=nodes, host=found["host"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class Run:
+    """One attempt's processes.
+
+    Args:
+        process: on this host; without it another one runs it, and only its files tell of it.
+        child: whether this process started it, and is told of its end.
+        began_at: epoch.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        process: psutil.Process | None,
+        *,
+        child: bool = False,
+        began_at: float,
+    ) -> None:
+        self._attempt = attempt
+        self._process = process
+        self._child = child
+        limit_s = attempt.request.protocol.time_limit_s
+        self._over_at = began_at + limit_s + KILL_AFTER_S + LATE_S
+        self._doomed: list[psutil.Process] = []
+        self._kill_at = float("inf")
+
+    def alive(self) -> bool:
+        """Once False it is not to be asked again."""
+        if self._process is None:
+            return time.time() < self._over_at and not (self._attempt.folder / ENDED).exists()
+        if not self._child:
+            return runs(self._process)
+        try:
+            return os.waitpid(self._process.pid, os.WNOHANG)[0] == 0
+        except ChildProcessError:
+            return False
+
+    def end(self) -> None:
+        """Ask its processes to end, and kill them a little later: call it until they have."""
+        if not self._doomed:
+            self._doomed = self._tree()
+            self._kill_at = time.monotonic() + KILL_GRACE_S
+            _signal(self._doomed, signal.SIGTERM)
+        elif time.monotonic() > self._kill_at:
+            _signal([*self._doomed, *self._tree()], signal.SIGKILL)
+
+    def _tree(self) -> list[psutil.Process]:
+        if self._process is None:
+            return []
+        try:
+            return [*self._process.children(recursive=True), self._process]
+        except psutil.Error:
+            return []
+
+
+def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str]) -> Run:
+    """Run what `prepare` wrote; raises OSError."""
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        pid = os.posix_spawn(
+            BASH,
+            _command(attempt.folder),
+            {**environment, **_of_the_allocation(place)},
+            file_actions=[(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)],
+            setsid=True,
+            setsigdef=[signal.SIGPIPE],  # which Python ignores
+        )
+    finally:
+        os.close(null)
+    return Run(attempt, psutil.Process(pid), child=True, began_at=time.time())
+
+
+def survivors() -> dict[Path, psutil.Process]:
+    """By folder: attempts that run on this host, whoever started them."""
+    found: dict[Path, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            folder = Path(command[-1]).parent if command else Path()
+            if command == _command(folder) and (folder / PLACE).exists() and runs(process):
+                found[folder] = process
+    return found
+
+
+def this_host() -> str:
+    return socket.gethostname()
+
+
+def absolute(folder: Path) -> Path:
+    """Of an attempt, as its process's command line names it."""
+    return Path(os.path.abspath(folder))
+
+
+def _command(folder: Path) -> list[str]:
+    return [BASH, str(absolute(folder) / JOB_SCRIPT)]
+
+
+def _of_the_allocation(place: StepPlace) -> dict[str, str]:
+    """What a job of these nodes alone would find in its environment."""
+    nodes, count = ",".join(place.nodes), str(len(place.nodes))
+    return {
+        "AUTOTUNE_JOB": place.job_id,
+        "AUTOTUNE_NODES": nodes,
+        "SLURM_JOB_ID": place.job_id,
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+    }
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+class OrphanedSteps:
+    """Found once, when first needed; their nodes are not free while they run.
+
+    Args:
+        trials: the folder of all trials; what lies elsewhere is another service's.
+    """
+
+    def __init__(self, trials: Path) -> None:
+        self._trials = absolute(trials)
+        self._found: dict[Path, tuple[psutil.Process, StepPlace]] = {}
+        self._looked = False
+
+    def look(self) -> None:
+        """Find them, the first time that this is called."""
+        if self._looked:
+            return
+        self._looked = True
+        for folder, process in survivors().items():
+            place = read_step_place(folder)
+            if place and self._trials in folder.parents:
+                self._found[folder] = (process, place)
+
+    def claim(self, attempt: Attempt) -> psutil.Process | None:
+        """The process of this attempt, which is no stranger any more."""
+        process, _ = self._found.pop(absolute(attempt.folder), (None, None))
+        return process
+
+    def places(self, job_id: str) -> list[StepPlace]:
+        """Where those run that still do, in this allocation."""
+        self._found = {
+            folder: (process, place)
+            for folder, (process, place) in self._found.items()
+            if runs(process)
+        }
+        return [place for _, place in self._found.values() if place.job_id == job_id]

@@ -1,0 +1,77 @@
+"""Steps whose trial is over are ended, and their nodes are free only when they are gone.
+
+srun can die before its step does: killed after a time limit, or with the host of the service.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from evaluators.slurm.commands import Slurm, SlurmError
+
+PAUSE_S = 1.0
+"""Between two listings of steps, so that they and the status calls stay below two a second."""
+log = logging.getLogger(__name__)
+
+
+class StepCleanup:
+    """Ends steps by name, in a thread of its own. Safe to use from several threads."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
+        self._wake = threading.Condition()
+        self._dead: dict[str, str] = {}
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def end_steps(self, name: str, *, job_id: str) -> None:
+        """No step of this name shall run in the job from now on."""
+        with self._wake:
+            self._dead[name] = job_id
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="slurm-steps", daemon=True)
+                self._thread.start()
+            self._wake.notify_all()
+
+    def gone(self, name: str) -> bool:
+        """Whether Slurm has said, after `sweep`, that there is none."""
+        with self._wake:
+            return name not in self._dead
+
+    def close(self) -> None:
+        """End the thread. A command that is under way is waited for."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+        if self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._dead or self._closed)
+                if self._closed:
+                    return
+                dead = dict(self._dead)
+            began = time.monotonic()
+            try:
+                self._end(dead)
+            except SlurmError as error:
+                log.warning("steps cannot be listed: %s", error)
+            with self._wake:
+                pause_s = max(PAUSE_S, time.monotonic() - began)
+                self._wake.wait_for(lambda: self._closed, timeout=pause_s)
+
+    def _end(self, dead: dict[str, str]) -> None:
+        left: set[str] = set()
+        for job_id in set(dead.values()):
+            steps = self._slurm.steps(job_id)
+            doomed = [step for step, name in steps if dead.get(name) == job_id]
+            left |= {name for _, name in steps}
+            if doomed:
+                self._slurm.scancel(doomed)
+        with self._wake:
+            for name in dead.keys() - left:
+                self._dead.pop(name, None)

@@ -1,0 +1,268 @@
+"""A short job on one node that tells what a trial would find there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.cluster.shell import container_words, environment_lines, srun_words
+from evaluators.program import Launcher
+from evaluators.program.interpreter import import_path, python
+from evaluators.slurm.attempt_files import ENDED
+from evaluators.slurm.batch_script import FOLDER_UNSEEN, job_head
+from evaluators.slurm.commands import Slurm, SlurmError, SlurmUnavailable
+from evaluators.slurm.jobs import SlurmJob
+from evaluators.slurm.pending_reasons import why_pending
+
+MINUTES = 10
+"""Of the job: the first import of torch from a shared file system may take some of them."""
+SETTLE_S = 10.0
+"""Until a job that Slurm knows no more, or a file that it left, is given up."""
+PAUSE_S = 1.0
+
+_MARK = "[autotune probe] "
+_NODE = f"""printf '{_MARK}{{"node": "%s"}}\\n' "${{SLURMD_NODENAME:-$(hostname -s)}}"
+"""
+_RANK = f"""
+import json, os, shutil, sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+found = dict(
+    rank=int(os.environ["SLURM_PROCID"]),
+    python=sys.version.split()[0],
+    executable=sys.executable,
+    sees_folder=os.path.exists(sys.argv[1]),
+    trainer=find_spec("evaluators") is not None,
+    power=next(filter(shutil.which, ("nvidia-smi", "rocm-smi")), ""),
+)
+try:
+    found["deepspeed"] = version("deepspeed")
+except PackageNotFoundError:
+    found["deepspeed"] = ""
+try:
+    import torch
+    found["torch"] = torch.__version__
+    found["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+except Exception as error:
+    found["torch_error"] = type(error).__name__ + ": " + str(error)
+if checkout := sys.argv[2]:
+    sys.path.insert(0, checkout)  # as where a script that lies there is run
+    try:
+        import megatron.training
+    except Exception as error:
+        found["megatron_error"] = type(error).__name__ + ": " + str(error)
+sys.stdout.write("{_MARK}" + json.dumps(found) + chr(10))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """What one task found, in the interpreter that trials train with.
+
+    Attributes:
+        sees_folder: whether the trials' files are there, inside a container too.
+        trainer: whether the bundled trainer can be imported.
+        power: the tool that tells the GPUs' power; empty where there is none.
+        deepspeed, torch: versions; empty where they are missing.
+        torch_error: why torch cannot be imported; empty where it can.
+        gpus: names of those that torch sees.
+        megatron_error: why the profile's checkout of Megatron-DeepSpeed cannot be imported; empty
+            where it can, and where trials do not train with it.
+    """
+
+    rank: int
+    python: str
+    executable: str
+    sees_folder: bool
+    trainer: bool
+    power: str
+    deepspeed: str
+    torch: str = ""
+    torch_error: str = ""
+    gpus: tuple[str, ...] = ()
+    megatron_error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the job left.
+
+    Attributes:
+        node: that it ran on; empty where it left nothing: the nodes do not see the folder, or the
+            job did not run.
+        ranks: in rank order, one for each GPU; fewer where tasks did not start.
+        said: the last other lines of its log.
+        gave_up: why the job was not waited for any longer; empty where it ended.
+    """
+
+    node: str = ""
+    ranks: tuple[Rank, ...] = ()
+    said: tuple[str, ...] = ()
+    gave_up: str = ""
+
+
+def probe(
+    profile: ClusterProfile,
+    *,
+    gpus_per_node: int,
+    folder: Path,
+    wait_s: float,
+    tell: Callable[[str], None],
+) -> Found:
+    """Run the job, with its files below `folder` while it lasts.
+
+    Args:
+        wait_s: for nodes, after which the job is taken back.
+        tell: is given a sentence whenever the job stands otherwise.
+
+    Raises:
+        SlurmError: sbatch refused it (`SlurmRefused`), or does not answer.
+        OSError: `folder` cannot be written.
+        ValueError: something in the profile cannot be written as a `#SBATCH` line.
+    """
+    name = f"autotune-probe-{secrets.token_hex(4)}"
+    slurm = Slurm.of(profile)
+    with _place(folder / name) as place:
+        script = place / "job.sh"
+        script.write_text(script_of(profile, name=name, gpus_per_node=gpus_per_node, folder=place))
+        with _ended_at_last(slurm, name):
+            slurm.sbatch(script)
+            watch = _Watch(slurm=slurm, name=name, wait_s=wait_s, tell=tell)
+            gave_up = watch.until_ended(place)
+        return found_in(place / "probe.log", gave_up=gave_up)
+
+
+def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder: Path) -> str:
+    """A job as a trial's is: its head, what it sets up, and a task for each GPU."""
+    head = job_head(profile, name=name, nodes=1, gpus_per_node=gpus_per_node, minutes=MINUTES)
+    launcher = Launcher(
+        srun=(
+            *("srun", "--nodes=1", f"--ntasks={gpus_per_node}"),
+            *srun_words(profile, gpus_per_node=gpus_per_node),
+        ),
+        container=container_words(profile),
+    )
+    wanted = profile.megatron if profile.program == "megatron-deepspeed" else None
+    checkout = wanted.path if wanted else ""
+    words = (python(profile), "-c", _RANK, str(folder / "job.sh"), checkout)
+    return "\n".join(
+        [
+            head,
+            f"cd -- {shlex.quote(str(folder))} || exit {FOLDER_UNSEEN}",
+            "exec </dev/null >>probe.log 2>&1",
+            f"trap ': >{ENDED}' EXIT",
+            _NODE,
+            *environment_lines(profile),
+            *import_path(profile),
+            launcher.command(*map(shlex.quote, words)),
+            "",
+        ]
+    )
+
+
+def found_in(log: Path, *, gave_up: str = "") -> Found:
+    """What the job's log tells; nothing where there is no log."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return Found(gave_up=gave_up)
+    told = [_document(line) for line in lines if line.startswith(_MARK)]
+    ranks = [Rank(**{**one, "gpus": tuple(one.get("gpus", ()))}) for one in told if "rank" in one]
+    return Found(
+        node=next((str(one["node"]) for one in told if "node" in one), ""),
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
+        said=tuple(line for line in lines if line.strip() and not line.startswith(_MARK))[-3:],
+        gave_up=gave_up,
+    )
+
+
+def _document(line: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(line.removeprefix(_MARK))
+    return found
+
+
+@contextmanager
+def _place(folder: Path) -> Iterator[Path]:
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _ended_at_last(slurm: Slurm, name: str) -> Iterator[None]:
+    """Whatever happens, no such job is left in the queue."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(SlurmError):
+            if job := _job(slurm, name):
+                slurm.scancel([job.id])
+
+
+def _job(slurm: Slurm, name: str) -> SlurmJob | None:
+    """By its name, and only while it has not ended."""
+    return next((job for job in slurm.squeue() if job.name == name and not job.finished), None)
+
+
+@dataclass(kw_only=True)
+class _Watch:
+    """How the job stands in the queue, told whenever that changes."""
+
+    slurm: Slurm
+    name: str
+    wait_s: float
+    tell: Callable[[str], None]
+    told: str = ""
+    seen_at: float = field(default_factory=time.monotonic)
+    waits_since: float = field(default_factory=time.monotonic)
+
+    def until_ended(self, place: Path) -> str:
+        """Why it was given up; empty where it ended, or Slurm knows it no more."""
+        gave_up: str | None = None
+        # A new listing, because a file that was looked for once may stay unseen on NFS.
+        while gave_up is None and ENDED not in os.listdir(place):
+            time.sleep(PAUSE_S)
+            gave_up = self._look()
+        return gave_up or ""
+
+    def _look(self) -> str | None:
+        """None while it is to be waited for."""
+        standing = self._standing()
+        if standing and standing != self.told:
+            self.told = standing
+            self.tell(standing)
+        now = time.monotonic()
+        if now - self.seen_at > SETTLE_S:
+            return ""
+        if now - self.waits_since > self.wait_s:
+            return f"no node within {self.wait_s:.0f} s: {self.told}"
+        return None
+
+    def _standing(self) -> str:
+        """Empty where the job is not in the queue."""
+        now = time.monotonic()
+        try:
+            job = _job(self.slurm, self.name)
+        except SlurmUnavailable as error:
+            self.seen_at = now
+            return f"Slurm does not answer: {error}"
+        if job is None:
+            return ""
+        self.seen_at = now
+        if job.waits:
+            return f"job {job.id} waits: {why_pending(job)}"
+        self.waits_since = now
+        return f"job {job.id} runs on {job.nodes}"

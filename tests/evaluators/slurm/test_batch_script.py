@@ -1,0 +1,95 @@
+"""The scripts of a job, run by a real Slurm in folders with names that nobody should choose."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.schemas import TrialState
+from evaluators.cluster.profile import Environment, Scheduling, Tasks
+from evaluators.slurm.attempt_files import Attempt
+from evaluators.slurm.batch_script import (
+    body_script,
+    job_script,
+    launcher_of,
+    limit_minutes,
+    run_script,
+)
+from tests.evaluators.slurm.trials import PROFILE, Backends, Lines, request, run
+
+NASTY = "a b'c\"d$HOME`id`;e%j#f&(g)*\\h"
+
+
+def test_the_head_asks_for_what_the_trial_needs(tmp_path: Path) -> None:
+    profile = replace(
+        PROFILE,
+        slurm=Scheduling(account="proj 1", partition="batch", qos="debug", directives=("--mem=0",)),
+    )
+    attempt = Attempt(request=request(tmp_path, nodes=4, time_limit_s=1200.0), number=2)
+    lines = job_script(attempt, profile, exclude=["n03", "n05"]).splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
+        '"--account=proj 1"',
+        "--partition=batch",
+        "--qos=debug",
+        "--nodes=4",
+        "--ntasks-per-node=2",
+        "--gpus-per-node=2",
+        "--exclusive",
+        "--mem=0",
+        f"--job-name={attempt.name}",
+        f"--comment={attempt.name}",
+        "--time=21",
+        "--no-requeue",
+        "--chdir=/",
+        "--output=/dev/null",
+        "--exclude=n03,n05",
+    ]
+
+
+@pytest.mark.parametrize(("limit_s", "minutes"), [(1.0, 2), (60.0, 2), (61.0, 3), (1200.0, 21)])
+def test_slurm_is_asked_for_whole_minutes_above_the_limit(limit_s: float, minutes: int) -> None:
+    assert limit_minutes(limit_s) == minutes
+
+
+def test_what_cannot_be_a_directive_is_refused(tmp_path: Path) -> None:
+    profile = replace(PROFILE, slurm=Scheduling(account="a\n#SBATCH --nodes=999"))
+    with pytest.raises(ValueError, match="not to be written"):
+        job_script(Attempt(request=request(tmp_path), number=1), profile)
+
+
+def test_a_profile_of_anything_is_bash(tmp_path: Path) -> None:
+    profile = replace(
+        PROFILE,
+        environment=Environment(modules=(NASTY,), variables={"X": NASTY}, prologue="echo 'a' # b"),
+        tasks=Tasks(srun=(f"--comment={NASTY}",)),
+    )
+    attempt = Attempt(request=request(tmp_path / NASTY), number=1)
+    launcher = launcher_of(profile, attempt.request)
+    for text in (run_script(attempt), body_script(attempt, profile, Lines(), launcher)):
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+@pytest.mark.xdist_group("slurm")
+def test_nasty_names_reach_the_nodes_as_they_are(backends: Backends, tmp_path: Path) -> None:
+    profile = replace(
+        PROFILE,
+        slurm=replace(PROFILE.slurm, directives=(f"--wckey={NASTY}",)),
+        environment=Environment(variables={"MINE": NASTY}, prologue='export OURS="$MINE"'),
+    )
+    text = "{srun} bash -c '[[ $SLURM_PROCID = 0 ]] && printf %s \"$OURS\" >said'; echo 1 >result"
+    asked = request(tmp_path / NASTY)
+    (outcome,) = run(backends.make(text, profile=profile), asked)
+    assert outcome.status is TrialState.OK, outcome.error
+    assert (asked.directory / "attempt-1" / "said").read_text() == NASTY
+
+
+@pytest.mark.xdist_group("slurm")
+def test_a_users_variables_win_over_ours(backends: Backends, tmp_path: Path) -> None:
+    profile = replace(PROFILE, environment=Environment(variables={"OMP_NUM_THREADS": "7"}))
+    text = 'echo "$OMP_NUM_THREADS $PYTHONUNBUFFERED ${MASTER_ADDR}"; echo 1 >result'
+    (outcome,) = run(backends.make(text, profile=profile), request(tmp_path))
+    assert outcome.log_tail == "7 1 n01\n"

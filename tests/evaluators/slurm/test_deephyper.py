@@ -1,0 +1,103 @@
+"""DeepHyper's searches through Slurm."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from deephyper.hpo import CBO
+
+from evaluators.slurm.deephyper import SlurmEvaluator
+from search_spaces.batch import GlobalBatch
+from search_spaces.catalog import load_model
+from search_spaces.space import SearchSpace
+from tests.cluster.cluster import Cluster
+from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, machine, wait
+from tests.requirement import require
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "slurm_evaluator.py"
+MACHINE = """
+gpu = "none"
+gpus_per_node = 2
+max_nodes = 8
+memory_gib = 4.0
+memory_bandwidth_gb_per_s = 10.0
+intra_node_gb_per_s = 1.0
+inter_node_gb_per_s = 1.0
+"""
+
+
+def evaluator(directory: Path, text: str = QUICK) -> SlurmEvaluator:
+    space = SearchSpace.build(
+        load_model("tiny"),
+        machine(),
+        nodes=2,
+        choices={
+            "tensor_parallel": [1, 2],
+            "pipeline_parallel": [1, 2],
+            "micro_batch_size": [1, 2, 4],
+            "zero_stage": 1,
+            "num_nodes": 2,
+            "precision": "fp32",
+        },
+        batch=GlobalBatch.of(16),
+    )
+    return SlurmEvaluator(
+        profile=PROFILE, space=space, directory=directory, num_workers=4, program=Lines(text=text)
+    )
+
+
+def search(made: SlurmEvaluator, folder: Path, **until: int) -> list[str]:
+    """The objectives."""
+    found = CBO(
+        made._space.problem(seed=1),
+        random_state=1,
+        acq_func="UCB",
+        acq_optimizer="sampling",
+        log_dir=str(folder),
+        checkpoint_history_to_csv=False,
+    ).search(made, **until)
+    return [str(objective) for objective in found["objective"]]
+
+
+def test_a_search_measures_through_slurm_and_then_goes_on(slurm: Cluster, tmp_path: Path) -> None:
+    """DeepHyper closes its evaluator after each search; a notebook's next cell uses it again."""
+    made = evaluator(tmp_path / "trials")
+    assert all(float(figure) > 0 for figure in search(made, tmp_path, max_evals=4))
+    assert all(float(figure) > 0 for figure in search(made, tmp_path, max_evals=4))
+    wait(lambda: not slurm.jobs())
+
+
+def test_a_search_out_of_time_leaves_no_jobs(slurm: Cluster, tmp_path: Path) -> None:
+    made = evaluator(tmp_path / "trials", "sleep 1000")
+    assert set(search(made, tmp_path, timeout=2)) == {"F_cancelled"}
+    wait(lambda: not slurm.jobs())
+
+
+def test_the_example_trains_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
+    require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
+    (tmp_path / "machine.toml").write_text(MACHINE)
+    (tmp_path / "profile.toml").write_text(
+        '[slurm]\ngpu_request = "none"\nexclusive = false\n[polling]\ninterval_s = 0.5\n'
+    )
+    words = [*("--model", "tiny", "--machine", str(tmp_path / "machine.toml"), "--nodes", "1")]
+    done = subprocess.run(
+        [
+            *(sys.executable, str(EXAMPLE), str(tmp_path / "profile.toml"), str(tmp_path / "t")),
+            *(*words, "--global-batch", "16", "--trials", "1", "--at-once", "1"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert " trials, 0 failed" in done.stdout, done.stdout
+    assert "tokens/s" in done.stdout
+    wait(lambda: not slurm.jobs())

@@ -1,0 +1,105 @@
+"""A short job on a node, and what it tells: on a real Slurm."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluators.cluster import ClusterProfile, profile_from_dict
+from evaluators.slurm.commands import SlurmRefused
+from evaluators.slurm.probe_job import Found, found_in, probe
+from tests.cluster.cluster import Cluster
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+def profile(**tables: Any) -> ClusterProfile:
+    return profile_from_dict({"name": "test"} | tables, source="test")
+
+
+def look(folder: Path, told: list[str], *, wait_s: float = 60.0, **tables: Any) -> Found:
+    """On a node with two GPUs."""
+    found = probe(
+        profile(**tables), gpus_per_node=2, folder=folder, wait_s=wait_s, tell=told.append
+    )
+    assert list(folder.iterdir()) == [], "nothing is left behind"
+    return found
+
+
+def test_every_task_tells_what_trials_would_find(slurm: Cluster, tmp_path: Path) -> None:
+    told: list[str] = []
+    found = look(tmp_path, told)
+    assert found.node in slurm.nodes
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    for rank in found.ranks:
+        assert rank.executable == sys.executable
+        assert rank.torch
+        assert rank.deepspeed
+        assert rank.sees_folder
+        assert rank.trainer
+    assert (found.said, found.gave_up) == ((), "")
+    assert any(f"runs on {found.node}" in sentence for sentence in told)
+    assert slurm.jobs() == {}
+
+
+@pytest.mark.usefixtures("slurm")
+def test_an_interpreter_without_torch(tmp_path: Path) -> None:
+    found = look(tmp_path, [], python=SYSTEM_PYTHON)
+    assert {rank.torch for rank in found.ranks} == {""}
+    assert "No module named 'torch'" in found.ranks[0].torch_error
+    assert not found.ranks[0].trainer
+
+
+@pytest.mark.usefixtures("slurm")
+def test_what_the_profile_sets_up_is_not_there(tmp_path: Path) -> None:
+    found = look(tmp_path, [], environment={"virtual_environment": "/nowhere/venv"})
+    assert found.node
+    assert found.ranks == ()
+    assert "environment.virtual_environment: none is at /nowhere/venv" in found.said[-1]
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("from megatron import arguments\n", ""),
+        ("import apex_of_nowhere\n", "ModuleNotFoundError: No module named 'apex_of_nowhere'"),
+    ],
+)
+def test_megatron_is_imported_from_the_checkout(tmp_path: Path, source: str, error: str) -> None:
+    package, folder = tmp_path / "checkout" / "megatron", tmp_path / "data"
+    package.mkdir(parents=True)
+    folder.mkdir()
+    (package / "training.py").write_text(source)
+    (package / "arguments.py").write_text("")
+    megatron = {"path": str(package.parent)}
+    found = look(folder, [], python=SYSTEM_PYTHON, program="megatron-deepspeed", megatron=megatron)
+    assert [rank.megatron_error for rank in found.ranks] == [error, error]
+
+
+def test_sbatch_refuses(slurm: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(SlurmRefused, match="partition"):
+        look(tmp_path, [], slurm={"partition": "nowhere"})
+    assert list(tmp_path.iterdir()) == []
+    assert slurm.jobs() == {}
+
+
+def test_no_node_comes_free(slurm: Cluster, tmp_path: Path) -> None:
+    for node in slurm.nodes:
+        slurm.drain(node)
+    told: list[str] = []
+    found = look(tmp_path, told, wait_s=1.5)
+    assert "no node within" in found.gave_up
+    assert "waits: " in told[0]
+    assert len(told) == len(set(told))
+    assert found.node == ""
+    assert slurm.jobs() == {}, "it is taken back"
+
+
+def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+    assert found_in(tmp_path / "probe.log") == Found()
