@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCKED := -c requirements.lock
 
-.PHONY: demo test test-bare check bench install install-dev clean lock slurm-up slurm-down
+.PHONY: demo test test-bare check bench client install install-dev clean lock slurm-up slurm-down
 
 demo: $(VENV)/.installed ## install, tune two models, print both recommendations, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
@@ -36,6 +36,9 @@ else
 	@echo "Not judged: the cost model on published measurements. With tables of them:"
 	@echo "  make bench THROUGHPUT=throughput.csv MEMORY=memory.csv (columns: tests/benchmarks/accuracy/tables.py)"
 endif
+
+client: $(VENV)/.installed-dev ## write the client that waits anew from the one that is awaited
+	$(BIN)/python -m tests.autotune.client.generation
 
 slurm-up: $(VENV)/.installed ## a Slurm of 8 nodes on this machine, to try things on (ARGS=--accounting)
 	@$(BIN)/python -m tests.cluster up $(ARGS)

@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 from rich.panel import Panel
 
-from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, CampaignQuestion
+from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, CampaignInput
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState, MachineShape
 from evaluators.processes import die_with
@@ -39,7 +39,7 @@ CPU_MEMORY_GIB = 0.036
 """Of each rank without a GPU. The layouts of the tiny model hold 0.02 to 0.05 GiB there, so that
 some of them run out of memory for real, as large ones do on a cluster."""
 
-TINY: CampaignQuestion = {
+TINY: CampaignInput = {
     "name": "demo: real trials on this machine",
     "model": "tiny",
     "machine": "local",
@@ -50,7 +50,7 @@ TINY: CampaignQuestion = {
     "tokens": 1e9,
     "protocol": {"confirmations": 2, "time_limit_s": 60.0},
 }
-SIMULATED: CampaignQuestion = {
+SIMULATED: CampaignInput = {
     "name": "demo: 175B on Frontier, simulated",
     "model": "gpt-175b",
     "machine": "frontier",
@@ -192,7 +192,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 async def _campaigns(url: str, folder: Path) -> list[Result]:
     async with AsyncClient(url) as client:
-        tiny: CampaignQuestion = {**TINY, "machine": limited(await client.machine("local"))}
+        tiny: CampaignInput = {**TINY, "machine": limited(await client.machine("local"))}
         handles = [await client.create(**question) for question in (tiny, SIMULATED)]
         with Board([handle.campaign for handle in handles]) as board:
             await asyncio.gather(*(_follow(handle, board) for handle in handles))

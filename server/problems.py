@@ -15,8 +15,8 @@ from fastapi.responses import Response
 from sqlalchemy.exc import DBAPIError, OperationalError
 from starlette.exceptions import HTTPException
 
-from autotune.refusals import field_problems
 from autotune.schemas import FieldProblem, Problem
+from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store.errors import Conflict, NotFound
 

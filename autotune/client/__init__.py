@@ -9,23 +9,21 @@
             print(event.kind)
         print(campaign.best().launch_script())
 
-`AsyncClient` has the same methods to be awaited. What is shared by both — requests, answers,
-retries, files — is in `calls`, `patience`, `following` and `files`; each client is a thin layer
-over it. Nothing of the server is imported.
+`AsyncClient` has the same methods to be awaited; `synchronous` is generated from `asynchronous`.
+What both share — requests, answers, retries, files — is in `calls`, `patience`, `following` and
+`files`. Nothing of the server is imported.
 """
 
-from autotune.client.asynchronous import AsyncClient
-from autotune.client.awaited_handles import AsyncCampaign, AsyncRecommendation
-from autotune.client.handles import CampaignHandle, RecommendationHandle
-from autotune.client.questions import CampaignQuestion
-from autotune.client.synchronous import Client
+from autotune.client.asynchronous import AsyncCampaign, AsyncClient, AsyncRecommendation
+from autotune.client.calls import CampaignInput
+from autotune.client.synchronous import CampaignHandle, Client, RecommendationHandle
 
 __all__ = [
     "AsyncCampaign",
     "AsyncClient",
     "AsyncRecommendation",
     "CampaignHandle",
-    "CampaignQuestion",
+    "CampaignInput",
     "Client",
     "RecommendationHandle",
 ]

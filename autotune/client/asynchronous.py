@@ -1,34 +1,29 @@
-"""The client to be awaited: `AsyncClient`. What a method does is written in `synchronous`."""
+"""The client: the service, a campaign and its recommendation, as programs see them.
+
+`asynchronous` is the source of `synchronous`: `make client` writes the latter, which has the same
+text with nothing awaited.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
 
 from autotune.client import calls
-from autotune.client.awaited_handles import AsyncCampaign
-from autotune.client.calls import Call
-from autotune.client.connection import settings
+from autotune.client.calls import Call, CampaignInput
+from autotune.client.files import MachineInput, ModelInput, save_archive
 from autotune.client.following import Follower
-from autotune.client.patience import Patience, unreachable
-from autotune.client.questions import (
-    CampaignQuestion,
-    Machine,
-    Model,
-    calibration_create,
-    calibration_document,
-    campaign_request,
-    prediction_query,
-    space_query,
-    sweep_query,
-)
+from autotune.client.patience import Patience, settings, unreachable
+from autotune.client.views import CampaignView, RecommendationView
 from autotune.schemas import (
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
+    Campaign,
     DryRun,
     Event,
     MachineShape,
@@ -36,10 +31,12 @@ from autotune.schemas import (
     Prediction,
     ProfileDetail,
     ProfileSummary,
+    Recommendation,
     SpaceReport,
     SpaceSpec,
     StrategyShape,
     Sweep,
+    Trial,
 )
 
 T = TypeVar("T")
@@ -76,6 +73,7 @@ class AsyncTransport:
             attempt += 1
 
     async def follow(self, follower: Follower) -> AsyncIterator[Event]:
+        """Events until the follower has seen the end; broken streams are taken up again."""
         while not follower.ended:
             try:
                 async with self._http.sse(
@@ -85,7 +83,8 @@ class AsyncTransport:
                         await source.response.aread()
                         raise calls.refusal(source.response)
                     async for message in source:
-                        for event in follower.take(message):
+                        event = follower.take(message)
+                        if event is not None:
                             yield event
                         if follower.turned:
                             break
@@ -95,7 +94,15 @@ class AsyncTransport:
 
 
 class AsyncClient:
-    """As `autotune.client.Client`, to be awaited."""
+    """The service, from Python.
+
+    Args:
+        base_url: AUTOTUNE_URL where not given, else http://127.0.0.1:8765.
+        patience: how often a request is tried again, and how long is waited in between.
+
+    Every method raises `ServiceUnreachable` where nothing answers, `ApiError` where the service
+    refuses, and `InvalidInput(s)` where that can be told before anything is sent.
+    """
 
     def __init__(self, base_url: str | None = None, *, patience: Patience | None = None) -> None:
         self._transport = AsyncTransport(base_url, patience or Patience())
@@ -113,18 +120,22 @@ class AsyncClient:
     async def close(self) -> None:
         await self._transport.close()
 
-    async def create(self, **question: Unpack[CampaignQuestion]) -> AsyncCampaign:
-        created = await self._transport.send(calls.create(campaign_request(question)))
+    async def create(self, **fields: Unpack[CampaignInput]) -> AsyncCampaign:
+        """Submit a campaign; it is made once, however often the request had to be sent."""
+        created = await self._transport.send(calls.create(fields))
         return AsyncCampaign(self._transport, created)
 
-    async def dry_run(self, **question: Unpack[CampaignQuestion]) -> DryRun:
-        return await self._transport.send(calls.dry_run(campaign_request(question)))
+    async def dry_run(self, **fields: Unpack[CampaignInput]) -> DryRun:
+        """What `create` with the same question would try, and what it would cost."""
+        return await self._transport.send(calls.dry_run(fields))
 
     async def campaign(self, campaign_id: int) -> AsyncCampaign:
-        found = await self._transport.send(calls.campaign(campaign_id))
-        return AsyncCampaign(self._transport, found)
+        return AsyncCampaign(
+            self._transport, await self._transport.send(calls.campaign(campaign_id))
+        )
 
     async def campaigns(self, *, state: str | None = None) -> AsyncIterator[AsyncCampaign]:
+        """All campaigns, newest first; pages are fetched as they are needed."""
         cursor: str | None = None
         while True:
             page = await self._transport.send(calls.campaigns(state=state, cursor=cursor))
@@ -137,88 +148,206 @@ class AsyncClient:
     async def predict(
         self,
         *,
-        model: Model,
-        machine: Machine,
+        model: ModelInput,
+        machine: MachineInput,
         strategy: StrategyShape | Mapping[str, Any],
         calibration: str | None = None,
     ) -> Prediction:
-        query = prediction_query(
+        """Is this strategy legal, does it fit, how long does an iteration take?
+
+        `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
+        """
+        call = calls.predict(
             model=model, machine=machine, strategy=strategy, calibration=calibration
         )
-        return await self._transport.send(calls.predict(query))
+        return await self._transport.send(call)
 
     async def space(
         self,
         *,
-        model: Model,
-        machine: Machine,
+        model: ModelInput,
+        machine: MachineInput,
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
     ) -> SpaceReport:
-        query = space_query(model=model, machine=machine, nodes=nodes, space=space or {})
-        return await self._transport.send(calls.space(query))
+        """How many strategies there are, and which rule removes how many."""
+        call = calls.space(model=model, machine=machine, nodes=nodes, space=space)
+        return await self._transport.send(call)
 
     async def sweep(
         self,
         *,
-        model: Model,
-        machine: Machine,
+        model: ModelInput,
+        machine: MachineInput,
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
         calibration: str | None = None,
         most: int = 20,
     ) -> Sweep:
-        query = sweep_query(
+        """The `most` fastest strategies of a space, as predicted, among those that fit."""
+        call = calls.sweep(
             model=model,
             machine=machine,
             nodes=nodes,
-            space=space or {},
+            space=space,
             calibration=calibration,
             most=most,
         )
-        return await self._transport.send(calls.sweep(query))
+        return await self._transport.send(call)
 
     async def calibrations(self) -> list[CalibrationSummary]:
+        """All calibrations that the service keeps, newest first."""
         return await self._transport.send(calls.calibrations())
 
     async def calibrate(
         self, name: str, campaigns: Iterable[int], *, software: str | None = None
     ) -> CalibrationDetail:
-        request = calibration_create(name=name, campaigns=campaigns, software=software)
-        return await self._transport.send(calls.calibrate(request))
+        """Fit the cost model to trials of campaigns of one machine; keep that under `name`."""
+        return await self._transport.send(calls.calibrate(name, campaigns, software=software))
 
     async def calibration(self, name: str) -> CalibrationDetail:
+        """What it rests on, and its constants before and after."""
         return await self._transport.send(calls.calibration(name))
 
     async def calibration_document(self, name: str) -> CalibrationDocument:
+        """All of it, as `import_calibration` takes it."""
         return await self._transport.send(calls.calibration_document(name))
 
     async def import_calibration(
         self, name: str, document: CalibrationDocument | Mapping[str, Any]
     ) -> CalibrationDetail:
-        call = calls.import_calibration(name, calibration_document(document))
-        return await self._transport.send(call)
+        """Keep an exported calibration under a name that is free."""
+        return await self._transport.send(calls.import_calibration(name, document))
 
     async def delete_calibration(self, name: str) -> None:
         await self._transport.send(calls.delete_calibration(name))
 
     async def models(self) -> list[str]:
+        """Names of models; any size such as "13B" is taken as well."""
         return await self._transport.send(calls.models())
 
     async def model(self, name: str) -> ModelShape:
+        """The shape that a name or a size stands for."""
         return await self._transport.send(calls.model(name))
 
     async def machines(self) -> list[str]:
+        """Names of machines; `local` is the one that the service runs on."""
         return await self._transport.send(calls.machines())
 
     async def machine(self, name: str) -> MachineShape:
         return await self._transport.send(calls.machine(name))
 
     async def spaces(self) -> list[str]:
+        """Names of ready search spaces."""
         return await self._transport.send(calls.spaces())
 
     async def profiles(self) -> list[ProfileSummary]:
+        """Cluster profiles that the service knows, its user's own and the ready ones."""
         return await self._transport.send(calls.profiles())
 
     async def profile(self, name: str) -> ProfileDetail:
+        """All that one of them says."""
         return await self._transport.send(calls.profile(name))
+
+
+class AsyncCampaign(CampaignView):
+    """One campaign; `campaign` is how it stood when last asked for."""
+
+    def __init__(self, transport: AsyncTransport, campaign: Campaign) -> None:
+        super().__init__(campaign)
+        self._transport = transport
+
+    async def refresh(self) -> Self:
+        self.campaign = await self._transport.send(calls.campaign(self.id))
+        return self
+
+    async def watch(self, *, after: int = 0) -> AsyncIterator[Event]:
+        """Events from number `after` on (0: from the campaign's start), until it is at rest.
+
+        A broken connection is taken up where it broke, with no event lost or repeated.
+        """
+        await self.refresh()
+        async for event in self._transport.follow(Follower(self.campaign, after=after)):
+            self.campaign = event.campaign or self.campaign
+            yield event
+
+    async def wait(self, *, timeout_s: float | None = None) -> Self:
+        """Until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
+        deadline = self.deadline(timeout_s)
+        while not (await self.refresh()).at_rest:
+            await asyncio.sleep(self.pause_s(deadline))
+        return self
+
+    async def trials(
+        self, *, state: str | None = None, purpose: str | None = None, sort: str = "number"
+    ) -> list[Trial]:
+        """All trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
+        trials: list[Trial] = []
+        cursor: str | None = None
+        while True:
+            page = await self._transport.send(
+                calls.trials(self.id, state=state, purpose=purpose, sort=sort, cursor=cursor)
+            )
+            trials.extend(page.items)
+            cursor = page.next
+            if cursor is None:
+                return trials
+
+    async def trial(self, number: int) -> Trial:
+        return await self._transport.send(calls.trial(self.id, number))
+
+    async def log(self, number: int, *, lines: int = 200) -> str:
+        """The last lines of a trial's log."""
+        return await self._transport.send(calls.trial_log(self.id, number, lines=lines))
+
+    async def best(self) -> AsyncRecommendation:
+        """The recommendation; raises ApiError with status 404 while there is none."""
+        answer = await self._transport.send(calls.recommendation(self.id))
+        return AsyncRecommendation(self._transport, answer)
+
+    async def artefacts(self) -> list[str]:
+        """Names of the files that `download` writes."""
+        return (await self.best()).artefacts()
+
+    async def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
+        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`)."""
+        archive = await self._transport.send(calls.archive(self.id, rank=rank))
+        return save_archive(archive, Path(path))
+
+    async def pause(self) -> Self:
+        return await self._control("pause")
+
+    async def resume(self) -> Self:
+        return await self._control("resume")
+
+    async def cancel(self) -> Self:
+        return await self._control("cancel")
+
+    async def _control(self, action: str) -> Self:
+        self.campaign = await self._transport.send(calls.control(self.id, action))
+        return self
+
+    async def extend(self, **budget: Any) -> Self:
+        """Raise the budget (the fields of `BudgetExtension`); a campaign that is done goes on."""
+        self.campaign = await self._transport.send(calls.extend(self.id, budget))
+        return self
+
+    async def delete(self) -> None:
+        await self._transport.send(calls.delete(self.id))
+
+
+class AsyncRecommendation(RecommendationView):
+    """The answer of a campaign, with the files that run it."""
+
+    def __init__(self, transport: AsyncTransport, recommendation: Recommendation) -> None:
+        super().__init__(recommendation)
+        self._transport = transport
+
+    async def artefact(self, name: str, *, rank: int = 1) -> str:
+        """The text of one file, for the strategy at `rank` (1 is the best)."""
+        call = calls.artefact(self.recommendation.campaign_id, name, rank=rank)
+        return await self._transport.send(call)
+
+    async def launch_script(self, *, rank: int = 1) -> str:
+        """The script that starts training with the strategy at `rank`."""
+        return await self.artefact(self.launch_script_name, rank=rank)

@@ -1,18 +1,25 @@
-"""Every request of the API as a value: what to send, and how its answer is read. No I/O."""
+"""Every request of the API as a value: what to send, and how its answer is read.
+
+Nothing is sent here. What a caller gives is checked against the wire models first: each function
+raises InvalidInputs naming every field that is refused, or InvalidInput for a file that is no model
+or machine.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
 import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from autotune.client.files import MachineInput, ModelInput, machine_choice, model_choice
 from autotune.errors import ApiError
 from autotune.schemas import (
+    Budget,
     BudgetExtension,
     CalibrationCreate,
     CalibrationDetail,
@@ -22,29 +29,57 @@ from autotune.schemas import (
     CampaignCreate,
     CampaignPage,
     DryRun,
+    EvaluatorName,
     MachineShape,
     ModelShape,
+    Objective,
     Prediction,
     PredictionQuery,
     ProfileDetail,
     ProfileSummary,
+    ProtocolSpec,
     Recommendation,
+    SlurmChoice,
     SpaceQuery,
     SpaceReport,
+    SpaceSpec,
+    StrategyShape,
     Sweep,
     SweepQuery,
     Trial,
     TrialPage,
 )
+from autotune.validation import WireModel, validated
 
 T = TypeVar("T")
-WireModel = TypeVar("WireModel", bound=BaseModel)
 PREFIX = "/api/v1"
+
+
+class _RequiredCampaignInput(TypedDict):
+    model: ModelInput
+    machine: MachineInput
+    evaluator: EvaluatorName
+
+
+class CampaignInput(_RequiredCampaignInput, total=False):
+    """Keywords of `create` and `dry_run`; the fields of `autotune.schemas.CampaignCreate`."""
+
+    name: str
+    nodes: int
+    pool_nodes: int | None
+    slurm: SlurmChoice | Mapping[str, Any] | None
+    objective: Objective
+    space: SpaceSpec | Mapping[str, Any]
+    budget: Budget | Mapping[str, Any]
+    protocol: ProtocolSpec | Mapping[str, Any]
+    tokens: float
+    seed: int
+    time_scale: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call(Generic[T]):
-    """One request.
+    """One request, and how its answer is read.
 
     Attributes:
         read: takes the body of a successful answer.
@@ -76,7 +111,7 @@ class Call(Generic[T]):
         )
 
     def answer(self, response: httpx2.Response) -> T:
-        """What was asked for; raises ApiError where the service refused."""
+        """Return what the request was for; raises ApiError where the service refused."""
         if not response.is_success:
             raise refusal(response)
         try:
@@ -86,7 +121,7 @@ class Call(Generic[T]):
 
 
 def refusal(response: httpx2.Response) -> ApiError:
-    """The problem document of a refused request, or one made up where the body is none."""
+    """Return the error of a refused request, made up where the body is no problem document."""
     problem: dict[str, Any] = {
         "title": response.reason_phrase,
         "status": response.status_code,
@@ -109,25 +144,34 @@ def _not_understood(url: httpx2.URL, error: ValidationError) -> dict[str, str]:
     }
 
 
-def create(request: CampaignCreate) -> Call[Campaign]:
+def create(fields: CampaignInput) -> Call[Campaign]:
     """Each call has a key of its own, sent again with each retry: a campaign is made once."""
     return Call(
         method="POST",
         path="/campaigns",
         headers={"Idempotency-Key": str(uuid.uuid4())},
-        body=_body(request),
+        body=_body(_campaign(fields)),
         read=Campaign.model_validate_json,
     )
 
 
-def dry_run(request: CampaignCreate) -> Call[DryRun]:
+def dry_run(fields: CampaignInput) -> Call[DryRun]:
     return Call(
         method="POST",
         path="/campaigns",
         params={"dry_run": "true"},
-        body=_body(request),
+        body=_body(_campaign(fields)),
         read=DryRun.model_validate_json,
     )
+
+
+def _campaign(fields: CampaignInput) -> CampaignCreate:
+    plain: dict[str, Any] = dict(fields)
+    return validated(CampaignCreate, plain | _subject(fields["model"], fields["machine"]))
+
+
+def _subject(model: ModelInput, machine: MachineInput) -> dict[str, Any]:
+    return {"model": model_choice(model), "machine": machine_choice(machine)}
 
 
 def campaign(campaign_id: int) -> Call[Campaign]:
@@ -147,13 +191,9 @@ def control(campaign_id: int, action: str) -> Call[Campaign]:
     )
 
 
-def extend(campaign_id: int, extension: BudgetExtension) -> Call[Campaign]:
-    return Call(
-        method="POST",
-        path=f"/campaigns/{campaign_id}/extend",
-        body=_body(extension),
-        read=Campaign.model_validate_json,
-    )
+def extend(campaign_id: int, budget: Mapping[str, Any]) -> Call[Campaign]:
+    """`budget` holds the fields of `BudgetExtension`."""
+    return _post(f"/campaigns/{campaign_id}/extend", validated(BudgetExtension, budget), Campaign)
 
 
 def delete(campaign_id: int) -> Call[None]:
@@ -190,16 +230,40 @@ def archive(campaign_id: int, *, rank: int) -> Call[bytes]:
     return Call(method="GET", path=path, params={"rank": str(rank)}, read=bytes)
 
 
-def predict(query: PredictionQuery) -> Call[Prediction]:
-    return _asked("/predictions", query, Prediction)
+def predict(
+    *,
+    model: ModelInput,
+    machine: MachineInput,
+    strategy: StrategyShape | Mapping[str, Any],
+    calibration: str | None,
+) -> Call[Prediction]:
+    fields = {**_subject(model, machine), "strategy": strategy, "calibration": calibration}
+    return _post("/predictions", validated(PredictionQuery, fields), Prediction)
 
 
-def space(query: SpaceQuery) -> Call[SpaceReport]:
-    return _asked("/spaces", query, SpaceReport)
+def space(
+    *,
+    model: ModelInput,
+    machine: MachineInput,
+    nodes: int,
+    space: SpaceSpec | Mapping[str, Any] | None,
+) -> Call[SpaceReport]:
+    fields = {**_subject(model, machine), "nodes": nodes, "space": space or {}}
+    return _post("/spaces", validated(SpaceQuery, fields), SpaceReport)
 
 
-def sweep(query: SweepQuery) -> Call[Sweep]:
-    return _asked("/sweeps", query, Sweep)
+def sweep(
+    *,
+    model: ModelInput,
+    machine: MachineInput,
+    nodes: int,
+    space: SpaceSpec | Mapping[str, Any] | None,
+    calibration: str | None,
+    most: int,
+) -> Call[Sweep]:
+    subject = _subject(model, machine)
+    fields = {"nodes": nodes, "space": space or {}, "calibration": calibration, "most": most}
+    return _post("/sweeps", validated(SweepQuery, subject | fields), Sweep)
 
 
 def calibrations() -> Call[list[CalibrationSummary]]:
@@ -207,8 +271,11 @@ def calibrations() -> Call[list[CalibrationSummary]]:
     return Call(method="GET", path="/calibrations", read=read)
 
 
-def calibrate(request: CalibrationCreate) -> Call[CalibrationDetail]:
-    return _asked("/calibrations", request, CalibrationDetail)
+def calibrate(
+    name: str, campaigns: Iterable[int], *, software: str | None
+) -> Call[CalibrationDetail]:
+    fields = {"name": name, "campaigns": list(campaigns), "software": software}
+    return _post("/calibrations", validated(CalibrationCreate, fields), CalibrationDetail)
 
 
 def calibration(name: str) -> Call[CalibrationDetail]:
@@ -219,7 +286,11 @@ def calibration_document(name: str) -> Call[CalibrationDocument]:
     return _get(f"{_calibration(name)}/document", CalibrationDocument)
 
 
-def import_calibration(name: str, document: CalibrationDocument) -> Call[CalibrationDetail]:
+def import_calibration(
+    name: str, document: CalibrationDocument | Mapping[str, Any]
+) -> Call[CalibrationDetail]:
+    if not isinstance(document, CalibrationDocument):
+        document = validated(CalibrationDocument, document)
     return Call(
         method="PUT",
         path=_calibration(name),
@@ -270,12 +341,12 @@ def _names(path: str) -> Call[list[str]]:
 
 
 def _get(path: str, answer: type[WireModel], **params: str | None) -> Call[WireModel]:
-    given = {name: value for name, value in params.items() if value is not None}
-    return Call(method="GET", path=path, params=given, read=answer.model_validate_json)
+    present = {name: value for name, value in params.items() if value is not None}
+    return Call(method="GET", path=path, params=present, read=answer.model_validate_json)
 
 
-def _asked(path: str, query: BaseModel, answer: type[WireModel]) -> Call[WireModel]:
-    return Call(method="POST", path=path, body=_body(query), read=answer.model_validate_json)
+def _post(path: str, request: BaseModel, answer: type[WireModel]) -> Call[WireModel]:
+    return Call(method="POST", path=path, body=_body(request), read=answer.model_validate_json)
 
 
 def _body(document: BaseModel) -> bytes:

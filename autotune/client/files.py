@@ -1,4 +1,4 @@
-"""An archive of artefacts on disk."""
+"""Files of the caller: models and machines that are read, artefacts that are written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,39 @@ import zipfile
 from pathlib import Path
 
 from autotune.files import write_whole
+from autotune.schemas import MachineChoice, MachineShape, ModelChoice, ModelShape
+
+ModelInput = str | Path | ModelShape
+"""A preset's name, a bare size such as "13B", a file (read here, not by the service), a shape."""
+MachineInput = str | Path | MachineShape
+
+
+def model_choice(model: ModelInput) -> ModelChoice:
+    """Return the shape that a model's file holds; names and shapes go to the service as they are.
+
+    Raises:
+        InvalidInput: the file cannot be read as a model.
+    """
+    if not isinstance(model, Path):
+        return model
+    from autotune.resolution import model_shape
+    from search_spaces.catalog import read_model
+
+    return model_shape(read_model(model))
+
+
+def machine_choice(machine: MachineInput) -> MachineChoice:
+    """Return the shape that a machine's file holds; names and shapes stay as they are.
+
+    Raises:
+        InvalidInput: the file cannot be read as a machine.
+    """
+    if not isinstance(machine, Path):
+        return machine
+    from autotune.resolution import machine_shape
+    from search_spaces.catalog import read_machine
+
+    return machine_shape(read_machine(machine))
 
 
 def save_archive(archive: bytes, path: Path) -> list[Path]:

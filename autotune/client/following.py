@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx2
 
 from autotune.client.calls import PREFIX
-from autotune.client.connection import timeout
-from autotune.client.patience import LOST_ON_THE_WAY, REFUSED_FOR_NOW, Patience, unreachable
+from autotune.client.patience import (
+    LOST_ON_THE_WAY,
+    REFUSED_FOR_NOW,
+    Patience,
+    timeout,
+    unreachable,
+)
 from autotune.client.views import AT_REST
 from autotune.schemas import Campaign, Event, TrialState
 
@@ -49,7 +52,7 @@ class Follower:
         return f"{PREFIX}/campaigns/{self._campaign_id}/events"
 
     def headers(self) -> dict[str, str]:
-        """Of the next stream; it goes on after the last event that was read."""
+        """Return the next stream's headers; it goes on after the last event that was read."""
         self.turned = False
         self.wait_s = SHORTEST_PAUSE_S
         return {"Last-Event-ID": self._last_id}
@@ -58,22 +61,22 @@ class Follower:
         return timeout(LAST_WORDS_S if self._at_rest else SILENCE_S)
 
     def refused(self, response: httpx2.Response) -> bool:
-        """Whether the answer is a refusal for good; one for now is treated as a broken stream."""
+        """Return whether the answer refuses for good; one for now counts as a broken stream."""
         if response.status_code in REFUSED_FOR_NOW | LOST_ON_THE_WAY:
             raise httpx2.RemoteProtocolError(f"answered with {response.status_code}")
         return not response.is_success
 
-    def take(self, message: httpx2.ServerSentEvent) -> Iterator[Event]:
-        """The event of one message; other messages, such as those that keep alive, have none."""
+    def take(self, message: httpx2.ServerSentEvent) -> Event | None:
+        """Return the event of a message; None for others, such as those that keep alive."""
         if not message.id or not message.data:
-            return
+            return None
         event = Event.model_validate_json(message.data)
         self._last_id = message.id
         self._failures = 0
         before = self._at_rest
         self._note(event)
         self.turned = self._at_rest and not before
-        yield event
+        return event
 
     @property
     def _at_rest(self) -> bool:
@@ -88,7 +91,7 @@ class Follower:
             self._pending -= 1
 
     def lost(self, error: httpx2.TransportError, patience: Patience, *, base_url: str) -> None:
-        """A stream broke or fell silent; raises ServiceUnreachable when it has too often."""
+        """Note that a stream broke or fell silent; raises ServiceUnreachable after too many."""
         if self._at_rest and isinstance(error, httpx2.ReadTimeout):
             self.ended = True
             return

@@ -1,22 +1,56 @@
-"""When a request is sent again, and after how long."""
+"""Reaching the service: its address, how long an answer may take, when a request is sent again."""
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from ipaddress import ip_address
+from typing import Any, TypedDict
 
 import httpx2
 
 from autotune.client.calls import Call
 from autotune.errors import ServiceUnreachable
 
+DEFAULT_URL = "http://127.0.0.1:8765"
+ANSWER_S = 30.0
+"""For one read or write: an answer takes milliseconds, an archive a second."""
+CONNECT_S = 5.0
+
 REFUSED_FOR_NOW = frozenset({429, 503})
 LOST_ON_THE_WAY = frozenset({502, 504})
+
+
+def timeout(read_s: float) -> httpx2.Timeout:
+    return httpx2.Timeout(ANSWER_S, connect=CONNECT_S, read=read_s)
+
+
+class ConnectionSettings(TypedDict):
+    """Keyword arguments that both kinds of HTTP client take."""
+
+    base_url: str
+    timeout: httpx2.Timeout
+    trust_env: bool
+
+
+def settings(base_url: str | None) -> ConnectionSettings:
+    """Return what an HTTP client needs for the service at `base_url`, else at AUTOTUNE_URL."""
+    url = (base_url or os.environ.get("AUTOTUNE_URL") or DEFAULT_URL).rstrip("/")
+    # A cluster's login shell often names a proxy, which cannot reach this machine's own loopback.
+    return {"base_url": url, "timeout": timeout(ANSWER_S), "trust_env": not is_loopback(url)}
+
+
+def is_loopback(url: str) -> bool:
+    host = httpx2.URL(url).host
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +72,7 @@ class Patience:
     stream_attempts: int = 30
 
     def after_error(self, error: Exception, call: Call[Any], *, attempt: int) -> float | None:
-        """Seconds to wait before `call` is sent again; None where it is not."""
+        """Return the seconds to wait before `call` is sent again; None where it is not."""
         never_arrived = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
         if attempt >= self.attempts or not (never_arrived or call.repeatable):
             return None
@@ -47,13 +81,13 @@ class Patience:
     def after_answer(
         self, response: httpx2.Response, call: Call[Any], *, attempt: int
     ) -> float | None:
-        """Likewise after an answer; None also where the answer is to be taken."""
+        """Return the seconds to wait before `call` is sent again; None where `response` counts."""
         status = response.status_code
         again = status in REFUSED_FOR_NOW or (status in LOST_ON_THE_WAY and call.repeatable)
         if attempt >= self.attempts or not again:
             return None
-        asked_s = retry_after_s(response.headers, now=datetime.now(UTC))
-        wait_s = self.pause_s(attempt) if asked_s is None else asked_s
+        wanted_s = retry_after_s(response.headers, now=datetime.now(UTC))
+        wait_s = self.pause_s(attempt) if wanted_s is None else wanted_s
         return wait_s if wait_s <= self.longest_wait_s else None
 
     def pause_s(self, attempt: int) -> float:
@@ -62,8 +96,10 @@ class Patience:
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:
-    """Seconds that a `Retry-After` header asks for, from its number or its date (RFC 9110, 10.2.3);
-    None where there is none or it is neither."""
+    """Return the seconds that a `Retry-After` header asks for, by its number or its date.
+
+    None where there is none or it is neither (RFC 9110, section 10.2.3).
+    """
     value = headers.get("retry-after", "").strip()
     if value.isdigit():
         return float(value)
@@ -74,7 +110,7 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:
 
 
 def unreachable(base_url: str, error: Exception) -> ServiceUnreachable:
-    """The sentence that names the address and what to do."""
+    """Return the error whose sentence names the address and what to do."""
     cause = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
     return ServiceUnreachable(
         f"no autotune service answers at {base_url} ({cause}): start one with `autotune serve`, "

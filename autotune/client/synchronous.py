@@ -1,34 +1,30 @@
-"""The client that waits: `Client`."""
+# Generated from asynchronous.py by `make client`: change that and run it again.
+"""The client: the service, a campaign and its recommendation, as programs see them.
+
+`asynchronous` is the source of `synchronous`: `make client` writes the latter, which has the same
+text with nothing awaited.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 import httpx2
 
 from autotune.client import calls
-from autotune.client.calls import Call
-from autotune.client.connection import settings
+from autotune.client.calls import Call, CampaignInput
+from autotune.client.files import MachineInput, ModelInput, save_archive
 from autotune.client.following import Follower
-from autotune.client.handles import CampaignHandle
-from autotune.client.patience import Patience, unreachable
-from autotune.client.questions import (
-    CampaignQuestion,
-    Machine,
-    Model,
-    calibration_create,
-    calibration_document,
-    campaign_request,
-    prediction_query,
-    space_query,
-    sweep_query,
-)
+from autotune.client.patience import Patience, settings, unreachable
+from autotune.client.views import CampaignView, RecommendationView
 from autotune.schemas import (
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
+    Campaign,
     DryRun,
     Event,
     MachineShape,
@@ -36,10 +32,12 @@ from autotune.schemas import (
     Prediction,
     ProfileDetail,
     ProfileSummary,
+    Recommendation,
     SpaceReport,
     SpaceSpec,
     StrategyShape,
     Sweep,
+    Trial,
 )
 
 T = TypeVar("T")
@@ -86,7 +84,9 @@ class Transport:
                         source.response.read()
                         raise calls.refusal(source.response)
                     for message in source:
-                        yield from follower.take(message)
+                        event = follower.take(message)
+                        if event is not None:
+                            yield event
                         if follower.turned:
                             break
             except httpx2.TransportError as error:
@@ -121,14 +121,14 @@ class Client:
     def close(self) -> None:
         self._transport.close()
 
-    def create(self, **question: Unpack[CampaignQuestion]) -> CampaignHandle:
+    def create(self, **fields: Unpack[CampaignInput]) -> CampaignHandle:
         """Submit a campaign; it is made once, however often the request had to be sent."""
-        created = self._transport.send(calls.create(campaign_request(question)))
+        created = self._transport.send(calls.create(fields))
         return CampaignHandle(self._transport, created)
 
-    def dry_run(self, **question: Unpack[CampaignQuestion]) -> DryRun:
+    def dry_run(self, **fields: Unpack[CampaignInput]) -> DryRun:
         """What `create` with the same question would try, and what it would cost."""
-        return self._transport.send(calls.dry_run(campaign_request(question)))
+        return self._transport.send(calls.dry_run(fields))
 
     def campaign(self, campaign_id: int) -> CampaignHandle:
         return CampaignHandle(self._transport, self._transport.send(calls.campaign(campaign_id)))
@@ -138,7 +138,8 @@ class Client:
         cursor: str | None = None
         while True:
             page = self._transport.send(calls.campaigns(state=state, cursor=cursor))
-            yield from (CampaignHandle(self._transport, item) for item in page.items)
+            for item in page.items:
+                yield CampaignHandle(self._transport, item)
             cursor = page.next
             if cursor is None:
                 return
@@ -146,8 +147,8 @@ class Client:
     def predict(
         self,
         *,
-        model: Model,
-        machine: Machine,
+        model: ModelInput,
+        machine: MachineInput,
         strategy: StrategyShape | Mapping[str, Any],
         calibration: str | None = None,
     ) -> Prediction:
@@ -155,43 +156,43 @@ class Client:
 
         `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
         """
-        query = prediction_query(
+        call = calls.predict(
             model=model, machine=machine, strategy=strategy, calibration=calibration
         )
-        return self._transport.send(calls.predict(query))
+        return self._transport.send(call)
 
     def space(
         self,
         *,
-        model: Model,
-        machine: Machine,
+        model: ModelInput,
+        machine: MachineInput,
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
     ) -> SpaceReport:
         """How many strategies there are, and which rule removes how many."""
-        query = space_query(model=model, machine=machine, nodes=nodes, space=space or {})
-        return self._transport.send(calls.space(query))
+        call = calls.space(model=model, machine=machine, nodes=nodes, space=space)
+        return self._transport.send(call)
 
     def sweep(
         self,
         *,
-        model: Model,
-        machine: Machine,
+        model: ModelInput,
+        machine: MachineInput,
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
         calibration: str | None = None,
         most: int = 20,
     ) -> Sweep:
         """The `most` fastest strategies of a space, as predicted, among those that fit."""
-        query = sweep_query(
+        call = calls.sweep(
             model=model,
             machine=machine,
             nodes=nodes,
-            space=space or {},
+            space=space,
             calibration=calibration,
             most=most,
         )
-        return self._transport.send(calls.sweep(query))
+        return self._transport.send(call)
 
     def calibrations(self) -> list[CalibrationSummary]:
         """All calibrations that the service keeps, newest first."""
@@ -201,8 +202,7 @@ class Client:
         self, name: str, campaigns: Iterable[int], *, software: str | None = None
     ) -> CalibrationDetail:
         """Fit the cost model to trials of campaigns of one machine; keep that under `name`."""
-        request = calibration_create(name=name, campaigns=campaigns, software=software)
-        return self._transport.send(calls.calibrate(request))
+        return self._transport.send(calls.calibrate(name, campaigns, software=software))
 
     def calibration(self, name: str) -> CalibrationDetail:
         """What it rests on, and its constants before and after."""
@@ -216,8 +216,7 @@ class Client:
         self, name: str, document: CalibrationDocument | Mapping[str, Any]
     ) -> CalibrationDetail:
         """Keep an exported calibration under a name that is free."""
-        call = calls.import_calibration(name, calibration_document(document))
-        return self._transport.send(call)
+        return self._transport.send(calls.import_calibration(name, document))
 
     def delete_calibration(self, name: str) -> None:
         self._transport.send(calls.delete_calibration(name))
@@ -248,3 +247,106 @@ class Client:
     def profile(self, name: str) -> ProfileDetail:
         """All that one of them says."""
         return self._transport.send(calls.profile(name))
+
+
+class CampaignHandle(CampaignView):
+    """One campaign; `campaign` is how it stood when last asked for."""
+
+    def __init__(self, transport: Transport, campaign: Campaign) -> None:
+        super().__init__(campaign)
+        self._transport = transport
+
+    def refresh(self) -> Self:
+        self.campaign = self._transport.send(calls.campaign(self.id))
+        return self
+
+    def watch(self, *, after: int = 0) -> Iterator[Event]:
+        """Events from number `after` on (0: from the campaign's start), until it is at rest.
+
+        A broken connection is taken up where it broke, with no event lost or repeated.
+        """
+        self.refresh()
+        for event in self._transport.follow(Follower(self.campaign, after=after)):
+            self.campaign = event.campaign or self.campaign
+            yield event
+
+    def wait(self, *, timeout_s: float | None = None) -> Self:
+        """Until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
+        deadline = self.deadline(timeout_s)
+        while not (self.refresh()).at_rest:
+            time.sleep(self.pause_s(deadline))
+        return self
+
+    def trials(
+        self, *, state: str | None = None, purpose: str | None = None, sort: str = "number"
+    ) -> list[Trial]:
+        """All trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
+        trials: list[Trial] = []
+        cursor: str | None = None
+        while True:
+            page = self._transport.send(
+                calls.trials(self.id, state=state, purpose=purpose, sort=sort, cursor=cursor)
+            )
+            trials.extend(page.items)
+            cursor = page.next
+            if cursor is None:
+                return trials
+
+    def trial(self, number: int) -> Trial:
+        return self._transport.send(calls.trial(self.id, number))
+
+    def log(self, number: int, *, lines: int = 200) -> str:
+        """The last lines of a trial's log."""
+        return self._transport.send(calls.trial_log(self.id, number, lines=lines))
+
+    def best(self) -> RecommendationHandle:
+        """The recommendation; raises ApiError with status 404 while there is none."""
+        answer = self._transport.send(calls.recommendation(self.id))
+        return RecommendationHandle(self._transport, answer)
+
+    def artefacts(self) -> list[str]:
+        """Names of the files that `download` writes."""
+        return (self.best()).artefacts()
+
+    def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
+        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`)."""
+        archive = self._transport.send(calls.archive(self.id, rank=rank))
+        return save_archive(archive, Path(path))
+
+    def pause(self) -> Self:
+        return self._control("pause")
+
+    def resume(self) -> Self:
+        return self._control("resume")
+
+    def cancel(self) -> Self:
+        return self._control("cancel")
+
+    def _control(self, action: str) -> Self:
+        self.campaign = self._transport.send(calls.control(self.id, action))
+        return self
+
+    def extend(self, **budget: Any) -> Self:
+        """Raise the budget (the fields of `BudgetExtension`); a campaign that is done goes on."""
+        self.campaign = self._transport.send(calls.extend(self.id, budget))
+        return self
+
+    def delete(self) -> None:
+        self._transport.send(calls.delete(self.id))
+
+
+class RecommendationHandle(RecommendationView):
+    """The answer of a campaign, with the files that run it."""
+
+    def __init__(self, transport: Transport, recommendation: Recommendation) -> None:
+        super().__init__(recommendation)
+        self._transport = transport
+
+    def artefact(self, name: str, *, rank: int = 1) -> str:
+        """The text of one file, for the strategy at `rank` (1 is the best)."""
+        call = calls.artefact(self.recommendation.campaign_id, name, rank=rank)
+        return self._transport.send(call)
+
+    def launch_script(self, *, rank: int = 1) -> str:
+        """The script that starts training with the strategy at `rank`."""
+        return self.artefact(self.launch_script_name, rank=rank)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.client import Client
-from autotune.client.questions import validated
 from autotune.schemas import NO_CALIBRATION, CalibrationDocument, CalibrationSummary
 from autotune.schemas.calibrations import NAME
+from autotune.validation import validated
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.choices import named_or_file
 from server.cli.options import Url

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from autotune.client.questions import validated
 from autotune.schemas import BatchBounds, Dimension, Range
+from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 
 WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}

@@ -73,7 +73,7 @@ class ClusterOptions:
 
     def chosen_machine(self, profile: ClusterProfile) -> Machine:
         """Raises InvalidInput(s) for one that is not known, and where none is."""
-        from autotune.client.questions import machine_choice
+        from autotune.client.files import machine_choice
         from autotune.resolution import machine_of
 
         name = self.machine or profile.machine

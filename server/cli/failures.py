@@ -99,7 +99,7 @@ def _refused(error: ApiError) -> tuple[list[str], Exit]:
 
 def _refused_settings(error: ValidationError) -> tuple[list[str], Exit]:
     # Late, as below: most commands end well and need not load what only names their errors.
-    from autotune.refusals import field_problems
+    from autotune.validation import field_problems
 
     problems = field_problems(error.errors())
     return [_field(p.field, p.value, p.reason, p.valid) for p in problems], Exit.BAD_INPUT

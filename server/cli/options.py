@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from autotune.client import Client
-from autotune.client.questions import machine_choice, model_choice, validated
+from autotune.client.files import machine_choice, model_choice
 from autotune.schemas import MachineShape, ModelShape, SpaceSpec
+from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import DIMENSIONS
 from server.cli.choices import dimension, given, global_batch, named_or_file

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from autotune.client.questions import validated
 from autotune.schemas import PredictionQuery, SpaceQuery
+from autotune.validation import validated
 from server.cli import rankings, reports
 from server.cli.calibrated import Basis, CalibrationOptions
 from server.cli.failures import Exit

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.client.questions import validated
 from autotune.schemas import SpaceQuery
+from autotune.validation import validated
 from server.cli import reports
 from server.cli.failures import Failed
 from server.cli.options import MachineOptions, ModelOptions, Nodes, SpaceOptions

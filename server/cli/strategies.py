@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from autotune.client.questions import validated
 from autotune.schemas import Range, SpaceSpec, StrategyShape
+from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import DIMENSIONS
 from server.cli.choices import dimension, given

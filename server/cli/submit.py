@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from autotune.client.questions import CampaignQuestion
+from autotune.client import CampaignInput
 from autotune.schemas import DryRun, EvaluatorName, Objective
 from search_spaces.errors import InvalidInput
 from server.cli import reports, tables
@@ -170,7 +170,7 @@ def submit(
         name=name,
         time_scale=trials.time_scale,
     )
-    question: CampaignQuestion = {
+    question: CampaignInput = {
         "model": model.choice(),
         "machine": machine.choice(default=machine_name),
         "nodes": nodes,
@@ -197,7 +197,7 @@ def _machine_of(profile: str | None, service: ServiceOptions) -> str:
 
 
 def _send(
-    question: CampaignQuestion, service: ServiceOptions, *, dry_run: bool, watch: bool, json: bool
+    question: CampaignInput, service: ServiceOptions, *, dry_run: bool, watch: bool, json: bool
 ) -> None:
     with service.client() as client:
         if dry_run:

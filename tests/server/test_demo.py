@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.client import AsyncCampaign, CampaignQuestion
+from autotune.client import AsyncCampaign, CampaignInput
 from autotune.client.asynchronous import AsyncTransport
 from autotune.client.patience import Patience
 from autotune.prediction import check_campaign
@@ -27,8 +27,8 @@ def has_torch() -> bool:
     return find_spec("torch") is not None and find_spec("deepspeed") is not None
 
 
-def fewer(question: CampaignQuestion, trials: int) -> CampaignQuestion:
-    little: CampaignQuestion = {
+def fewer(question: CampaignInput, trials: int) -> CampaignInput:
+    little: CampaignInput = {
         **question,
         "budget": {"max_trials": trials},
         "protocol": {"confirmations": 0},

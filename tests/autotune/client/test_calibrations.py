@@ -11,7 +11,7 @@ from autotune import AsyncClient, Client
 from autotune.errors import ApiError
 from autotune.schemas import CalibrationDocument, TrialState
 from search_spaces.errors import InvalidInputs
-from tests.autotune.conftest import STRATEGY
+from tests.autotune.client.conftest import STRATEGY
 from tests.serving import Served
 
 QUESTION: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier"}

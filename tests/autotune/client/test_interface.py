@@ -17,13 +17,13 @@ from autotune.client import (
     AsyncCampaign,
     AsyncRecommendation,
     CampaignHandle,
-    CampaignQuestion,
+    CampaignInput,
     RecommendationHandle,
 )
 from autotune.errors import ApiError
 from autotune.schemas import CampaignCreate, CampaignState, ModelShape
 from search_spaces.errors import InvalidInput, InvalidInputs
-from tests.autotune.conftest import QUESTION, STRATEGY, asked
+from tests.autotune.client.conftest import QUESTION, STRATEGY, asked
 from tests.serving import Served
 
 
@@ -44,8 +44,8 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
 
 
 def test_the_question_has_the_fields_of_the_wire_model() -> None:
-    assert set(CampaignQuestion.__annotations__) <= set(CampaignCreate.model_fields)
-    known = CampaignQuestion.__required_keys__ | CampaignQuestion.__optional_keys__
+    assert set(CampaignInput.__annotations__) <= set(CampaignCreate.model_fields)
+    known = CampaignInput.__required_keys__ | CampaignInput.__optional_keys__
     assert known == set(CampaignCreate.model_fields)
 
 
@@ -156,7 +156,7 @@ def test_the_documentation_runs(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_URL", service.url)
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         exec(compile(block, "docs/client.md", "exec"), {})
     assert (tmp_path / "run" / "launch.sbatch").exists()

@@ -12,10 +12,9 @@ import pytest
 
 from autotune import AsyncClient, Client
 from autotune.client import CampaignHandle, calls
-from autotune.client.connection import is_loopback, settings
-from autotune.client.patience import Patience, retry_after_s
+from autotune.client.patience import Patience, is_loopback, retry_after_s, settings
 from autotune.errors import ApiError, ServiceUnreachable
-from tests.autotune.conftest import QUESTION
+from tests.autotune.client.conftest import QUESTION
 from tests.flaky_proxy import flaky_proxy
 from tests.serving import Served, serving
 

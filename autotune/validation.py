@@ -1,15 +1,17 @@
-"""Pydantic's findings as refused fields: one sentence for each field, whatever its union."""
+"""Wire models from plain values, and Pydantic's errors as one sentence for each field."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from autotune import schemas
 from autotune.schemas import FieldProblem
-from search_spaces.errors import closest
+from search_spaces.errors import InvalidInput, InvalidInputs, closest
+
+WireModel = TypeVar("WireModel", bound=BaseModel)
 
 PLACES = frozenset({"body", "query", "path", "header", "cookie"})
 FORMS = {
@@ -28,8 +30,19 @@ BOUNDS = {
 }
 
 
+def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireModel:
+    """Return `plain` as a wire model; raises InvalidInputs naming each field that it refuses."""
+    try:
+        return wire_model.model_validate(plain)
+    except ValidationError as error:
+        raise InvalidInputs(
+            InvalidInput(problem.field, problem.value, problem.reason, valid=problem.valid)
+            for problem in field_problems(error.errors())
+        ) from None
+
+
 def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
-    """One problem for each refused field.
+    """Return one problem for each refused field.
 
     A field that takes several forms (a name or a shape) yields an error for each form; those that
     point deepest tell what is wrong inside of the form that was meant, the others are dropped.
@@ -38,8 +51,7 @@ def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
     for error in errors:
         outer, inner = _path(error["loc"])
         by_form.setdefault(outer, []).append((inner, error))
-    found = [_of_form(outer, members) for outer, members in by_form.items()]
-    return [problem for problems in found for problem in problems]
+    return [problem for outer, members in by_form.items() for problem in _of_form(outer, members)]
 
 
 def _path(location: tuple[Any, ...]) -> tuple[str, str]:

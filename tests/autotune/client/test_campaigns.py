@@ -18,7 +18,7 @@ from autotune.client.patience import Patience
 from autotune.client.synchronous import Transport
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState
-from tests.autotune.conftest import QUESTION, asked
+from tests.autotune.client.conftest import QUESTION, asked
 from tests.serving import Served
 
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from autotune import Client
-from autotune.client import CampaignHandle, CampaignQuestion
+from autotune.client import CampaignHandle, CampaignInput
 from tests.serving import Served, serving
 
-QUESTION: CampaignQuestion = {
+QUESTION: CampaignInput = {
     "model": "gpt-22b",
     "machine": "frontier",
     "nodes": 2,
@@ -31,9 +31,9 @@ STRATEGY = {
 }
 
 
-def asked(**changes: Any) -> CampaignQuestion:
+def asked(**changes: Any) -> CampaignInput:
     """The question with other values in some fields."""
-    return cast("CampaignQuestion", {**QUESTION, **changes})
+    return cast("CampaignInput", {**QUESTION, **changes})
 
 
 @pytest.fixture(scope="module")

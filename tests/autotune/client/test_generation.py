@@ -1,0 +1,9 @@
+"""The committed client that waits is what its source gives."""
+
+from __future__ import annotations
+
+from tests.autotune.client.generation import GENERATED, ROOT, generated
+
+
+def test_the_client_that_waits_is_generated_from_the_one_that_is_awaited() -> None:
+    assert (ROOT / GENERATED).read_text() == generated(), "stale: run `make client`"
