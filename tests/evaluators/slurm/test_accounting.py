@@ -11,7 +11,7 @@ import pytest
 
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import Scheduling
-from evaluators.slurm import submission
+from evaluators.slurm import submit_queue
 from evaluators.slurm.attempt_files import Attempt
 from evaluators.slurm.preflight import check
 from tests.cluster.cluster import Cluster
@@ -81,7 +81,7 @@ def test_a_full_queue_is_waited_for(
     backends: Backends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit on how many jobs one may have is no refusal of the second job."""
-    monkeypatch.setattr(submission, "FULL_PAUSE_S", 0.5)
+    monkeypatch.setattr(submit_queue, "FULL_PAUSE_S", 0.5)
     limit = ("sacctmgr", "--immediate", "modify", "user", "root", "set")
     backends.cluster.command(*limit, "MaxSubmitJobs=1")
     backend = backends.make("{srun} sleep 3; echo 1 >result")
