@@ -53,6 +53,8 @@ _PATTERNS = {
 _FOLLOWING = re.compile(r"\s+\[?[A-Za-z][\w ()/.\]+-]{0,60}?(?:[:=]|\s[0-9])")
 _END = "end of line"
 _MOST_FIELDS = 100
+# What is left of a line's beginning that another rank's output has broken.
+_BROKEN_HEAD = re.compile(r"iteration(?: {2}| {0,16}=)|[0-9]/ {0,12}[0-9]|[0-9]/ {2}|/ {2,12}[0-9]")
 _MS, _S, _BATCH, _SAMPLES, _LOSS, _SCALE, _NORM, _SKIPPED, _NAN = _FIELDS
 
 
@@ -158,6 +160,11 @@ def _own_start(own: re.Match[str]) -> Start:
         ),
         text=own[0],
     )
+
+
+def begins_another(text: str) -> bool:
+    """Whether `text`, in which no whole beginning stands, may hold that of an iteration line."""
+    return _BROKEN_HEAD.search(text) is not None
 
 
 def piece_of(text: str) -> Piece:

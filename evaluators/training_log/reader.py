@@ -68,7 +68,7 @@ class LogReader:
         text = text_of(line)
         if not self._records(text):
             self._run.failures.read(text[:ERROR_CHARACTERS])
-        return self._run.failures.attentive
+        return self._run.attentive
 
     def _records(self, text: str) -> bool:
         """Whether it is a line that training writes when all is well."""
@@ -94,13 +94,11 @@ class LogReader:
         return told
 
     def _iterates(self, text: str) -> bool:
-        if "|" not in text:
-            return False
-        told = False
-        for start in starts(text):
+        begun = False
+        for start in starts(text) if "|" in text else ():
             self._begin(start)
-            told = True
-        return told or ("iteration" in text and self._run.go_on(text))
+            begun = True
+        return begun or self._run.go_on(text)
 
     def _begin(self, start: Start) -> None:
         if self._run.ends_before(start):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evaluators.training_log.failures import Failures
-from evaluators.training_log.iteration_line import Piece, Start, piece_of
+from evaluators.training_log.iteration_line import Piece, Start, begins_another, piece_of
 from evaluators.training_log.overflow_line import Overflows
 from evaluators.training_log.power_lines import PowerLines
 from evaluators.training_log.run import Iteration, PeakMemory, Run
 
 MOST_RANKS = 200_000
+# Lines after which the rest of a broken iteration line is taken to be lost.
+PATIENCE = 200
 
 
 @dataclass(kw_only=True)
@@ -51,6 +53,7 @@ class RunBuilder:
         self._evaluations = 0
         self._evaluated = False
         self._draft: _Draft | None = None
+        self._patience = 0
         self._latest: Start | None = None
         self._accumulations: set[int | None] = set()
 
@@ -79,23 +82,35 @@ class RunBuilder:
             after_evaluation=self._evaluated,
         )
         self._evaluated = False
+        self._patience = PATIENCE
         self.failures.iterated()
-        self._settle_if_complete()
+        self._settle_if_whole()
+
+    @property
+    def attentive(self) -> bool:
+        """Whether an iteration line is broken, so that the next lines matter whatever they hold.
+
+        Where its rest passed unseen, that of a later line whose beginning was broken would be
+        taken for it.
+        """
+        return self._draft is not None or self.failures.attentive
 
     def go_on(self, text: str) -> bool:
-        """A later piece of a broken line; False where it is none."""
+        """Read a line that may be a later piece of a broken one; return whether it is.
+
+        A piece that has the counts of a beginning, or a field that is there already, is of a
+        later line whose beginning was broken.
+        """
         if self._draft is None:
             return False
+        self._patience -= 1
         piece = piece_of(text)
-        if not piece.told:
-            return False
-        if not self._draft.piece.goes_on_in(piece):
-            # Of the next line, then, whose beginning was broken.
+        if begins_another(text) or self._patience < 0 or not self._draft.piece.goes_on_in(piece):
             self._settle(at_end=False)
             return False
         self._draft.piece = self._draft.piece.joined(piece)
-        self._settle_if_complete()
-        return True
+        self._settle_if_whole()
+        return bool(piece.told)
 
     def evaluated(self) -> None:
         self._evaluations += 1
@@ -109,8 +124,8 @@ class RunBuilder:
                 reserved_gib=_larger(before.reserved_gib, peak.reserved_gib),
             )
 
-    def _settle_if_complete(self) -> None:
-        if self._draft is not None and self._draft.piece.complete:
+    def _settle_if_whole(self) -> None:
+        if self._draft is not None and (self._draft.piece.complete or self._draft.piece.closed):
             self._settle(at_end=False)
 
     def _settle(self, *, at_end: bool) -> None:
@@ -122,8 +137,7 @@ class RunBuilder:
         draft, self._draft = self._draft, None
         if draft is None:
             return
-        whole = draft.piece.closed or not at_end
-        iteration = draft.iteration() if whole else None
+        iteration = None if at_end else draft.iteration()
         if iteration is None:
             self._damaged.append(draft.start.number)
         else:
