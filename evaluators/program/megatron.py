@@ -22,7 +22,7 @@ from evaluators.program.interpreter import python
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.rendezvous import RENDEZVOUS
-from evaluators.training_log import Iteration, Run, TrainingLog
+from evaluators.training_log import Iteration, LoggedRun, TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest
 
 DATASETS = "datasets"
@@ -107,10 +107,10 @@ class MegatronProgram:
         return str(made)
 
 
-def _paired(log: TrainingLog, planned: Sequence[Planned]) -> list[tuple[Run, Planned]]:
+def _paired(log: TrainingLog, planned: Sequence[Planned]) -> list[tuple[LoggedRun, Planned]]:
     """Each planned run with what the log has of it: nothing where it has fewer."""
     runs = [run for run in log.runs if run.iterations or run.damaged]
-    missing = [Run()] * max(0, len(planned) - len(runs))
+    missing = [LoggedRun()] * max(0, len(planned) - len(runs))
     return list(zip([*runs, *missing], planned, strict=False))
 
 
@@ -118,7 +118,7 @@ def _paired(log: TrainingLog, planned: Sequence[Planned]) -> list[tuple[Run, Pla
 class _Measured:
     """What the log has of one segment of a run."""
 
-    run: Run
+    run: LoggedRun
     segment: Segment
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from evaluators.training_log import Iteration, Run, TrainingLog
+from evaluators.training_log import Iteration, LoggedRun, TrainingLog
 
 LEAST_SAMPLES = 3
 """On each node; fewer say too little of a mean."""
@@ -72,7 +72,7 @@ class Energy:
 
 
 def energy(
-    log: TrainingLog, run: Run, measured: Sequence[Iteration], *, nodes: int, tokens: int
+    log: TrainingLog, run: LoggedRun, measured: Sequence[Iteration], *, nodes: int, tokens: int
 ) -> Energy:
     """Mean power of each node while `measured` ran, over their time, for each of their `tokens`.
 

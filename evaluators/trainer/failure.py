@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.schemas import TrialState
-from evaluators.training_log.cause import (
+from evaluators.training_log.error_line import (
     ENFORCED,
     OUT_OF_MEMORY,
     about_a_connection,

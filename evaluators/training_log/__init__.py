@@ -1,25 +1,28 @@
 """Reading training logs: the bundled trainer's and those of every Megatron."""
 
-from evaluators.training_log.cause import Cause, CauseKind
-from evaluators.training_log.reader import LogReader, read_log
-from evaluators.training_log.run import (
+from evaluators.training_log.cause import Cause
+from evaluators.training_log.error_line import CauseKind
+from evaluators.training_log.log import (
     Iteration,
+    LoggedRun,
+    MicroBatches,
     PeakMemory,
     Power,
     PowerSample,
-    Run,
     TrainingLog,
 )
+from evaluators.training_log.reader import LogReader, read_log
 
 __all__ = [
     "Cause",
     "CauseKind",
     "Iteration",
     "LogReader",
+    "LoggedRun",
+    "MicroBatches",
     "PeakMemory",
     "Power",
     "PowerSample",
-    "Run",
     "TrainingLog",
     "read_log",
 ]

@@ -1,14 +1,67 @@
-"""Which lines of a log report an error, and what each of them says."""
+"""Which lines of a log report an error, what each of them says, and what that means."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 
-from evaluators.training_log.cause import CauseKind, kind_of
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|can't allocate memory|Cannot allocate memory"
+    r"|not enough memory|\bMemoryError\b|cudaErrorMemoryAllocation|bad_alloc|bad allocation",
+    re.IGNORECASE,
+)
+# Where torch's own source noticed it, which tells a user nothing.
+ENFORCED = re.compile(r"\[enforce fail at [^\]]*\](?: err == 0)?[ .]*")
+# What the others say when one rank has gone.
+CONNECTION = re.compile(
+    r"closed by peer|reset by peer|broken pipe"
+    r"|connection (was )?(refused|closed|reset|aborted|timed out)"
+    r"|connectFullMesh|socket|Timed out waiting|remote process exited|DistNetworkError"
+    r"|DistStoreError|TCPStore|ncclRemoteError|unhandled system error|Application timeout|recvValue"
+    r"|watchdog|collective operation|NCCL operations have failed|communicator was aborted"
+    r"|ChildFailedError|SignalException|failed \(exitcode|exits with return code|KeyboardInterrupt",
+    re.IGNORECASE,
+)
+# About a connection too, and yet the first cause.
+OWN_FAULT = re.compile(r"already in use", re.IGNORECASE)
+
+
+class CauseKind(StrEnum):
+    """What sort of failure it was."""
+
+    OUT_OF_MEMORY = "out of memory"
+    ERROR = "error"
+    TIME_LIMIT = "time limit"
+    NODE_FAILURE = "node failure"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    CONSEQUENCE = "consequence"
+
+
+def out_of_memory(error: str) -> bool:
+    """Whether an error says that memory ran out, a device's or the host's."""
+    return OUT_OF_MEMORY.search(error) is not None
+
+
+def about_a_connection(error: str) -> bool:
+    """Whether an error only says that another rank has gone."""
+    return (
+        not out_of_memory(error)
+        and CONNECTION.search(error) is not None
+        and OWN_FAULT.search(error) is None
+    )
+
+
+# Ranks by the thousand may say the same.
+@lru_cache(maxsize=256)
+def kind_of(error: str) -> CauseKind:
+    """What an exception's text, or another program's error, means."""
+    if out_of_memory(error):
+        return CauseKind.OUT_OF_MEMORY
+    return CauseKind.CONSEQUENCE if about_a_connection(error) else CauseKind.ERROR
 
 
 class Weight(IntEnum):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isfinite
 
-from evaluators.training_log.run import Iteration
+from evaluators.training_log.log import Iteration
 
 # Every Megatron: " iteration        2/       5 | …"; Argonne's: "iteration=       2/  5 | …".
 HEAD = re.compile(r"iteration(?: {1,16}| {0,16}= {0,16})([0-9]{1,12})/ {0,12}([0-9]{1,12}) {0,9}\|")
@@ -59,7 +59,7 @@ _MS, _S, _BATCH, _SAMPLES, _LOSS, _SCALE, _NORM, _SKIPPED, _NAN = _FIELDS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class LinePiece:
     """What a piece of an iteration line tells for certain.
 
     Attributes:
@@ -72,13 +72,13 @@ class Piece:
     closed: bool
     complete: bool
 
-    def goes_on_in(self, later: Piece) -> bool:
+    def goes_on_in(self, later: LinePiece) -> bool:
         """Whether `later` may be of the same line: that ends once, and has each field once."""
         return not self.closed and not later.told.keys() & self.told.keys()
 
-    def joined(self, later: Piece) -> Piece:
+    def joined(self, later: LinePiece) -> LinePiece:
         """With what a later piece of the same line adds."""
-        return Piece(
+        return LinePiece(
             told={**self.told, **later.told},
             closed=later.closed,
             complete=self.complete or later.complete,
@@ -117,7 +117,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class IterationStart:
     """The beginning of an iteration line, and as much of the line as follows it unbroken.
 
     Attributes:
@@ -127,16 +127,16 @@ class Start:
     number: int
     of: int | None
     accumulation: int | None
-    piece: Piece
+    piece: LinePiece
     text: str
 
 
-def starts(text: str) -> Iterator[Start]:
+def starts(text: str) -> Iterator[IterationStart]:
     """The iteration lines in one line of the log: more than one where no newline came between."""
     heads = list(HEAD.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=False):
-        yield Start(
+        yield IterationStart(
             number=int(head[1]),
             of=int(head[2]),
             accumulation=None,
@@ -147,13 +147,13 @@ def starts(text: str) -> Iterator[Start]:
         yield _own_start(own)
 
 
-def _own_start(own: re.Match[str]) -> Start:
+def _own_start(own: re.Match[str]) -> IterationStart:
     told = {_MS: own[3], _LOSS: own[4]}
-    return Start(
+    return IterationStart(
         number=int(own[2]),
         of=None,
         accumulation=int(own[1]),
-        piece=Piece(
+        piece=LinePiece(
             told={name: value for name, value in told.items() if value},
             closed=True,
             complete=True,
@@ -167,10 +167,10 @@ def begins_another(text: str) -> bool:
     return _BROKEN_HEAD.search(text) is not None
 
 
-def piece_of(text: str) -> Piece:
+def piece_of(text: str) -> LinePiece:
     """What the fields in `text` tell, which begins and ends anywhere in an iteration line."""
     told = _certain(text.replace("_", " "))
-    return Piece(told=told, closed=text.rstrip().endswith("|"), complete=_NAN in told)
+    return LinePiece(told=told, closed=text.rstrip().endswith("|"), complete=_NAN in told)
 
 
 def _certain(text: str) -> Mapping[str, str]:

@@ -1,16 +1,18 @@
-"""Cuts a stream into lines, and finds those that are worth a look without looking at each."""
+"""The lines of a stream: those that are worth a look, and who wrote each of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 # A longer line is no line that any program here writes.
 LONGEST_LINE = 64 << 10
 _SLICE = 1 << 20
 
 
-class Lines:
-    """Hands on the whole lines that hold one of `signs`.
+class LogLines:
+    """Cuts a stream into lines, and hands on those that hold one of `signs`.
 
     A line ends with a newline or a carriage return, as those of progress bars do. One of more
     than LONGEST_LINE bytes is left out.
@@ -27,11 +29,12 @@ class Lines:
         self._overlong = False
 
     def feed(self, block: bytes) -> None:
+        """Take the next bytes of the stream."""
         for start in range(0, len(block), _SLICE):
             self._feed(block[start : start + _SLICE].replace(b"\r", b"\n"))
 
     def finish(self) -> tuple[bool, bytes]:
-        """Whether the last line was cut, and what there is of it if it is not too long."""
+        """Return whether the last line was cut, and what there is of it if it is not too long."""
         return self._overlong or bool(self._rest), self._rest
 
     def _feed(self, block: bytes) -> None:
@@ -48,12 +51,12 @@ class Lines:
         self._keep(block[end:])
 
     def _keep(self, rest: bytes) -> None:
-        """The beginning of a line whose end is still to come."""
+        """Remember the beginning of a line whose end is still to come."""
         self._overlong = self._overlong or len(self._rest) + len(rest) > LONGEST_LINE
         self._rest = b"" if self._overlong else self._rest + rest
 
     def _read(self, lines: bytes) -> None:
-        """Whole lines."""
+        """Hand on what is wanted of whole lines."""
         at = 0
         for start in [*self._starts(lines), len(lines)]:
             while self._wants_all and at < start:
@@ -62,14 +65,14 @@ class Lines:
                 at = self._hand_on(lines, start)
 
     def _hand_on(self, lines: bytes, start: int) -> int:
-        """The line that begins at `start`; where the next one begins."""
+        """Hand on the line that begins at `start`; return where the next one begins."""
         end = lines.find(b"\n", start)
         if end - start <= LONGEST_LINE:
             self._wants_all = self._take(lines[start:end])
         return end + 1
 
     def _starts(self, lines: bytes) -> list[int]:
-        """Where the lines begin that hold a sign, in order."""
+        """Return where the lines begin that hold a sign, in order."""
         starts = set()
         for sign in self._signs:
             at = lines.find(sign)
@@ -77,3 +80,43 @@ class Lines:
                 starts.add(lines.rfind(b"\n", 0, at) + 1)
                 at = lines.find(sign, lines.find(b"\n", at))
         return sorted(starts)
+
+
+# `srun --label`: " 3: ". torch: "[rank3]: ". The bundled trainer: "[rank 3] ". torchrun's
+# "[default7]:" counts within a node, so it tells no rank.
+_LABEL = re.compile(
+    r"(?:\s{0,8}(?P<task>[0-9]{1,7}): |\[default[0-9]{1,7}\]: ?"
+    r"|\[[Rr]ank ?(?P<rank>[0-9]{1,7})\](?:: ?| |$))*"
+)
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledLine:
+    """A line without its prefix.
+
+    Attributes:
+        label: the prefix itself: lines of one writer share it.
+        text: the rest, its indentation kept.
+    """
+
+    label: str
+    rank: int | None
+    text: str
+
+
+def labelled(line: str) -> LabelledLine:
+    """Return the line with its prefix taken off; a line without one has an empty label."""
+    prefix = _LABEL.match(line)
+    if prefix is None or not prefix.end():
+        return LabelledLine(label="", rank=None, text=line)
+    rank = prefix["rank"] or prefix["task"]
+    return LabelledLine(
+        label=prefix[0].strip(), rank=int(rank) if rank else None, text=line[prefix.end() :]
+    )
+
+
+def text_of(line: bytes) -> str:
+    """Return a line as it would be shown, without colours."""
+    text = line.decode("utf-8", "replace")
+    return _ANSI.sub("", text) if "\x1b" in text else text

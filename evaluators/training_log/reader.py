@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from evaluators.training_log import (
-    error_line,
-    iteration_line,
-    memory_line,
-    overflow_line,
-    power_lines,
+from evaluators.training_log import error_line, iteration_line, reports
+from evaluators.training_log.cause import RootCause
+from evaluators.training_log.iteration_line import (
+    IterationStart,
+    LinePiece,
+    begins_another,
+    piece_of,
+    starts,
 )
-from evaluators.training_log.iteration_line import Start, starts
-from evaluators.training_log.label import labelled, text_of
-from evaluators.training_log.lines import Lines
-from evaluators.training_log.memory_line import memory_reports
-from evaluators.training_log.run import Run, TrainingLog
-from evaluators.training_log.run_builder import RunBuilder
+from evaluators.training_log.lines import LogLines, labelled, text_of
+from evaluators.training_log.log import Iteration, LoggedRun, MicroBatches, PeakMemory, TrainingLog
+from evaluators.training_log.reports import Overflows, PowerLines, deepspeeds_batch, memory_reports
 
 BLOCK = 1 << 20
 MOST_RUNS = 1000
@@ -30,13 +30,177 @@ _EVALUATION = re.compile(r"\b\w{1,20} loss at (?:iteration|the end)\b")
 _BANNER = "using world size: "
 _SIGNS = (
     *iteration_line.SIGNS,
-    memory_line.SIGN,
+    reports.MEMORY_SIGN,
     " loss at ",
     _BANNER,
-    power_lines.SIGN,
-    *overflow_line.SIGNS,
+    reports.POWER_SIGN,
+    *reports.OVERFLOW_SIGNS,
+    reports.BATCH_SIGN,
     *error_line.SIGNS,
 )
+MOST_RANKS = 200_000
+# Lines after which the rest of a broken iteration line is taken to be lost.
+PATIENCE = 200
+
+
+@dataclass(kw_only=True)
+class _Draft:
+    """An iteration line that has begun, and may go on after another rank's output."""
+
+    start: IterationStart
+    line: int
+    piece: LinePiece
+    overflows: int
+    after_evaluation: bool
+
+    def iteration(self) -> Iteration | None:
+        """Return what is certain of it; None where the time was lost."""
+        base = Iteration(
+            line=self.line,
+            number=self.start.number,
+            of=self.start.of,
+            accumulation=self.start.accumulation,
+            elapsed_s=0.0,
+            overflows=self.overflows,
+            after_evaluation=self.after_evaluation,
+        )
+        return self.piece.iteration(base)
+
+
+class _RunBuilder:
+    """Takes what the log tells of one run, in the log's order."""
+
+    def __init__(self) -> None:
+        self.root_cause = RootCause()
+        self.overflows = Overflows()
+        self.power = PowerLines()
+        self.lines = 0
+        self._iterations: list[Iteration] = []
+        self._damaged: list[int] = []
+        self._memory: dict[int, PeakMemory] = {}
+        self._micro_batches: MicroBatches | None = None
+        self._evaluations = 0
+        self._evaluated = False
+        self._draft: _Draft | None = None
+        self._patience = 0
+        self._latest: IterationStart | None = None
+        self._accumulations: set[int | None] = set()
+
+    def ends_before(self, start: IterationStart) -> bool:
+        """Whether an iteration line is another run's, because the count falls back."""
+        latest = self._latest
+        if latest is None or start.text == latest.text:
+            return False
+        if start.accumulation == latest.accumulation:
+            return start.number <= latest.number
+        return start.accumulation in self._accumulations
+
+    def begin(self, start: IterationStart) -> None:
+        """Take an iteration line; nothing new where the log has it twice."""
+        if self._latest is not None and start.text == self._latest.text:
+            return
+        self._settle(at_end=False)
+        self.lines += 1
+        self._latest = start
+        self._accumulations.add(start.accumulation)
+        self._draft = _Draft(
+            start=start,
+            line=self.lines,
+            piece=start.piece,
+            overflows=self.overflows.taken(),
+            after_evaluation=self._evaluated,
+        )
+        self._evaluated = False
+        self._patience = PATIENCE
+        self.root_cause.iterated()
+        self._settle_if_whole()
+
+    @property
+    def attentive(self) -> bool:
+        """Whether an iteration line is broken, so that the next lines matter whatever they hold.
+
+        Where its rest passed unseen, that of a later line whose beginning was broken would be
+        taken for it.
+        """
+        return self._draft is not None or self.root_cause.attentive
+
+    def go_on(self, text: str) -> bool:
+        """Read a line that may be a later piece of a broken one; return whether it is.
+
+        A piece that has the counts of a beginning, or a field that is there already, is of a
+        later line whose beginning was broken.
+        """
+        if self._draft is None:
+            return False
+        self._patience -= 1
+        piece = piece_of(text)
+        if begins_another(text) or self._patience < 0 or not self._draft.piece.goes_on_in(piece):
+            self._settle(at_end=False)
+            return False
+        self._draft.piece = self._draft.piece.joined(piece)
+        self._settle_if_whole()
+        return bool(piece.told)
+
+    def evaluated(self) -> None:
+        """Take it that an evaluation ran since the line before."""
+        self._evaluations += 1
+        self._evaluated = True
+
+    def peaked(self, rank: int, peak: PeakMemory) -> None:
+        """Take a report of memory: a rank's largest figures count."""
+        before = self._memory.get(rank, PeakMemory())
+        if rank in self._memory or len(self._memory) < MOST_RANKS:
+            self._memory[rank] = PeakMemory(
+                allocated_gib=_larger(before.allocated_gib, peak.allocated_gib),
+                reserved_gib=_larger(before.reserved_gib, peak.reserved_gib),
+            )
+
+    def cuts_batch(self, micro_batches: MicroBatches) -> None:
+        """Take DeepSpeed's word for how it cuts up the batch; the last one counts."""
+        self._micro_batches = micro_batches
+
+    def _settle_if_whole(self) -> None:
+        if self._draft is not None and (self._draft.piece.complete or self._draft.piece.closed):
+            self._settle(at_end=False)
+
+    def _settle(self, *, at_end: bool) -> None:
+        """Count the drafted iteration, or its loss.
+
+        At the end of the log a line that is not known to be whole does not count: what would
+        have followed might have said otherwise.
+        """
+        draft, self._draft = self._draft, None
+        if draft is None:
+            return
+        iteration = None if at_end else draft.iteration()
+        if iteration is None:
+            self._damaged.append(draft.start.number)
+        else:
+            self._iterations.append(iteration)
+
+    def finish(self) -> LoggedRun | None:
+        """Return the run; None if nothing was told of one."""
+        self._settle(at_end=True)
+        run = LoggedRun(
+            iterations=tuple(self._iterations),
+            damaged=tuple(self._damaged),
+            memory=dict(sorted(self._memory.items())),
+            overflows=self.overflows.total(),
+            evaluations=self._evaluations,
+            micro_batches=self._micro_batches,
+            power=self.power.power(),
+            failure=self.root_cause.cause(),
+        )
+        return run if run != LoggedRun() else None
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has come so far that a start banner is another run's."""
+        return bool(self.lines or self._memory or self._evaluations or self.root_cause.cause())
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 class LogReader:
@@ -46,52 +210,58 @@ class LogReader:
     """
 
     def __init__(self) -> None:
-        self._lines = Lines(_SIGNS, self._take)
-        self._run = RunBuilder()
-        self._runs: list[Run] = []
+        self._lines = LogLines(_SIGNS, self._take)
+        self._run = _RunBuilder()
+        self._runs: list[LoggedRun] = []
         self._kept = 0
 
     def feed(self, block: bytes) -> None:
+        """Take the next bytes of the log."""
         self._lines.feed(block)
 
     def finish(self) -> TrainingLog:
-        """All that was told; the reader is not to be fed after it."""
+        """Return all that the log tells; the reader is not to be fed after it."""
         cut, rest = self._lines.finish()
         if rest:
             # What was cut may still say why it ended, but no figure.
-            self._run.failures.read(text_of(rest)[:ERROR_CHARACTERS])
+            self._run.root_cause.read(text_of(rest)[:ERROR_CHARACTERS])
         self._end_run()
         return TrainingLog(runs=tuple(self._runs), cut=cut)
 
     def _take(self, line: bytes) -> bool:
-        """Read one line; whether all that follow are wanted, whatever they hold."""
+        """Read one line; return whether all that follow are wanted, whatever they hold."""
         text = text_of(line)
         if not self._records(text):
-            self._run.failures.read(text[:ERROR_CHARACTERS])
+            self._run.root_cause.read(text[:ERROR_CHARACTERS])
         return self._run.attentive
 
     def _records(self, text: str) -> bool:
-        """Whether it is a line that training writes when all is well."""
-        told = self._iterates(text)
+        """Read a line that training writes when all is well; return whether it is one."""
+        recorded = self._iterates(text)
         if _BANNER in text and self._run.begun:
             self._end_run()
         if _EVALUATION.search(text):
             self._run.evaluated()
-            told = True
+            recorded = True
         if "verflow" in text or "OVERFLOW!" in text:
-            told |= self._run.overflows.read(text, rank=labelled(text).rank)
-        if power_lines.SIGN in text:
-            told |= self._run.power.read(text, after=self._run.lines)
-        if memory_line.SIGN in text:
-            told |= self._peaks(text)
-        return told
+            recorded |= self._run.overflows.read(text, rank=labelled(text).rank)
+        if reports.POWER_SIGN in text:
+            recorded |= self._run.power.read(text, after=self._run.lines)
+        if reports.MEMORY_SIGN in text:
+            for rank, peak in memory_reports(text):
+                self._run.peaked(rank, peak)
+                recorded = True
+        return recorded | self._tells_batch(text)
 
-    def _peaks(self, text: str) -> bool:
-        told = False
-        for rank, peak in memory_reports(text):
-            self._run.peaked(rank, peak)
-            told = True
-        return told
+    def _tells_batch(self, text: str) -> bool:
+        micro_batches = deepspeeds_batch(text) if reports.BATCH_SIGN in text else None
+        if micro_batches is None:
+            return False
+        if self._run.lines:
+            # DeepSpeed says it once, before it trains: this is another start of the program.
+            self._end_run()
+        self._run.cuts_batch(micro_batches)
+        return True
 
     def _iterates(self, text: str) -> bool:
         begun = False
@@ -100,7 +270,7 @@ class LogReader:
             begun = True
         return begun or self._run.go_on(text)
 
-    def _begin(self, start: Start) -> None:
+    def _begin(self, start: IterationStart) -> None:
         if self._run.ends_before(start):
             self._end_run()
         if self._kept < MOST_ITERATIONS:
@@ -111,11 +281,11 @@ class LogReader:
         run = self._run.finish()
         if run is not None and len(self._runs) < MOST_RUNS:
             self._runs.append(run)
-        self._run = RunBuilder()
+        self._run = _RunBuilder()
 
 
 def read_log(path: Path) -> TrainingLog:
-    """What the log at `path` tells. Raises OSError where it cannot be read."""
+    """Return what the log at `path` tells. Raises OSError where it cannot be read."""
     reader = LogReader()
     with path.open("rb", buffering=0) as file:
         while block := file.read(BLOCK):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluators.program.power import Energy, energy
-from evaluators.training_log import Iteration, Power, PowerSample, Run, TrainingLog
+from evaluators.training_log import Iteration, LoggedRun, Power, PowerSample, TrainingLog
 
 # Two iterations of warm-up and three that are measured, two seconds each.
 ITERATIONS = tuple(Iteration(line=n, number=n, elapsed_s=2.0) for n in range(1, 6))
@@ -20,12 +20,12 @@ def sampled(watts: float, *, start: float = 1000.0) -> tuple[PowerSample, ...]:
     )
 
 
-def run(**nodes: float) -> Run:
+def run(**nodes: float) -> LoggedRun:
     samples = {node: sampled(watts) for node, watts in nodes.items()}
-    return Run(iterations=ITERATIONS, power=Power(samples=samples))
+    return LoggedRun(iterations=ITERATIONS, power=Power(samples=samples))
 
 
-def told_of(run: Run, *, nodes: int = 1, tokens: int = 1) -> Energy:
+def told_of(run: LoggedRun, *, nodes: int = 1, tokens: int = 1) -> Energy:
     return energy(TrainingLog(runs=(run,)), run, MEASURED, nodes=nodes, tokens=tokens)
 
 
@@ -40,21 +40,21 @@ def test_power_outside_the_measured_iterations_is_left_out() -> None:
         PowerSample(at_s=float(n), watts=100.0 if n in (2, 3, 4) else 9e9, after=n)
         for n in (0, 1, 2, 3, 4, 5)
     )
-    told = told_of(Run(iterations=ITERATIONS, power=Power(samples={"n01": high})), tokens=600)
+    told = told_of(LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": high})), tokens=600)
     assert told.joules_per_token == pytest.approx(1.0)
 
 
 def test_without_a_tool_the_note_says_so() -> None:
     reason = "neither nvidia-smi nor rocm-smi is on its PATH"
-    before = Run(power=Power(absent={"n01": reason, "n02": reason}))
-    run = Run(iterations=ITERATIONS)
+    before = LoggedRun(power=Power(absent={"n01": reason, "n02": reason}))
+    run = LoggedRun(iterations=ITERATIONS)
     told = energy(TrainingLog(runs=(before, run)), run, MEASURED, nodes=2, tokens=1)
     assert told.joules_per_token is None
     assert told.note == f"no power was sampled: {reason}"
 
 
 def test_a_log_without_a_word_of_power_is_no_figure() -> None:
-    told = told_of(Run(), nodes=2)
+    told = told_of(LoggedRun(), nodes=2)
     assert told.joules_per_token is None
     assert "on 0 of 2 nodes" in told.note
 
@@ -67,6 +67,6 @@ def test_a_node_that_did_not_answer_is_not_guessed() -> None:
 
 def test_iterations_shorter_than_the_interval_give_no_figure() -> None:
     few = tuple(PowerSample(at_s=float(n), watts=1.0, after=n) for n in (0, 3))
-    told = told_of(Run(iterations=ITERATIONS, power=Power(samples={"n01": few})))
+    told = told_of(LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": few})))
     assert told.joules_per_token is None
     assert "too few samples" in told.note

@@ -11,7 +11,7 @@ import pytest
 
 from evaluators.training_log import LogReader, TrainingLog, read_log
 from evaluators.training_log.lines import LONGEST_LINE
-from evaluators.training_log.power_lines import MOST_SAMPLES, PowerLines
+from evaluators.training_log.reports import MOST_SAMPLES, PowerLines
 
 MIB = 1 << 20
 ITERATION = (

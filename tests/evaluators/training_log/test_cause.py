@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from evaluators.training_log import Cause, LogReader
-from evaluators.training_log.cause import CauseKind, about_a_connection, plain
+from evaluators.training_log import Cause, CauseKind, LogReader
+from evaluators.training_log.cause import plain
+from evaluators.training_log.error_line import about_a_connection
 
 
 def cause(*lines: str) -> Cause | None:

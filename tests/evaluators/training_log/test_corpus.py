@@ -16,11 +16,12 @@ from evaluators.training_log import (
     Cause,
     CauseKind,
     Iteration,
+    LoggedRun,
     LogReader,
+    MicroBatches,
     PeakMemory,
     Power,
     PowerSample,
-    Run,
     TrainingLog,
     read_log,
 )
@@ -35,9 +36,9 @@ def reading(log: Path) -> TrainingLog:
     return TrainingLog(runs=tuple(run_of(run) for run in told["runs"]), cut=told.get("cut", False))
 
 
-def run_of(told: Mapping[str, Any]) -> Run:
+def run_of(told: Mapping[str, Any]) -> LoggedRun:
     power = told.get("power", {"samples": {}, "absent": {}})
-    return Run(
+    return LoggedRun(
         iterations=tuple(
             Iteration(**({"line": line} | i))
             for line, i in enumerate(told.get("iterations", ()), 1)
@@ -56,6 +57,7 @@ def run_of(told: Mapping[str, Any]) -> Run:
             },
             absent=power["absent"],
         ),
+        micro_batches=MicroBatches(**batch) if (batch := told.get("micro_batches")) else None,
         failure=cause_of(told.get("failure")),
     )
 

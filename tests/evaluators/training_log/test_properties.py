@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.training_log import Iteration, LogReader, Run, TrainingLog, read_log
+from evaluators.training_log import Iteration, LoggedRun, LogReader, TrainingLog, read_log
 from tests.evaluators.training_log.test_corpus import LOGS
 
 # Whole lines that other ranks, libraries and users' own code write: none has a meaning here,
@@ -200,7 +200,7 @@ def test_what_stands_between_lines_loses_none(true: list[Iteration], data: st.Da
     noise = st.lists(st.sampled_from(NOISE), max_size=3)
     lines = [line for i in true for line in [*data.draw(noise), line_of(i)]]
     run = read("".join(f"{line}\n" for line in lines).encode()).last
-    assert run == Run(iterations=tuple(true))
+    assert run == LoggedRun(iterations=tuple(true))
 
 
 @given(allocated=st.integers(1, 2**37), reserved=st.integers(1, 2**16), data=st.data())

@@ -51,7 +51,7 @@ class Iteration:
 
 @dataclass(frozen=True, kw_only=True)
 class PeakMemory:
-    """Of one rank, GiB. Megatron prints MB and means 2**20 bytes.
+    """The most memory that one rank took, GiB. Megatron prints MB and means 2**20 bytes.
 
     Attributes:
         allocated_gib: the most that tensors took.
@@ -80,7 +80,7 @@ class PowerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """What was sampled of each node, by its name.
+    """The power that was sampled of each node, by its name.
 
     Attributes:
         samples: in the log's order. Where there were too many to keep, every second one was
@@ -93,7 +93,20 @@ class Power:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class MicroBatches:
+    """How DeepSpeed cuts up the batch of each replica.
+
+    Attributes:
+        count: micro-batches of an iteration (gradient accumulation steps).
+        size: samples of a micro-batch.
+    """
+
+    count: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedRun:
     """One start of a training program.
 
     Attributes:
@@ -103,6 +116,9 @@ class Run:
         memory: by rank; Megatron tells it for ranks of the first data-parallel replica only.
         overflows: steps skipped for an overflow, those after the last iteration line too.
         evaluations: how many were logged.
+        micro_batches: as DeepSpeed's pipeline engine says of itself (`CONFIG: micro_batches=…
+            micro_batch_size=…`), which need not be what the training program meant; None where
+            the log does not say it. The last one counts.
         failure: the root cause of its end, if the log has an error of any kind. A run that went
             well may have one too: what it survived looks the same.
     """
@@ -113,6 +129,7 @@ class Run:
     overflows: int = 0
     evaluations: int = 0
     power: Power = field(default_factory=Power)
+    micro_batches: MicroBatches | None = None
     failure: Cause | None = None
 
 
@@ -125,10 +142,10 @@ class TrainingLog:
         cut: the file does not end with a whole line. That line is in no figure here.
     """
 
-    runs: tuple[Run, ...] = ()
+    runs: tuple[LoggedRun, ...] = ()
     cut: bool = False
 
     @property
-    def last(self) -> Run:
+    def last(self) -> LoggedRun:
         """The latest run; an empty one if there is none."""
-        return self.runs[-1] if self.runs else Run()
+        return self.runs[-1] if self.runs else LoggedRun()
