@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.launch.megatron_deepspeed.variants import check
-from evaluators.program.megatron import MegatronProgram
+from evaluators.frameworks.megatron_deepspeed.variants import check
+from evaluators.program.megatron_deepspeed import MegatronProgram
 from evaluators.program.program import Program
 from evaluators.program.trainer import TrainerProgram
 from evaluators.trainer.support import unsupported_anywhere, unsupported_within

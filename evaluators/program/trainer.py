@@ -11,9 +11,14 @@ from pathlib import Path
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import task
-from evaluators.program.ending import failed, log_of, succeeded
-from evaluators.program.failure import Failure, failure_of
 from evaluators.program.interpreter import import_path, python
+from evaluators.program.outcome import (
+    AttemptFailure,
+    failed,
+    failure_of,
+    log_of,
+    succeeded,
+)
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.rendezvous import RENDEZVOUS
@@ -70,11 +75,11 @@ class TrainerProgram:
         )
 
 
-def _without_result(folder: Path) -> Failure:
+def _without_result(folder: Path) -> AttemptFailure:
     there = (folder / RESULT).exists()
     what = "cannot be read: it is cut or damaged" if there else "is missing"
     error = f"it ended well, but {RESULT} {what}"
-    return Failure(status=TrialState.CRASHED, error=error)
+    return AttemptFailure(status=TrialState.CRASHED, error=error)
 
 
 def _energy(log: TrainingLog, request: TrialRequest) -> Energy:

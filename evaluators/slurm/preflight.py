@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.launch.megatron_deepspeed.checkout import check_files, check_interpreter
+from evaluators.frameworks.megatron_deepspeed.checkout import check_files, check_interpreter
 from evaluators.program.interpreter import python
 from evaluators.slurm.batch_script import limit_minutes
 from evaluators.slurm.commands import Slurm, SlurmError

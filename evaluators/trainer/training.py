@@ -12,8 +12,8 @@ from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from deepspeed.runtime.pipe.topology import PipelineParallelGrid, PipeModelDataParallelTopology
 from torch import nn
 
+from evaluators.frameworks.deepspeed import deepspeed_config
 from evaluators.trainer.data import Samples
-from evaluators.trainer.deepspeed_config import deepspeed_config
 from evaluators.trainer.memory import Memory
 from evaluators.trainer.model import Embedding, Plan, WholeModel, loss_of, middle_layers
 from evaluators.trainer.tensor_parallel import Build, TensorGroup
@@ -74,7 +74,12 @@ class WholeTraining:
     ) -> None:
         self.samples = samples
         self.device = plan.build.device
-        config = deepspeed_config(plan.transformer, plan.strategy, data_parallel=samples.replicas)
+        config = deepspeed_config(
+            plan.transformer,
+            plan.strategy,
+            data_parallel=samples.replicas,
+            program="trainer",
+        )
         grid = PipelineParallelGrid(topology=topology)
         self.group = grid.get_data_parallel_group()
         memory.limit(limit_gib)
@@ -114,7 +119,12 @@ class PipelineTraining:
     ) -> None:
         self.samples = samples
         self.steps = plan.strategy.gradient_accumulation_steps
-        config = deepspeed_config(plan.transformer, plan.strategy, data_parallel=samples.replicas)
+        config = deepspeed_config(
+            plan.transformer,
+            plan.strategy,
+            data_parallel=samples.replicas,
+            program="trainer",
+        )
         model = _LimitedPipeline(plan, topology=topology, memory=memory, limit_gib=limit_gib)
         self.engine: Any = _initialize(model, config, mpu=None)
 

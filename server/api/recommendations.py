@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from autotune.recommendation import recommend
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import Campaign, Ranked, Recommendation
+from evaluators.artefacts import Launch, artefact_names, artefacts
 from evaluators.cluster import profile_from_dict
-from evaluators.launch import artefacts
 from search_spaces.errors import InvalidInput
 from server.api.access import CampaignId, Rank, StoreOf, problems
 from server.store import NotFound, Store
@@ -74,7 +74,7 @@ def recommendation_of(session: Session, campaign_id: int) -> Recommendation:
     if found is None:
         reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
         raise NotFound("recommendation", campaign_id, reason=reason)
-    names = sorted(_artefacts(session, campaign, found.best))
+    names = sorted(artefact_names(_launch(session, campaign, found.best)))
     return found.model_copy(update={"artefacts": names})
 
 
@@ -87,16 +87,16 @@ def files_of(store: Store, campaign_id: int, *, rank: int) -> dict[str, str]:
         if rank not in ranked:
             valid = f"1 to {max(ranked)}"
             raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
-        return _artefacts(session, campaign, ranked[rank])
+        return artefacts(_launch(session, campaign, ranked[rank]))
 
 
-def _artefacts(session: Session, campaign: Campaign, ranked: Ranked) -> dict[str, str]:
-    """As the cluster's profile stood when the campaign was created."""
+def _launch(session: Session, campaign: Campaign, ranked: Ranked) -> Launch:
+    """The launch of a strategy, with the cluster's profile of when the campaign was created."""
     kept = profile_of(session, campaign.id)
-    return artefacts(
-        transformer_of(campaign.model),
-        machine_of(campaign.machine),
-        strategy_of(ranked.strategy),
+    return Launch(
+        transformer=transformer_of(campaign.model),
+        machine=machine_of(campaign.machine),
+        strategy=strategy_of(ranked.strategy),
         name=campaign.name,
         evaluator=campaign.request.evaluator,
         profile=None if kept is None else profile_from_dict(kept, source="campaign"),

@@ -1,0 +1,124 @@
+"""What a user downloads: files that launch one strategy, ready to run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autotune.schemas import EvaluatorName
+from evaluators.artefacts.megatron_deepspeed import ds_config_json, sbatch_script
+from evaluators.artefacts.trainer import train_sbatch, train_script
+from evaluators.cluster.catalog import profile_for_machine
+from evaluators.cluster.profile import ClusterProfile, MegatronVariant
+from evaluators.frameworks import megatron_lm, nemo
+from evaluators.frameworks.megatron_deepspeed import arguments, variants
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+__all__ = ["Launch", "artefact_names", "artefacts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One strategy to be launched, and what its files follow.
+
+    Attributes:
+        name: of the campaign.
+        evaluator: that ran the campaign's trials.
+        profile: of the cluster, as it stood when the campaign was created: with it the scripts run
+            as the trials did. Without one they follow the ready profile of the machine.
+    """
+
+    transformer: Transformer
+    machine: Machine
+    strategy: Strategy
+    name: str
+    evaluator: EvaluatorName
+    profile: ClusterProfile | None = None
+
+    @property
+    def place(self) -> ClusterProfile:
+        """The profile of the cluster that the sbatch script is for."""
+        ready = self.profile or profile_for_machine(self.machine.name)
+        return ready or ClusterProfile(name="generic")
+
+    @property
+    def variant(self) -> MegatronVariant:
+        """The line of Megatron-DeepSpeed that the cluster has."""
+        return self.place.megatron.variant if self.place.megatron else "main"
+
+
+def artefact_names(launch: Launch) -> list[str]:
+    """Return the names of the files, of which nothing is rendered.
+
+    A file is left out where its framework has no words for the strategy.
+    """
+    return [name for name, artefact in _ARTEFACTS.items() if artefact.exists(launch)]
+
+
+def artefacts(launch: Launch) -> dict[str, str]:
+    """Return the files, name -> text. The scripts hold all they need, the others are for others."""
+    return {name: _ARTEFACTS[name].render(launch) for name in artefact_names(launch)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Artefact:
+    """One file: for which launches there is one, and its text."""
+
+    exists: Callable[[Launch], bool]
+    render: Callable[[Launch], str]
+
+
+def _accepted(check: Callable[[Launch], None]) -> Callable[[Launch], bool]:
+    """Return whether a check refuses a launch, without its reason."""
+
+    def accepted(launch: Launch) -> bool:
+        try:
+            check(launch)
+        except InvalidInput:
+            return False
+        return True
+
+    return accepted
+
+
+_in_megatron_deepspeed = _accepted(
+    lambda x: variants.check(x.transformer, x.strategy, x.variant),
+)
+
+_ARTEFACTS: Mapping[str, _Artefact] = {
+    "launch.sbatch": _Artefact(
+        exists=_in_megatron_deepspeed,
+        render=lambda x: sbatch_script(x.transformer, x.machine, x.strategy, x.place, name=x.name),
+    ),
+    "megatron_deepspeed_args.txt": _Artefact(
+        exists=_in_megatron_deepspeed,
+        render=lambda x: arguments.arguments_text(x.transformer, x.machine, x.strategy, x.variant),
+    ),
+    "ds_config.json": _Artefact(
+        exists=_in_megatron_deepspeed,
+        render=lambda x: ds_config_json(x.transformer, x.machine, x.strategy),
+    ),
+    "train.sbatch": _Artefact(
+        exists=lambda x: x.profile is not None and x.profile.program == "trainer",
+        render=lambda x: train_sbatch(x.transformer, x.machine, x.strategy, x.place, name=x.name),
+    ),
+    "train.sh": _Artefact(
+        exists=lambda x: x.evaluator == "local",
+        render=lambda x: train_script(
+            x.transformer, x.machine, x.strategy, name=x.name, python=sys.executable
+        ),
+    ),
+    # Frameworks that no trial ran with.
+    "megatron_lm_args.txt": _Artefact(
+        exists=_accepted(lambda x: megatron_lm.check(x.strategy)),
+        render=lambda x: megatron_lm.arguments_text(x.transformer, x.machine, x.strategy),
+    ),
+    "nemo.yaml": _Artefact(
+        exists=_accepted(lambda x: nemo.check(x.strategy)),
+        render=lambda x: nemo.nemo_yaml(x.transformer, x.machine, x.strategy),
+    ),
+}

@@ -1,0 +1,209 @@
+"""Megatron-DeepSpeed with one strategy: an sbatch script that runs as it is."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+
+from evaluators.artefacts.job import (
+    DEFAULT,
+    MEETING,
+    STRICT,
+    environment,
+    head,
+    settings,
+    srun,
+)
+from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.cluster.shell import container_words
+from evaluators.frameworks.deepspeed import as_json, deepspeed_config
+from evaluators.frameworks.megatron_deepspeed import dataset
+from evaluators.frameworks.megatron_deepspeed.arguments import (
+    arguments,
+    entry_words,
+    null_vocabulary,
+)
+from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, Variant, uses_deepspeed
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+_NO_CHECKOUT = Megatron(path="", tokenizer_type="")
+
+# What the tokenizer's files are is known to this script; whether they are there, to Megatron.
+_CHECKS = r"""# --- what is missing is said before anything starts
+missing=()
+need() { [[ -n "${!1}" ]] || missing+=("$1: $2"); }
+need DATA_PATH "path of an indexed dataset, without .bin or .idx"
+tokenizer=(--tokenizer-type "$TOKENIZER_TYPE")
+case "$TOKENIZER_TYPE" in
+    GPT2BPETokenizer)
+        need VOCAB_FILE "the GPT-2 tokenizer's vocabulary"
+        need MERGE_FILE "the GPT-2 tokenizer's merges"
+        tokenizer+=(--vocab-file "$VOCAB_FILE" --merge-file "$MERGE_FILE") ;;
+    SentencePieceTokenizer | GPTSentencePieceTokenizer | HFTokenizer)
+        need TOKENIZER_MODEL "the model of $TOKENIZER_TYPE"
+        tokenizer+=(--tokenizer-model "$TOKENIZER_MODEL") ;;
+    NullTokenizer)
+        tokenizer+=(--vocab-size "$NULL_VOCAB_SIZE") ;;
+    *)
+        valid="GPT2BPETokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer, HFTokenizer"
+        missing+=("TOKENIZER_TYPE: one of $valid, NullTokenizer") ;;
+esac
+need MEGATRON_DIR "path of a clone of Megatron-DeepSpeed"
+if [[ -z "${SLURM_JOB_ID:-}" ]]; then
+    missing+=("a Slurm job: submit this file with sbatch")
+fi
+command -v srun >/dev/null || missing+=("srun: Slurm's client commands are not on the PATH")
+"""
+
+# In a container these are other files.
+_CHECKS_OUTSIDE = r"""if [[ -n "$MEGATRON_DIR" && ! -f "$MEGATRON_DIR/{script}" ]]; then
+    missing+=("MEGATRON_DIR: there is no {script} in $MEGATRON_DIR")
+fi
+command -v "$PYTHON" >/dev/null || missing+=("PYTHON: there is no $PYTHON")
+"""
+
+_REFUSE = r"""if (( ${#missing[@]} > 0 )); then
+    echo "This launch cannot start. Missing:" >&2
+    printf '  %s\n' "${missing[@]}" >&2
+    exit 2
+fi
+"""
+
+_RUN = r"""# --- the run
+run=(
+    --train-iters "$TRAIN_ITERS" --lr "$LEARNING_RATE" --log-interval 1
+    --eval-iters 0 --eval-interval 1000000 --save-interval "$SAVE_INTERVAL"
+    --data-path "$DATA_PATH" --split 100,0,0 --num-workers 0
+)
+if [[ -n "$CHECKPOINT_DIR" ]]; then
+    run+=(--save "$CHECKPOINT_DIR" --load "$CHECKPOINT_DIR")
+fi
+read -r -a extra <<<"$EXTRA_ARGS"
+"""
+
+
+def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
+    """Return the configuration that belongs to the arguments of the same strategy."""
+    replicas = strategy.data_parallel(machine.gpus_per_node)
+    return as_json(
+        deepspeed_config(
+            transformer, strategy, data_parallel=replicas, program="megatron-deepspeed"
+        )
+    )
+
+
+def sbatch_script(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    profile: ClusterProfile,
+    *,
+    name: str,
+) -> str:
+    """Return the whole script. `name` is the job's, brought into letters that Slurm takes.
+
+    Raises:
+        InvalidInput: the profile's variant of Megatron-DeepSpeed cannot run this strategy.
+    """
+    megatron = profile.megatron or _NO_CHECKOUT
+    sections = [
+        head(transformer, machine, strategy, profile, name=name),
+        _inputs(transformer, profile, megatron),
+        environment(profile),
+        _data(transformer, profile),
+        _checks(profile, VARIANTS[megatron.variant]),
+        MEETING,
+        STRICT,
+        _layout(transformer, machine, strategy, megatron),
+        _RUN,
+        "exec " + srun(machine, strategy, profile, _command(strategy, megatron)),
+    ]
+    return "\n".join(section for section in sections if section)
+
+
+def _inputs(transformer: Transformer, profile: ClusterProfile, megatron: Megatron) -> str:
+    values = {
+        "MEGATRON_DIR": (megatron.path, "a clone of Megatron-DeepSpeed"),
+        "DATA_PATH": (megatron.data_path, "an indexed dataset, without .bin or .idx"),
+        "TOKENIZER_TYPE": (megatron.tokenizer_type, "GPT2BPETokenizer, HFTokenizer, …"),
+        "TOKENIZER_MODEL": (megatron.tokenizer_model, "of SentencePiece or Hugging Face"),
+        "VOCAB_FILE": (megatron.vocab_file, "of the GPT-2 tokenizer"),
+        "MERGE_FILE": (megatron.merge_file, "of the GPT-2 tokenizer"),
+        "TRAIN_ITERS": ("50", "enough to see the recommended figures again"),
+        "LEARNING_RATE": ("1.0e-4", "a placeholder, which no trial tuned"),
+        "CHECKPOINT_DIR": ("", "resumed from and saved to; nothing is saved without"),
+        "SAVE_INTERVAL": ("1000", "iterations"),
+        "EXTRA_ARGS": ("", "further arguments, split at blanks; they win"),
+        "PYTHON": (profile.python or "python", "with torch, DeepSpeed and what Megatron needs"),
+    }
+    return "\n".join(
+        [
+            "# --- yours to set, by environment",
+            DEFAULT,
+            *settings(values),
+            'default RUN_DIR "${SLURM_SUBMIT_DIR:-$PWD}"  # ds_config-<job>.json is written there',
+            f"NULL_VOCAB_SIZE={null_vocabulary(transformer)}"
+            "  # NullTokenizer adds one entry, the end of a document",
+            "",
+        ]
+    )
+
+
+def _data(transformer: Transformer, profile: ClusterProfile) -> str:
+    """Where the trials had synthetic data, so has this script, unless the user brings some."""
+    megatron = profile.megatron
+    if not megatron or megatron.data_path or megatron.tokenizer_type != "NullTokenizer":
+        return ""
+    sizes = f"{transformer.vocab_size} {transformer.seq_length}"
+    start = shlex.join(container_words(profile))
+    return "\n".join(
+        [
+            "# --- without DATA_PATH random tokens, as in the trials",
+            'if [[ -z "$DATA_PATH" ]]; then',
+            f'    DATA_PATH="$({start} "$PYTHON" - "$RUN_DIR/synthetic" {sizes} <<\'PYTHON\'',
+            inspect.getsource(dataset).rstrip(),
+            "PYTHON",
+            '    )"',
+            "fi",
+            "",
+        ]
+    )
+
+
+def _checks(profile: ClusterProfile, variant: Variant) -> str:
+    outside = "" if profile.container else _CHECKS_OUTSIDE.format(script=variant.script)
+    return _CHECKS + outside + _REFUSE
+
+
+def _layout(
+    transformer: Transformer, machine: Machine, strategy: Strategy, megatron: Megatron
+) -> str:
+    """The model's and the strategy's arguments, and DeepSpeed's file where that is used."""
+    chosen = arguments(transformer, machine, strategy, megatron.variant)
+    lines = [
+        "# --- the recommended strategy",
+        "layout=(",
+        *(f"    {shlex.join(argument)}" for argument in chosen),
+        *(f"    {shlex.quote(word)}" for word in megatron.arguments),
+        ")",
+    ]
+    if uses_deepspeed(strategy):
+        lines += [
+            'mkdir -p "$RUN_DIR"',
+            'DS_CONFIG="$RUN_DIR/ds_config-$SLURM_JOB_ID.json"',
+            "cat >\"$DS_CONFIG\" <<'JSON'",
+            ds_config_json(transformer, machine, strategy).rstrip(),
+            "JSON",
+            'layout+=(--deepspeed_config "$DS_CONFIG")',
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _command(strategy: Strategy, megatron: Megatron) -> list[str]:
+    script = f'"$MEGATRON_DIR/{VARIANTS[megatron.variant].script}"'
+    return [
+        " ".join(entry_words(megatron.variant, strategy, python='"$PYTHON"', script=script)),
+        '"${layout[@]}" "${tokenizer[@]}" "${run[@]}" "${extra[@]}"',
+    ]

@@ -1,0 +1,114 @@
+"""The scripts that train one strategy with the bundled trainer: on this machine, and by Slurm."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+from evaluators.artefacts.job import (
+    DEFAULT,
+    MEETING,
+    STRICT,
+    comment,
+    environment,
+    head,
+    job_name,
+    settings,
+    srun,
+)
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program.interpreter import import_path
+from evaluators.program.interpreter import python as python_of
+from evaluators.trial import TrialProtocol, TrialRequest
+from evaluators.trial_files import request_as_dict
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+ITERATIONS = 10
+"""Timed iterations: enough to see the recommended figure again, with its spread."""
+
+TIME_LIMIT_S = 3600.0
+
+_TRAIN = '"$PYTHON" -m evaluators.trainer --request request.json'
+
+_REQUEST = """mkdir -p "$RUN_DIR"
+cd "$RUN_DIR"
+cat >request.json <<'JSON'
+{request}
+JSON
+echo "training in $RUN_DIR; its log is trial.log, what came of it result.json"
+"""
+
+_IN_A_JOB = r"""if [[ -z "${SLURM_JOB_ID:-}" ]]; then
+    echo "This launch cannot start: submit this file with sbatch" >&2
+    exit 2
+fi
+"""
+
+
+def train_script(
+    transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str, python: str
+) -> str:
+    """A bash script that holds its own request; `python` is the interpreter it uses by default.
+
+    It trains at the strategy's own GAS and leaves its files in a folder of its own.
+    """
+    lines = [
+        "#!/bin/bash",
+        comment(f"{name}: {transformer.name} on {machine.name}"),
+        comment(strategy.short()),
+        STRICT.rstrip(),
+        f"default_python={shlex.quote(python)}",
+        'PYTHON="${PYTHON:-$default_python}"  # where autotune[trials] is installed',
+        f'RUN_DIR="${{RUN_DIR:-$PWD/{job_name(name)}-$(date +%Y%m%d-%H%M%S)}}"',
+        "",
+    ]
+    request = _request(transformer, machine, strategy, name=name)
+    return "\n".join(lines) + request + f"exec {_TRAIN}\n"
+
+
+def train_sbatch(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    profile: ClusterProfile,
+    *,
+    name: str,
+) -> str:
+    """The same as a job: the bundled trainer, one task of srun for each GPU."""
+    values = {"PYTHON": (python_of(profile), "where autotune[trials] is installed")}
+    folder = f'"${{SLURM_SUBMIT_DIR:-$PWD}}/{job_name(name)}-${{SLURM_JOB_ID:-}}"'
+    sections = [
+        head(transformer, machine, strategy, profile, name=name),
+        "\n".join([DEFAULT, *settings(values), f"default RUN_DIR {folder}", ""]),
+        environment(profile),
+        "\n".join([*import_path(profile), ""]),
+        _IN_A_JOB,
+        MEETING,
+        STRICT,
+        _request(transformer, machine, strategy, name=name),
+        srun(machine, strategy, profile, [f"{_TRAIN} 2>&1 | tee trial.log"]),
+    ]
+    return "\n".join(sections)
+
+
+def _request(transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str) -> str:
+    """Bash that writes the trial's request into a folder of its own, and goes there."""
+    protocol = TrialProtocol(
+        accumulations=(strategy.gradient_accumulation_steps,),
+        measured_iterations=ITERATIONS,
+        time_limit_s=TIME_LIMIT_S,
+    )
+    request = TrialRequest(
+        token=job_name(name),
+        transformer=transformer,
+        machine=machine,
+        strategy=strategy,
+        protocol=protocol,
+        directory=Path(),
+    )
+    data = request_as_dict(request)
+    del data["directory"]  # the folder that the request lies in, which only the script knows
+    return _REQUEST.format(request=json.dumps(data, indent=2))

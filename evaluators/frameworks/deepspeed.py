@@ -1,0 +1,94 @@
+"""A strategy as DeepSpeed's configuration: what trials measure with and what is launched."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from evaluators.cluster.profile import ProgramName
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+GRADIENT_CLIPPING = 1.0
+"""Largest global gradient norm, as in GPT-3 and Llama; DeepSpeed itself would not clip at all."""
+
+INITIAL_SCALE_POWER = 12
+"""fp16's first loss scale is 2^12: from DeepSpeed's 2^16 a short run skips its first steps."""
+
+MOST_IN_BUCKET = 500_000_000
+"""DeepSpeed's own default of a communication bucket, elements; it allocates all of it at once."""
+
+TRAINER_LEARNING_RATE = 1e-3
+
+NEVER = 10**9
+"""Steps between DeepSpeed's own lines of progress, beside those of the program."""
+
+
+def deepspeed_config(
+    transformer: Transformer, strategy: Strategy, *, data_parallel: int, program: ProgramName
+) -> dict[str, Any]:
+    """Return what DeepSpeed is configured with for `strategy` at its own GAS.
+
+    Trials and launch files alike are configured here, so what is launched is what was measured.
+    Two settings are the bundled trainer's alone, because the other program cannot take them:
+
+    - the optimizer. Megatron hands DeepSpeed one of its own, beside which this section has no
+      effect. The trainer has none, and takes torch's AdamW (`torch_adam`) on every device:
+      DeepSpeed's fused one is compiled at its first use, for over two minutes on CPUs, longer than
+      the trial, and with a compiler that a node with GPUs may lack.
+    - the type in which gradients accumulate with bf16 and ZeRO 0. The trainer's DeepSpeed wants it
+      told; Megatron-DeepSpeed runs with older releases, some of which refuse it.
+
+    Args:
+        program: that is configured.
+    """
+    micro_batch, accumulation = strategy.micro_batch_size, strategy.gradient_accumulation_steps
+    return {
+        "train_batch_size": micro_batch * accumulation * data_parallel,
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "gradient_accumulation_steps": accumulation,
+        "zero_optimization": {
+            "stage": strategy.zero_stage,
+            "reduce_bucket_size": min(MOST_IN_BUCKET, _largest_share(transformer, strategy)),
+        },
+        "gradient_clipping": GRADIENT_CLIPPING,
+        "steps_per_print": NEVER,
+        **_precision(strategy),
+        **(_of_the_trainer(strategy) if program == "trainer" else {}),
+    }
+
+
+def as_json(config: dict[str, Any]) -> str:
+    """Return the text of a `ds_config.json`."""
+    return json.dumps(config, indent=2) + "\n"
+
+
+def _largest_share(transformer: Transformer, strategy: Strategy) -> int:
+    """Return the parameters of the rank that holds most, at the very most."""
+    layers = -(-transformer.num_layers // strategy.pipeline_parallel)
+    ends = 2 * transformer.embedding_parameters + transformer.seq_length * transformer.hidden_size
+    cut = (layers * transformer.layer_parameters + ends) // strategy.tensor_parallel
+    return cut + transformer.hidden_size * (transformer.seq_length + 8 * layers)
+
+
+def _precision(strategy: Strategy) -> dict[str, Any]:
+    match strategy.precision:
+        case "fp32":
+            return {}
+        case "bf16":
+            return {"bf16": {"enabled": True}}
+        case "fp16":
+            return {"fp16": {"enabled": True, "initial_scale_power": INITIAL_SCALE_POWER}}
+
+
+def _of_the_trainer(strategy: Strategy) -> dict[str, Any]:
+    optimizer = {
+        "type": "AdamW",
+        "params": {"lr": TRAINER_LEARNING_RATE, "torch_adam": True},
+    }
+    # Without ZeRO, DeepSpeed's bf16 optimizer takes gradients in bf16 alone.
+    unsharded = strategy.precision == "bf16" and strategy.zero_stage == 0
+    return {
+        "optimizer": optimizer,
+        **({"data_types": {"grad_accum_dtype": "bf16"}} if unsharded else {}),
+    }

@@ -1,0 +1,236 @@
+"""Whether a profile's Megatron-DeepSpeed can be trained with: seen before the first trial."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluators.cluster.profile import Megatron
+from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, Variant
+from search_spaces.errors import InvalidInput, closest
+
+TIME_LIMIT_S = 30.0
+"""For an interpreter to look around: on a parallel file system its start alone takes seconds."""
+
+NEEDED = ("torch", "deepspeed")
+
+IMPORTED_BY: Mapping[str, str] = {
+    "mpi4py": "megatron/arguments.py",
+    "regex": "megatron/tokenizer/gpt2_tokenization.py",
+    "six": "megatron/tokenizer/bert_tokenization.py",
+    "torchvision": "megatron/data/vit_dataset.py",
+    "transformers": "megatron/tokenizer/tokenizer.py",
+}
+"""Packages that some checkouts need: each is imported at the top of this file, or is not needed."""
+
+COMPRESSION = "deepspeed.compression.compress"
+"""A module that the main line imports and newer DeepSpeeds no longer have."""
+
+# Nothing is imported: torch and DeepSpeed would take seconds, and a GPU that is not here.
+_LOOK = """
+import importlib.metadata, importlib.util, json, os, sys
+found = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
+places = found["deepspeed"].submodule_search_locations if found.get("deepspeed") else []
+compress = [os.path.join(place, "compression", "compress.py") for place in places or []]
+try:
+    version = importlib.metadata.version("deepspeed")
+except importlib.metadata.PackageNotFoundError:
+    version = ""
+print(json.dumps({
+    "missing": [name for name, spec in found.items() if spec is None],
+    "compression": any(map(os.path.exists, compress)),
+    "deepspeed": version,
+}))
+"""
+
+_FILES: Mapping[str, tuple[str, ...]] = {
+    "GPT2BPETokenizer": ("vocab_file", "merge_file"),
+    "SentencePieceTokenizer": ("tokenizer_model",),
+    "GPTSentencePieceTokenizer": ("tokenizer_model",),
+    "HFTokenizer": ("tokenizer_model",),
+}
+"""The keys of the profile that each tokenizer reads files from."""
+
+
+def check_checkout(megatron: Megatron, python: str) -> list[InvalidInput]:
+    """All that stands in the way, as far as this machine can see; empty where nothing does.
+
+    `python` is the interpreter of the trials. Where a container, a module or a virtual environment
+    brings it, this machine cannot ask it: check `check_files` alone then.
+    """
+    return [*check_files(megatron), *check_interpreter(megatron, python)]
+
+
+def check_files(megatron: Megatron) -> list[InvalidInput]:
+    """What is wrong with the checkout, the data and the tokenizer."""
+    variant = VARIANTS[megatron.variant]
+    return [
+        *_checkout(megatron, variant),
+        *_data(megatron.data_path),
+        *_tokenizer(megatron, variant),
+    ]
+
+
+def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
+    """What the interpreter lacks: itself, a package, or a DeepSpeed old enough."""
+    if shutil.which(python) is None:
+        return [_of_python(python, "there is no such interpreter", "the path of a Python")]
+    needed = _needed(Path(megatron.path))
+    try:
+        seen = _look(python, needed)
+    except subprocess.TimeoutExpired:
+        return [_of_python(python, f"it did not answer within {TIME_LIMIT_S:.0f} s", "")]
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+        return [_of_python(python, f"it cannot be asked for its packages: {error}", "")]
+    if seen.missing:
+        valid = f"a Python with {', '.join(needed)}"
+        return [_of_python(python, f"it lacks {', '.join(seen.missing)}", valid)]
+    return _compression(megatron, python, seen)
+
+
+def _needed(root: Path) -> list[str]:
+    imported = [
+        package
+        for package, file in IMPORTED_BY.items()
+        if re.search(rf"^(import|from) {package}\b", _text(root / file), flags=re.MULTILINE)
+    ]
+    return [*NEEDED, *imported]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What an interpreter has: modules that it lacks, its DeepSpeed and whether that compresses."""
+
+    missing: tuple[str, ...]
+    deepspeed: str
+    compression: bool
+
+
+def _look(python: str, modules: Iterable[str]) -> _Seen:
+    asked = subprocess.run(
+        [python, "-c", _LOOK, *modules],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=TIME_LIMIT_S,
+        check=True,
+    )
+    found = json.loads(asked.stdout.splitlines()[-1])
+    return _Seen(
+        missing=tuple(found["missing"]),
+        deepspeed=found["deepspeed"],
+        compression=found["compression"],
+    )
+
+
+def _of_python(python: str, reason: str, valid: str) -> InvalidInput:
+    said = f"{reason}, and Megatron-DeepSpeed is to run with it"
+    return InvalidInput("python", python, said, valid=valid)
+
+
+def _compression(megatron: Megatron, python: str, seen: _Seen) -> list[InvalidInput]:
+    if seen.compression or COMPRESSION not in _text(Path(megatron.path, "megatron/training.py")):
+        return []
+    reason = (
+        f"its DeepSpeed {seen.deepspeed} is too new for this checkout, whose megatron/training.py "
+        f"imports {COMPRESSION}, which it no longer has"
+    )
+    return [_of_python(python, reason, "a Python with an older DeepSpeed, such as 0.16.9")]
+
+
+def _checkout(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
+    root = Path(megatron.path)
+    valid = f"the path of a clone of Megatron-DeepSpeed, with {variant.script} in it"
+    if not root.is_dir():
+        return [_of_path(megatron, "there is no such folder on this machine", valid)]
+    if "deepspeed" not in _text(root / "megatron" / "training.py"):
+        return [_of_path(megatron, _what_else(root), valid)]
+    wrong = [v for v in VARIANTS.values() if v.name != megatron.variant and _is_of(root, v)]
+    if not _is_of(root, variant) and wrong:
+        reason = (
+            f"{root} is of another line: it has {wrong[0].script} and {wrong[0].flash_attention}"
+        )
+        return [InvalidInput("megatron.variant", variant.name, reason, valid=repr(wrong[0].name))]
+    if not (root / variant.script).is_file():
+        return [_of_path(megatron, f"it has no {variant.script}", valid)]
+    return [
+        _of_path(megatron, f"its megatron/arguments.py knows no {option}", "a newer clone")
+        for option in [variant.flash_attention]
+        if not _has_option(root, option)
+    ]
+
+
+def _is_of(root: Path, variant: Variant) -> bool:
+    return (root / variant.script).is_file() and _has_option(root, variant.flash_attention)
+
+
+def _has_option(root: Path, option: str) -> bool:
+    return re.search(f"['\"]{option}['\"]", _text(root / "megatron" / "arguments.py")) is not None
+
+
+def _of_path(megatron: Megatron, reason: str, valid: str) -> InvalidInput:
+    return InvalidInput("megatron.path", megatron.path, reason, valid=valid)
+
+
+def _what_else(root: Path) -> str:
+    """Why a folder is taken for no checkout."""
+    if (root / "megatron" / "training").is_dir() or (root / "megatron" / "training.py").is_file():
+        return "this is a Megatron-LM without DeepSpeed"
+    return "this is no checkout of Megatron-DeepSpeed: it has no megatron/training.py"
+
+
+def _text(path: Path) -> str:
+    """Of a file; empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _data(data_path: str) -> list[InvalidInput]:
+    if not data_path:
+        return []
+    missing = [end for end in (".bin", ".idx") if not Path(data_path + end).is_file()]
+    if not missing:
+        return []
+    return [
+        InvalidInput(
+            "megatron.data_path",
+            data_path,
+            f"there is no {' and no '.join(data_path + end for end in missing)}",
+            valid="an indexed dataset's path without .bin and .idx, or nothing for a synthetic one",
+        )
+    ]
+
+
+def _tokenizer(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
+    name = megatron.tokenizer_type
+    if name not in variant.tokenizers:
+        near = closest(name, variant.tokenizers)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        reason = f"the {variant.name} variant trains no GPT with this tokenizer{meant}"
+        valid = ", ".join(variant.tokenizers)
+        return [InvalidInput("megatron.tokenizer_type", name, reason, valid=valid)]
+    values = {key: str(getattr(megatron, key)) for key in _FILES.get(name, ())}
+    return [
+        InvalidInput(
+            f"megatron.{key}", value, _absence(value), valid=f"the path of a file of {name}"
+        )
+        for key, value in values.items()
+        if not _is_there(name, value)
+    ]
+
+
+def _absence(value: str) -> str:
+    return "there is no such file on this machine" if value else "it is needed by the tokenizer"
+
+
+def _is_there(tokenizer: str, value: str) -> bool:
+    """Hugging Face's may be a name on its hub, which the nodes may have cached."""
+    a_name = tokenizer == "HFTokenizer" and value and not value.startswith(("/", ".", "~"))
+    return bool(a_name) or (bool(value) and Path(value).exists())

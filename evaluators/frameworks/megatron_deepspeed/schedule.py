@@ -1,0 +1,171 @@
+"""The runs of a trial: which batches they train, for how long, and which iterations count.
+
+Two GAS values share one start-up: the batch is ramped up from the smaller to the larger. Such a
+run is counted in samples, because Megatron's ramp-up refuses `--train-iters`. With a ramp of one
+step, `--rampup-batch-size START STEP SAMPLES`, Megatron asks before each iteration how many
+samples were consumed: fewer than SAMPLES, and the batch is START; otherwise START + STEP, which is
+the global batch size. So n iterations of the smaller batch come before exactly m of the larger one
+where SAMPLES is n x START and `--train-samples` is SAMPLES + m x (START + STEP). DeepSpeed's
+engine is told the batch before each iteration, and its configuration holds the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evaluators.cluster.profile import MegatronVariant
+from evaluators.frameworks.megatron import Argument
+from evaluators.frameworks.megatron_deepspeed.arguments import arguments
+from evaluators.frameworks.megatron_deepspeed.variants import uses_deepspeed
+from evaluators.trial import TrialProtocol
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+NEVER = "1000000"
+"""Iterations after which to evaluate or to save: beyond the end of any trial."""
+
+QUIET: tuple[Argument, ...] = (
+    ("--log-interval", "1"),
+    ("--eval-iters", "0"),
+    ("--eval-interval", NEVER),
+    ("--save-interval", NEVER),
+    ("--lr", "1.0e-4"),
+)
+"""A line for each iteration, and nothing between them. The learning rate changes no time; it must
+be above zero, or Megatron never reports its memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Successive iterations of a run at one GAS.
+
+    Attributes:
+        global_batch_size: samples, as the log's line of each of these iterations has it.
+        first_iteration: as the log counts, from 1.
+        warmup_iterations: at the beginning, to be left out; the others are measured.
+    """
+
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    first_iteration: int
+    warmup_iterations: int
+    measured_iterations: int
+
+    @property
+    def iterations(self) -> int:
+        return self.warmup_iterations + self.measured_iterations
+
+    @property
+    def samples(self) -> int:
+        return self.iterations * self.global_batch_size
+
+    @property
+    def measured(self) -> range:
+        """The log's numbers of the iterations that count."""
+        first = self.first_iteration + self.warmup_iterations
+        return range(first, first + self.measured_iterations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One start of the entry script.
+
+    Attributes:
+        strategy: with the GAS that the run begins with, for which DeepSpeed is configured.
+        segments: in the order in which they are run; the batch grows from one to the next.
+        arguments: of model, layout and schedule; data and tokenizer come on top.
+    """
+
+    strategy: Strategy
+    segments: tuple[Segment, ...]
+    arguments: tuple[Argument, ...]
+
+    @property
+    def iterations(self) -> int:
+        """Lines of iterations that a complete log of it has."""
+        return sum(segment.iterations for segment in self.segments)
+
+    @property
+    def uses_deepspeed(self) -> bool:
+        return uses_deepspeed(self.strategy)
+
+
+def trial_runs(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    protocol: TrialProtocol,
+    variant: MegatronVariant = "main",
+) -> list[PlannedRun]:
+    """Return the runs that measure every GAS of the protocol, in order: two values in each.
+
+    Raises:
+        InvalidInput: this variant cannot run the strategy, or not at a GAS of the protocol.
+    """
+    values = sorted(set(protocol.accumulations))
+    _check_accumulations(strategy, values)
+    pairs = [values[start : start + 2] for start in range(0, len(values), 2)]
+    return [_run(transformer, machine, strategy, protocol, pair, variant) for pair in pairs]
+
+
+def _check_accumulations(strategy: Strategy, values: Sequence[int]) -> None:
+    stages = strategy.pipeline_parallel
+    for gas in values:
+        if strategy.virtual_stages > 1 and gas % stages:
+            raise InvalidInput(
+                "gradient_accumulation_steps",
+                gas,
+                "interleaved pipelines take micro-batches in groups, one for each stage",
+                valid=f"a multiple of pipeline_parallel ({stages})",
+            )
+
+
+def _run(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    protocol: TrialProtocol,
+    accumulations: Sequence[int],
+    variant: MegatronVariant,
+) -> PlannedRun:
+    segments = _segments(machine, strategy, protocol, accumulations)
+    largest = strategy.with_accumulation(accumulations[-1])
+    layout = arguments(transformer, machine, largest, variant)
+    return PlannedRun(
+        strategy=strategy.with_accumulation(accumulations[0]),
+        segments=segments,
+        arguments=(*layout, *_length(segments), *QUIET),
+    )
+
+
+def _segments(
+    machine: Machine, strategy: Strategy, protocol: TrialProtocol, accumulations: Sequence[int]
+) -> tuple[Segment, ...]:
+    length = protocol.warmup_iterations + protocol.measured_iterations
+    return tuple(
+        Segment(
+            gradient_accumulation_steps=gas,
+            global_batch_size=strategy.with_accumulation(gas).global_batch_size(
+                machine.gpus_per_node
+            ),
+            first_iteration=1 + place * length,
+            warmup_iterations=protocol.warmup_iterations,
+            measured_iterations=protocol.measured_iterations,
+        )
+        for place, gas in enumerate(accumulations)
+    )
+
+
+def _length(segments: Sequence[Segment]) -> list[Argument]:
+    if len(segments) == 1:
+        return [("--train-iters", str(segments[0].iterations))]
+    small, large = segments
+    step = large.global_batch_size - small.global_batch_size
+    ramp = (str(small.global_batch_size), str(step), str(small.samples))
+    return [
+        ("--train-samples", str(small.samples + large.samples)),
+        ("--rampup-batch-size", *ramp),
+    ]

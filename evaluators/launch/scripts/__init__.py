@@ -1,1 +1,0 @@
-"""Files that a user runs: sbatch scripts, and the script for this machine."""

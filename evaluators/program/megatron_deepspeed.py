@@ -1,0 +1,289 @@
+"""Megatron-DeepSpeed as a program of a cluster."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from autotune.measurement import AccumulationMeasurement
+from autotune.schemas import TrialState
+from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.frameworks.deepspeed import as_json, deepspeed_config
+from evaluators.frameworks.megatron import Argument
+from evaluators.frameworks.megatron_deepspeed.arguments import entry_words, null_vocabulary
+from evaluators.frameworks.megatron_deepspeed.dataset import synthetic_dataset
+from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun, Segment, trial_runs
+from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS
+from evaluators.program import task
+from evaluators.program.interpreter import python
+from evaluators.program.outcome import (
+    AttemptFailure,
+    failed,
+    failure_of,
+    log_of,
+    succeeded,
+)
+from evaluators.program.power import Energy, energy
+from evaluators.program.program import AttemptEnd, Launcher
+from evaluators.program.rendezvous import RENDEZVOUS
+from evaluators.training_log import Iteration, LoggedRun, TrainingLog
+from evaluators.trial import TrialOutcome, TrialRequest
+
+DATASETS = "datasets"
+"""Beside the trials: synthetic datasets, which trials of one vocabulary and length share."""
+
+VERSIONS = "versions.json"
+
+_TELL_VERSIONS = f"""import json, platform
+from importlib.metadata import PackageNotFoundError, version
+found = {{"python": platform.python_version()}}
+for name in ("torch", "deepspeed"):
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        pass
+with open("{VERSIONS}", "w") as file:
+    json.dump(found, file)"""
+
+LEAST_CLEAN = 2
+"""Iterations that must remain of each GAS, where so many were asked for."""
+
+
+class MegatronProgram:
+    """A checkout of Megatron-DeepSpeed: its log tells what came of a trial."""
+
+    name = "megatron-deepspeed"
+
+    def __init__(self, profile: ClusterProfile) -> None:
+        if profile.megatron is None:
+            raise ValueError(f"the profile {profile.name!r} has no [megatron]")
+        self._megatron: Megatron = profile.megatron
+        self._profile = profile
+
+    def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:
+        """Return the configuration of each run of DeepSpeed's engine, and the tasks' script.
+
+        Raises:
+            InvalidInput: the checkout's variant cannot run the request's strategy or model.
+            OSError: a synthetic dataset could not be written.
+        """
+        configurations = {
+            _config_name(number): as_json(
+                deepspeed_config(
+                    request.transformer,
+                    run.strategy,
+                    data_parallel=run.strategy.data_parallel(request.machine.gpus_per_node),
+                    program="megatron-deepspeed",
+                )
+            )
+            for number, run in enumerate(self._runs(request), start=1)
+            if run.uses_deepspeed
+        }
+        self._data_path(request, folder)
+        return {**configurations, task.SCRIPT_NAME: task.SCRIPT}
+
+    def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
+        """Return bash for one run after the other; the first that fails is the last."""
+        versions = shlex.join(
+            [*launcher.container, python(self._profile), "-c", _TELL_VERSIONS],
+        )
+        train = " &&\n".join(
+            task.as_ranks(launcher, folder, *self._words(request, folder, run, number))
+            for number, run in enumerate(self._runs(request), start=1)
+        )
+        return "\n".join([RENDEZVOUS, versions, train])
+
+    def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
+        log = log_of(folder)
+        if failure := failure_of(ended, log.last.failure, folder):
+            return failed(failure, folder, ended)
+        measured = [
+            _Measured(run=run, segment=segment)
+            for run, planned in _paired(log, self._runs(request))
+            for segment in planned.segments
+        ]
+        if reason := next(filter(None, (segment.fault for segment in measured)), None):
+            failure = AttemptFailure(status=TrialState.CRASHED, error=reason)
+            return failed(failure, folder, ended)
+        return succeeded(
+            _energy(log, measured, request),
+            folder,
+            ended,
+            measurements=tuple(segment.measurement for segment in measured),
+            peak_memory_gib=_peaks(log),
+            loss=_last_loss(log),
+            versions=_versions(folder),
+        )
+
+    def _runs(self, request: TrialRequest) -> list[PlannedRun]:
+        return trial_runs(
+            request.transformer,
+            request.machine,
+            request.strategy,
+            request.protocol,
+            self._megatron.variant,
+        )
+
+    def _words(
+        self, request: TrialRequest, folder: Path, run: PlannedRun, number: int
+    ) -> list[str]:
+        """Words of bash that every rank runs in the attempt's folder, with MASTER_ADDR set."""
+        megatron = self._megatron
+        script = f"{megatron.path.rstrip('/')}/{VARIANTS[megatron.variant].script}"
+        start = entry_words(
+            megatron.variant,
+            run.strategy,
+            python=shlex.quote(python(self._profile)),
+            script=shlex.quote(script),
+        )
+        # Index files beside the data would be written by several trials at once.
+        own_files = ["--data-cache-path", '"$PWD/index-cache"']
+        if run.uses_deepspeed:
+            own_files += ["--deepspeed_config", f'"$PWD/{_config_name(number)}"']
+        arguments = [
+            *run.arguments,
+            ("--seed", str(1 + request.seed)),
+            *self._data(request, folder),
+            megatron.arguments,
+        ]
+        return [*start, *own_files, *map(shlex.quote, chain(*arguments))]
+
+    def _data(self, request: TrialRequest, folder: Path) -> list[Argument]:
+        """Dataset and tokenizer. All of the data is for training; no evaluation reads any."""
+        megatron = self._megatron
+        files = {
+            "--tokenizer-model": megatron.tokenizer_model,
+            "--vocab-file": megatron.vocab_file,
+            "--merge-file": megatron.merge_file,
+        }
+        data: list[Argument] = [
+            ("--data-path", self._data_path(request, folder)),
+            ("--split", "100,0,0"),
+            ("--num-workers", "0"),
+            ("--tokenizer-type", megatron.tokenizer_type),
+            *((option, file) for option, file in files.items() if file),
+        ]
+        if megatron.tokenizer_type == "NullTokenizer":
+            data.append(("--vocab-size", str(null_vocabulary(request.transformer))))
+        return data
+
+    def _data_path(self, request: TrialRequest, folder: Path) -> str:
+        """The profile's dataset, or a synthetic one that lies beside the trials."""
+        if self._megatron.data_path:
+            return self._megatron.data_path
+        model = request.transformer
+        made = synthetic_dataset(
+            folder.parents[1] / DATASETS, vocab_size=model.vocab_size, seq_length=model.seq_length
+        )
+        return str(made)
+
+
+def _config_name(number: int) -> str:
+    return f"ds_config-{number}.json"
+
+
+def _paired(log: TrainingLog, planned: Sequence[PlannedRun]) -> list[tuple[LoggedRun, PlannedRun]]:
+    """Each planned run with what the log has of it: nothing where it has fewer."""
+    runs = [run for run in log.runs if run.iterations or run.damaged]
+    missing = [LoggedRun()] * max(0, len(planned) - len(runs))
+    return list(zip([*runs, *missing], planned, strict=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """What the log has of one segment of a run."""
+
+    run: LoggedRun
+    segment: Segment
+
+    @property
+    def iterations(self) -> list[Iteration]:
+        """Those that count: an optimizer step, and nothing else, is in their time."""
+        return [i for i in self._logged if i.stepped and not i.after_evaluation]
+
+    @property
+    def measurement(self) -> AccumulationMeasurement:
+        return AccumulationMeasurement(
+            gradient_accumulation_steps=self.segment.gradient_accumulation_steps,
+            iteration_times_s=tuple(i.elapsed_s for i in self.iterations),
+        )
+
+    @property
+    def fault(self) -> str | None:
+        """Why there is no measurement; None where there is one."""
+        gas = f"GAS {self.segment.gradient_accumulation_steps}"
+        return self._incomplete(gas) or self._other_batch(gas) or self._unclean(gas)
+
+    @property
+    def _logged(self) -> list[Iteration]:
+        return [i for i in self.run.iterations if i.number in self.segment.measured]
+
+    def _incomplete(self, gas: str) -> str | None:
+        numbers = {i.number for i in self.run.iterations} | set(self.run.damaged)
+        first, count = self.segment.first_iteration, self.segment.iterations
+        there = len(numbers & set(range(first, first + count)))
+        if there == count:
+            return None
+        return f"{gas}: the log has {there} of {count} iterations, though all ended well"
+
+    def _other_batch(self, gas: str) -> str | None:
+        asked = self.segment.global_batch_size
+        others = {i.global_batch_size for i in self._logged} - {asked, None}
+        if not others:
+            return None
+        told = ", ".join(str(batch) for batch in sorted(filter(None, others)))
+        return f"{gas}: it trained with a global batch of {told} where {asked} was asked for"
+
+    def _unclean(self, gas: str) -> str | None:
+        clean, asked = len(self.iterations), self.segment.measured_iterations
+        if clean >= min(LEAST_CLEAN, asked):
+            return None
+        reasons = {
+            "a loss or gradient was no number": any(i.nan for i in self._logged),
+            "steps were skipped (OVERFLOW)": any(i.skipped or i.overflows for i in self._logged),
+            "an evaluation ran": any(i.after_evaluation for i in self._logged),
+            "another rank's output broke the line": bool(self.run.damaged),
+        }
+        why = ", ".join(reason for reason, holds in reasons.items() if holds)
+        return f"{gas}: {clean} of {asked} measured iterations count: {why}"
+
+
+def _energy(log: TrainingLog, measured: Sequence[_Measured], request: TrialRequest) -> Energy:
+    """The energy of the last run, which has the largest batches."""
+    run = measured[-1].run
+    own = [segment for segment in measured if segment.run is run]
+    batches = sum(each.segment.global_batch_size * len(each.iterations) for each in own)
+    return energy(
+        log,
+        run,
+        [i for each in own for i in each.iterations],
+        nodes=request.strategy.num_nodes,
+        tokens=batches * request.transformer.seq_length,
+    )
+
+
+def _peaks(log: TrainingLog) -> tuple[float, ...]:
+    """Of the ranks that told it, those of the first replica, in rank order, GiB."""
+    peaks: dict[int, float] = {}
+    for run in log.runs:
+        for rank, peak in run.memory.items():
+            gib = peak.reserved_gib or peak.allocated_gib
+            peaks[rank] = max(gib or 0.0, peaks.get(rank, 0.0))
+    return tuple(peaks[rank] for rank in sorted(peaks))
+
+
+def _last_loss(log: TrainingLog) -> float | None:
+    losses = [i.loss for run in log.runs for i in run.iterations if i.loss is not None]
+    return losses[-1] if losses else None
+
+
+def _versions(folder: Path) -> Mapping[str, str]:
+    try:
+        told = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
+        return {str(name): str(version) for name, version in told.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}

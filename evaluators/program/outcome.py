@@ -1,0 +1,122 @@
+"""What an attempt left behind, as the outcome of its trial: measured, or failed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.schemas import TrialState
+from evaluators.program.power import Energy
+from evaluators.program.program import AttemptEnd
+from evaluators.training_log import Cause, CauseKind, TrainingLog, read_log
+from evaluators.trial import TrialOutcome
+from evaluators.trial_files import LOG, log_tail
+
+# What a job of ours says of itself, as where a module of the profile does not load.
+OWN_WORDS = "autotune: "
+
+# Lines that tell nothing of what the program did last: ours, and those of Slurm's steps.
+_NOT_THE_PROGRAMS = ("[autotune power]", "slurmstepd", "srun:")
+
+MOST_OF_A_LINE = 200
+"""Characters of a log's line in an error: enough to recognise it, and still one line."""
+
+# Where ranks were ended from outside, Slurm's word for it may have come to nothing but the log.
+_STATUS: Mapping[CauseKind, TrialState] = {
+    CauseKind.OUT_OF_MEMORY: TrialState.OOM,
+    CauseKind.TIME_LIMIT: TrialState.TIMEOUT,
+    CauseKind.NODE_FAILURE: TrialState.NODE_FAIL,
+    CauseKind.PREEMPTED: TrialState.PREEMPTED,
+    CauseKind.CANCELLED: TrialState.CANCELLED,
+}
+# A rank that ran out of memory may leave the others waiting until something ends them.
+_MAY_HIDE_MEMORY = (None, TrialState.TIMEOUT, TrialState.OOM)
+
+
+def log_of(folder: Path) -> TrainingLog:
+    """Return what the attempt's log tells; an empty one where there is no log."""
+    try:
+        return read_log(folder / LOG)
+    except OSError:
+        return TrainingLog()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptFailure:
+    """Why an attempt failed. `error` is one line."""
+
+    status: TrialState
+    error: str
+
+
+def failure_of(ended: AttemptEnd, cause: Cause | None, folder: Path) -> AttemptFailure | None:
+    """Return why the attempt in `folder` failed; None where neither its end nor Slurm says so.
+
+    Args:
+        cause: of the failure in its log, if there is one.
+    """
+    if ended.status is None and ended.exit_code == 0:
+        return None
+    if cause and cause.out_of_memory and ended.status in _MAY_HIDE_MEMORY:
+        return AttemptFailure(status=TrialState.OOM, error=cause.error)
+    if ended.status is TrialState.TIMEOUT:
+        return AttemptFailure(status=ended.status, error=ended.reason + _last_words(folder))
+    if ended.status is not None:
+        return AttemptFailure(status=ended.status, error=ended.reason)
+    if words := _own_words(folder):
+        return AttemptFailure(status=TrialState.CRASHED, error=words)
+    if cause:
+        status = _STATUS.get(cause.kind, TrialState.CRASHED)
+        return AttemptFailure(status=status, error=cause.error)
+    code = "no exit code" if ended.exit_code is None else f"exit code {ended.exit_code}"
+    error = f"it ended with {code}, and its log does not say why"
+    return AttemptFailure(status=TrialState.CRASHED, error=error)
+
+
+def _own_words(folder: Path) -> str | None:
+    lines = reversed(log_tail(folder).splitlines())
+    said = (line.removeprefix(OWN_WORDS) for line in lines if line.startswith(OWN_WORDS))
+    return next(said, None)
+
+
+def _last_words(folder: Path) -> str:
+    """What the program had logged last when its time was up, which tells where it was stuck."""
+    lines = (line.strip() for line in reversed(log_tail(folder).splitlines()))
+    last = next((line for line in lines if line and not line.startswith(_NOT_THE_PROGRAMS)), "")
+    return f"; its log ends with: {last[:MOST_OF_A_LINE]}" if last else "; its log is empty"
+
+
+def failed(failure: AttemptFailure, folder: Path, ended: AttemptEnd) -> TrialOutcome:
+    """Return the outcome of a trial whose attempt failed."""
+    return _outcome(folder, ended, status=failure.status, error=failure.error)
+
+
+def succeeded(energy: Energy, folder: Path, ended: AttemptEnd, **measured: Any) -> TrialOutcome:
+    """Return the outcome of a trial that was measured.
+
+    Args:
+        measured: the fields of `TrialOutcome` that the program itself found.
+    """
+    return _outcome(
+        folder,
+        ended,
+        status=TrialState.OK,
+        joules_per_token=energy.joules_per_token,
+        energy_note=energy.note,
+        **measured,
+    )
+
+
+def _outcome(folder: Path, ended: AttemptEnd, **fields: Any) -> TrialOutcome:
+    return TrialOutcome(
+        started_at=ended.started_at,
+        duration_s=ended.duration_s,
+        simulated=False,
+        log_tail=log_tail(folder),
+        log_path=str(folder / LOG),
+        host=ended.host,
+        job_id=ended.job_id,
+        **fields,
+    )

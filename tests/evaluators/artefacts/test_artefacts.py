@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.schemas import TrialState
+from evaluators.artefacts import Launch, artefact_names, artefacts
+from evaluators.artefacts.trainer import train_script
+from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
+from evaluators.trial import TrialOutcome
+from evaluators.trial_files import request_from_dict
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.strategy import Strategy
+from tests.evaluators.frameworks.readers import strategy_of
+from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
+from tests.requirement import require
+
+FRONTIER = load_machine("frontier")
+GPT = load_model("gpt-22b")
+TINY = load_model("tiny")
+
+MEGATRON_DEEPSPEED = ["launch.sbatch", "megatron_deepspeed_args.txt", "ds_config.json"]
+
+SMALL = Strategy(
+    tensor_parallel=2,
+    pipeline_parallel=1,
+    micro_batch_size=1,
+    gradient_accumulation_steps=2,
+    zero_stage=1,
+    num_nodes=1,
+    activation_checkpointing="none",
+    flash_attention=False,
+    precision="fp32",
+)
+
+
+def run(script: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = directory / "train.sh"
+    path.write_text(script)
+    return subprocess.run(
+        ["/bin/bash", str(path)],
+        env=os.environ | environment,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def launch(strategy: Strategy = STRATEGIES["the defaults"], **others: Any) -> Launch:
+    """A launch after a simulated campaign on Frontier."""
+    simulated = Launch(
+        transformer=GPT, machine=FRONTIER, strategy=strategy, name="x", evaluator="simulated"
+    )
+    return replace(simulated, **others)
+
+
+def test_which_files_there_are() -> None:
+    here = launch(SMALL, transformer=TINY, machine=load_machine("local"), evaluator="local")
+    exports = ["megatron_lm_args.txt", "nemo.yaml"]
+    assert artefact_names(launch()) == [*MEGATRON_DEEPSPEED, *exports]
+    assert artefact_names(here) == [*MEGATRON_DEEPSPEED, "train.sh", *exports]
+    assert list(artefacts(here)) == artefact_names(here)
+
+
+def test_a_framework_without_words_for_the_strategy_has_no_files() -> None:
+    sharded = launch(replace(BASE, zero_stage=2))
+    assert artefact_names(sharded) == MEGATRON_DEEPSPEED
+    two_chunks_of_two_stages = launch(replace(BASE, pipeline_parallel=2, virtual_stages=2))
+    assert artefact_names(two_chunks_of_two_stages) == ["megatron_lm_args.txt", "nemo.yaml"]
+    for asked in (sharded, two_chunks_of_two_stages):
+        assert list(artefacts(asked)) == artefact_names(asked)
+
+
+def test_a_campaign_of_the_bundled_trainer_gets_its_script_as_well() -> None:
+    def files(program: ProgramName) -> dict[str, str]:
+        profile = ClusterProfile(
+            name="mine", program=program, megatron=Megatron(path="/m", variant="ornl")
+        )
+        return artefacts(launch(profile=profile))
+
+    assert "train.sbatch" in files("trainer")
+    with_megatron = files("megatron-deepspeed")
+    assert "train.sbatch" not in with_megatron
+    assert "--use-flash-attn\n" in with_megatron["megatron_deepspeed_args.txt"]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_arguments_file_is_read_by_a_shell_into_the_same_strategy(
+    name: str, tmp_path: Path
+) -> None:
+    asked = STRATEGIES[name]
+    files = artefacts(launch(asked))
+    file = tmp_path / "megatron_deepspeed_args.txt"
+    file.write_text(files[file.name])
+    words = subprocess.run(
+        ["/bin/bash", "-c", f"printf '%s\\n' $(cat {file})"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
+    ).stdout.split("\n")[:-1]
+    assert strategy_of(words, FRONTIER, num_nodes=asked.num_nodes) == asked
+    assert ("--deepspeed_config" in words) == ("--deepspeed" in words)
+
+
+def test_the_sbatch_script_holds_the_same_configuration_as_the_file() -> None:
+    files = artefacts(launch())
+    assert files["ds_config.json"] in files["launch.sbatch"]
+
+
+def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
+    python = tmp_path / "a python"
+    python.write_text('#!/bin/bash\necho "$PWD: $*"\n')
+    python.chmod(0o755)
+    hostile = replace(TINY, name="it's $(touch pwned)\nJSON\ntouch pwned")
+    script = train_script(
+        hostile, FRONTIER, SMALL, name="my run; $(touch pwned)", python=str(python)
+    )
+    done = run(script, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert folder.name.startswith("my-run-touch-pwned-2")
+    assert f"{folder}: -m evaluators.trainer --request request.json" in done.stdout
+    data = json.loads((folder / "request.json").read_text())
+    request = request_from_dict(data | {"directory": str(folder)})
+    assert request.transformer == hostile
+    assert request.machine == FRONTIER
+    assert request.strategy == SMALL
+    assert request.protocol.accumulations == (2,)
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_the_users_python_and_folder_win(tmp_path: Path) -> None:
+    script = train_script(TINY, FRONTIER, SMALL, name="x", python="/no/such/python")
+    folder = tmp_path / "my own folder"
+    done = run(script, tmp_path, PYTHON="echo", RUN_DIR=str(folder))
+    assert done.returncode == 0, done.stderr
+    assert (folder / "request.json").is_file()
+
+
+def test_the_script_trains_on_this_machine(tmp_path: Path) -> None:
+    trials = [importlib.util.find_spec(name) for name in ("torch", "deepspeed")]
+    require(all(trials), "torch and deepspeed")
+    machine = replace(load_machine("local"), gpus_per_node=2)
+    files = artefacts(launch(SMALL, transformer=TINY, machine=machine, evaluator="local"))
+    folder = tmp_path / "run here"
+    done = run(files["train.sh"], tmp_path, RUN_DIR=str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = TrialOutcome.from_dict(json.loads((folder / "result.json").read_text()))
+    assert outcome.status is TrialState.OK
+    assert not outcome.simulated
+    assert len(outcome.peak_memory_gib) == 2
+    assert len(outcome.measurements[0].iteration_times_s) == 10
+    assert outcome.loss is not None
+    assert (folder / "trial.log").stat().st_size > 0

@@ -1,0 +1,120 @@
+"""The recommendation's scripts, submitted to a real Slurm."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from contextlib import chdir
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.schemas import TrialState
+from evaluators.artefacts import Launch, artefacts
+from evaluators.cluster.profile import ClusterProfile, Environment, Megatron
+from evaluators.trial import TrialOutcome
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from tests.cluster.cluster import Cluster
+from tests.cluster.fixtures import MakeCluster, make_slurm
+from tests.evaluators.frameworks.readers import strategy_of
+from tests.requirement import require
+
+__all__ = ["make_slurm"]
+
+pytestmark = pytest.mark.xdist_group("slurm")
+
+MACHINE = replace(load_machine("local"), gpus_per_node=2)
+ONE_GPU = replace(MACHINE, gpus_per_node=1)
+TINY = load_model("tiny")
+LIMIT_S = 180.0
+
+OVER_TWO_NODES = Strategy(
+    tensor_parallel=2,
+    pipeline_parallel=2,
+    micro_batch_size=1,
+    gradient_accumulation_steps=4,
+    zero_stage=1,
+    num_nodes=2,
+    activation_checkpointing="none",
+    flash_attention=False,
+    precision="fp32",
+)
+
+PRETRAIN = """
+import json, os, sys
+names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MY_OWN"]
+told = {"argv": sys.argv[1:], "env": {name: os.environ.get(name) for name in names}}
+open(f"rank-{os.environ['RANK']}.json", "w").write(json.dumps(told))
+"""
+
+
+def run(cluster: Cluster, folder: Path, script: str) -> None:
+    """Submit it from `folder` and wait for its end, more often than `sbatch --wait` looks."""
+    (folder / "my.sbatch").write_text(script)
+    with chdir(folder):
+        job = cluster.command("sbatch", "--parsable", "my.sbatch").strip()
+    deadline = time.monotonic() + LIMIT_S
+    while cluster.command("squeue", "--noheader", f"--jobs={job}").strip():
+        assert time.monotonic() < deadline, "the job does not end"
+        time.sleep(0.1)
+    log = "".join(path.read_text() for path in folder.glob("*.log"))
+    assert "ExitCode=0:0" in cluster.command("scontrol", "show", "job", job), log
+
+
+def launch(machine: Machine, strategy: Strategy, profile: ClusterProfile) -> Launch:
+    return Launch(
+        transformer=TINY,
+        machine=machine,
+        strategy=strategy,
+        name="my run",
+        evaluator="slurm",
+        profile=profile,
+    )
+
+
+def test_megatron_is_started_as_every_rank(make_slurm: MakeCluster, tmp_path: Path) -> None:
+    cluster = make_slurm(nodes=2, gpus=2)
+    checkout, folder = tmp_path / "a checkout", tmp_path / "my runs"
+    for path in (checkout, folder):
+        path.mkdir()
+    (checkout / "pretrain_gpt.py").write_text(PRETRAIN)
+    profile = ClusterProfile(
+        name="mine",
+        program="megatron-deepspeed",
+        python=sys.executable,
+        environment=Environment(variables={"MY_OWN": "it's mine"}),
+        megatron=Megatron(path=str(checkout)),
+    )
+    files = artefacts(launch(MACHINE, OVER_TWO_NODES, profile))
+    run(cluster, folder, files["launch.sbatch"])
+    told = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(4)]
+    assert [t["env"]["LOCAL_RANK"] for t in told] == ["0", "1", "0", "1"]
+    assert {t["env"]["WORLD_SIZE"] for t in told} == {"4"}
+    assert {t["env"]["MY_OWN"] for t in told} == {"it's mine"}
+    assert len({(t["env"]["MASTER_ADDR"], t["env"]["MASTER_PORT"]) for t in told}) == 1
+    for t in told:
+        assert strategy_of(t["argv"], MACHINE, num_nodes=2) == OVER_TWO_NODES
+
+
+def test_the_bundled_trainer_trains_over_two_nodes(make_slurm: MakeCluster, tmp_path: Path) -> None:
+    have = [importlib.util.find_spec(name) for name in ("torch", "deepspeed")]
+    require(all(have), "torch and deepspeed")
+    cluster = make_slurm(nodes=2, gpus=1)
+    strategy = replace(OVER_TWO_NODES, pipeline_parallel=1)
+    profile = ClusterProfile(
+        name="mine", environment=Environment(variables={"CUDA_VISIBLE_DEVICES": ""})
+    )
+    files = artefacts(launch(ONE_GPU, strategy, profile))
+    run(cluster, tmp_path, files["train.sbatch"])
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert folder.name.startswith("my-run-")
+    outcome = TrialOutcome.from_dict(json.loads((folder / "result.json").read_text()))
+    assert outcome.status is TrialState.OK
+    assert len(outcome.peak_memory_gib) == 2
+    assert len(outcome.measurements[0].iteration_times_s) == 10
+    assert (folder / "trial.log").stat().st_size > 0

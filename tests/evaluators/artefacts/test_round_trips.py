@@ -1,0 +1,128 @@
+"""What is rendered from a strategy is read back as the same strategy, whatever the strategy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators.artefacts.megatron_deepspeed import ds_config_json, sbatch_script
+from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.frameworks import megatron_lm
+from evaluators.frameworks.megatron_deepspeed.arguments import arguments
+from evaluators.frameworks.megatron_deepspeed.variants import uses_deepspeed
+from evaluators.frameworks.nemo import nemo_yaml
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInput
+from search_spaces.strategy import Precision, Strategy
+from tests.evaluators.frameworks.export_readers import (
+    megatron_lm_parser,
+    strategy_of_megatron_lm,
+    strategy_of_nemo,
+    yaml_of,
+)
+from tests.evaluators.frameworks.readers import strategy_of, strategy_of_script
+from tests.evaluators.frameworks.strategies import BASE, legal_strategies
+
+FRONTIER = load_machine("frontier")
+GPT = load_model("gpt-22b")
+LLAMA = load_model("llama-3-70b")
+
+SIXTEEN_BITS: tuple[Precision, ...] = ("bf16", "fp16")
+
+either = st.sampled_from(["main", "ornl"])
+
+
+@given(legal_strategies(), either)
+def test_megatron_deepspeed(asked: Strategy, variant: Literal["main", "ornl"]) -> None:
+    words = [word for argument in arguments(GPT, FRONTIER, asked, variant) for word in argument]
+    found = strategy_of(words, FRONTIER, num_nodes=asked.num_nodes, variant=variant)
+    assert found == asked
+
+
+@given(legal_strategies())
+def test_deepspeeds_configuration_is_of_the_same_strategy(asked: Strategy) -> None:
+    config = json.loads(ds_config_json(GPT, FRONTIER, asked))
+    enabled = [p for p in SIXTEEN_BITS if config.get(p, {}).get("enabled")]
+    precision: Precision = enabled[0] if enabled else "fp32"
+    replicas = asked.num_nodes * 8 // (asked.tensor_parallel * asked.pipeline_parallel)
+    assert config["train_batch_size"] == (
+        config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * replicas
+    )
+    found = replace(
+        asked,
+        micro_batch_size=config["train_micro_batch_size_per_gpu"],
+        gradient_accumulation_steps=config["gradient_accumulation_steps"],
+        zero_stage=config["zero_optimization"]["stage"],
+        precision=precision,
+    )
+    assert found == asked
+
+
+@settings(max_examples=50)
+@given(legal_strategies(), either)
+def test_the_sbatch_script(asked: Strategy, variant: Literal["main", "ornl"]) -> None:
+    profile = ClusterProfile(name="mine", megatron=Megatron(path="/m", variant=variant))
+    text = sbatch_script(GPT, FRONTIER, asked, profile, name="x")
+    assert strategy_of_script(text) == asked
+    assert ("ds_config-$SLURM_JOB_ID.json" in text) == uses_deepspeed(asked)
+
+
+@given(legal_strategies())
+def test_megatron_lm(asked: Strategy) -> None:
+    text = megatron_lm.arguments_text(GPT, FRONTIER, asked)
+    assert strategy_of_megatron_lm(text, FRONTIER, num_nodes=asked.num_nodes) == asked
+
+
+@given(legal_strategies())
+def test_nemo(asked: Strategy) -> None:
+    assert strategy_of_nemo(nemo_yaml(GPT, FRONTIER, asked)) == asked
+
+
+def test_megatron_lm_has_the_model_of_a_llama() -> None:
+    words = megatron_lm.arguments_text(LLAMA, FRONTIER, BASE).split()
+    args = megatron_lm_parser().parse_args(words)
+    assert (args.num_layers, args.hidden_size, args.ffn_hidden_size) == (80, 8192, 28672)
+    assert args.group_query_attention
+    assert args.num_query_groups == 8
+    assert (args.swiglu, args.normalization) == (True, "RMSNorm")
+    assert args.position_embedding_type == "rope"
+    assert not args.add_bias_linear
+    assert args.untie_embeddings_and_output_weights
+
+
+def test_megatron_lm_leaves_a_gpt_its_defaults() -> None:
+    args = megatron_lm_parser().parse_args(megatron_lm.arguments_text(GPT, FRONTIER, BASE).split())
+    assert (args.normalization, args.position_embedding_type) == ("LayerNorm", "learned_absolute")
+    assert args.add_bias_linear
+    assert not args.group_query_attention
+
+
+def test_nemo_has_the_model_of_a_llama() -> None:
+    model = yaml_of(nemo_yaml(LLAMA, FRONTIER, BASE))["model"]
+    assert (model["num_layers"], model["encoder_seq_length"]) == (80, LLAMA.seq_length)
+    assert (model["num_query_groups"], model["activation"]) == (8, "swiglu")
+    assert (model["normalization"], model["position_embedding_type"]) == ("rmsnorm", "rope")
+    assert model["bias"] is False
+    assert model["share_embeddings_and_output_weights"] is False
+
+
+def test_nemo_is_laid_over_its_own_configuration() -> None:
+    assert yaml_of(nemo_yaml(GPT, FRONTIER, BASE))["defaults"] == ["megatron_gpt_config", "_self_"]
+
+
+def test_an_engine_that_was_not_measured_is_named() -> None:
+    sharded = replace(BASE, pipeline_parallel=1, zero_stage=3)
+    assert "# ZeRO 3 is torch's FSDP here" in nemo_yaml(GPT, FRONTIER, sharded)
+    assert "FSDP" not in nemo_yaml(GPT, FRONTIER, BASE)
+
+
+def test_an_export_without_words_for_the_strategy_is_refused() -> None:
+    impossible = replace(BASE, zero_stage=2)
+    for export in (megatron_lm.arguments_text, nemo_yaml):
+        with pytest.raises(InvalidInput, match="zero_stage"):
+            export(GPT, FRONTIER, impossible)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from evaluators.frameworks.megatron_deepspeed.arguments import arguments
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInput
+from search_spaces.strategy import Strategy
+from tests.evaluators.frameworks.readers import megatron_parser, strategy_of, transformer_of
+from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
+
+FRONTIER = load_machine("frontier")
+
+
+def flat(model: str, strategy: str) -> list[str]:
+    rendered = arguments(load_model(model), FRONTIER, STRATEGIES[strategy])
+    return [word for argument in rendered for word in argument]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_arguments_parse_back_to_the_same_strategy(strategy: str) -> None:
+    asked = STRATEGIES[strategy]
+    words = flat("gpt-22b", strategy)
+    assert strategy_of(words, FRONTIER, num_nodes=asked.num_nodes) == asked
+
+
+@pytest.mark.parametrize("model", ["gpt-22b", "llama-2-7b", "llama-3-70b"])
+def test_arguments_parse_back_to_the_same_model(model: str) -> None:
+    transformer = load_model(model)
+    words = flat(model, "the defaults")
+    parsed = transformer_of(words, name=transformer.name, vocab_size=transformer.vocab_size)
+    assert parsed == transformer
+
+
+def test_a_llama_has_its_norm_its_positions_and_no_biases() -> None:
+    args = megatron_parser().parse_args(flat("llama-2-7b", "the defaults"))
+    assert args.normalization == "rmsnorm"
+    assert args.use_rotary_position_embeddings
+    assert not args.add_bias_linear
+
+
+def test_a_gpt_keeps_layer_norm_and_biases() -> None:
+    args = megatron_parser().parse_args(flat("gpt-22b", "the defaults"))
+    assert args.normalization == "layernorm"
+    assert not args.use_rotary_position_embeddings
+    assert args.add_bias_linear
+
+
+@pytest.mark.parametrize(
+    ("strategy", "without_pipeline"),
+    [("ZeRO-2 with tensor parallelism", True), ("ZeRO-0 in fp32", False), ("the defaults", False)],
+)
+def test_zero_2_and_3_leave_the_pipeline_engine(strategy: str, without_pipeline: bool) -> None:
+    args = megatron_parser().parse_args(flat("gpt-22b", strategy))
+    assert args.deepspeed
+    assert args.no_pipeline_parallel is without_pipeline
+
+
+def test_fp32_runs_without_flash_attention() -> None:
+    full_precision = replace(BASE, precision="fp32", flash_attention=True)
+    rendered = arguments(load_model("gpt-22b"), FRONTIER, full_precision)
+    assert ("--use-flash-attn-v2",) not in rendered
+
+
+def test_interleaving_runs_on_megatrons_own_engine() -> None:
+    args = megatron_parser().parse_args(flat("gpt-22b", "interleaved"))
+    assert not args.deepspeed
+    assert args.use_distributed_optimizer
+    assert args.num_layers_per_virtual_pipeline_stage == 48 // (4 * 3)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "field"),
+    [
+        (replace(BASE, pipeline_parallel=2, virtual_stages=2), "virtual_stages"),
+        (replace(BASE, virtual_stages=2, zero_stage=2), "zero_stage"),
+    ],
+)
+def test_what_it_cannot_run_is_refused(strategy: Strategy, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        arguments(load_model("gpt-22b"), FRONTIER, strategy)
+    assert refused.value.field == field

@@ -1,0 +1,73 @@
+"""Which of several reasons for a failure counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.schemas import TrialState
+from evaluators.program.outcome import failure_of
+from evaluators.training_log import Cause, CauseKind
+from tests.evaluators.program.jobs import ended
+
+MEMORY = Cause(error="CUDA out of memory", kind=CauseKind.OUT_OF_MEMORY, rank=3)
+ERROR = Cause(error="ValueError: no", kind=CauseKind.ERROR)
+
+
+def test_an_attempt_that_ended_well_did_not_fail_whatever_its_log_says(tmp_path: Path) -> None:
+    assert failure_of(ended(0), ERROR, tmp_path) is None
+    assert failure_of(ended(0), MEMORY, tmp_path) is None
+
+
+@pytest.mark.parametrize("status", [None, TrialState.TIMEOUT, TrialState.OOM])
+def test_memory_that_ran_out_comes_before_what_followed(
+    status: TrialState | None, tmp_path: Path
+) -> None:
+    failure = failure_of(ended(1, status=status, reason="time limit"), MEMORY, tmp_path)
+    assert failure
+    assert (failure.status, failure.error) == (TrialState.OOM, MEMORY.error)
+
+
+@pytest.mark.parametrize("status", [TrialState.NODE_FAIL, TrialState.CANCELLED])
+def test_what_slurm_did_comes_before_the_log(status: TrialState, tmp_path: Path) -> None:
+    failure = failure_of(ended(1, status=status, reason="n03 is down"), MEMORY, tmp_path)
+    assert failure
+    assert (failure.status, failure.error) == (status, "n03 is down")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (CauseKind.ERROR, TrialState.CRASHED),
+        (CauseKind.CONSEQUENCE, TrialState.CRASHED),
+        (CauseKind.TIME_LIMIT, TrialState.TIMEOUT),
+        (CauseKind.NODE_FAILURE, TrialState.NODE_FAIL),
+        (CauseKind.PREEMPTED, TrialState.PREEMPTED),
+        (CauseKind.CANCELLED, TrialState.CANCELLED),
+    ],
+)
+def test_the_log_decides_where_slurm_says_nothing(
+    kind: CauseKind, status: TrialState, tmp_path: Path
+) -> None:
+    failure = failure_of(ended(1), Cause(error="words", kind=kind), tmp_path)
+    assert failure
+    assert (failure.status, failure.error) == (status, "words")
+
+
+def test_a_job_that_could_not_be_set_up_says_why_itself(tmp_path: Path) -> None:
+    said = "the cluster profile's environment.modules: rocm/9 does not load"
+    (tmp_path / "trial.log").write_text(f"module: not found\nautotune: {said}\n")
+    failure = failure_of(ended(78), Cause(error="not found", kind=CauseKind.ERROR), tmp_path)
+    assert failure
+    assert failure.error == said
+
+
+@pytest.mark.parametrize(("code", "words"), [(3, "exit code 3"), (None, "no exit code")])
+def test_a_silent_failure_is_told_by_its_exit_code(
+    code: int | None, words: str, tmp_path: Path
+) -> None:
+    failure = failure_of(ended(code), None, tmp_path)
+    assert failure
+    assert failure.status is TrialState.CRASHED
+    assert words in failure.error
