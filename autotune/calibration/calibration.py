@@ -1,16 +1,17 @@
-"""The cost model fitted to one machine and software stack."""
+"""The cost model fitted to one machine and software stack, and what it foresees."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
-from autotune.calibration.forecast import Forecast, Z
 from autotune.calibration.mixture import Mixture
-from autotune.calibration.observation import Observation, memory_sample, time_sample
+from autotune.calibration.observations import Observation, memory_sample, time_sample
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import EDGE
 from autotune.cost_model.columns import Array, Columns
@@ -18,9 +19,53 @@ from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.strategies import Strategies, total
+from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
+
+COVERAGE = 0.8
+"""Share of measurements that an interval is to hold."""
+
+Z = 1.2816
+"""Standard deviations on either side that hold COVERAGE of a normal distribution."""
+
+
+MACHINE_FIGURES = (
+    "name",
+    "gpu",
+    "gpus_per_node",
+    "memory_gib",
+    "peak_tflops",
+    "memory_bandwidth_gb_per_s",
+    "intra_node_gb_per_s",
+    "inter_node_gb_per_s",
+)
+"""What time and memory follow from on a machine: where these are equal, a calibration holds."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forecast:
+    """Medians and 80 % intervals of what would be measured; arrays have shape (n,).
+
+    Attributes:
+        iteration_time_s: seconds of one optimizer step; `time_parts_s` add up to it.
+        memory_gib: peak of the fullest rank; `memory_parts_gib` add up to it.
+        fit_probability: that memory suffices.
+        energy_joule: of one optimizer step on all nodes, from the median time; None where the
+            machine's power figures are not known. Not calibrated.
+    """
+
+    iteration_time_s: Array
+    iteration_time_low_s: Array
+    iteration_time_high_s: Array
+    memory_gib: Array
+    memory_low_gib: Array
+    memory_high_gib: Array
+    fit_probability: Array
+    energy_joule: Array | None
+    time_parts_s: Mapping[str, Array]
+    memory_parts_gib: Mapping[str, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +136,12 @@ class Calibration:
             posterior = mixture.best
             quantity, deviations = posterior.quantity, np.sqrt(np.diag(posterior.covariance))
             fitted = quantity.parameters(posterior.z)
-            known = {field.name: field.metadata for field in fields(Parameters)}
+            metadata = {field.name: field.metadata for field in fields(Parameters)}
             for name, deviation in zip(quantity.names, deviations, strict=True):
-                spread = float(known[name]["spread"])
+                spread = float(metadata[name]["spread"])
                 yield CalibratedConstant(
                     name=name,
-                    unit=known[name]["unit"],
+                    unit=metadata[name]["unit"],
                     prior=float(getattr(quantity.prior, name)),
                     value=float(getattr(fitted, name)),
                     prior_spread=spread,
@@ -104,7 +149,7 @@ class Calibration:
                 )
 
     def forecast(self, transformer: Transformer, lattice: Lattice) -> Forecast:
-        """What would be measured of each strategy of `lattice`."""
+        """Return what would be measured of each strategy of `lattice`."""
         columns = Columns.of(transformer, lattice)
         times, sizes = costs(Strategies(columns, self.machine, self.parameters))
         time, _, time_variance = self.time.predict(columns)
@@ -132,13 +177,59 @@ class Calibration:
         )
 
     def fit_probability(self, columns: Columns) -> Array:
-        """That memory suffices for one run, shape (n,)."""
+        """Return the probability that memory suffices for one run, shape (n,)."""
         mean, _, variance = self.memory.predict(columns, labelled=True)
         margin = np.log(self.machine.memory_gib) - mean
         return np.asarray(ndtr(margin / np.sqrt(variance + EDGE**2)))
 
 
 def _adding_up(parts: dict[str, Array], whole: Array) -> dict[str, Array]:
-    """The parts of the formulas, scaled to what is expected in the end."""
+    """Return the parts of the formulas, scaled so that they add up to `whole`."""
     scale = whole / total(parts)
     return {name: part * scale for name, part in parts.items()}
+
+
+def machine_figures(machine: Machine) -> dict[str, Any]:
+    """Return what a calibration of this machine depends on, by name."""
+    return {name: getattr(machine, name) for name in MACHINE_FIGURES}
+
+
+def machine_differences(machine: Machine, other: Machine) -> list[str]:
+    """Return the figures of `machine` that `other` has otherwise; none where a calibration of one
+    holds for both."""
+    figures, others = machine_figures(machine), machine_figures(other)
+    return [f"{name} {figures[name]!r}" for name in figures if figures[name] != others[name]]
+
+
+@lru_cache(maxsize=32)
+def general_knowledge(machine: Machine) -> Calibration:
+    """Return what is known of the machine's kind before any trial."""
+    return Calibration.of(machine)
+
+
+def calibration_for(
+    machine: Machine, calibration: Calibration | None, *, name: str | None
+) -> Calibration:
+    """Return what predictions of a machine rest on: general knowledge without a calibration.
+
+    Args:
+        name: of the calibration, as the refusal shows it.
+
+    Raises:
+        InvalidInput: field `calibration`: it is of another machine.
+    """
+    if calibration is None:
+        return general_knowledge(machine)
+    differences = machine_differences(calibration.machine, machine)
+    if not differences:
+        return calibration
+    calibrated = calibration.machine.name
+    if calibrated == machine.name:
+        reason = (
+            f"it is of {calibrated} with {', '.join(differences)}, unlike the {machine.name} "
+            "asked about"
+        )
+    else:
+        reason = f"it is of {calibrated}, and this is about {machine.name}"
+    valid = f"a calibration of {machine.name}, or none"
+    raise InvalidInput("calibration", name or calibrated, reason, valid=valid)

@@ -1,4 +1,4 @@
-"""Calibrations as documents: written, read with every observation checked, summed up.
+"""Calibrations as documents: read with every observation checked, and summed up.
 
 A document holds what was observed, and no constant: all else follows from that, also in a later
 version with better formulas.
@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
 
 from autotune.calibration.calibration import Calibration
-from autotune.calibration.observation import Observation
+from autotune.calibration.observations import Observation
 from autotune.cost_model.strategies import TERA
 from autotune.resolution import (
     machine_of,
-    machine_shape,
     model_shape,
     strategy_of,
     strategy_shape,
@@ -35,18 +33,6 @@ from search_spaces.machine import Machine
 from search_spaces.rules import findings
 from search_spaces.transformer import Transformer
 
-FIGURES = (
-    "name",
-    "gpu",
-    "gpus_per_node",
-    "memory_gib",
-    "peak_tflops",
-    "memory_bandwidth_gb_per_s",
-    "intra_node_gb_per_s",
-    "inter_node_gb_per_s",
-)
-"""What time and memory follow from, of a machine: where these are equal, a calibration holds."""
-
 DEMANDED = frozenset({"machine_nodes", "world_size"})
 """Rules that no run breaks, whatever trained. Others are Megatron-DeepSpeed's own."""
 
@@ -61,41 +47,11 @@ causal kernel computes half, so a little more than 1 is possible."""
 LONGEST_STEP_S = 1e6
 
 MOST_PROBLEMS = 20
-"""Of a document that are told at once."""
-
-
-def figures_of(machine: Machine) -> dict[str, Any]:
-    """What a calibration of this machine depends on, by name."""
-    return {name: getattr(machine, name) for name in FIGURES}
-
-
-def differences(one: Machine, other: Machine) -> list[str]:
-    """How `one` differs from `other` in what a calibration depends on; empty where in nothing."""
-    mine, theirs = figures_of(one), figures_of(other)
-    return [f"{name} {mine[name]!r}" for name in FIGURES if mine[name] != theirs[name]]
-
-
-def document_of(calibration: Calibration, *, simulated: bool) -> CalibrationDocument:
-    """All that a calibration rests on.
-
-    Args:
-        simulated: whether some of it was predicted rather than measured.
-
-    Raises:
-        InvalidInput: it rests on nothing.
-    """
-    if not calibration.observations:
-        reason = "what is generally known of a machine rests on no trial"
-        raise InvalidInput("observations", 0, reason, valid="a calibration that was fitted")
-    return CalibrationDocument(
-        machine=machine_shape(calibration.machine),
-        software=calibration.software,
-        simulated=simulated,
-        observations=[observation_shape(observation) for observation in calibration.observations],
-    )
+"""Problems of one document that a refusal names."""
 
 
 def observation_shape(observation: Observation) -> ObservationShape:
+    """Return an observation as documents hold it."""
     return ObservationShape(
         model=model_shape(observation.transformer),
         strategy=strategy_shape(observation.strategy),
@@ -106,7 +62,7 @@ def observation_shape(observation: Observation) -> ObservationShape:
 
 
 def calibration_of(document: CalibrationDocument) -> Calibration:
-    """Fitted to a document's observations.
+    """Return the calibration that a document's observations give.
 
     Raises:
         InvalidInputs: fields `machine.…` and `observations.3.…` (counted from 0): what cannot have
@@ -123,19 +79,22 @@ def _observations(document: CalibrationDocument, machine: Machine) -> list[Obser
         try:
             observations.append(_observation(shape, machine))
         except InvalidInputs as refusal:
-            problems += [_numbered(problem, number) for problem in refusal.problems]
+            problems += [
+                InvalidInput(
+                    f"observations.{number}.{problem.field}",
+                    problem.value,
+                    problem.reason,
+                    valid=problem.valid,
+                )
+                for problem in refusal.problems
+            ]
     if problems:
         raise InvalidInputs(problems[:MOST_PROBLEMS])
     return observations
 
 
-def _numbered(problem: InvalidInput, number: int) -> InvalidInput:
-    field = f"observations.{number}.{problem.field}"
-    return InvalidInput(field, problem.value, problem.reason, valid=problem.valid)
-
-
 def _observation(shape: ObservationShape, machine: Machine) -> Observation:
-    """Raises InvalidInputs."""
+    """Return one observation of a document; raises InvalidInputs where it is impossible."""
     observation = Observation(
         transformer=_transformer(shape.model),
         strategy=strategy_of(shape.strategy),
@@ -155,7 +114,7 @@ def _observation(shape: ObservationShape, machine: Machine) -> Observation:
 
 @lru_cache(maxsize=64)
 def _transformer(shape: ModelShape) -> Transformer:
-    """Most observations of a document share a few models."""
+    """Return a model once for all observations that share it: a document has few."""
     return transformer_of(shape)
 
 
@@ -180,7 +139,7 @@ def _contradictory(observation: Observation) -> Iterator[InvalidInput]:
 
 
 def _implausible(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
-    """Figures that only another unit explains."""
+    """Yield the figures that only another unit explains."""
     peak_gib, most_gib = observation.peak_memory_gib, MOST_OF_MEMORY * machine.memory_gib
     if peak_gib is not None and peak_gib > most_gib:
         reason = f"a GPU of {machine.name} has {machine.memory_gib:g} GiB: is it MiB, or bytes?"
@@ -192,7 +151,7 @@ def _implausible(observation: Observation, machine: Machine) -> Iterator[Invalid
 
 
 def _shortest_step_s(observation: Observation, machine: Machine) -> float:
-    """By the data sheet; next to nothing where no peak is published."""
+    """Return what the data sheet allows at best; next to nothing where it gives no peak."""
     if machine.peak_tflops is None:
         return 1e-6
     gpus = machine.gpus_per_node
@@ -205,7 +164,7 @@ def _shortest_step_s(observation: Observation, machine: Machine) -> float:
 def summary_of(
     document: CalibrationDocument, *, name: str, created_at: datetime | None
 ) -> CalibrationSummary:
-    """What a prediction says of the calibration that it rests on."""
+    """Return what a prediction says of the calibration that it rests on."""
     observations = document.observations
     return CalibrationSummary(
         name=name,
@@ -214,14 +173,16 @@ def summary_of(
         simulated=document.simulated,
         created_at=created_at,
         observations=len(observations),
-        timed=sum(each.iteration_time_s is not None for each in observations),
-        out_of_memory=sum(each.fitted is False for each in observations),
-        models=list(dict.fromkeys(each.model.name for each in observations)),
+        timed=sum(shape.iteration_time_s is not None for shape in observations),
+        out_of_memory=sum(shape.fitted is False for shape in observations),
+        models=list(dict.fromkeys(shape.model.name for shape in observations)),
     )
 
 
 def detail_of(calibration: Calibration, summary: CalibrationSummary) -> CalibrationDetail:
-    """With its constants, those first that the observations narrow down most."""
-    constants = sorted(calibration.constants, key=lambda each: each.spread / each.prior_spread)
+    """Return the summary with the constants, those first that the observations narrow most."""
+    constants = sorted(
+        calibration.constants, key=lambda constant: constant.spread / constant.prior_spread
+    )
     shapes = [ConstantShape(**vars(constant)) for constant in constants]
     return CalibrationDetail(**summary.model_dump(), constants=shapes)

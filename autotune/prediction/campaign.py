@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.cost_model import Estimate, estimate
 from autotune.measurement import probe_accumulations
-from autotune.prediction.capacity import nodes_of
-from autotune.prediction.space import fitting_layouts, obstacle_of, report_of
-from autotune.prediction.trial_cost import trial_node_hours
+from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
 from autotune.resolution import space_of, subject_of
-from autotune.schemas import CampaignCreate, DryRun
+from autotune.schemas import CampaignCreate, DryRun, EvaluatorName, ProtocolSpec
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 REPRESENTATIVE = 100
 """Layouts, the most promising first, whose predicted trials stand for those of a campaign."""
@@ -25,7 +27,7 @@ LOCAL = "local"
 
 
 def check_campaign(request: CampaignCreate, *, now: datetime | None = None) -> SearchSpace:
-    """A campaign's space, all of its input checked.
+    """Return a campaign's space, after all of its input was checked.
 
     Args:
         now: the time that its deadline is compared with; the clock's where not given.
@@ -51,7 +53,7 @@ def check_campaign(request: CampaignCreate, *, now: datetime | None = None) -> S
 
 
 def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
-    """A deadline without a time zone is taken as UTC."""
+    """Yield a deadline that has passed; one without a time zone is taken as UTC."""
     if deadline is None:
         return
     aware = deadline if deadline.tzinfo else deadline.replace(tzinfo=UTC)
@@ -62,7 +64,7 @@ def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
 
 
 def _misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInput]:
-    """An evaluator, or a pool, that the machine cannot give."""
+    """Yield an evaluator or a pool that the machine cannot give."""
     if request.evaluator == LOCAL and machine.name != LOCAL:
         reason = f"real trials run on this machine, named {LOCAL!r}, and not on {machine.name!r}"
         yield InvalidInput("evaluator", request.evaluator, reason, valid="simulated, or local")
@@ -73,7 +75,7 @@ def _misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInp
 
 
 def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[InvalidInput]:
-    """A pool that is smaller than the smallest strategy would leave its campaign waiting."""
+    """Yield a pool smaller than the smallest strategy: its campaign would wait for good."""
     smallest = int(space.lattice()["num_nodes"].min())
     if request.pool_nodes is not None and request.pool_nodes < smallest:
         reason = f"every strategy of the space needs {nodes_of(smallest)} or more"
@@ -82,7 +84,7 @@ def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[I
 
 
 def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
-    """What a campaign would do: its space, the cost of its trials, how many its budget buys.
+    """Return what a campaign would do: its space, its trials' cost, how many its budget buys.
 
     A deadline is not counted: how long trials wait for nodes is not known.
 
@@ -108,7 +110,7 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
 def _trial_costs(
     request: CampaignCreate, space: SearchSpace, estimated: Estimate
 ) -> tuple[float, float]:
-    """Node-hours of one trial of the search, and of all confirmations together.
+    """Return node-hours of one trial of the search, and of all confirmations together.
 
     Confirmations are of the best few layouts, at their own accumulation alone.
     """
@@ -129,3 +131,44 @@ def _trial_costs(
         )
     )
     return float(np.median(searching)), float(np.sum(confirming))
+
+
+START_UP_S: Mapping[EvaluatorName, float] = {
+    "simulated": 60.0,
+    "slurm": 60.0,
+    "local": 3.0,
+}
+"""Before a trial's first iteration: imports and communicators of a job on a cluster; ranks forked
+from a warm process on this machine."""
+
+HOUR_S = 3600.0
+
+
+def trial_node_hours(
+    transformer: Transformer,
+    machine: Machine,
+    strategies: Sequence[Strategy],
+    accumulations: Sequence[Sequence[int]],
+    *,
+    protocol: ProtocolSpec,
+    evaluator: EvaluatorName,
+) -> NDArray[np.float64]:
+    """Return predicted node-hours of one trial of each strategy, shape (n,).
+
+    Start-up, then the warm-up and the measured iterations at each of the strategy's
+    `accumulations`, of which all have equally many; cut at the time limit.
+    """
+    if not strategies:
+        return np.zeros(0)
+    twins = [
+        strategy.with_accumulation(gas)
+        for strategy, values in zip(strategies, accumulations, strict=True)
+        for gas in values
+    ]
+    lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
+    times = estimate(transformer, machine, lattice).iteration_time_s
+    iterations = protocol.warmup_iterations + protocol.measured_iterations
+    busy_s = iterations * times.reshape(len(strategies), -1).sum(axis=1)
+    trial_s = np.minimum(START_UP_S[evaluator] + busy_s, protocol.time_limit_s)
+    nodes = np.array([strategy.num_nodes for strategy in strategies])
+    return np.asarray(trial_s * nodes / HOUR_S, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A space: how many of its strategies are legal, how many fit, and what stands in the way."""
+"""A space: how many strategies are legal, how many fit, and how many nodes a model needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from autotune.cost_model import Estimate, Parameters, estimate
-from autotune.prediction.capacity import fits_nowhere
 from autotune.resolution import machine_shape, model_shape, space_of, subject_of
 from autotune.schemas import BrokenRule, SpaceQuery, SpaceReport, SpaceSpec
 from autotune.search.layouts import Layouts
@@ -18,7 +17,7 @@ from search_spaces.strategy import Strategy
 
 
 def space_report(query: SpaceQuery) -> SpaceReport:
-    """Counts of a space: raw, legal, predicted to fit; what removed the rest; what to mind.
+    """Count the strategies of a space: raw, legal, predicted to fit, and what removed the rest.
 
     Raises:
         InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`.
@@ -51,7 +50,7 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
 
 
 def _advice(enumeration: Enumeration, batches: list[int]) -> Iterator[str]:
-    """What a user should know of the legal strategies before trusting a comparison of them."""
+    """Yield what a user should know of the legal strategies before comparing them."""
     if len(batches) > 1:
         yield (
             f"the global batch size varies from {batches[0]} to {batches[-1]} samples, and it "
@@ -63,7 +62,7 @@ def _advice(enumeration: Enumeration, batches: list[int]) -> Iterator[str]:
 
 
 def fitting_layouts(space: SearchSpace, estimated: Estimate) -> list[Strategy]:
-    """The first of each layout's twins for all that are predicted to fit, most promising first."""
+    """Return each layout that is predicted to fit as its best twin, most promising first."""
     if not estimated.fits.any():
         return []
     layouts = Layouts.of(space, objective="tokens_per_s")
@@ -77,7 +76,7 @@ def obstacle_of(
     spec: SpaceSpec,
     parameters: Parameters | None = None,
 ) -> InvalidInput | None:
-    """Why nothing of the space can be tried: nothing legal, or nothing that fits.
+    """Return why nothing of the space can be tried: nothing is legal, or nothing fits.
 
     Args:
         parameters: that the estimate was made with; general knowledge where not given.
@@ -97,3 +96,85 @@ def _nothing_legal(enumeration: Enumeration) -> InvalidInput:
     )
     reason = f"none of the {enumeration.raw} strategies is legal: {removed}"
     return InvalidInput("space", enumeration.raw, reason, valid="a space with a legal strategy")
+
+
+STEPS = 8
+"""Node counts that are tried between one power of two and the next, before the gap is refined."""
+
+FINEST = 64
+"""Node counts that are tried within a gap: the answer is exact where that is all of them."""
+
+
+def fits_nowhere(
+    space: SearchSpace,
+    estimated: Estimate,
+    *,
+    spec: SpaceSpec,
+    parameters: Parameters | None = None,
+) -> InvalidInput:
+    """Return why no legal strategy of `space` fits, and the fewest nodes that would do.
+
+    Args:
+        estimated: of the space's lattice, none of which fits.
+        spec: what the space was built from; it is built again with more nodes.
+        parameters: that the estimate was made with; general knowledge where not given.
+    """
+    machine = space.machine
+    leanest = float(np.min(estimated.memory_gib))
+    needs = (
+        f"{space.transformer.name} fits nowhere within {nodes_of(space.nodes)}: the leanest "
+        f"strategy needs {leanest:.3g} GiB of each GPU's {machine.memory_gib:g} "
+        f"({estimated.memory_limit_gib:.3g} of them usable)"
+    )
+    enough = least_nodes(space, spec=spec, parameters=parameters)
+    if enough is None:
+        whole = f"the whole of {machine.name}, {nodes_of(machine.max_nodes)},"
+        reason = f"{needs}; not even {whole} would do"
+        return InvalidInput("nodes", space.nodes, reason, valid="a smaller model or a wider space")
+    reason = f"{needs}; the least number of nodes that would do is {enough}"
+    return InvalidInput("nodes", space.nodes, reason, valid=f"{enough} or more")
+
+
+def nodes_of(count: int) -> str:
+    return f"{count} node{'s' if count != 1 else ''}"
+
+
+def least_nodes(
+    space: SearchSpace, *, spec: SpaceSpec, parameters: Parameters | None = None
+) -> int | None:
+    """Return the fewest nodes beyond the space's own on which some strategy is predicted to fit.
+
+    Exact to one part in FINEST between two powers of two; None if not even the whole machine does.
+    """
+
+    def fits(nodes: int) -> bool:
+        return fits_on(space, spec=spec, nodes=nodes, parameters=parameters)
+
+    below = space.nodes
+    for nodes in _node_counts(space.nodes, space.machine.max_nodes):
+        if fits(nodes):
+            between = range(below + 1, nodes, -(-(nodes - below) // FINEST))
+            return next((n for n in between if fits(n)), nodes)
+        below = nodes
+    return None
+
+
+def _node_counts(above: int, most: int) -> Iterator[int]:
+    """Yield counts above `above` up to `most`: powers of two, and STEPS - 1 between each two."""
+    low = 1 << (above.bit_length() - 1)
+    while low < most:
+        step = max(low // STEPS, 1)
+        yield from (n for n in range(low + step, 2 * low + 1, step) if above < n < most)
+        low *= 2
+    if above < most:
+        yield most
+
+
+def fits_on(
+    space: SearchSpace, *, spec: SpaceSpec, nodes: int, parameters: Parameters | None = None
+) -> bool:
+    """Return whether some legal strategy on exactly `nodes` nodes is predicted to fit."""
+    fixed = spec.model_copy(update={"num_nodes": nodes})
+    lattice = space_of(fixed, space.transformer, space.machine, nodes=nodes).lattice()
+    estimated = estimate(space.transformer, space.machine, lattice, parameters=parameters)
+    return bool(np.any(estimated.fits))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.calibration import Calibration
+from autotune.calibration import Calibration, calibration_for
 from autotune.measurement import AccumulationMeasurement, metrics
-from autotune.prediction.basis import basis_of
 from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
 from autotune.schemas import BrokenRule, CalibrationSummary, Prediction, PredictionQuery
 from search_spaces.lattice import Lattice
@@ -40,7 +39,7 @@ def predict(
     calibration: Calibration | None = None,
     summary: CalibrationSummary | None = None,
 ) -> Prediction:
-    """Whether a strategy is legal and, if so, its predicted time, memory and rates.
+    """Predict whether a strategy is legal and, if so, its time, memory and rates.
 
     Args:
         calibration: what the figures rest on; general knowledge of the machine's kind without one.
@@ -51,27 +50,31 @@ def predict(
         InvalidInput: field `calibration`: it is of another machine.
     """
     transformer, machine = subject_of(query.model, query.machine)
-    basis = basis_of(calibration, machine, name=summary.name if summary else query.calibration)
+    calibration = calibration_for(
+        machine, calibration, name=summary.name if summary else query.calibration
+    )
     strategy = strategy_of(query.strategy)
-    found = findings(strategy, transformer, machine)
-    illegal = Prediction(
+    broken = findings(strategy, transformer, machine)
+    prediction = Prediction(
         model=model_shape(transformer),
         machine=machine_shape(machine),
         strategy=query.strategy,
-        legal=all(finding.severity == "warn" for finding in found),
-        reasons=[BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in found],
+        legal=all(finding.severity == "warn" for finding in broken),
+        reasons=[BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in broken],
     )
-    if not illegal.legal:
-        return illegal
-    figures = _figures(basis, transformer, strategy)
-    return illegal.model_copy(update={**figures, "calibration": summary})
+    if not prediction.legal:
+        return prediction
+    figures = _figures(calibration, transformer, strategy)
+    return prediction.model_copy(update={**figures, "calibration": summary})
 
 
-def _figures(basis: Calibration, transformer: Transformer, strategy: Strategy) -> dict[str, object]:
-    """The fields of a Prediction that only a legal strategy has."""
-    machine = basis.machine
+def _figures(
+    calibration: Calibration, transformer: Transformer, strategy: Strategy
+) -> dict[str, object]:
+    """Return the fields of a Prediction that only a legal strategy has."""
+    machine = calibration.machine
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
-    forecast = basis.forecast(transformer, lattice)
+    forecast = calibration.forecast(transformer, lattice)
     fit_probability = float(forecast.fit_probability[0])
     single = {name: float(getattr(forecast, name)[0]) for name in FORECAST}
     joule = forecast.energy_joule
@@ -80,23 +83,23 @@ def _figures(basis: Calibration, transformer: Transformer, strategy: Strategy) -
         "joules_per_token": None
         if joule is None
         else float(joule[0]) / (samples * transformer.seq_length),
-        **_rates(basis, transformer, strategy, seconds=single["iteration_time_s"]),
+        **_rates(calibration, transformer, strategy, seconds=single["iteration_time_s"]),
         "fits": fit_probability > PROBABLE,
         "fit_probability": fit_probability,
         "data_parallel": strategy.data_parallel(machine.gpus_per_node),
-        "memory_limit_gib": machine.memory_gib * float(basis.parameters.usable_memory),
+        "memory_limit_gib": machine.memory_gib * float(calibration.parameters.usable_memory),
         "time_parts_s": {k: float(v[0]) for k, v in forecast.time_parts_s.items()},
         "memory_parts_gib": {k: float(v[0]) for k, v in forecast.memory_parts_gib.items()},
     }
 
 
 def _rates(
-    basis: Calibration, transformer: Transformer, strategy: Strategy, *, seconds: float
+    calibration: Calibration, transformer: Transformer, strategy: Strategy, *, seconds: float
 ) -> dict[str, object]:
-    """What follows from a step's time."""
+    """Return the fields of a Prediction that follow from a step's time."""
     measurement = AccumulationMeasurement(
         gradient_accumulation_steps=strategy.gradient_accumulation_steps,
         iteration_times_s=(seconds,),
     )
-    found = metrics(transformer, basis.machine, strategy, [measurement])
-    return {name: getattr(found, name) for name in RATES}
+    figures = metrics(transformer, calibration.machine, strategy, [measurement])
+    return {name: getattr(figures, name) for name in RATES}

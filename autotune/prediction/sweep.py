@@ -7,10 +7,9 @@ from time import perf_counter
 
 import numpy as np
 
-from autotune.calibration import Calibration, Forecast
+from autotune.calibration import Calibration, Forecast, calibration_for
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.cost_model.estimate import Estimate, estimate
-from autotune.prediction.basis import basis_of
 from autotune.prediction.space import obstacle_of
 from autotune.prediction.strategy import PROBABLE
 from autotune.resolution import machine_shape, model_shape, space_of, strategy_shape, subject_of
@@ -43,7 +42,7 @@ def sweep(
     *,
     most: int = 20,
 ) -> Sweep:
-    """Every legal strategy of a space estimated; the best `most` that probably fit, with intervals.
+    """Estimate every legal strategy of a space; forecast the best `most` that probably fit.
 
     Args:
         calibration, summary: as for `predict`.
@@ -55,17 +54,17 @@ def sweep(
     """
     started = perf_counter()
     transformer, machine = subject_of(query.model, query.machine)
-    basis = basis_of(calibration, machine, name=summary.name if summary else None)
+    calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
     space = space_of(query.space, transformer, machine, nodes=query.nodes)
     lattice = _bounded(space)
-    estimated = estimate(transformer, machine, lattice, parameters=basis.parameters)
-    fits = _fits(basis, transformer, lattice, estimated)
+    estimated = estimate(transformer, machine, lattice, parameters=calibration.parameters)
+    fits = _fits(calibration, transformer, lattice, estimated)
     counted = replace(estimated, fits=fits)
-    obstacle = obstacle_of(space, counted, spec=query.space, parameters=basis.parameters)
+    obstacle = obstacle_of(space, counted, spec=query.space, parameters=calibration.parameters)
     if obstacle:
         raise InvalidInputs([obstacle])
     promising = lattice.take(_promising(lattice, counted, most=most))
-    rows = _ranked(basis, transformer, promising, most=most)
+    rows = _ranked(calibration, transformer, promising, most=most)
     return Sweep(
         model=model_shape(transformer),
         machine=machine_shape(machine),
@@ -87,22 +86,22 @@ def _bounded(space: SearchSpace) -> Lattice:
 
 
 def _fits(
-    basis: Calibration, transformer: Transformer, lattice: Lattice, estimated: Estimate
+    calibration: Calibration, transformer: Transformer, lattice: Lattice, estimated: Estimate
 ) -> Mask:
-    """Whether memory probably suffices, shape (n,)."""
+    """Return whether memory probably suffices, shape (n,)."""
     load = estimated.memory_gib / estimated.memory_limit_gib
     fits = load <= 1.0
     open_rows = np.flatnonzero((load > 1.0 / CERTAIN) & (load < CERTAIN))
     columns = Columns.of(transformer, lattice)
-    block = min(BLOCK, PAIRS // (1 + len(basis.observations)))
+    block = min(BLOCK, PAIRS // (1 + len(calibration.observations)))
     for start in range(0, len(open_rows), block):
         rows = open_rows[start : start + block]
-        fits[rows] = basis.fit_probability(columns.take(rows)) > PROBABLE
+        fits[rows] = calibration.fit_probability(columns.take(rows)) > PROBABLE
     return fits
 
 
 def _promising(lattice: Lattice, estimated: Estimate, *, most: int) -> Rows:
-    """Those that fit with the highest rates by the formulas, best first."""
+    """Return the rows that fit with the highest rates by the formulas, best first."""
     rates = lattice.global_batch_size / estimated.iteration_time_s
     fitting = np.flatnonzero(estimated.fits)
     order = np.argsort(-rates[fitting], kind="stable")
@@ -110,10 +109,10 @@ def _promising(lattice: Lattice, estimated: Estimate, *, most: int) -> Rows:
 
 
 def _ranked(
-    basis: Calibration, transformer: Transformer, lattice: Lattice, *, most: int
+    calibration: Calibration, transformer: Transformer, lattice: Lattice, *, most: int
 ) -> list[SweepRow]:
-    """The best `most` by what is forecast."""
-    forecast = basis.forecast(transformer, lattice)
+    """Return the best `most` strategies by what is forecast."""
+    forecast = calibration.forecast(transformer, lattice)
     tokens: Array = np.asarray(lattice.global_batch_size * float(transformer.seq_length))
     order = np.argsort(-tokens / forecast.iteration_time_s, kind="stable")[:most]
     return [

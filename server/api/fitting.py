@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from autotune.calibration import Observation
-from autotune.calibration.document import differences, observation_shape
-from autotune.calibration.trials import observations_of
+from autotune.calibration import Observation, machine_differences, observations_of
+from autotune.calibration.document import observation_shape
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import (
     CalibrationCreate,
@@ -121,7 +120,7 @@ def _apart(first: Evidence, other: Evidence) -> Iterator[InvalidInput]:
     """Why two campaigns do not belong into one calibration."""
     field, one, two = f"campaigns.{other.place}", first.campaign, other.campaign
     machines = machine_of(one.machine), machine_of(two.machine)
-    differing = differences(machines[1], machines[0])
+    differing = machine_differences(machines[1], machines[0])
     if differing:
         shown = two.machine.name
         if one.machine.name == shown:

@@ -85,6 +85,6 @@ def readable(item: ConstantShape) -> tuple[str, float]:
 def factor(spread: float) -> str:
     """`× 1.14`, from the standard deviation of a logarithm."""
     # Here, and not above: no other command waits for all that a calibration imports.
-    from autotune.calibration.forecast import Z
+    from autotune.calibration.calibration import Z
 
     return f"× {math.exp(Z * spread):.2f}"

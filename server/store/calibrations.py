@@ -10,7 +10,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from autotune.calibration.document import figures_of, summary_of
+from autotune.calibration import machine_figures
+from autotune.calibration.document import summary_of
 from autotune.resolution import machine_of
 from autotune.schemas import CalibrationDocument, CalibrationSummary
 from search_spaces.machine import Machine
@@ -25,7 +26,7 @@ def save_calibration(
     summary = summary_of(document, name=name, created_at=datetime.now(UTC))
     row = CalibrationRow(
         **summary.model_dump(),
-        figures=figures_of(machine_of(document.machine)),
+        figures=machine_figures(machine_of(document.machine)),
         document=document.model_dump(mode="json"),
     )
     session.add(row)
@@ -79,7 +80,7 @@ def newest_of(session: Session, machine: Machine) -> CalibrationSummary | None:
         .where(CalibrationRow.machine == machine.name)
         .order_by(CalibrationRow.simulated, CalibrationRow.id.desc())
     )
-    figures = figures_of(machine)
+    figures = machine_figures(machine)
     rows = (row for row in session.scalars(query) if row.figures == figures)
     row = next(rows, None)
     return None if row is None else _summary(row)

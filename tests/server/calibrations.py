@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.calibration import Calibration, Observation
-from autotune.calibration.document import document_of
+from autotune.calibration import Observation
+from autotune.calibration.document import observation_shape
 from autotune.cost_model import estimate
+from autotune.resolution import machine_shape
 from autotune.schemas import CalibrationDocument
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
@@ -40,5 +41,9 @@ def document(
     ]
     whole = Strategy(**(STRATEGY | {"pipeline_parallel": 1}))
     failed = Observation(transformer=transformer, strategy=whole, fitted=False)
-    calibration = Calibration.of(on, [*ran, failed], software="stack 1")
-    return document_of(calibration, simulated=simulated)
+    return CalibrationDocument(
+        machine=machine_shape(on),
+        software="stack 1",
+        simulated=simulated,
+        observations=[observation_shape(shown) for shown in (*ran, failed)],
+    )

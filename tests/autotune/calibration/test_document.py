@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.calibration import Calibration, Observation
+from autotune.calibration import Calibration, Observation, machine_differences
 from autotune.calibration.document import (
     calibration_of,
     detail_of,
-    differences,
-    document_of,
     summary_of,
 )
 from autotune.cost_model import estimate
@@ -23,6 +21,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
+from tests.autotune.calibration.examples import document_of
 
 FRONTIER = load_machine("frontier")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -80,12 +79,6 @@ def test_a_calibration_survives_as_a_document() -> None:
     assert np.array_equal(one.fit_probability, two.fit_probability)
 
 
-def test_what_is_generally_known_is_no_document() -> None:
-    with pytest.raises(InvalidInput, match="rests on no trial") as refusal:
-        document_of(Calibration.of(FRONTIER), simulated=False)
-    assert refusal.value.field == "observations"
-
-
 def test_a_summary_counts() -> None:
     summary = summary_of(document_of(fitted(), simulated=True), name="mine", created_at=NOW)
     assert (summary.observations, summary.timed, summary.out_of_memory) == (4, 3, 1)
@@ -107,9 +100,9 @@ def test_details_begin_with_what_was_learned_most_about() -> None:
 def test_machines_differ_in_what_time_and_memory_follow_from_alone() -> None:
     shape = machine_shape(FRONTIER).model_copy(update={"description": "ours", "max_nodes": 4})
     document = document_of(fitted(), simulated=False).model_copy(update={"machine": shape})
-    assert differences(calibration_of(document).machine, FRONTIER) == []
+    assert machine_differences(calibration_of(document).machine, FRONTIER) == []
     other = load_machine("perlmutter")
-    assert differences(other, FRONTIER)[0] == "name 'perlmutter'"
+    assert machine_differences(other, FRONTIER)[0] == "name 'perlmutter'"
 
 
 def shape(**changes: Any) -> ObservationShape:

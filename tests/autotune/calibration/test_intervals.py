@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from autotune.calibration import COVERAGE, Calibration
-from autotune.calibration.forecast import Z
+from autotune.calibration.calibration import Z
 from autotune.cost_model import perturbed
 from tests.autotune.calibration.examples import (
     GENERAL,

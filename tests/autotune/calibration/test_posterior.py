@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from autotune.calibration.mixture import NOISES, RESIDUALS, Mixture
-from autotune.calibration.observation import Observation, memory_sample, time_sample
-from autotune.calibration.posterior import Posterior, Scales
+from autotune.calibration.observations import Observation, memory_sample, time_sample
+from autotune.calibration.posterior import Posterior, Scales, coordinates, shared
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import EDGE, Sample
-from autotune.calibration.similarity import coordinates, shared
 from autotune.cost_model import perturbed
 from autotune.cost_model.columns import Columns
 from tests.autotune.calibration.examples import (

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.cost_model import estimate
 from autotune.prediction import check_campaign, dry_run, predict, space_report
-from autotune.prediction.capacity import least_nodes
+from autotune.prediction.space import least_nodes
 from autotune.resolution import space_of
 from autotune.schemas import (
     Budget,

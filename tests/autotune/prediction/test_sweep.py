@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.calibration import general_knowledge
 from autotune.prediction import predict, sweep
-from autotune.prediction.basis import general_knowledge
 from autotune.resolution import space_of
 from autotune.schemas import PredictionQuery, SpaceQuery, SpaceSpec
 from search_spaces.catalog import load_machine, load_model

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import kendalltau
 
-from autotune.calibration.forecast import Z
+from autotune.calibration.calibration import Z
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.calibration.trials import observations_of
+from autotune.calibration.observations import observations_of
 from autotune.schemas import Accumulation, StrategyShape, Trial, TrialState
 from search_spaces.catalog import load_model
 

@@ -1,4 +1,4 @@
-"""What one trial showed of one strategy."""
+"""What trials showed of their strategies, as a calibration takes it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Columns
+from autotune.resolution import strategy_of
+from autotune.schemas import Trial, TrialState
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -63,3 +65,32 @@ def memory_sample(observations: Sequence[Observation], machine: Machine) -> Samp
     ]
     columns = columns_of(known, machine) if known else Columns.none()
     return Sample(columns=columns, log_value=np.log(gib), side=np.array(side))
+
+
+def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[Observation]:
+    """One of each trial that ran to its end, or out of memory; others say nothing of their
+    strategy.
+
+    A trial measures one layout at two accumulations. The one with most micro-batches is taken: it
+    says most, and the peak of memory over both is its own.
+    """
+    found = (_observation(transformer, trial) for trial in trials)
+    return [observation for observation in found if observation is not None]
+
+
+def _observation(transformer: Transformer, trial: Trial) -> Observation | None:
+    strategy = strategy_of(trial.strategy)
+    if trial.state is TrialState.OOM:
+        # What it had when it failed is not what it needs.
+        return Observation(transformer=transformer, strategy=strategy, fitted=False)
+    measured = [each for each in trial.accumulations if each.measured]
+    if trial.state is not TrialState.OK or not measured:
+        return None
+    longest = max(measured, key=lambda each: each.gradient_accumulation_steps)
+    return Observation(
+        transformer=transformer,
+        strategy=strategy.with_accumulation(longest.gradient_accumulation_steps),
+        iteration_time_s=longest.iteration_time_s,
+        peak_memory_gib=max(trial.peak_memory_gib_by_rank, default=0.0) or None,
+        fitted=True,
+    )
