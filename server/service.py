@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from server.app import create_app
-from server.runner.process import RunnerProcess
+from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
@@ -34,7 +34,7 @@ def run(
         held.enter_context(ownership(store, "serve"))
         app = create_app(settings)
         if with_runner:
-            runner = RunnerProcess(settings)
+            runner = RunnerSupervisor(settings)
             runner.start()
             held.callback(runner.stop)
         ready(

@@ -48,6 +48,9 @@ class Settings(BaseSettings):
     )
     lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its campaigns")
     poll_interval_s: float = Field(0.25, gt=0, description="pause between a runner's rounds")
+    cluster_retry_s: float = Field(
+        10.0, gt=0, description="before a cluster that did not answer is asked again"
+    )
     stream_life_s: float = Field(600.0, gt=0, description="longest life of an event stream")
     stream_poll_s: float = Field(0.5, gt=0, description="how often a stream looks for events")
     log_level: str = Field("INFO", description="of the runner: DEBUG, INFO, WARNING or ERROR")

@@ -28,17 +28,18 @@ from server.api.access import CampaignId, Cursor, SettingsOf, StoreOf, problems
 from server.api.admission import admit
 from server.settings import Settings
 from server.store import Store
-from server.store.commands import (
+from server.store.campaigns import (
     IdempotencyKey,
     cancel_campaign,
     create_campaign,
     delete_campaign,
     extend_campaign,
     find_replay,
+    get_campaign,
+    list_campaigns,
     pause_campaign,
     resume_campaign,
 )
-from server.store.queries import get_campaign, list_campaigns
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
 

@@ -21,7 +21,8 @@ from autotune.schemas.calibrations import MOST_OBSERVATIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.api.access import LARGEST_ID
 from server.store import NotFound
-from server.store.queries import all_trials, get_campaign
+from server.store.campaigns import get_campaign
+from server.store.trials import all_trials
 
 LONGEST_LABEL = 500
 

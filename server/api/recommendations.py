@@ -17,7 +17,8 @@ from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput
 from server.api.access import CampaignId, Rank, StoreOf, problems
 from server.store import NotFound, Store
-from server.store.queries import all_trials, get_campaign, profile_of
+from server.store.campaigns import get_campaign, profile_of
+from server.store.trials import all_trials
 
 router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["recommendation"])
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)

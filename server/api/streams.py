@@ -15,7 +15,8 @@ from autotune.schemas import Event
 from search_spaces.errors import InvalidInput
 from server.api.access import LARGEST_ID, CampaignId, StoreOf, problems
 from server.store import Store
-from server.store.queries import campaign_row, events_since, last_event_id
+from server.store.campaigns import campaign_row
+from server.store.events import events_since, last_event_id
 
 router = APIRouter(tags=["events"])
 BATCH = 200

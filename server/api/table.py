@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.schemas import StrategyShape, Trial, TrialMetrics
 from server.store import Store
-from server.store.trial_pages import list_trials
+from server.store.trials import list_trials
 
 PAGE = 500
 UNITS = {

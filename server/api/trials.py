@@ -11,8 +11,8 @@ from autotune.schemas import Trial, TrialPage, TrialState
 from server.api.access import CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber, problems
 from server.api.logs import tail
 from server.api.table import csv_lines
-from server.store.queries import get_campaign, get_trial
-from server.store.trial_pages import list_trials
+from server.store.campaigns import get_campaign
+from server.store.trials import get_trial, list_trials
 
 router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["trials"])
 

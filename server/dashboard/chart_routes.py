@@ -21,7 +21,8 @@ from server.dashboard.series import (
     memory_series,
     trajectory,
 )
-from server.store.queries import all_trials, get_campaign, get_trial
+from server.store.campaigns import get_campaign
+from server.store.trials import all_trials, get_trial
 
 router = APIRouter(prefix="/campaigns/{campaign_id}")
 

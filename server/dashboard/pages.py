@@ -23,14 +23,9 @@ from server.dashboard.series import accumulation_series, trajectory
 from server.dashboard.wording import count, figure, not_started, plural
 from server.settings import Settings
 from server.store import NotFound
-from server.store.queries import (
-    all_trials,
-    get_campaign,
-    get_trial,
-    last_event_id,
-    reasons_to_wait,
-)
-from server.store.trial_pages import list_trials
+from server.store.campaigns import get_campaign
+from server.store.events import last_event_id
+from server.store.trials import all_trials, get_trial, list_trials, reasons_to_wait
 
 NEWEST_FIRST = "-number"
 ROWS = 100

@@ -16,7 +16,8 @@ from server.dashboard import chart_routes, form, pages
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE, render
 from server.store import NotFound, Store
-from server.store.queries import get_campaign, last_event_id, list_campaigns
+from server.store.campaigns import get_campaign, list_campaigns
+from server.store.events import last_event_id
 
 MOST_ROWS = 5000
 YEAR_S = 365 * 24 * 3600

@@ -13,6 +13,6 @@ def run(settings: Settings) -> None:
         InUse: another runner works on this SQLite file.
     """
     # Late: whoever only starts a runner's process needs no surrogate model.
-    from server.runner.loop import run_until_stopped
+    from server.runner.runner import run_until_stopped
 
     run_until_stopped(settings)

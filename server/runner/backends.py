@@ -17,31 +17,37 @@ from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.backend import PilotBackend
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles
-from server.runner.preflight import Preflight
+from server.runner.cluster_check import ClusterCheck
 
-LOOKS_AT_ONCE = 4
+CHECKS_AT_ONCE = 4
 
 
 class Backends:
     """One object for each evaluator, made when a campaign first asks for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cluster_retry_s: float) -> None:
+        """A cluster that did not answer is asked again after `cluster_retry_s` seconds."""
+        self._cluster_retry_s = cluster_retry_s
         self._made: dict[Hashable, Backend] = {}
         self._trackers: dict[Hashable, JobTracker] = {}
-        self._threads = ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="preflight")
+        self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="cluster-check")
 
-    def preflight(
+    def cluster_check(
         self, request: CampaignCreate, space: SearchSpace, *, profile: Mapping[str, Any] | None
-    ) -> Preflight | None:
-        """A look at the cluster that the trials need, if they need one."""
+    ) -> ClusterCheck | None:
+        """Return the check of the cluster that the trials need; None where they need none."""
         if request.evaluator != "slurm":
             return None
-        kept = _profile_of(profile)
-        return Preflight(partial(obstacles, request, kept, space), threads=self._threads)
+        return ClusterCheck(
+            partial(obstacles, request, _profile_of(profile), space),
+            threads=self._threads,
+            retry_s=self._cluster_retry_s,
+        )
 
     def of(self, request: CampaignCreate, *, profile: Mapping[str, Any] | None) -> Backend:
-        """Campaigns share it; there is a simulator for each time scale, and a backend of Slurm for
-        each profile and mode.
+        """Return the backend of a campaign's trials, which it may share with other campaigns.
+
+        There is a simulator for each time scale, and a backend of Slurm for each profile and mode.
 
         Args:
             profile: of the cluster, as it was kept with the campaign.
@@ -78,13 +84,13 @@ class Backends:
         return self._made[key]
 
     def _tracker(self, profile: ClusterProfile) -> JobTracker:
-        """All profiles share the one thread that speaks with Slurm.
+        """Profiles share the one thread that speaks with Slurm.
 
-        But for those that ask otherwise: at another pace, or with other defaults of the user's.
+        Those that poll at other intervals, or leave other defaults to the user, have one more.
         """
         slurm = profile.slurm
-        said = (slurm.account, slurm.partition, slurm.qos, slurm.reservation, slurm.constraint)
-        key = (profile.polling, *(bool(text) for text in said))
+        named = (slurm.account, slurm.partition, slurm.qos, slurm.reservation, slurm.constraint)
+        key = (profile.polling, *(bool(text) for text in named))
         if key not in self._trackers:
             self._trackers[key] = JobTracker.of(profile)
         return self._trackers[key]

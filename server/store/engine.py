@@ -8,16 +8,20 @@ from sqlite3 import Connection as SqliteConnection
 from sqlite3 import OperationalError
 from typing import Any
 
+import psutil
 import structlog
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from search_spaces.errors import InvalidInput
-from server.store.filesystem import is_shared
 
 BUSY_TIMEOUT_MS = 15_000
 POOL_SIZE = 20
 WRITING = "writing"
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "lustre", "gpfs", "cifs", "smb3", "smbfs", "beegfs", "afs", "ceph"}
+    | {"9p", "panfs", "orangefs", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph"}
+)
 log = structlog.get_logger(__name__)
 
 
@@ -90,3 +94,18 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
     return engine
+
+
+def file_system_of(folder: Path, mounts: dict[str, str]) -> str:
+    """Type of the file system that holds `folder`; `mounts` gives each mount point's type."""
+    path = folder.absolute()
+    for parent in (path, *path.parents):
+        if str(parent) in mounts:
+            return mounts[str(parent)]
+    return ""
+
+
+def is_shared(folder: Path) -> bool:
+    """SQLite's write-ahead log needs memory shared by all its users: wrong across hosts."""
+    mounts = {p.mountpoint: p.fstype for p in psutil.disk_partitions(all=True)}
+    return file_system_of(folder.resolve(), mounts) in NETWORK_FILE_SYSTEMS

@@ -1,39 +1,73 @@
-"""Announcements: an event for each change, in the change's own transaction."""
+"""Events as readers ask for them: in order, each with its campaign or trial as it stands now."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from server.store.tables import EventRow
-
-Kind = Literal["campaign", "trial", "recommendation"]
-EVENT_LOCK = 0x6175746F
-_WAITING = "events"
-
-
-def announce(
-    session: Session, kind: Kind, *, campaign_id: int, trial_number: int | None = None
-) -> None:
-    """Write an event when this transaction ends; `Store.transaction` does so."""
-    event = EventRow(campaign_id=campaign_id, kind=kind, trial_number=trial_number)
-    session.info.setdefault(_WAITING, []).append(event)
+from autotune.schemas import Campaign, Event, Trial
+from server.store.campaigns import campaigns_of
+from server.store.tables import CampaignRow, EventRow, TrialRow
+from server.store.trials import trial_of
 
 
-def write_announced(session: Session) -> None:
-    """Insert the announced events, last in the transaction, under one lock.
+def last_event_id(session: Session) -> int:
+    """0 where there is none yet."""
+    return session.scalar(select(func.coalesce(func.max(EventRow.id), 0))) or 0
 
-    A reader resumes after the highest id it has seen, so ids must become visible in order: on
-    PostgreSQL two transactions could otherwise commit theirs the other way round. Taking the lock
-    last, when no other will be asked for, makes a deadlock impossible. SQLite has one writer.
+
+def newest_events(session: Session, campaign_ids: Iterable[int]) -> dict[int, int]:
+    """By campaign: the id of its last event, 0 without one; deleted campaigns are left out.
+
+    Whatever changes in a campaign or its trials has an event: what was read after this stands
+    until the id grows.
     """
-    events = session.info.pop(_WAITING, [])
-    if not events:
-        return
-    session.flush()
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(select(func.pg_advisory_xact_lock(EVENT_LOCK)))
-    session.add_all(events)
-    session.flush()
+    newest = select(func.max(EventRow.id)).where(EventRow.campaign_id == CampaignRow.id)
+    query = select(CampaignRow.id, func.coalesce(newest.scalar_subquery(), 0))
+    found = session.execute(query.where(CampaignRow.id.in_(list(campaign_ids))))
+    return {row[0]: row[1] for row in found}
+
+
+def events_since(
+    session: Session, after_id: int, campaign_id: int | None = None, limit: int = 200
+) -> list[Event]:
+    """Events with a higher id, oldest first, each with its campaign or trial as it stands now."""
+    query = select(EventRow).where(EventRow.id > after_id).order_by(EventRow.id).limit(limit)
+    if campaign_id is not None:
+        query = query.where(EventRow.campaign_id == campaign_id)
+    rows = session.scalars(query).all()
+    campaigns = _campaigns_named(session, [row for row in rows if row.kind != "trial"])
+    trials = _trials_named(session, [row for row in rows if row.kind == "trial"])
+    return [
+        Event.model_validate(
+            {
+                "id": row.id,
+                "campaign_id": row.campaign_id,
+                "kind": row.kind,
+                "campaign": campaigns.get(row.campaign_id) if row.kind != "trial" else None,
+                "trial": trials.get((row.campaign_id, row.trial_number)),
+            }
+        )
+        for row in rows
+    ]
+
+
+def _campaigns_named(session: Session, rows: Sequence[EventRow]) -> dict[int, Campaign]:
+    ids = {row.campaign_id for row in rows}
+    found = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all() if ids else []
+    return {campaign.id: campaign for campaign in campaigns_of(session, found)}
+
+
+def _trials_named(
+    session: Session, rows: Sequence[EventRow]
+) -> dict[tuple[int, int | None], Trial]:
+    found: dict[tuple[int, int | None], Trial] = {}
+    for campaign_id in {row.campaign_id for row in rows}:
+        numbers = {row.trial_number for row in rows if row.campaign_id == campaign_id}
+        query = select(TrialRow).where(
+            TrialRow.campaign_id == campaign_id, TrialRow.number.in_(numbers)
+        )
+        found |= {(row.campaign_id, row.number): trial_of(row) for row in session.scalars(query)}
+    return found

@@ -12,8 +12,8 @@ import psutil
 from sqlalchemy import ColumnElement, exists, or_, select, update
 from sqlalchemy.orm import Session
 
+from server.store.campaigns import WORKED_ON
 from server.store.columns import database_seconds
-from server.store.commands import WORKED_ON
 from server.store.errors import LeaseLost
 from server.store.tables import CampaignRow, TrialRow
 

@@ -13,8 +13,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, func, select
 from sqlalchemy.orm import Session
 
+from server.store.announcements import write_announced
 from server.store.engine import WRITING, build_engine
-from server.store.events import write_announced
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 UPGRADE_LOCK = 0x6D696772

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas import Campaign, CampaignCreate, StrategyShape, Trial
+from autotune.schemas import Campaign, CampaignCreate, StrategyShape, Trial, TrialState
 from server.store import Store
-from server.store.commands import create_campaign
-from server.store.progress import NewTrial, insert_trials
-from server.store.queries import campaign_row
+from server.store.campaigns import campaign_row, create_campaign
+from server.store.trials import FinishedTrial, NewTrial, insert_trials
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -62,6 +62,13 @@ STRATEGY = StrategyShape(
     zero_stage=1,
     num_nodes=2,
 )
+
+
+def ended(state: TrialState, **changes: Any) -> FinishedTrial:
+    """How a trial ended, after a minute on two nodes."""
+    now = datetime.now(UTC)
+    plain: dict[str, Any] = {"started_at": now, "finished_at": now, "duration_s": 60.0}
+    return FinishedTrial(state=state, **plain | {"node_hours": 2 / 60} | changes)
 
 
 def with_trials(store: Store, campaign: Campaign, count: int) -> list[Trial]:

@@ -11,10 +11,10 @@ from fastapi import FastAPI
 
 from autotune.schemas import Campaign
 from server.app import create_app
-from server.runner.loop import Runner
+from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
-from server.store.queries import get_campaign
+from server.store.campaigns import get_campaign
 from server.web import WebServer
 from tests.server.asking import created
 

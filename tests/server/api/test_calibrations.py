@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from autotune.resolution import machine_shape
 from autotune.schemas import (
+    Accumulation,
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
@@ -19,8 +20,8 @@ from autotune.schemas import (
 )
 from search_spaces.catalog import load_machine
 from server.store import Store
-from server.store.progress import finish_trial
-from tests.server.asking import STRATEGY, created, with_trials
+from server.store.trials import finish_trial
+from tests.server.asking import STRATEGY, created, ended, with_trials
 from tests.server.calibrations import document
 from tests.server.conftest import ADDRESS
 
@@ -34,19 +35,23 @@ def measured(store: Store, *, seconds: float = 9.0, versions: Any = None, **chan
     """The id of a campaign with one trial that ended well and one out of memory."""
     campaign = created(store, **changes)
     well, badly = with_trials(store, campaign, 2)
-    timed = {
-        "gradient_accumulation_steps": 8,
-        "global_batch_size": 16,
-        "iteration_time_s": seconds,
-        "tokens_per_s": 16 * 2048 / seconds,
-        "measured": True,
-        "iteration_times_s": [seconds],
-    }
-    ended = {"state": TrialState.OK, "measurements": [timed], "peak_memory_gib": [40.0, 41.0]}
+    point = Accumulation(
+        gradient_accumulation_steps=8,
+        global_batch_size=16,
+        iteration_time_s=seconds,
+        tokens_per_s=16 * 2048 / seconds,
+        measured=True,
+        iteration_times_s=[seconds],
+    )
+    timed = ended(
+        TrialState.OK,
+        accumulations=[point],
+        peak_memory_gib_by_rank=[40.0, 41.0],
+        versions=VERSIONS if versions is None else versions,
+    )
     with store.transaction() as session:
-        shown = VERSIONS if versions is None else versions
-        assert finish_trial(session, well, ended | {"versions": shown})
-        assert finish_trial(session, badly, {"state": TrialState.OOM, "error": "out of memory"})
+        assert finish_trial(session, well, timed)
+        assert finish_trial(session, badly, ended(TrialState.OOM, error="out of memory"))
     return campaign.id
 
 

@@ -14,7 +14,7 @@ from autotune.schemas import Event
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store
-from server.store.commands import pause_campaign, resume_campaign
+from server.store.campaigns import pause_campaign, resume_campaign
 from tests.server.api.conftest import Live, serving
 from tests.server.asking import created, with_trials
 

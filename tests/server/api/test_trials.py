@@ -12,7 +12,7 @@ from server.api.logs import tail
 from server.api.table import COLUMNS, UNITS
 from server.settings import Settings
 from server.store import NotFound, Store
-from server.store.queries import all_trials, get_trial
+from server.store.trials import all_trials, get_trial
 from tests.server.asking import created, with_trials
 from tests.server.conftest import ADDRESS
 

@@ -14,34 +14,32 @@ from sqlalchemy import update
 from autotune.cost_model import estimate
 from autotune.prediction import check_campaign
 from autotune.resolution import (
-    machine_of,
     machine_shape,
     model_shape,
     strategy_of,
     strategy_shape,
-    transformer_of,
 )
 from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial, TrialState
 from evaluators.cluster import load_profile, profile_as_dict
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.strategy import Strategy
-from server.runner.outcomes import Subject, final_values, standing_values
-from server.runner.planning import protocol_of
+from server.runner.results import Workload, finished_trial
+from server.runner.scheduling import protocol_of
 from server.settings import Settings
 from server.store import Store
-from server.store.commands import change_state, create_campaign
-from server.store.progress import (
+from server.store.campaigns import campaign_row, change_state, create_campaign, get_campaign
+from server.store.tables import TrialRow
+from server.store.trials import (
+    FinishedTrial,
     NewTrial,
     Purpose,
+    all_trials,
+    final_columns,
     finish_trial,
     insert_trials,
-    note_standing,
+    note_progress,
 )
-from server.store.queries import all_trials, campaign_row, get_campaign
-from server.store.tables import TrialRow
-
-Values = dict[str, Any]
 
 SURELY_FITS = 0.7
 SURELY_TOO_BIG = 1.6
@@ -107,18 +105,15 @@ class Campaigns:
         with self.store.transaction() as session:
             return insert_trials(session, campaign_row(session, campaign.id), new)
 
-    def simulate(self, campaign: Campaign, trials: Sequence[Trial]) -> list[Values]:
-        """The columns of each trial after the simulator has run it."""
-        transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
-        subject = Subject(
-            transformer=transformer, machine=machine, objective=campaign.request.objective
-        )
+    def simulate(self, campaign: Campaign, trials: Sequence[Trial]) -> list[FinishedTrial]:
+        """How each trial ends in the simulator."""
+        workload = Workload.of(campaign)
         backend = SimulatedBackend()
         requests = [
             TrialRequest(
                 token=trial.token,
-                transformer=transformer,
-                machine=machine,
+                transformer=workload.transformer,
+                machine=workload.machine,
                 strategy=strategy_of(trial.strategy),
                 protocol=protocol_of(campaign, trial),
                 directory=self.settings.trial_dir(trial.token),
@@ -129,37 +124,36 @@ class Campaigns:
         for request in requests:
             backend.submit(request)
         outcomes = backend.poll(requests)
-        found = [(request, outcomes[request.token]) for request in requests]
         now = datetime.now(UTC)
         return [
-            final_values(subject, r.strategy, o, now=now)
-            for r, o in found
-            if isinstance(o, TrialOutcome)
+            finished_trial(workload, request.strategy, outcome, now=now)
+            for request in requests
+            if isinstance(outcome := outcomes[request.token], TrialOutcome)
         ]
 
     def finish(self, campaign: Campaign, trials: Sequence[Trial]) -> None:
         """As the simulator has it."""
-        found = self.simulate(campaign, trials)
+        results = self.simulate(campaign, trials)
         with self.store.transaction() as session:
-            for trial, columns in zip(trials, found, strict=True):
-                finish_trial(session, trial, columns)
+            for trial, result in zip(trials, results, strict=True):
+                finish_trial(session, trial, result)
 
     def stand(self, trials: Sequence[Trial], **how: Any) -> None:
         """Pending trials, as a backend tells of them (see `TrialProgress`)."""
-        values = standing_values(TrialProgress(**how))
         with self.store.transaction() as session:
             for trial in trials:
-                assert note_standing(session, trial, values)
+                assert note_progress(session, trial, TrialProgress(**how))
 
     def end(self, campaign: Campaign, trial: Trial, status: TrialState, **how: Any) -> None:
         """A pending trial, as a backend tells of its end (see `TrialOutcome`)."""
-        told: Values = {"started_at": datetime.now(UTC), "duration_s": 60.0, "simulated": False}
-        outcome = TrialOutcome(status=status, **told | how)
-        values = final_values(
-            Subject.of(campaign), strategy_of(trial.strategy), outcome, now=datetime.now(UTC)
+        now = datetime.now(UTC)
+        usual: dict[str, Any] = {"started_at": now, "duration_s": 60.0, "simulated": False}
+        outcome = TrialOutcome(status=status, **usual | how)
+        result = finished_trial(
+            Workload.of(campaign), strategy_of(trial.strategy), outcome, now=now
         )
         with self.store.transaction() as session:
-            assert finish_trial(session, trial, values)
+            assert finish_trial(session, trial, result)
 
     def move(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> None:
         """To another state, as the runner does it."""
@@ -194,10 +188,11 @@ class Campaigns:
         strategies = self.strategies(campaign, 30, fitting=True)
         strategies += self.strategies(campaign, 10, fitting=False)
         started = self.start(campaign, islice(cycle(strategies), trials))
-        values = self.simulate(campaign, started[: len(strategies)])
-        columns = [{"id": t.id, **v} for t, v in zip(started, cycle(values), strict=False)]
+        results = self.simulate(campaign, started[: len(strategies)])
+        columns = [final_columns(result) for result in results]
+        rows = [{"id": t.id, **c} for t, c in zip(started, cycle(columns), strict=False)]
         with self.store.transaction() as session:
-            session.execute(update(TrialRow), columns)
+            session.execute(update(TrialRow), rows)
         return self.read(campaign)
 
     def read(self, campaign: Campaign) -> Campaign:

@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import expect
 
 from autotune.schemas import SlurmChoice
-from server.store.queries import get_campaign
+from server.store.campaigns import get_campaign
 from tests.server.dashboard.conftest import Faults, Open, Service
 from tests.server.dashboard.perception import UNNAMED
 

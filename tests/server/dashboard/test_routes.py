@@ -12,7 +12,7 @@ import pytest
 
 from autotune.schemas import CampaignState
 from server.dashboard.series import Trajectory, trajectory
-from server.store.queries import all_trials
+from server.store.trials import all_trials
 from tests.server.dashboard.conftest import Service
 
 

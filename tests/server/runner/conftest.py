@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from autotune.schemas import Campaign, Trial
-from server.runner.loop import Runner
+from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
-from server.store.queries import all_trials, get_campaign
+from server.store.campaigns import get_campaign
+from server.store.trials import all_trials
 
 PATIENCE_S = 60.0
 

@@ -13,15 +13,10 @@ from sqlalchemy.event import listen, remove
 from autotune.recommendation import recommend
 from autotune.schemas import BudgetExtension, Campaign, CampaignState, TrialState
 from evaluators.trial import TrialOutcome
-from server.runner.loop import Runner
-from server.store.commands import (
-    cancel_campaign,
-    extend_campaign,
-    pause_campaign,
-    resume_campaign,
-)
+from server.runner.runner import Runner
+from server.store.campaigns import cancel_campaign, extend_campaign, pause_campaign, resume_campaign
+from server.store.events import events_since, last_event_id
 from server.store.leases import free_the_gone
-from server.store.queries import events_since, last_event_id
 from server.store.tables import CampaignRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running

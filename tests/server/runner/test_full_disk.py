@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from server.runner.loop import DISK_FULL
+from server.runner.runner import DISK_FULL
 from server.settings import Settings
 from server.store import Store
-from server.store.commands import resume_campaign
+from server.store.campaigns import resume_campaign
 from tests.requirement import require
 from tests.server.asking import created
 from tests.server.runner.conftest import Running

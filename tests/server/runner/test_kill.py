@@ -29,7 +29,9 @@ import pytest
 from autotune.schemas import Trial, TrialState
 from server.settings import Settings
 from server.store import Store
-from server.store.queries import all_trials, get_campaign, last_event_id
+from server.store.campaigns import get_campaign
+from server.store.events import last_event_id
+from server.store.trials import all_trials
 from tests.requirement import require
 from tests.server.asking import body
 

@@ -11,7 +11,7 @@ import pytest
 from autotune.schemas import TrialState
 from server.settings import Settings
 from server.store import Store
-from server.store.commands import cancel_campaign, pause_campaign, resume_campaign
+from server.store.campaigns import cancel_campaign, pause_campaign, resume_campaign
 from tests.requirement import require
 from tests.server.asking import created
 from tests.server.runner.conftest import Running

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, Recommendation, Trial, TrialState
 from server.app import create_app
-from server.runner.loop import Runner
+from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
 from tests.cluster.cluster import Cluster
@@ -156,7 +156,11 @@ def service(
 ) -> Iterator[Service]:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
     settings = Settings(
-        data_dir=tmp_path / "data", profiles_dir=profiles, poll_interval_s=0.05, stream_poll_s=0.05
+        data_dir=tmp_path / "data",
+        profiles_dir=profiles,
+        poll_interval_s=0.05,
+        stream_poll_s=0.05,
+        cluster_retry_s=0.2,
     )
     found = Service(settings)
     yield found
@@ -309,10 +313,9 @@ def test_all_that_stands_in_the_way_is_said_at_once(service: Service, profiles: 
 
 
 def test_a_campaign_waits_for_a_slurm_that_does_not_answer(
-    service: Service, slurm: Cluster, profiles: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, slurm: Cluster, profiles: Path
 ) -> None:
     """A mistake that could not be seen then is said once it can be, and a corrected one goes on."""
-    monkeypatch.setattr("server.runner.preflight.AGAIN_S", 0.2)
     (profiles / "virtual.toml").write_text(PROFILE.replace("= 0.5", "= 0.5\ncommand_limit_s = 2"))
     slurm.stop_controller()
     one = FEW | {"budget": {"max_trials": 1}}

@@ -21,7 +21,8 @@ from evaluators.slurm.attempt_files import LOG
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store
-from server.store.queries import all_trials, get_campaign
+from server.store.campaigns import get_campaign
+from server.store.trials import all_trials
 from tests.evaluators.program.checkout import make_checkout
 
 END_LIMIT_S = 15.0

@@ -10,18 +10,20 @@ from sqlalchemy.orm import Session
 from autotune.schemas import Budget, BudgetExtension, Campaign, CampaignState
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store import Conflict, NotFound, Store
-from server.store.commands import (
+from server.store.campaigns import (
     IdempotencyKey,
+    campaign_row,
     cancel_campaign,
     change_state,
     create_campaign,
     delete_campaign,
     extend_campaign,
     find_replay,
+    get_campaign,
+    list_campaigns,
     pause_campaign,
     resume_campaign,
 )
-from server.store.queries import campaign_row, get_campaign, list_campaigns
 from server.store.tables import CampaignRow
 from tests.server.asking import asked, created, with_trials
 

@@ -7,8 +7,7 @@ from sqlalchemy.exc import IntegrityError
 
 from search_spaces.errors import InvalidInput
 from server.store import Store
-from server.store.engine import journal_mode
-from server.store.filesystem import file_system_of, is_shared
+from server.store.engine import file_system_of, is_shared, journal_mode
 
 MOUNTS = {"/": "ext4", "/lustre": "lustre", "/lustre/local": "xfs", "/home": "nfs4"}
 

@@ -3,11 +3,12 @@ from __future__ import annotations
 import threading
 
 from autotune.schemas import TrialState
+from evaluators.trial import TrialProgress
 from server.store import Store
-from server.store.commands import cancel_campaign, delete_campaign, pause_campaign
-from server.store.progress import finish_trial, note_standing
-from server.store.queries import events_since, last_event_id, newest_events
-from tests.server.asking import created, with_trials
+from server.store.campaigns import cancel_campaign, delete_campaign, pause_campaign
+from server.store.events import events_since, last_event_id, newest_events
+from server.store.trials import finish_trial, note_progress
+from tests.server.asking import created, ended, with_trials
 
 WRITERS, CHANGES = 6, 12
 
@@ -16,7 +17,7 @@ def test_each_change_is_announced_with_what_it_changed(store: Store) -> None:
     campaign = created(store)
     trial = with_trials(store, campaign, 1)[0]
     with store.transaction() as session:
-        finish_trial(session, trial, {"state": TrialState.OOM})
+        finish_trial(session, trial, ended(TrialState.OOM))
         pause_campaign(session, campaign.id)
     with store.session() as session:
         events = events_since(session, 0)
@@ -55,7 +56,7 @@ def test_the_newest_event_of_each_campaign_grows_with_whatever_changes_in_it(sto
         assert newest_events(session, []) == {}
     assert set(before) == {campaign.id, other.id}
     with store.transaction() as session:
-        assert note_standing(session, trial, {"phase": "waiting"})
+        assert note_progress(session, trial, TrialProgress(phase="waiting"))
     with store.session() as session:
         after = newest_events(session, ids)
         assert after[campaign.id] == last_event_id(session)
@@ -66,9 +67,9 @@ def test_the_newest_event_of_each_campaign_grows_with_whatever_changes_in_it(sto
 def test_how_a_trial_stands_is_not_written_once_it_has_ended(store: Store) -> None:
     trial = with_trials(store, created(store), 1)[0]
     with store.transaction() as session:
-        finish_trial(session, trial, {"state": TrialState.OOM})
+        finish_trial(session, trial, ended(TrialState.OOM))
         before = last_event_id(session)
-        assert not note_standing(session, trial, {"phase": "running"})
+        assert not note_progress(session, trial, TrialProgress(phase="running"))
         assert last_event_id(session) == before
 
 
@@ -96,7 +97,7 @@ def test_a_reader_that_resumes_at_the_last_id_misses_nothing(store: Store) -> No
     def write(campaign_id: int) -> None:
         for trial in trials[campaign_id]:
             with store.transaction() as session:
-                finish_trial(session, trial, {"state": TrialState.OOM})
+                finish_trial(session, trial, ended(TrialState.OOM))
 
     writers = [threading.Thread(target=write, args=(campaign.id,)) for campaign in campaigns]
     for writer in writers:

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.schemas import CampaignState, TrialState
 from server.store import LeaseLost, Store
-from server.store.commands import cancel_campaign, change_state, delete_campaign
+from server.store.campaigns import campaign_row, cancel_campaign, change_state, delete_campaign
 from server.store.leases import (
     Lease,
     claim,
@@ -22,9 +22,8 @@ from server.store.leases import (
     this_owner,
     this_place,
 )
-from server.store.progress import finish_trial
-from server.store.queries import campaign_row, get_trial
-from tests.server.asking import created, with_trials
+from server.store.trials import finish_trial, get_trial
+from tests.server.asking import created, ended, with_trials
 
 ELSEWHERE = "another-host/1/1/1.00"
 
@@ -77,7 +76,7 @@ def test_an_expired_lease_is_taken_over_and_the_old_one_writes_nothing(store: St
 
     def store_under_the_old_lease() -> None:
         with store.transaction() as session:
-            finish_trial(session, trial, {"state": TrialState.CRASHED})
+            finish_trial(session, trial, ended(TrialState.CRASHED))
             renew(session, old)
 
     with pytest.raises(LeaseLost):
@@ -130,7 +129,7 @@ def test_a_resting_campaign_is_claimed_only_while_a_trial_of_it_is_open(store: S
         cancel_campaign(session, campaign.id)
     lease = claimed(store, "a")[0]
     with store.transaction() as session:
-        finish_trial(session, trial, {"state": TrialState.CANCELLED})
+        finish_trial(session, trial, ended(TrialState.CANCELLED))
         release(session, lease)
     assert claimed(store, "a") == []
 

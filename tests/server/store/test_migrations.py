@@ -7,14 +7,16 @@ from alembic import command
 from sqlalchemy import inspect
 
 from autotune.resolution import machine_shape, model_shape
+from evaluators.trial import TrialProgress
 from search_spaces.catalog import load_machine, load_model
 from server.settings import Settings
 from server.store import Store
 from server.store.calibrations import list_calibrations, save_calibration
+from server.store.campaigns import get_campaign, profile_of
 from server.store.engine import WRITING
-from server.store.progress import note_standing
-from server.store.queries import all_trials, events_since, get_campaign, profile_of
+from server.store.events import events_since
 from server.store.store import alembic_config
+from server.store.trials import all_trials, note_progress
 from tests.server.asking import STRATEGY, body, created, with_trials
 from tests.server.calibrations import document
 
@@ -84,7 +86,7 @@ def test_a_database_of_the_first_version_keeps_its_rows(settings: Settings) -> N
     assert (trial.phase, trial.phase_reason, trial.job_id) == (None, "", None)
     assert (trial.joules_per_token, trial.energy_note) == (None, "")
     with store.transaction() as session:
-        assert note_standing(session, trial, {"phase": "waiting", "phase_reason": "Priority"})
+        assert note_progress(session, trial, TrialProgress(phase="waiting", reason="Priority"))
     store.close()
 
 

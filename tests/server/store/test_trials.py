@@ -6,14 +6,26 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from autotune.schemas import Campaign, Trial, TrialState
+from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
+from evaluators.trial import TrialProgress
 from search_spaces.errors import InvalidInput
 from server.store import NotFound, Store
-from server.store.progress import finish_trial, pending_trials
-from server.store.queries import all_trials, get_campaign, get_trial
+from server.store.campaigns import get_campaign
 from server.store.tables import TrialRow
-from server.store.trial_pages import SORTS, list_trials
-from tests.server.asking import STRATEGY, created, with_trials
+from server.store.trials import (
+    SORTS,
+    FinishedTrial,
+    UnrunTrial,
+    all_trials,
+    finish_all,
+    finish_trial,
+    get_trial,
+    is_noted,
+    list_trials,
+    note_progress,
+    pending_trials,
+)
+from tests.server.asking import STRATEGY, created, ended, with_trials
 
 METRICS = {
     "gradient_accumulation_steps": 8,
@@ -30,26 +42,23 @@ METRICS = {
 }
 
 
-def ended(seconds: float) -> dict[str, Any]:
-    """The columns of an ok trial."""
+def measured(seconds: float) -> FinishedTrial:
     rate = 1 / seconds
-    return {
-        "state": TrialState.OK,
-        "started_at": datetime.now(UTC),
-        "finished_at": datetime.now(UTC),
-        "duration_s": 60.0,
-        "node_hours": 0.5,
-        "objective": rate,
-        "metrics": METRICS | {"iteration_time_s": seconds, "tokens_per_s": rate},
-        "peak_memory_gib": [1.5, 2.5],
-        "versions": {"torch": "2.13.0"},
-        "error": None,
-    }
+    return ended(
+        TrialState.OK,
+        node_hours=0.5,
+        objective=rate,
+        metrics=TrialMetrics.model_validate(
+            METRICS | {"iteration_time_s": seconds, "tokens_per_s": rate}
+        ),
+        peak_memory_gib_by_rank=[1.5, 2.5],
+        versions={"torch": "2.13.0"},
+    )
 
 
-def finish(store: Store, trial: Trial, values: dict[str, Any]) -> bool:
+def finish(store: Store, trial: Trial, result: FinishedTrial) -> bool:
     with store.transaction() as session:
-        return finish_trial(session, trial, values)
+        return finish_trial(session, trial, result)
 
 
 @pytest.fixture
@@ -58,9 +67,9 @@ def campaign(store: Store) -> Campaign:
     campaign = created(store)
     trials = with_trials(store, campaign, 9)
     for trial, seconds in zip(trials, [3.0, 1 / 3, 2.0, 1 / 3, 0.1], strict=False):
-        finish(store, trial, ended(seconds))
+        finish(store, trial, measured(seconds))
     for trial in trials[5:7]:
-        finish(store, trial, {"state": TrialState.OOM, "node_hours": 0.25, "error": "no memory"})
+        finish(store, trial, ended(TrialState.OOM, node_hours=0.25, error="no memory"))
     return campaign
 
 
@@ -98,9 +107,48 @@ def test_a_trial_is_read_as_it_was_written(store: Store, campaign: Campaign) -> 
 def test_a_final_state_is_written_once(store: Store, campaign: Campaign) -> None:
     with store.session() as session:
         before = get_trial(session, campaign.id, 1)
-    assert not finish(store, before, {"state": TrialState.CRASHED, "error": "late"})
+    assert not finish(store, before, ended(TrialState.CRASHED, error="late"))
     with store.session() as session:
         assert get_trial(session, campaign.id, 1) == before
+
+
+def test_how_a_trial_stands_is_noted_only_where_it_is_new(store: Store) -> None:
+    (trial,) = with_trials(store, created(store), 1)
+    assert is_noted(trial, None)
+    waiting = TrialProgress(phase="waiting", reason="Prio\0rity", job_id="7", host="n" * 300)
+    assert not is_noted(trial, waiting)
+    with store.transaction() as session:
+        assert note_progress(session, trial, waiting)
+    with store.session() as session:
+        noted = get_trial(session, trial.campaign_id, trial.number)
+    assert noted.phase_reason == "Priority"
+    assert is_noted(noted, waiting)
+    assert not is_noted(noted, TrialProgress(phase="running"))
+    assert not is_noted(noted, None)
+
+
+def test_texts_are_kept_without_what_no_database_holds(store: Store) -> None:
+    (trial,) = with_trials(store, created(store), 1)
+    texts = {"error": "a\0b\ud800c", "host": "n\0" * 300, "energy_note": "\0"}
+    finish(store, trial, ended(TrialState.CRASHED, job_id="47\x0011", **texts))
+    with store.session() as session:
+        kept = get_trial(session, trial.campaign_id, trial.number)
+    assert (kept.error, kept.host, kept.energy_note) == ("ab?c", "n" * 255, "")
+    assert kept.job_id == "4711"
+
+
+def test_a_trial_that_never_ran_keeps_its_job_and_costs_nothing(store: Store) -> None:
+    (trial,) = with_trials(store, created(store), 1)
+    now = datetime.now(UTC)
+    lost = UnrunTrial(state=TrialState.LOST, finished_at=now, error="no trace")
+    with store.transaction() as session:
+        note_progress(session, trial, TrialProgress(phase="waiting", reason="x", job_id="7"))
+        finish_all(session, trial.campaign_id, lost)
+    with store.session() as session:
+        kept = get_trial(session, trial.campaign_id, trial.number)
+    assert (kept.state, kept.error, kept.node_hours) == (TrialState.LOST, "no trace", 0.0)
+    assert (kept.job_id, kept.phase, kept.phase_reason) == ("7", None, "")
+    assert kept.finished_at == now
 
 
 def test_what_a_campaign_adds_up_to(store: Store, campaign: Campaign) -> None:

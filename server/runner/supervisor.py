@@ -22,7 +22,7 @@ STOP_TIMEOUT_S = 15.0
 log = structlog.get_logger(__name__)
 
 
-class RunnerProcess:
+class RunnerSupervisor:
     """Keeps one runner alive from `start` to `stop`; it writes to `runner.log` in the data folder.
 
     The thread that forks the runner also watches it: the kernel ends a child with the thread that

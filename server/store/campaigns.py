@@ -1,36 +1,51 @@
-"""What users change: campaigns created, paused, resumed, cancelled, extended and deleted.
+"""Campaigns as they are kept: created, read, and changed by users.
 
-Each takes a writing session (`Store.transaction`) and announces what it changed.
+What changes one takes a writing session (`Store.transaction`) and announces the change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Select, case, func, select
 from sqlalchemy.orm import Session
 
 from autotune.schemas import (
+    FAILURES,
     Budget,
     BudgetExtension,
     Campaign,
     CampaignCreate,
+    CampaignPage,
     CampaignState,
     MachineShape,
     ModelShape,
 )
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.store.errors import Conflict
-from server.store.events import announce
-from server.store.queries import campaign_row, get_campaign
+from server.store import cursors
+from server.store.announcements import announce
+from server.store.errors import Conflict, NotFound
 from server.store.tables import CampaignRow, TrialRow
-from server.store.wire import Tally, campaign_of
 
 WORKED_ON = (CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING)
 RESTING = (CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What a campaign's trials add up to. `trials` counts those of the search, of any state."""
+
+    trials: int = 0
+    pending: int = 0
+    waiting: int = 0
+    failures: int = 0
+    confirmations: int = 0
+    node_hours: float = 0.0
+    best_trial: int | None = None
+    best_objective: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,3 +207,112 @@ def _exceeds(value: Any, present: Any) -> bool:
 
 def _aware(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def get_campaign(session: Session, campaign_id: int) -> Campaign:
+    """Raises NotFound."""
+    row = campaign_row(session, campaign_id)
+    return campaign_of(row, tallies(session, [row.id])[row.id])
+
+
+def campaign_row(session: Session, campaign_id: int, *, for_update: bool = False) -> CampaignRow:
+    """Raises NotFound."""
+    row = session.get(CampaignRow, campaign_id, with_for_update=for_update or None)
+    if row is None:
+        raise NotFound("campaign", campaign_id)
+    return row
+
+
+def list_campaigns(
+    session: Session,
+    state: CampaignState | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> CampaignPage:
+    """Campaigns, newest first."""
+    query = select(CampaignRow).order_by(CampaignRow.id.desc()).limit(limit + 1)
+    if state is not None:
+        query = query.where(CampaignRow.state == state)
+    if cursor is not None:
+        query = query.where(CampaignRow.id < cursors.decode(cursor, parts=1)[0])
+    rows = session.scalars(query).all()
+    following = cursors.encode([rows[limit - 1].id]) if len(rows) > limit else None
+    return CampaignPage(items=campaigns_of(session, rows[:limit]), next=following)
+
+
+def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign]:
+    sums = tallies(session, [row.id for row in rows])
+    return [campaign_of(row, sums[row.id]) for row in rows]
+
+
+def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
+    """By campaign; an empty tally for one without trials."""
+    ids = list(campaign_ids)
+    found = {campaign_id: Tally() for campaign_id in ids}
+    for row in session.execute(_counts(ids)).mappings():
+        counts = dict(row)
+        campaign_id = counts.pop("campaign_id")
+        found[campaign_id] = Tally(**counts)
+    for campaign_id, number, objective in session.execute(_best(ids)):
+        best = {"best_trial": number, "best_objective": objective}
+        found[campaign_id] = replace(found[campaign_id], **best)
+    return found
+
+
+def _counts(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
+    """The columns are named as the fields of a tally."""
+    return (
+        select(
+            TrialRow.campaign_id,
+            _count(TrialRow.purpose == "search").label("trials"),
+            _count(TrialRow.state == "pending").label("pending"),
+            _count((TrialRow.state == "pending") & (TrialRow.phase == "waiting")).label("waiting"),
+            _count(TrialRow.state.in_(FAILURES)).label("failures"),
+            _count(TrialRow.purpose == "confirmation").label("confirmations"),
+            func.coalesce(func.sum(TrialRow.node_hours), 0.0).label("node_hours"),
+        )
+        .where(TrialRow.campaign_id.in_(ids))
+        .group_by(TrialRow.campaign_id)
+    )
+
+
+def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
+
+
+def _best(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
+    """The trial with the highest objective of each campaign; the earlier one of equals."""
+    place = func.row_number().over(
+        partition_by=TrialRow.campaign_id, order_by=(TrialRow.objective.desc(), TrialRow.number)
+    )
+    ranked = (
+        select(TrialRow.campaign_id, TrialRow.number, TrialRow.objective, place.label("place"))
+        .where(TrialRow.campaign_id.in_(ids), TrialRow.objective.is_not(None))
+        .subquery()
+    )
+    columns = ranked.c
+    return select(columns.campaign_id, columns.number, columns.objective).where(columns.place == 1)
+
+
+def profile_of(session: Session, campaign_id: int) -> dict[str, Any] | None:
+    """The cluster's profile as it stood when the campaign was created; raises NotFound."""
+    return campaign_row(session, campaign_id).profile
+
+
+def campaign_of(row: CampaignRow, tally: Tally) -> Campaign:
+    return Campaign.model_validate(
+        {
+            "id": row.id,
+            "name": row.name,
+            "state": row.state,
+            "reason": row.reason,
+            "simulated": row.simulated,
+            "request": CampaignCreate.model_validate(row.request),
+            "model": ModelShape.model_validate(row.model),
+            "machine": MachineShape.model_validate(row.machine),
+            "created_at": row.created_at,
+            "started_at": row.started_at,
+            "finished_at": row.finished_at,
+            **vars(tally),
+        }
+    )

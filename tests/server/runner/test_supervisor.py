@@ -9,7 +9,7 @@ from collections.abc import Callable
 import psutil
 
 from server.runner.__main__ import EXIT_IN_USE, EXIT_INVALID
-from server.runner.process import RunnerProcess
+from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
@@ -38,7 +38,7 @@ def run(settings: Settings) -> subprocess.CompletedProcess[str]:
 def test_a_killed_runner_is_started_again_and_a_stopped_one_is_gone(
     sqlite_settings: Settings,
 ) -> None:
-    process = RunnerProcess(sqlite_settings)
+    process = RunnerSupervisor(sqlite_settings)
     process.start()
     first = process.pid
     assert first is not None

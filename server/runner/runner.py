@@ -1,4 +1,4 @@
-"""The runner's loop: claims campaigns and advances each in turn, one step at a time."""
+"""The runner: claims campaigns and advances each in turn, one step at a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from server.problems import cause, is_full_disk
 from server.runner.backends import Backends
-from server.runner.turns import Turns
-from server.runner.work import CampaignWork
+from server.runner.campaign import ClaimedCampaign
+from server.runner.scheduling import MachineQueue
 from server.settings import Settings
 from server.store import LeaseLost, NotFound, Store
-from server.store.leases import Lease, claim, free_the_gone, renew_all, this_owner
+from server.store.events import newest_events
+from server.store.leases import claim, free_the_gone, renew_all, this_owner
 from server.store.ownership import ownership
-from server.store.queries import newest_events
 
 MOST_CAMPAIGNS = 32
 RENEWALS_PER_LEASE = 3
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 def run_until_stopped(settings: Settings) -> None:
-    """Returns after SIGTERM or SIGINT, when its trials have been ended; see `server.runner.run`."""
+    """Return after SIGTERM or SIGINT, when its trials have been ended; see `server.runner.run`."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -56,14 +56,14 @@ class Runner:
         self.owner = this_owner()
         self._settings = settings
         self._store = store
-        self._backends = Backends()
-        self._turns = Turns()
-        self._works: dict[int, CampaignWork] = {}
+        self._backends = Backends(cluster_retry_s=settings.cluster_retry_s)
+        self._machine_queue = MachineQueue()
+        self._campaigns: dict[int, ClaimedCampaign] = {}
         self._next_claim = 0.0
         self._next_renewal = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Rounds until `stop` is set, with a pause after each in which nothing changed."""
+        """Make rounds until `stop` is set, with a pause after each in which nothing changed."""
         while not stop.is_set():
             try:
                 changed = self.round()
@@ -75,50 +75,52 @@ class Runner:
                 stop.wait(self._settings.poll_interval_s)
 
     def round(self) -> bool:
-        """Claim what is free, then one step of each campaign; whether anything changed.
+        """Claim what is free, then take one step of each campaign.
 
-        Leases are renewed after each step, for a step may take a second.
+        Return whether anything changed. Leases are renewed after each step, for a step may take
+        a second.
 
         Raises:
             DBAPIError: the database does not answer; a later round may do better.
         """
         self._claim()
         changed = False
-        newest = self._newest_events()
-        for campaign_id, work in list(self._works.items()):
+        with self._store.session() as session:
+            newest = newest_events(session, self._campaigns) if self._campaigns else {}
+        for campaign_id, campaign in list(self._campaigns.items()):
             self._renew()
-            if campaign_id in self._works:
-                changed |= self._advance(work, newest.get(campaign_id))
+            if campaign_id in self._campaigns:
+                changed |= self._advance(campaign, newest.get(campaign_id))
         return changed
 
     def close(self) -> None:
         """End all trials and give the campaigns back; the trials are run again later."""
         self._backends.close()
-        for work in self._works.values():
+        for campaign in self._campaigns.values():
             try:
-                work.release()
+                campaign.release()
             except DBAPIError as error:
                 log.warning("lease_not_released", error=cause(error))
-        self._works.clear()
+        self._campaigns.clear()
 
     def _claim(self) -> None:
         now = time.monotonic()
         if now < self._next_claim:
             return
         self._next_claim = now + self._settings.poll_interval_s
-        room = MOST_CAMPAIGNS - len(self._works)
+        limit = MOST_CAMPAIGNS - len(self._campaigns)
         with self._store.transaction() as session:
             free_the_gone(session)
-            leases = claim(session, self.owner, seconds=self._settings.lease_s, limit=room)
+            leases = claim(session, self.owner, seconds=self._settings.lease_s, limit=limit)
         for lease in leases:
             log.info("campaign_claimed", campaign=lease.campaign_id, epoch=lease.epoch)
-            self._works[lease.campaign_id] = self._work(lease)
-
-    def _newest_events(self) -> dict[int, int]:
-        if not self._works:
-            return {}
-        with self._store.session() as session:
-            return newest_events(session, self._works)
+            self._campaigns[lease.campaign_id] = ClaimedCampaign(
+                lease,
+                store=self._store,
+                settings=self._settings,
+                backends=self._backends,
+                machine_queue=self._machine_queue,
+            )
 
     def _renew(self) -> None:
         """Keep all leases; leave alone what another runner has taken over."""
@@ -126,50 +128,39 @@ class Runner:
             return
         self._next_renewal = time.monotonic() + self._settings.lease_s / RENEWALS_PER_LEASE
         with self._store.transaction() as session:
-            held = renew_all(session, [work.lease for work in self._works.values()])
-        for campaign_id in set(self._works) - held:
-            self._lose(self._works[campaign_id], "its lease is no longer held")
+            leases = [campaign.lease for campaign in self._campaigns.values()]
+            renewed = renew_all(session, leases)
+        for campaign_id in set(self._campaigns) - renewed:
+            self._lose(self._campaigns[campaign_id], "another runner has its lease")
 
-    def _lose(self, work: CampaignWork, reason: str) -> None:
-        log.warning("campaign_lost", reason=reason, campaign=work.lease.campaign_id)
-        self._drop(work)
-        work.abandon()
+    def _lose(self, campaign: ClaimedCampaign, reason: str) -> None:
+        log.warning("campaign_lost", reason=reason, campaign=campaign.lease.campaign_id)
+        self._campaigns.pop(campaign.lease.campaign_id, None)
+        campaign.abandon()
 
-    def _work(self, lease: Lease) -> CampaignWork:
-        return CampaignWork(
-            lease,
-            store=self._store,
-            settings=self._settings,
-            backends=self._backends,
-            turns=self._turns,
-        )
-
-    def _advance(self, work: CampaignWork, newest: int | None) -> bool:
-        with structlog.contextvars.bound_contextvars(campaign=work.lease.campaign_id):
+    def _advance(self, campaign: ClaimedCampaign, newest: int | None) -> bool:
+        with structlog.contextvars.bound_contextvars(campaign=campaign.lease.campaign_id):
             try:
-                changed = self._step(work, newest)
+                changed = self._step(campaign, newest)
             except (LeaseLost, NotFound) as error:
-                self._lose(work, str(error))
+                self._lose(campaign, str(error))
                 return True
-            if work.over:
-                self._drop(work)
+            if campaign.at_rest:
+                self._campaigns.pop(campaign.lease.campaign_id, None)
             return changed
 
-    def _step(self, work: CampaignWork, newest: int | None) -> bool:
+    def _step(self, campaign: ClaimedCampaign, newest: int | None) -> bool:
         try:
             if newest is None:
-                raise NotFound("campaign", work.lease.campaign_id)
-            return work.advance(newest)
+                raise NotFound("campaign", campaign.lease.campaign_id)
+            return campaign.advance(newest)
         except (LeaseLost, NotFound):
             raise
         except Exception as error:
-            self._give_up(work, error)
+            self._give_up(campaign, error)
             return False
 
-    def _drop(self, work: CampaignWork) -> None:
-        self._works.pop(work.lease.campaign_id, None)
-
-    def _give_up(self, work: CampaignWork, error: Exception) -> None:
+    def _give_up(self, campaign: ClaimedCampaign, error: Exception) -> None:
         """Pause for want of disk, wait for a database, and fail for anything else.
 
         Raises:
@@ -177,12 +168,12 @@ class Runner:
         """
         if is_full_disk(error):
             log.error("disk_full", error=cause(error))
-            work.pause(DISK_FULL)
+            campaign.pause(DISK_FULL)
         elif isinstance(error, OperationalError | InterfaceError):
             raise error
         else:
             log.error("campaign_failed", exc_info=error)
-            work.fail(sentence(error))
+            campaign.fail(sentence(error))
 
 
 def sentence(error: Exception) -> str:

@@ -1,0 +1,353 @@
+"""One claimed campaign, brought forward a step at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import structlog
+
+from autotune.resolution import space_of, strategy_of
+from autotune.schemas import Budget, Campaign, CampaignState, Trial, TrialState
+from autotune.search import Proposer
+from evaluators.trial import TrialOutcome, TrialProgress
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+from server.runner.backends import Backends
+from server.runner.cluster_check import ClusterCheck, ClusterStatus
+from server.runner.results import finished_trial
+from server.runner.scheduling import (
+    MachineQueue,
+    NextTrials,
+    free_nodes,
+    is_late,
+    new_trials,
+    next_confirmations,
+    next_search,
+    reason_to_end_search,
+    same_failure,
+)
+from server.runner.trial_polling import PolledTrials, TrialPolling
+from server.settings import Settings
+from server.store import Store
+from server.store.announcements import announce
+from server.store.campaigns import WORKED_ON, change_state, get_campaign, profile_of
+from server.store.leases import Lease, release, renew
+from server.store.trials import (
+    Purpose,
+    UnrunTrial,
+    all_trials,
+    finish_all,
+    finish_trial,
+    insert_trials,
+    is_noted,
+    note_progress,
+    pending_trials,
+)
+
+FAILURES_TO_PAUSE = 5
+PURPOSES: Mapping[CampaignState, Purpose] = {
+    CampaignState.RUNNING: "search",
+    CampaignState.CONFIRMING: "confirmation",
+}
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignSnapshot:
+    """A campaign and its trials as their rows stood at event `newest`, or a little later."""
+
+    newest: int
+    campaign: Campaign
+    profile: Mapping[str, Any] | None
+    pending: Sequence[Trial]
+    store: Store
+
+    @classmethod
+    def read(cls, store: Store, campaign_id: int, *, newest: int) -> CampaignSnapshot:
+        """Raises NotFound."""
+        with store.session() as session:
+            return cls(
+                newest=newest,
+                campaign=get_campaign(session, campaign_id),
+                profile=profile_of(session, campaign_id),
+                pending=pending_trials(session, campaign_id),
+                store=store,
+            )
+
+    @cached_property
+    def trials(self) -> list[Trial]:
+        """All trials, read when they are first needed."""
+        with self.store.session() as session:
+            return all_trials(session, self.campaign.id)
+
+
+class ClaimedCampaign:
+    """A campaign that this runner holds the lease of.
+
+    All that it keeps between steps can be read from the rows again.
+
+    Attributes:
+        at_rest: nothing is left to do and none of its trials runs; the lease is given back.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        store: Store,
+        settings: Settings,
+        backends: Backends,
+        machine_queue: MachineQueue,
+    ) -> None:
+        self.lease = lease
+        self.at_rest = False
+        self._store = store
+        self._settings = settings
+        self._backends = backends
+        self._machine_queue = machine_queue
+        self._read: CampaignSnapshot | None = None
+        self._idle_at: tuple[int, int, Budget] | None = None
+        self._started: list[Trial] = []
+
+    def advance(self, newest: int) -> bool:
+        """Take one step: store what has ended, or start what can be.
+
+        Return whether anything changed.
+
+        Args:
+            newest: the campaign's last event. Its rows are read again when that has grown.
+
+        Raises:
+            LeaseLost: another runner works on it now; nothing of this step was stored.
+            NotFound: it was deleted.
+        """
+        if self._read is None or self._read.newest != newest:
+            self._read = CampaignSnapshot.read(self._store, self.lease.campaign_id, newest=newest)
+        campaign, pending = self._snapshot.campaign, self._snapshot.pending
+        polled = self._polling.poll(pending)
+        self._started = polled.started
+        if polled.ended:
+            self._store_outcomes(polled.ended)
+            return True
+        self._note_progress(polled)
+        if campaign.state in {CampaignState.CANCELLED, CampaignState.FAILED}:
+            return self._end_trials(polled)
+        if campaign.state not in WORKED_ON:
+            self._polling.cancel(polled.waiting)
+            return self._rest(pending)
+        if polled.unknown:
+            return self._submit(polled.unknown)
+        return self._go_on(campaign, polled)
+
+    def fail(self, reason: str) -> None:
+        """Let the campaign fail; one that had ended already loses the trials that keep it open."""
+        with self._store.transaction() as session:
+            row = renew(session, self.lease)
+            had_ended = row.state in {CampaignState.CANCELLED, CampaignState.FAILED}
+            if had_ended:
+                finish_all(session, row.id, _unrun(TrialState.LOST, reason))
+            else:
+                change_state(session, row, CampaignState.FAILED, reason=reason)
+        if had_ended and self._started:
+            with contextlib.suppress(OSError):
+                self._polling.cancel(self._started)
+
+    def pause(self, reason: str) -> None:
+        """Pause the campaign, unless it rests already."""
+        with self._store.transaction() as session:
+            row = renew(session, self.lease)
+            if row.state in WORKED_ON:
+                change_state(session, row, CampaignState.PAUSED, reason=reason)
+
+    def abandon(self) -> None:
+        """End what runs on this machine and write nothing: another runner has the campaign."""
+        self._machine_queue.leave(self.lease.campaign_id)
+        if self._started and self._shares_machine:
+            self._polling.cancel(self._started)
+
+    def release(self) -> None:
+        """Give the lease back, so that another runner need not wait for its end."""
+        self._machine_queue.leave(self.lease.campaign_id)
+        with self._store.transaction() as session:
+            release(session, self.lease)
+
+    @property
+    def _snapshot(self) -> CampaignSnapshot:
+        assert self._read is not None
+        return self._read
+
+    @cached_property
+    def _polling(self) -> TrialPolling:
+        snapshot = self._snapshot
+        backend = self._backends.of(snapshot.campaign.request, profile=snapshot.profile)
+        return TrialPolling(snapshot.campaign, backend=backend, settings=self._settings)
+
+    @cached_property
+    def _space(self) -> SearchSpace:
+        request, workload = self._snapshot.campaign.request, self._polling.workload
+        return space_of(request.space, workload.transformer, workload.machine, nodes=request.nodes)
+
+    @cached_property
+    def _cluster_check(self) -> ClusterCheck | None:
+        request, profile = self._snapshot.campaign.request, self._snapshot.profile
+        return self._backends.cluster_check(request, self._space, profile=profile)
+
+    @cached_property
+    def _proposer(self) -> Proposer:
+        request = self._snapshot.campaign.request
+        return Proposer(self._space, objective=request.objective, seed=request.seed)
+
+    @property
+    def _shares_machine(self) -> bool:
+        return self._snapshot.campaign.request.evaluator == "local"
+
+    def _store_outcomes(self, ended: Sequence[tuple[Trial, TrialOutcome]]) -> None:
+        """Store ends in the transaction that renews the lease: who lost it stores nothing."""
+        now, workload = datetime.now(UTC), self._polling.workload
+        fresh = {trial.number for trial, _ in ended}
+        with self._store.transaction() as session:
+            row = renew(session, self.lease)
+            for trial, outcome in ended:
+                strategy = strategy_of(trial.strategy)
+                finish_trial(session, trial, finished_trial(workload, strategy, outcome, now=now))
+            if row.state == CampaignState.RUNNING:
+                reason = same_failure(
+                    all_trials(session, row.id),
+                    fresh=fresh,
+                    times=FAILURES_TO_PAUSE,
+                    withdrawn=self._polling.withdrawn,
+                )
+                if reason:
+                    change_state(session, row, CampaignState.PAUSED, reason=reason)
+        for trial, outcome in ended:
+            log.info("trial_ended", trial=trial.number, state=outcome.status.value)
+        if not self._started:
+            self._machine_queue.leave(self.lease.campaign_id)
+
+    def _note_progress(self, polled: PolledTrials) -> None:
+        """Write how trials stand where that has changed, all in one transaction."""
+        progress: list[tuple[Trial, TrialProgress | None]] = [
+            *polled.in_progress,
+            *((trial, None) for trial in polled.unknown),
+        ]
+        changed = [(trial, now) for trial, now in progress if not is_noted(trial, now)]
+        if changed:
+            with self._store.transaction() as session:
+                renew(session, self.lease)
+                for trial, now in changed:
+                    note_progress(session, trial, now)
+
+    def _end_trials(self, polled: PolledTrials) -> bool:
+        """End what runs; what does not run is cancelled as it stands."""
+        self._polling.cancel(polled.started)
+        if polled.unknown:
+            cancelled = _unrun(TrialState.CANCELLED, "cancelled before it ran to its end")
+            with self._store.transaction() as session:
+                renew(session, self.lease)
+                for trial in polled.unknown:
+                    finish_trial(session, trial, cancelled)
+        return self._rest([*polled.started, *polled.unknown])
+
+    def _rest(self, pending: Sequence[Trial]) -> bool:
+        if not self._started:
+            self._machine_queue.leave(self.lease.campaign_id)
+        if not pending:
+            self.release()
+            self.at_rest = True
+        return False
+
+    def _may_start(self) -> bool:
+        """Return whether the machine is free: elsewhere the number of nodes is the limit."""
+        return not self._shares_machine or self._machine_queue.enter(self.lease.campaign_id)
+
+    def _submit(self, trials: Sequence[Trial]) -> bool:
+        """Start pending trials, if the machine is this campaign's now."""
+        if not self._may_start():
+            return False
+        self._polling.submit(trials)
+        return True
+
+    def _go_on(self, campaign: Campaign, polled: PolledTrials) -> bool:
+        if campaign.state is CampaignState.QUEUED:
+            return self._begin(campaign)
+        if polled.waiting and is_late(campaign, now=datetime.now(UTC)):
+            self._polling.cancel(polled.waiting)
+        known = (
+            campaign.trials + campaign.confirmations,
+            campaign.pending,
+            campaign.request.budget,
+        )
+        if known == self._idle_at or free_nodes(campaign, self._snapshot.pending) <= 0:
+            return False
+        following = self._next_trials(campaign)
+        if following is None:
+            return False
+        if following.strategies:
+            return self._start(campaign, following.strategies)
+        if not self._started:
+            self._machine_queue.leave(self.lease.campaign_id)
+        if self._snapshot.pending:
+            self._idle_at = known  # until a trial ends or the budget grows, the answer is the same
+            return False
+        searching = campaign.state is CampaignState.RUNNING
+        ended = CampaignState.CONFIRMING if searching else CampaignState.DONE
+        return self._change(campaign, ended, reason=following.phase_ends or "")
+
+    def _begin(self, campaign: Campaign) -> bool:
+        """Start the search, unless the cluster stands in the way."""
+        check = self._cluster_check
+        status = check.status() if check else ClusterStatus()
+        if status is None:
+            return False
+        if status.clear:
+            return self._change(campaign, CampaignState.RUNNING)
+        if status.obstacle:
+            del self._cluster_check  # a resumed campaign asks again
+            self.pause(status.obstacle)
+            return True
+        if status.delay != campaign.reason:
+            self._change(campaign, CampaignState.QUEUED, reason=status.delay)
+        return False
+
+    def _next_trials(self, campaign: Campaign) -> NextTrials | None:
+        """Return what to start; None while another campaign uses this machine."""
+        now, trials = datetime.now(UTC), self._snapshot.trials
+        if campaign.state is CampaignState.CONFIRMING:
+            following = next_confirmations(campaign, trials, now=now)
+            return following if not following.strategies or self._may_start() else None
+        end = reason_to_end_search(campaign, trials, now=now)
+        if end is not None:
+            return NextTrials(phase_ends=end)
+        if not self._may_start():
+            return None
+        return next_search(campaign, trials, self._proposer, now=now)
+
+    def _start(self, campaign: Campaign, strategies: Sequence[Strategy]) -> bool:
+        """Insert the rows first, and only then start the trials: what has no row never runs."""
+        new = new_trials(self._polling.workload, strategies, purpose=PURPOSES[campaign.state])
+        with self._store.transaction() as session:
+            row = renew(session, self.lease)
+            if row.state != campaign.state:
+                return True
+            trials = insert_trials(session, row, new)
+        return self._submit(trials)
+
+    def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:
+        """Change the state, unless a user has changed it in the meantime."""
+        with self._store.transaction() as session:
+            row = renew(session, self.lease)
+            if row.state == campaign.state:
+                change_state(session, row, state, reason=reason)
+                if state is CampaignState.DONE:
+                    announce(session, "recommendation", campaign_id=row.id)
+        log.info("campaign_state", state=state.value, reason=reason)
+        return True
+
+
+def _unrun(state: TrialState, error: str) -> UnrunTrial:
+    return UnrunTrial(state=state, error=error, finished_at=datetime.now(UTC))

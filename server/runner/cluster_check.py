@@ -1,0 +1,71 @@
+"""The check of a cluster before a campaign's first trial, while other campaigns go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+from evaluators.slurm.commands import SlurmUnavailable
+from search_spaces.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterStatus:
+    """What a check has shown.
+
+    Attributes:
+        obstacle: what keeps every trial from running, in sentences for the user.
+        delay: why it cannot be said yet.
+    """
+
+    obstacle: str = ""
+    delay: str = ""
+
+    @property
+    def clear(self) -> bool:
+        return not (self.obstacle or self.delay)
+
+
+class ClusterCheck:
+    """Asks a cluster what stands in a campaign's way, in a thread, until it has answered.
+
+    Args:
+        obstacles: may take as long as Slurm does, and raises SlurmUnavailable.
+        retry_s: before a cluster that did not answer is asked again.
+    """
+
+    def __init__(
+        self,
+        obstacles: Callable[[], Sequence[InvalidInput]],
+        *,
+        threads: Executor,
+        retry_s: float,
+    ) -> None:
+        self._obstacles = obstacles
+        self._threads = threads
+        self._retry_s = retry_s
+        self._answer: Future[Sequence[InvalidInput]] | None = None
+        self._status: ClusterStatus | None = None
+        self._next_check = 0.0
+
+    def status(self) -> ClusterStatus | None:
+        """Return the newest status; None before there is one."""
+        if self._answer is not None and self._answer.done():
+            self._status = _status(self._answer)
+            self._answer, self._next_check = None, time.monotonic() + self._retry_s
+        due = self._status is None or (
+            bool(self._status.delay) and time.monotonic() >= self._next_check
+        )
+        if self._answer is None and due:
+            self._answer = self._threads.submit(self._obstacles)
+        return self._status
+
+
+def _status(answer: Future[Sequence[InvalidInput]]) -> ClusterStatus:
+    try:
+        obstacles = answer.result()
+    except SlurmUnavailable as error:
+        return ClusterStatus(delay=f"Slurm does not answer ({error})")
+    return ClusterStatus(obstacle="; ".join(str(problem) for problem in obstacles))

@@ -1,0 +1,88 @@
+"""What a trial reported, turned into what the store keeps of it. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from autotune.measurement import accumulations, metrics
+from autotune.resolution import machine_of, transformer_of
+from autotune.schemas import Campaign, Objective, TrialMetrics, TrialState
+from evaluators.trial import TrialOutcome
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+from server.store.trials import FinishedTrial
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What a campaign's trials train, on which machine, and what is to be as high as possible."""
+
+    transformer: Transformer
+    machine: Machine
+    objective: Objective
+
+    @classmethod
+    def of(cls, campaign: Campaign) -> Workload:
+        return cls(
+            transformer=transformer_of(campaign.model),
+            machine=machine_of(campaign.machine),
+            objective=campaign.request.objective,
+        )
+
+
+def finished_trial(
+    workload: Workload, strategy: Strategy, outcome: TrialOutcome, *, now: datetime
+) -> FinishedTrial:
+    """Return what the store keeps of a trial that ended so."""
+    figures, outcome = _figures(workload, strategy, outcome)
+    points = accumulations(workload.transformer, workload.machine, strategy, outcome.measurements)
+    duration_s = max(0.0, outcome.duration_s)
+    energy = outcome.joules_per_token
+    return FinishedTrial(
+        state=outcome.status,
+        started_at=outcome.started_at,
+        finished_at=min(now, outcome.started_at + timedelta(seconds=duration_s)),
+        duration_s=duration_s,
+        node_hours=strategy.num_nodes * duration_s / SECONDS_PER_HOUR,
+        objective=getattr(figures, workload.objective) if figures else None,
+        metrics=figures,
+        accumulations=[point for point in points if point.measured],
+        peak_memory_gib_by_rank=outcome.peak_memory_gib,
+        joules_per_token=energy if energy and math.isfinite(energy) and energy > 0 else None,
+        energy_note=outcome.energy_note,
+        error=outcome.error,
+        log_path=outcome.log_path,
+        host=outcome.host,
+        job_id=outcome.job_id,
+        versions=outcome.versions,
+    )
+
+
+def _figures(
+    workload: Workload, strategy: Strategy, outcome: TrialOutcome
+) -> tuple[TrialMetrics | None, TrialOutcome]:
+    """Return an ok trial's figures; one that says ok but measured too little has crashed."""
+    if outcome.status is not TrialState.OK:
+        return None, replace(outcome, measurements=())
+    loss = outcome.loss if outcome.loss is not None and math.isfinite(outcome.loss) else None
+    try:
+        figures = metrics(
+            workload.transformer,
+            workload.machine,
+            strategy,
+            outcome.measurements,
+            peak_memory_gib=max(outcome.peak_memory_gib, default=None),
+            loss=loss,
+        )
+        usable = math.isfinite(figures.tokens_per_s) and figures.tokens_per_s > 0
+    except (ValueError, ZeroDivisionError):
+        usable = False
+    if usable:
+        return figures, outcome
+    error = "the trial ended well, but its measurements give no iteration time"
+    return None, replace(outcome, status=TrialState.CRASHED, error=error, measurements=())

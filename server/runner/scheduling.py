@@ -1,0 +1,255 @@
+"""What a campaign starts next, when a phase of it ends, and when it pauses.
+
+All of it is pure but `MachineQueue`: it follows from the campaign's rows and the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import takewhile
+from statistics import fmean
+
+from autotune.cost_model import estimate
+from autotune.errors import NothingToPropose
+from autotune.measurement import probe_accumulations
+from autotune.recommendation import strategies_to_confirm
+from autotune.resolution import strategy_of, strategy_shape
+from autotune.schemas import Budget, Campaign, Objective, Trial, TrialState
+from autotune.search import Proposer, SearchTrial, reason_to_stop
+from evaluators.trial import TrialProtocol
+from search_spaces.lattice import Lattice
+from search_spaces.strategy import Strategy
+from server.runner.results import SECONDS_PER_HOUR, Workload
+from server.store.trials import NewTrial, Purpose
+
+UNINFORMATIVE = frozenset(
+    {TrialState.CANCELLED, TrialState.LOST, TrialState.NODE_FAIL, TrialState.PREEMPTED}
+)
+"""Ends that say nothing about the strategy: it may be tried again."""
+
+FAILURE_WORDS = {
+    TrialState.CRASHED: "crashed",
+    TrialState.TIMEOUT: "ran out of time",
+    TrialState.REFUSED: "were refused",
+    TrialState.NODE_FAIL: "lost their nodes",
+    TrialState.PREEMPTED: "were preempted",
+    TrialState.LOST: "were lost",
+    TrialState.CANCELLED: "were cancelled from outside",
+}
+OWN_FAULTS = frozenset({TrialState.CRASHED, TrialState.TIMEOUT})
+"""What a strategy may have brought about: alike by chance, once others have gone otherwise."""
+
+
+class MachineQueue:
+    """Campaigns that run on the service's own machine: one at a time, first come, first served.
+
+    A campaign that has had the machine queues up behind the others.
+    """
+
+    def __init__(self) -> None:
+        self._user: int | None = None
+        self._waiting: list[int] = []
+
+    def enter(self, campaign_id: int) -> bool:
+        """Return whether this campaign may use the machine now; otherwise it waits in line."""
+        if self._user == campaign_id:
+            return True
+        if campaign_id not in self._waiting:
+            self._waiting.append(campaign_id)
+        if self._user is None and self._waiting[0] == campaign_id:
+            self._user = self._waiting.pop(0)
+        return self._user == campaign_id
+
+    def leave(self, campaign_id: int) -> None:
+        """Free the machine, or the place in line, of a campaign that runs nothing now."""
+        if self._user == campaign_id:
+            self._user = None
+        if campaign_id in self._waiting:
+            self._waiting.remove(campaign_id)
+
+
+def search_trials(trials: Sequence[Trial], *, objective: Objective) -> list[SearchTrial]:
+    """Return the trials as the proposer reads them, without those that say nothing."""
+    return [_search_trial(t, objective) for t in trials if t.state not in UNINFORMATIVE]
+
+
+def _search_trial(trial: Trial, objective: Objective) -> SearchTrial:
+    strategy = strategy_of(trial.strategy)
+    if trial.state is TrialState.PENDING:
+        return SearchTrial(strategy=strategy, state="running")
+    if trial.state is TrialState.REFUSED:
+        return SearchTrial(strategy=strategy, state="refused")
+    peak = max(trial.peak_memory_gib_by_rank, default=None)
+    if trial.metrics is None:
+        oom = trial.state is TrialState.OOM
+        return SearchTrial(strategy=strategy, state="failed", out_of_memory=oom)
+    rate: float = getattr(trial.metrics, objective)
+    return SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+
+
+def protocol_of(campaign: Campaign, trial: Trial) -> TrialProtocol:
+    """Return what a trial measures, and its time limit.
+
+    A trial of the search measures at two GAS values, a confirmation at its strategy's own. The
+    time limit is for the search's trials: a confirmation that runs more micro-batches than these
+    gets as many times longer.
+    """
+    strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
+    probes = probe_accumulations(strategy)
+    own = (strategy.gradient_accumulation_steps,)
+    measured = own if trial.purpose == "confirmation" else probes
+    return TrialProtocol(
+        accumulations=measured,
+        warmup_iterations=spec.warmup_iterations,
+        measured_iterations=spec.measured_iterations,
+        time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
+    )
+
+
+def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:
+    """Return how many nodes of the campaign's pool no trial holds or waits for."""
+    pool = campaign.request.pool_nodes or campaign.request.nodes
+    return pool - sum(trial.strategy.num_nodes for trial in pending)
+
+
+class NodeHours:
+    """Node-hours of a campaign: spent, and expected of what runs, waits, or is about to start.
+
+    A trial is expected to hold its nodes as long as the ended ones did on average; before any has
+    ended, until its time limit. Waiting in a queue costs nothing.
+    """
+
+    def __init__(self, campaign: Campaign, trials: Sequence[Trial]) -> None:
+        durations = [trial.duration_s for trial in trials if trial.duration_s]
+        limit_s = campaign.request.protocol.time_limit_s
+        self._expected_s = fmean(durations) if durations else limit_s
+        pending = (t.strategy.num_nodes for t in trials if t.state is TrialState.PENDING)
+        spent = sum(trial.node_hours or 0.0 for trial in trials)
+        self.committed = spent + self.expected(sum(pending))
+
+    def expected(self, nodes: int) -> float:
+        """Return the node-hours of one trial on this many nodes."""
+        return nodes * self._expected_s / SECONDS_PER_HOUR
+
+
+def reason_to_end_search(
+    campaign: Campaign, trials: Sequence[Trial], *, now: datetime
+) -> str | None:
+    """Return why no further trial of the search may start; None while one may.
+
+    The confirmations' node-hours are kept back from the budget, each at the cost of an average
+    trial on the most nodes.
+    """
+    node_hours = NodeHours(campaign, trials)
+    confirmations = campaign.request.protocol.confirmations
+    reserve = node_hours.expected(campaign.request.nodes * confirmations)
+    searched = sum(trial.purpose == "search" and not trial.withdrawn for trial in trials)
+    has_ended = any(trial.duration_s for trial in trials)
+    return reason_to_stop(
+        campaign.request.budget,
+        trials=searched,
+        node_hours=node_hours.committed + (reserve if has_ended else 0.0),
+        now=now,
+    )
+
+
+def is_late(campaign: Campaign, *, now: datetime) -> bool:
+    """Return whether the campaign has a deadline that has passed."""
+    only_deadline = Budget(deadline=campaign.request.budget.deadline)
+    return reason_to_stop(only_deadline, trials=0, node_hours=0.0, now=now) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextTrials:
+    """The strategies to start now, if any; or why this phase ends as soon as nothing runs."""
+
+    strategies: tuple[Strategy, ...] = ()
+    phase_ends: str | None = None
+
+
+def next_search(
+    campaign: Campaign, trials: Sequence[Trial], proposer: Proposer, *, now: datetime
+) -> NextTrials:
+    """Return a strategy of the search for the free nodes, if the budget has room for it.
+
+    One at a time: it starts while the next is computed, and so do those of other campaigns.
+    """
+    end = reason_to_end_search(campaign, trials, now=now)
+    if end is not None:
+        return NextTrials(phase_ends=end)
+    pending = [trial for trial in trials if trial.state is TrialState.PENDING]
+    free = free_nodes(campaign, pending)
+    known = search_trials(trials, objective=campaign.request.objective)
+    try:
+        proposed = proposer.propose(known, count=1, free_nodes=free)
+    except NothingToPropose as error:
+        return NextTrials(phase_ends=str(error))
+    if not proposed and not pending:
+        return NextTrials(phase_ends=f"nothing that is left to try fits in {free} nodes")
+    return NextTrials(strategies=tuple(proposed))
+
+
+def next_confirmations(campaign: Campaign, trials: Sequence[Trial], *, now: datetime) -> NextTrials:
+    """Return the best few that are still to be measured once more, as far as nodes are free.
+
+    Node-hours and the deadline end the confirmations, the number of trials never does.
+    """
+    node_hours = NodeHours(campaign, trials).committed
+    end = reason_to_stop(campaign.request.budget, trials=0, node_hours=node_hours, now=now)
+    wanted = [] if end is not None else strategies_to_confirm(campaign, trials)
+    if not wanted:
+        return NextTrials(phase_ends=campaign.reason)
+    free = free_nodes(campaign, [t for t in trials if t.state is TrialState.PENDING])
+    fitting: list[Strategy] = []
+    for strategy in wanted:
+        if strategy.num_nodes <= free:
+            fitting.append(strategy)
+            free -= strategy.num_nodes
+    return NextTrials(strategies=tuple(fitting))
+
+
+def new_trials(
+    workload: Workload, strategies: Sequence[Strategy], *, purpose: Purpose
+) -> list[NewTrial]:
+    """Return trials of these strategies, with what the cost model expects of each."""
+    lattice = Lattice.of(strategies, gpus_per_node=workload.machine.gpus_per_node)
+    predicted = estimate(workload.transformer, workload.machine, lattice)
+    return [
+        NewTrial(
+            strategy=strategy_shape(strategy),
+            purpose=purpose,
+            predicted_iteration_time_s=float(predicted.iteration_time_s[row]),
+            predicted_memory_gib=float(predicted.memory_gib[row]),
+        )
+        for row, strategy in enumerate(strategies)
+    ]
+
+
+def same_failure(
+    trials: Sequence[Trial], *, fresh: Collection[int], times: int, withdrawn: Collection[str] = ()
+) -> str | None:
+    """Return why to pause where the last trials, `times` or more, failed in one way; else None.
+
+    A budget is not spent on failures that are all alike. Crashes and time limits count while no
+    trial has ended otherwise, the other failures always. The campaign pauses once for each `times`
+    trials, so that one that was resumed is not paused at its very next trial.
+
+    Args:
+        fresh: numbers of the trials that have ended since this was last asked.
+        withdrawn: tokens of the trials that were cancelled for this campaign's own sake.
+    """
+    never = datetime.min.replace(tzinfo=UTC)
+    ended = [t for t in trials if t.state is not TrialState.PENDING and t.token not in withdrawn]
+    ended.sort(key=lambda t: (t.finished_at or never, t.number), reverse=True)
+    if not ended or (state := ended[0].state) not in FAILURE_WORDS:
+        return None
+    if state is not TrialState.CANCELLED:
+        ended = [trial for trial in ended if trial.state is not TrialState.CANCELLED]
+    alike = list(takewhile(lambda t: (t.state, t.error) == (state, ended[0].error), ended))
+    count, before = len(alike), sum(trial.number not in fresh for trial in alike)
+    if count // times == before // times or (state in OWN_FAULTS and count < len(ended)):
+        return None
+    which = f"all {count} trials so far" if count == len(ended) else f"the last {count} trials"
+    return f"{which} {FAILURE_WORDS[state]} in the same way: {ended[0].error}"

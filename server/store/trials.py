@@ -1,0 +1,359 @@
+"""Trials as they are kept: written by a runner before they start and when they end, and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import uuid4
+
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, update
+from sqlalchemy.orm import Session
+
+from autotune.schemas import (
+    Accumulation,
+    StrategyShape,
+    Trial,
+    TrialMetrics,
+    TrialPage,
+    TrialState,
+)
+from evaluators.trial import TrialProgress
+from search_spaces.errors import InvalidInput, closest
+from server.store import cursors
+from server.store.announcements import announce
+from server.store.campaigns import campaign_row
+from server.store.errors import NotFound
+from server.store.tables import CampaignRow, TrialRow
+
+Purpose = Literal["search", "confirmation"]
+LONGEST_NAME = 255
+COLUMNS = (
+    "duration_s",
+    "node_hours",
+    "predicted_iteration_time_s",
+    "predicted_memory_gib",
+    "joules_per_token",
+)
+METRICS = (
+    "iteration_time_s",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "model_tflops_per_gpu",
+    "hardware_tflops_per_gpu",
+    "mfu",
+    "hfu",
+    "peak_memory_gib",
+    "loss",
+)
+SORTS = ("number", *METRICS, *COLUMNS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTrial:
+    """A trial that is about to start, with what the cost model expects of it."""
+
+    strategy: StrategyShape
+    purpose: Purpose
+    predicted_iteration_time_s: float
+    predicted_memory_gib: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedTrial:
+    """How a trial that ran has ended.
+
+    Attributes:
+        node_hours: what it cost, in hours of one node.
+        objective: the campaign's objective out of `metrics`, for ranking.
+        accumulations: the measured points alone.
+    """
+
+    state: TrialState
+    started_at: datetime
+    finished_at: datetime
+    duration_s: float
+    node_hours: float
+    objective: float | None = None
+    metrics: TrialMetrics | None = None
+    accumulations: Sequence[Accumulation] = ()
+    peak_memory_gib_by_rank: Sequence[float] = ()
+    joules_per_token: float | None = None
+    energy_note: str = ""
+    error: str | None = None
+    log_path: str | None = None
+    host: str = ""
+    job_id: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnrunTrial:
+    """How a trial has ended that never ran, or left no trace of having run. It cost nothing."""
+
+    state: TrialState
+    finished_at: datetime
+    error: str
+
+
+def insert_trials(
+    session: Session, campaign: CampaignRow, trials: Sequence[NewTrial]
+) -> list[Trial]:
+    """Pending rows, each with the next number and a token of its own."""
+    last = session.scalar(
+        select(func.max(TrialRow.number)).where(TrialRow.campaign_id == campaign.id)
+    )
+    rows = [
+        TrialRow(
+            campaign_id=campaign.id,
+            number=number,
+            token=f"c{campaign.id}-t{number}-{uuid4().hex[:12]}",
+            purpose=trial.purpose,
+            strategy=trial.strategy.model_dump(mode="json"),
+            state=TrialState.PENDING,
+            simulated=campaign.simulated,
+            created_at=datetime.now(UTC),
+            predicted_iteration_time_s=trial.predicted_iteration_time_s,
+            predicted_memory_gib=trial.predicted_memory_gib,
+            measurements=[],
+            peak_memory_gib=[],
+            versions={},
+        )
+        for number, trial in enumerate(trials, start=(last or 0) + 1)
+    ]
+    session.add_all(rows)
+    session.flush()
+    for row in rows:
+        announce(session, "trial", campaign_id=campaign.id, trial_number=row.number)
+    return [trial_of(row) for row in rows]
+
+
+def finish_trial(session: Session, trial: Trial, result: FinishedTrial | UnrunTrial) -> bool:
+    """Write a pending trial's end; return False, with nothing written, where it has one already."""
+    return _change_pending(session, trial, final_columns(result))
+
+
+def finish_all(session: Session, campaign_id: int, result: UnrunTrial) -> None:
+    """Write the end of every pending trial, unread: a row may make no sense."""
+    statement = (
+        update(TrialRow)
+        .where(TrialRow.campaign_id == campaign_id, TrialRow.state == TrialState.PENDING)
+        .values(**final_columns(result))
+        .execution_options(synchronize_session=False)
+        .returning(TrialRow.number)
+    )
+    for number in sorted(session.scalars(statement)):
+        announce(session, "trial", campaign_id=campaign_id, trial_number=number)
+
+
+def note_progress(session: Session, trial: Trial, progress: TrialProgress | None) -> bool:
+    """Write how a pending trial stands; None is for one that nothing runs or queues now.
+
+    Return False, with nothing written, where it has ended.
+    """
+    return _change_pending(session, trial, _progress_columns(progress))
+
+
+def is_noted(trial: Trial, progress: TrialProgress | None) -> bool:
+    """Return whether the trial's row says already how it stands."""
+    columns = _progress_columns(progress)
+    return all(getattr(trial, name) == value for name, value in columns.items())
+
+
+def _change_pending(session: Session, trial: Trial, values: Mapping[str, Any]) -> bool:
+    statement = (
+        update(TrialRow)
+        .where(TrialRow.id == trial.id, TrialRow.state == TrialState.PENDING)
+        .values(**values)
+        .execution_options(synchronize_session=False)
+        .returning(TrialRow.id)
+    )
+    if session.execute(statement).first() is None:
+        return False
+    announce(session, "trial", campaign_id=trial.campaign_id, trial_number=trial.number)
+    return True
+
+
+def final_columns(result: FinishedTrial | UnrunTrial) -> dict[str, Any]:
+    """Return the columns that an end changes; those of an unrun trial are few."""
+    ended = {
+        "state": result.state,
+        "finished_at": result.finished_at,
+        "error": _storable(result.error) if result.error else None,
+        "phase": None,
+        "phase_reason": "",
+    }
+    if isinstance(result, UnrunTrial):
+        return ended | {"node_hours": 0.0}
+    return ended | {
+        "started_at": result.started_at,
+        "duration_s": result.duration_s,
+        "node_hours": result.node_hours,
+        "objective": result.objective,
+        "metrics": result.metrics.model_dump() if result.metrics else None,
+        "measurements": [point.model_dump(mode="json") for point in result.accumulations],
+        "peak_memory_gib": list(result.peak_memory_gib_by_rank),
+        "joules_per_token": result.joules_per_token,
+        "energy_note": _storable(result.energy_note),
+        "log_path": result.log_path,
+        "host": _storable(result.host)[:LONGEST_NAME],
+        "job_id": _name(result.job_id),
+        "versions": dict(result.versions),
+    }
+
+
+def _progress_columns(progress: TrialProgress | None) -> dict[str, Any]:
+    if progress is None:
+        return {"phase": None, "phase_reason": "", "job_id": None, "host": None}
+    return {
+        "phase": progress.phase,
+        "phase_reason": _storable(progress.reason),
+        "job_id": _name(progress.job_id),
+        "host": _name(progress.host),
+    }
+
+
+def _name(text: str | None) -> str | None:
+    return _storable(text)[:LONGEST_NAME] if text else None
+
+
+def _storable(text: str) -> str:
+    """Return the text without what PostgreSQL cannot hold: NUL, and halves of surrogate pairs."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def get_trial(session: Session, campaign_id: int, number: int) -> Trial:
+    """Raises NotFound, naming the campaign where it is that which does not exist."""
+    query = select(TrialRow).where(TrialRow.campaign_id == campaign_id, TrialRow.number == number)
+    row = session.scalars(query).one_or_none()
+    if row is None:
+        campaign_row(session, campaign_id)
+        reason = f"campaign {campaign_id} has no trial {number}"
+        raise NotFound("trial", number, reason=reason)
+    return trial_of(row)
+
+
+def all_trials(session: Session, campaign_id: int) -> list[Trial]:
+    """In the order of their numbers."""
+    query = select(TrialRow).where(TrialRow.campaign_id == campaign_id).order_by(TrialRow.number)
+    return [trial_of(row) for row in session.scalars(query)]
+
+
+def pending_trials(session: Session, campaign_id: int) -> list[Trial]:
+    """In the order of their numbers."""
+    query = (
+        select(TrialRow)
+        .where(TrialRow.campaign_id == campaign_id, TrialRow.state == TrialState.PENDING)
+        .order_by(TrialRow.number)
+    )
+    return [trial_of(row) for row in session.scalars(query)]
+
+
+def reasons_to_wait(session: Session, campaign_id: int) -> dict[str, int]:
+    """How many trials wait for nodes, by why; "" where that is not known."""
+    query = (
+        select(TrialRow.phase_reason, func.count())
+        .where(
+            TrialRow.campaign_id == campaign_id,
+            TrialRow.state == TrialState.PENDING,
+            TrialRow.phase == "waiting",
+        )
+        .group_by(TrialRow.phase_reason)
+    )
+    return {row[0]: row[1] for row in session.execute(query)}
+
+
+def list_trials(
+    session: Session,
+    campaign_id: int,
+    state: TrialState | None = None,
+    purpose: str | None = None,
+    sort: str = "number",
+    cursor: str | None = None,
+    limit: int = 200,
+) -> TrialPage:
+    """Trials in the order of `sort`, falling where it begins with `-`.
+
+    Trials without the figure that is sorted by (failed or unfinished ones) come last either way.
+
+    Raises:
+        NotFound: there is no such campaign.
+        InvalidInput: the sort or the cursor is not one.
+    """
+    campaign_row(session, campaign_id)
+    key, falling = _key(sort)
+    query = select(TrialRow, key).where(TrialRow.campaign_id == campaign_id)
+    if state is not None:
+        query = query.where(TrialRow.state == state)
+    if purpose is not None:
+        query = query.where(TrialRow.purpose == purpose)
+    if cursor is not None:
+        query = query.where(_after(key, falling, cursor))
+    rows = session.execute(_ordered(query, key, falling).limit(limit + 1)).all()
+    following = None
+    if len(rows) > limit:
+        last = rows[limit - 1]
+        following = cursors.encode([last[1], last[0].number])
+    return TrialPage(items=[trial_of(row[0]) for row in rows[:limit]], next=following)
+
+
+def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
+    name = sort.removeprefix("-")
+    if name not in SORTS:
+        near = closest(name, SORTS)
+        reason = "trials cannot be sorted by it" + (f"; meant {' or '.join(near)}?" if near else "")
+        valid = ", ".join(SORTS) + "; with a leading - for falling order"
+        raise InvalidInput("sort", sort, reason, valid=valid)
+    if name in METRICS:
+        return TrialRow.metrics[name].as_float(), sort.startswith("-")
+    column: ColumnElement[Any] = getattr(TrialRow, name)
+    return column, sort.startswith("-")
+
+
+def _ordered(query: Select[Any], key: ColumnElement[Any], falling: bool) -> Select[Any]:
+    missing = case((key.is_(None), 1), else_=0)
+    return query.order_by(missing, key.desc() if falling else key.asc(), TrialRow.number)
+
+
+def _after(key: ColumnElement[Any], falling: bool, cursor: str) -> ColumnElement[bool]:
+    value, number = cursors.decode(cursor, parts=2)
+    later = TrialRow.number > number
+    if value is None:
+        return and_(key.is_(None), later)
+    beyond = key < value if falling else key > value
+    return or_(beyond, and_(key == value, later), key.is_(None))
+
+
+def trial_of(row: TrialRow) -> Trial:
+    return Trial.model_validate(
+        {
+            "id": row.id,
+            "campaign_id": row.campaign_id,
+            "number": row.number,
+            "purpose": row.purpose,
+            "strategy": StrategyShape.model_validate(row.strategy),
+            "token": row.token,
+            "state": row.state,
+            "phase": row.phase,
+            "phase_reason": row.phase_reason,
+            "job_id": row.job_id,
+            "simulated": row.simulated,
+            "created_at": row.created_at,
+            "started_at": row.started_at,
+            "finished_at": row.finished_at,
+            "duration_s": row.duration_s,
+            "node_hours": row.node_hours,
+            "predicted_iteration_time_s": row.predicted_iteration_time_s,
+            "predicted_memory_gib": row.predicted_memory_gib,
+            "metrics": TrialMetrics.model_validate(row.metrics) if row.metrics else None,
+            "accumulations": row.measurements,
+            "peak_memory_gib_by_rank": row.peak_memory_gib,
+            "joules_per_token": row.joules_per_token,
+            "energy_note": row.energy_note,
+            "error": row.error,
+            "log_path": row.log_path,
+            "host": row.host,
+            "versions": row.versions,
+        }
+    )

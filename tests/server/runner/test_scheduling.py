@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from autotune.schemas import Trial, TrialState
+from server.runner.scheduling import (
+    MachineQueue,
+    is_late,
+    protocol_of,
+    reason_to_end_search,
+    same_failure,
+    search_trials,
+)
+from server.store import Store
+from tests.server.asking import STRATEGY, created, with_trials
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "purpose", "measured", "longer"),
+    [
+        (64, "search", (4, 8), 1.0),
+        (64, "confirmation", (64,), 64 / 12),
+        (8, "confirmation", (8,), 1.0),
+    ],
+)
+def test_a_confirmation_has_time_for_all_of_its_micro_batches(
+    store: Store, accumulation: int, purpose: str, measured: tuple[int, ...], longer: float
+) -> None:
+    campaign = created(store)
+    strategy = STRATEGY.model_copy(update={"gradient_accumulation_steps": accumulation})
+    [trial] = with_trials(store, campaign, 1)
+    asked = protocol_of(
+        campaign, trial.model_copy(update={"strategy": strategy, "purpose": purpose})
+    )
+    assert asked.accumulations == measured
+    limit = campaign.request.protocol.time_limit_s
+    assert asked.time_limit_s == pytest.approx(longer * limit)
+
+
+def ended(trials: list[Trial], state: TrialState, **changes: object) -> list[Trial]:
+    return [trial.model_copy(update={"state": state, **changes}) for trial in trials]
+
+
+def test_what_says_nothing_of_a_strategy_is_not_told_and_a_refusal_only_rules_it_out(
+    store: Store,
+) -> None:
+    trials = with_trials(store, created(store), 5)
+    states = (
+        TrialState.PREEMPTED,
+        TrialState.NODE_FAIL,
+        TrialState.LOST,
+        TrialState.CANCELLED,
+        TrialState.REFUSED,
+    )
+    found = [ended([t], state)[0] for t, state in zip(trials, states, strict=True)]
+    assert [o.state for o in search_trials(found, objective="tokens_per_s")] == ["refused"]
+
+
+def test_a_trial_that_was_withdrawn_from_a_queue_is_not_of_the_budget(store: Store) -> None:
+    campaign = created(store, budget={"max_trials": 2})
+    trials = with_trials(store, campaign, 2)
+    assert reason_to_end_search(campaign, trials, now=NOW) is not None
+    withdrawn = ended(trials[:1], TrialState.CANCELLED, node_hours=0.0)
+    assert reason_to_end_search(campaign, [*withdrawn, trials[1]], now=NOW) is None
+    ran = ended(trials[:1], TrialState.CANCELLED, node_hours=0.5)
+    assert reason_to_end_search(campaign, [*ran, trials[1]], now=NOW) is not None
+
+
+def test_waiting_costs_nothing_and_does_not_lengthen_what_is_expected(store: Store) -> None:
+    """Two trials held two nodes for an hour each; they waited for a day."""
+    campaign = created(store, budget={"max_trials": 50, "max_node_hours": 10.5})
+    done, waiting = with_trials(store, campaign, 4)[:2], with_trials(store, campaign, 1)
+    cost = {"duration_s": 3600.0, "node_hours": 2.0}
+    times = {"created_at": NOW - timedelta(days=1), "finished_at": NOW}
+    trials = ended(done, TrialState.OOM, **cost, **times)
+    reserve = 4.0  # of the confirmation, on all four nodes
+    assert reason_to_end_search(campaign, [*trials, *waiting], now=NOW) is None
+    spent = sum(trial.node_hours or 0.0 for trial in trials)
+    assert spent + 2.0 + reserve < 10.5 < spent + 2 * 2.0 + reserve
+    assert reason_to_end_search(campaign, [*trials, *waiting, *waiting], now=NOW) is not None
+
+
+def test_a_deadline_passes(store: Store) -> None:
+    campaign = created(store, budget={"deadline": NOW.isoformat()})
+    assert is_late(campaign, now=NOW)
+    assert not is_late(campaign, now=NOW - timedelta(seconds=1))
+    assert not is_late(created(store), now=NOW)
+
+
+def test_one_campaign_has_the_machine_at_a_time() -> None:
+    queue = MachineQueue()
+    assert queue.enter(1)
+    assert not queue.enter(2)
+    assert queue.enter(1)
+
+
+def test_a_campaign_that_has_had_the_machine_queues_up_behind_the_others() -> None:
+    queue = MachineQueue()
+    assert queue.enter(1)
+    assert not queue.enter(2)
+    assert not queue.enter(3)
+    queue.leave(1)
+    assert not queue.enter(1)
+    assert not queue.enter(3)
+    assert queue.enter(2)
+    queue.leave(2)
+    assert queue.enter(3)
+    queue.leave(3)
+    assert queue.enter(1)
+
+
+def test_a_campaign_that_leaves_the_line_holds_nobody_up() -> None:
+    queue = MachineQueue()
+    assert queue.enter(1)
+    assert not queue.enter(2)
+    assert not queue.enter(3)
+    queue.leave(2)
+    queue.leave(1)
+    assert queue.enter(3)
+
+
+CRASHED, REFUSED, OK = TrialState.CRASHED, TrialState.REFUSED, TrialState.OK
+CANCELLED = TrialState.CANCELLED
+
+
+def trial(number: int, state: TrialState, error: str | None = None) -> Trial:
+    ended = state is not TrialState.PENDING
+    return Trial(
+        id=number,
+        campaign_id=1,
+        number=number,
+        purpose="search",
+        strategy=STRATEGY,
+        token=f"t{number}",
+        state=state,
+        simulated=False,
+        created_at=NOW,
+        started_at=None,
+        finished_at=NOW + timedelta(seconds=number) if ended else None,
+        duration_s=None,
+        node_hours=None,
+        predicted_iteration_time_s=None,
+        predicted_memory_gib=None,
+        metrics=None,
+        accumulations=[],
+        peak_memory_gib_by_rank=[],
+        error=error,
+        log_path=None,
+        host=None,
+        versions={},
+    )
+
+
+def trials(state: TrialState, count: int, *, after: int = 0, error: str = "same") -> list[Trial]:
+    return [trial(number, state, error) for number in range(after + 1, after + count + 1)]
+
+
+def asked(found: list[Trial], *, fresh: int = 1) -> str | None:
+    """With the last `fresh` of them new."""
+    return same_failure(found, fresh={t.number for t in found[-fresh:]}, times=5)
+
+
+@pytest.mark.parametrize("state", [CRASHED, TrialState.TIMEOUT, REFUSED, TrialState.LOST])
+def test_the_first_trials_all_failed_alike(state: TrialState) -> None:
+    assert asked(trials(state, 4)) is None
+    assert (asked(trials(state, 5)) or "").startswith("all 5 trials so far")
+    assert (asked(trials(state, 5)) or "").endswith("in the same way: same")
+    assert asked(trials(state, 6)) is None
+    assert asked(trials(state, 10)) is not None
+
+
+def test_several_that_end_at_once_do_not_jump_over_the_count() -> None:
+    assert "all 8 trials" in (asked(trials(CRASHED, 8), fresh=4) or "")
+    assert asked(trials(CRASHED, 8), fresh=3) is None
+
+
+@pytest.mark.parametrize("state", [OK, CANCELLED, TrialState.OOM])
+def test_what_is_no_fault_pauses_nothing(state: TrialState) -> None:
+    found = same_failure(
+        trials(state, 5), fresh={5}, times=5, withdrawn={f"t{n}" for n in range(1, 6)}
+    )
+    assert found is None
+    assert same_failure([], fresh=set(), times=5) is None
+
+
+def test_another_error_or_another_end_breaks_the_row() -> None:
+    assert asked([*trials(REFUSED, 4), trial(5, REFUSED, "other")]) is None
+    assert asked([*trials(REFUSED, 4), trial(5, CRASHED, "same")]) is None
+    assert asked([*trials(REFUSED, 4), trial(5, OK)]) is None
+
+
+def test_running_and_cancelled_ones_do_not() -> None:
+    found = [*trials(CRASHED, 4), trial(5, CANCELLED, "by the user"), trial(6, TrialState.PENDING)]
+    assert asked([*found, trial(7, CRASHED, "same")]) is not None
+
+
+def test_after_others_went_well_only_what_is_no_strategys_fault_counts() -> None:
+    assert asked([trial(1, OK), *trials(CRASHED, 5, after=1)]) is None
+    said = asked([trial(1, OK), *trials(REFUSED, 5, after=1, error="Invalid account")])
+    assert said == "the last 5 trials were refused in the same way: Invalid account"
+
+
+def test_jobs_that_somebody_else_cancels_are_told() -> None:
+    said = asked([trial(1, OK), *trials(CANCELLED, 5, after=1, error="by uid 0")])
+    assert said == "the last 5 trials were cancelled from outside in the same way: by uid 0"
