@@ -24,11 +24,11 @@ from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, Cam
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState, MachineShape
 from evaluators.processes import die_with
-from server.cli import tables
 from server.cli.failures import Failed
 from server.cli.output import note, out, text
 from server.cli.port import free_port, listening_socket
-from server.cli.progress import Board
+from server.cli.progress import ProgressBoard
+from server.cli.tables.campaigns import recommendation_in_brief
 
 HOST = "127.0.0.1"
 PREFERRED_PORT = 8765
@@ -194,7 +194,7 @@ async def _campaigns(url: str, folder: Path) -> list[Result]:
     async with AsyncClient(url) as client:
         tiny: CampaignInput = {**TINY, "machine": limited(await client.machine("local"))}
         handles = [await client.create(**question) for question in (tiny, SIMULATED)]
-        with Board([handle.campaign for handle in handles]) as board:
+        with ProgressBoard([handle.campaign for handle in handles]) as board:
             await asyncio.gather(*(_follow(handle, board) for handle in handles))
         return [await _result(handle, folder) for handle in handles]
 
@@ -206,9 +206,9 @@ def limited(machine: MachineShape) -> MachineShape:
     return machine.model_copy(update={"memory_gib": CPU_MEMORY_GIB})
 
 
-async def _follow(handle: AsyncCampaign, board: Board) -> None:
+async def _follow(handle: AsyncCampaign, board: ProgressBoard) -> None:
     async for event in handle.watch():
-        board.tell(event)
+        board.update(event)
 
 
 async def _result(handle: AsyncCampaign, folder: Path) -> Result:
@@ -228,7 +228,7 @@ def _show(result: Result) -> None:
     if result.answer is None:
         note(f"{title}: no recommendation: {campaign.reason}")
         return
-    table = tables.recommendation_in_brief(result.answer.recommendation)
+    table = recommendation_in_brief(result.answer.recommendation)
     table.add_row("launch script", str(result.script))
     out().print(Panel(table, title=title, title_align="left", expand=False))
 

@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import typer
-from typer.core import TyperCommand
 
-from server.cli import (
-    best,
+from server.cli.commands import (
     calibrations,
     campaigns,
     catalog,
-    demo,
     doctor,
-    predict,
-    profiles,
+    predictions,
     serve,
-    show,
-    space,
     submit,
 )
-from server.cli import watch as watching
-from server.cli.examples import epilog
-from server.cli.failures import EXIT_CODES, Commands
-from server.cli.grouped import expanded
-from server.cli.strategies import StrategyCommand
+from server.cli.examples import EXAMPLES
+from server.cli.failures import EXIT_CODES, Command
+from server.cli.options import flattened
 
 HELP = f"""Find the parallel layout with which a language model trains fastest, by short real runs.
 
@@ -37,34 +29,20 @@ Start with `autotune demo`. Or run `autotune serve` in one terminal, and in anot
 On a cluster with Slurm, `autotune doctor --profile NAME` says what is missing, and
 `autotune submit --profile NAME ...` runs trials as jobs.
 
-Without a service, `autotune predict` and `autotune space` answer from the cost model;
-`autotune calibrations` fits it to a machine by the trials that a service has run.
+Without a service, `autotune predict`, `autotune sweep` and `autotune space` answer from the cost
+model; `autotune calibrations` fits it to a machine by the trials that a service has run.
 
 {EXIT_CODES}
 """
 
-
-def _group(text: str) -> typer.Typer:
-    return typer.Typer(
-        cls=Commands,
-        help=text,
-        no_args_is_help=True,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-
-app = _group(HELP)
-
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {"demo": demo.demo, "serve": serve.serve, "runner": serve.runner},
+    "Start": {"demo": serve.demo, "serve": serve.serve, "runner": serve.runner},
     "Campaigns": {
         "submit": submit.submit,
-        "watch": watching.watch,
+        "watch": campaigns.watch,
         "ls": campaigns.ls,
-        "show": show.show,
-        "best": best.best,
+        "show": campaigns.show,
+        "best": campaigns.best,
         "pause": campaigns.pause,
         "resume": campaigns.resume,
         "cancel": campaigns.cancel,
@@ -72,14 +50,16 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "rm": campaigns.rm,
     },
     "Without a service": {
-        "predict": predict.predict,
-        "space": space.space,
+        "predict": predictions.predict,
+        "sweep": predictions.sweep,
+        "space": predictions.space,
         "models": catalog.models,
         "machines": catalog.machines,
-        "profiles": profiles.profiles,
+        "profiles": catalog.profiles,
         "doctor": doctor.doctor,
     },
 }
+"""The commands by the panel of --help that they stand in."""
 
 CALIBRATIONS = "calibrations"
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
@@ -94,22 +74,43 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
 }
 """Commands of two words."""
 
-CLASSES: dict[str, type[TyperCommand]] = {"predict": StrategyCommand}
 
+def _group(text: str) -> typer.Typer:
+    return typer.Typer(
+        help=text,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def _examples(command: str) -> str | None:
+    """Return the end of a command's help: each example on a line of its own."""
+    lines = EXAMPLES.get(command)
+    return None if lines is None else "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
+
+
+app = _group(HELP)
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
-        app.command(name, cls=CLASSES.get(name), rich_help_panel=panel, epilog=epilog(name))(
-            expanded(command)
+        app.command(name, cls=Command, rich_help_panel=panel, epilog=_examples(name))(
+            flattened(command)
         )
 
-calibrating = _group(calibrations.HELP)
+calibrations_app = _group(calibrations.HELP)
 for name, command in GROUPS[CALIBRATIONS].items():
-    calibrating.command(name, epilog=epilog(f"{CALIBRATIONS} {name}"))(expanded(command))
+    calibrations_app.command(name, cls=Command, epilog=_examples(f"{CALIBRATIONS} {name}"))(
+        flattened(command)
+    )
 app.add_typer(
-    calibrating, name=CALIBRATIONS, rich_help_panel="Campaigns", epilog=epilog(CALIBRATIONS)
+    calibrations_app,
+    name=CALIBRATIONS,
+    rich_help_panel="Campaigns",
+    epilog=_examples(CALIBRATIONS),
 )
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command that was typed."""
     app(prog_name="autotune")

@@ -35,8 +35,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "
         "--num-nodes 16 --precision fp16",
         "autotune predict --model 13B --machine dgx-h100 --tp 2 --mbs 2 --gas 8",
-        "autotune predict --sweep --model gpt-175b --machine frontier --nodes 16 --space table-v",
-        "autotune predict --sweep --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 "
+    ),
+    "sweep": (
+        "autotune sweep --model gpt-175b --machine frontier --nodes 16 --space table-v",
+        "autotune sweep --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 "
         "--global-batch 512 --top 5",
     ),
     "calibrations": (
@@ -63,9 +65,3 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune space --layers 24 --hidden 2048 --heads 16 --machine perlmutter --nodes 2",
     ),
 }
-
-
-def epilog(command: str) -> str | None:
-    """The end of a command's help; each example on a line of its own."""
-    lines = EXAMPLES.get(command)
-    return None if lines is None else "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])

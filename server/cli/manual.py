@@ -23,12 +23,12 @@ stdout with `--json`; progress, notes and errors go to stderr. An error is one s
 
 
 def manual() -> str:
-    """Markdown: a section for each command with its options and examples."""
+    """Return Markdown: a section for each command with its options and examples."""
     return "\n".join([HEAD, *("\n".join(_section(*each)) for each in _commands())])
 
 
 def _commands() -> Iterator[tuple[str, Any]]:
-    """Each with its whole name; groups and theirs at the end."""
+    """Yield each command with its whole name; groups and theirs at the end."""
     top: Any = get_command(app)
     yield from ((name, top.commands[name]) for names in COMMANDS.values() for name in names)
     for group, members in GROUPS.items():
@@ -59,7 +59,7 @@ def _row(option: Any) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """Without Rich's escapes, each paragraph on one line."""
+    """Return the text without Rich's escapes, each paragraph on one line."""
     paragraphs = (text or "").replace("\\[", "[").strip().split("\n\n")
     return "\n\n".join(re.sub(r"\s+", " ", paragraph).strip() for paragraph in paragraphs)
 

@@ -1,117 +1,200 @@
-"""Options that several commands share: the model, the machine, the space, the service."""
+"""Options of more than one command: the model, the machine, the service, where things are kept.
+
+Typer reads a command's options from its signature and knows no groups. A command may here have a
+parameter whose type is an `OptionGroup`; `flattened` gives Typer the flat signature, and the
+command the group.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_hints
 
 import typer
 
 from autotune.client import Client
-from autotune.client.files import machine_choice, model_choice
-from autotune.schemas import MachineShape, ModelShape, SpaceSpec
-from autotune.validation import validated
+from autotune.client.questions import machine_choice, model_choice, validated
+from autotune.schemas import MachineShape, ModelShape
 from search_spaces.errors import InvalidInput
-from search_spaces.strategy import DIMENSIONS
-from server.cli.choices import dimension, given, global_batch, named_or_file
 
-MODEL = "The model: a name, or its shape"
-SPACE = "What may be tried: auto, 4, 1,2,4, 4:20 or 4:20:4"
+if TYPE_CHECKING:
+    from server.settings import Settings
 
-CampaignId = Annotated[
-    int, typer.Argument(metavar="ID", help="The campaign's number, as `autotune ls` shows it.")
-]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        envvar="AUTOTUNE_URL",
-        help="The service's address.  \\[default: http://127.0.0.1:8765]",
-        show_default=False,
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class OptionGroup:
+    """The base of a frozen dataclass each of whose fields is an option.
+
+    A field has the name that its value has in a request, so that a refused field can be named by
+    its flag (`server.cli.failures`).
+
+    Attributes:
+        PANEL: the group's heading in --help; empty where it is shown with the other options.
+        DEFAULTS: by field, what --help says of the value where the option is left out.
+    """
+
+    PANEL: ClassVar[str] = ""
+    DEFAULTS: ClassVar[Mapping[str, object]] = {}
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with the fields of each group as parameters of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {
+        name: hint
+        for name, hint in hints.items()
+        if isinstance(hint, type) and issubclass(hint, OptionGroup)
+    }
+
+    @wraps(command)
+    def flat(**options: Any) -> None:
+        filled = {
+            name: group(**{field.name: options.pop(field.name) for field in fields(group)})
+            for name, group in groups.items()
+        }
+        command(**options, **filled)
+
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters.extend(_parameters(groups[name]))
+        else:
+            keyword = parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name])
+            parameters.append(keyword)
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {each.name: each.annotation for each in parameters}
+    return flat
+
+
+def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
+    """Return a parameter for each field, its help completed by the group's panel and defaults."""
+    hints = get_type_hints(group, include_extras=True)
+    parameters = []
+    for field in fields(group):
+        kind, declared = get_args(hints[field.name])
+        option = copy(declared)
+        option.rich_help_panel = option.rich_help_panel or group.PANEL or None
+        if field.name in group.DEFAULTS:
+            option.help += f"  \\[default: {group.DEFAULTS[field.name]}]"
+        parameters.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=Annotated[kind, option],
+            )
+        )
+    return parameters
+
+
 Nodes = Annotated[int, typer.Option("--nodes", help="The most nodes that a strategy may use.")]
 
 
-def _option(flag: str, text: str, panel: str) -> Any:
-    return typer.Option(flag, help=text, rich_help_panel=panel, show_default=False)
+def chosen(**options: Any) -> dict[str, Any]:
+    """Return the options that have a value, without those that are None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def name_or_file(text: str) -> str | Path:
+    """Return a path where the text looks like one (`./m.toml`, `config.json`), else the name."""
+    is_path = os.sep in text or text.endswith((".toml", ".json"))
+    return Path(text).expanduser() if is_path else text
+
+
+def no_machine(profile: str) -> InvalidInput:
+    """Return the refusal of a question that names no machine, as its profile names none."""
+    reason = f"the profile {profile!r} is for any machine, so say which"
+    valid = "--machine, with a name of `autotune machines` or a TOML file"
+    return InvalidInput("machine", None, reason, valid=valid)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(OptionGroup):
     """A model by name, size, file or shape."""
+
+    PANEL: ClassVar[str] = "The model: a name, or its shape"
 
     model: Annotated[
         str | None,
-        _option(
+        typer.Option(
             "--model",
-            "A name (gpt-22b), a size (13B), a TOML file, or a Hugging Face config.json.",
-            MODEL,
+            help="A name (gpt-22b), a size (13B), a TOML file, or a Hugging Face config.json.",
         ),
     ] = None
-    layers: Annotated[int | None, _option("--layers", "Layers of a custom model.", MODEL)] = None
-    hidden: Annotated[int | None, _option("--hidden", "Its hidden size.", MODEL)] = None
-    heads: Annotated[int | None, _option("--heads", "Its attention heads.", MODEL)] = None
-    kv_heads: Annotated[
-        int | None, _option("--kv-heads", "Its query groups (key/value heads).", MODEL)
+    num_layers: Annotated[
+        int | None, typer.Option("--layers", help="Layers of a model of your own.")
     ] = None
-    ffn: Annotated[int | None, _option("--ffn", "Inner width of its MLP.", MODEL)] = None
+    hidden_size: Annotated[int | None, typer.Option("--hidden", help="Its hidden size.")] = None
+    num_attention_heads: Annotated[
+        int | None, typer.Option("--heads", help="Its attention heads.")
+    ] = None
+    num_query_groups: Annotated[
+        int | None, typer.Option("--kv-heads", help="Its query groups (key/value heads).")
+    ] = None
+    ffn_hidden_size: Annotated[
+        int | None, typer.Option("--ffn", help="Inner width of its MLP.")
+    ] = None
     seq_length: Annotated[
-        int | None, _option("--seq-length", "Tokens of one sample, of any model.", MODEL)
+        int | None, typer.Option("--seq-length", help="Tokens of one sample, of any model.")
     ] = None
-    vocab: Annotated[int | None, _option("--vocab", "Its vocabulary.", MODEL)] = None
+    vocab_size: Annotated[
+        int | None, typer.Option("--vocab", help="Tokens of the vocabulary, of any model.")
+    ] = None
 
     def choice(self) -> str | ModelShape:
-        """As the service takes it; files are read here. Raises InvalidInput(s)."""
-        shape = self._shape()
+        """Return the model as the service takes it; files are read here.
+
+        A model that is named may have another sequence length or vocabulary, and its layers are
+        what it is.
+
+        Raises:
+            InvalidInput, InvalidInputs: there is no model, or it cannot be used.
+        """
+        shape = chosen(
+            num_layers=self.num_layers,
+            hidden_size=self.hidden_size,
+            num_attention_heads=self.num_attention_heads,
+            num_query_groups=self.num_query_groups,
+            ffn_hidden_size=self.ffn_hidden_size,
+            seq_length=self.seq_length,
+            vocab_size=self.vocab_size,
+        )
         if self.model is None:
             if not shape:
-                raise InvalidInput(
-                    "model", None, "no model was given", valid="--model, or --layers and others"
-                )
+                valid = "--model, or --layers and others"
+                raise InvalidInput("model", None, "no model was given", valid=valid)
             return validated(ModelShape, shape)
-        chosen = model_choice(named_or_file(self.model))
+        model = model_choice(name_or_file(self.model))
+        for field in sorted(set(shape) - {"seq_length", "vocab_size"}):
+            reason = "a model that is named keeps its own shape"
+            valid = "--seq-length and --vocab with --model, the others without"
+            raise InvalidInput(field, shape[field], reason, valid=valid)
         if not shape:
-            return chosen
-        return _reshaped(chosen, shape)
+            return model
+        if isinstance(model, str):
+            from autotune.resolution import model_shape
+            from search_spaces.catalog import load_model
 
-    def _shape(self) -> dict[str, int]:
-        return given(
-            num_layers=self.layers,
-            hidden_size=self.hidden,
-            num_attention_heads=self.heads,
-            num_query_groups=self.kv_heads,
-            ffn_hidden_size=self.ffn,
-            seq_length=self.seq_length,
-            vocab_size=self.vocab,
-        )
-
-
-def _reshaped(chosen: str | ModelShape, shape: dict[str, int]) -> ModelShape:
-    """A named model with another sequence length or vocabulary; its layers are what it is."""
-    refused = set(shape) - {"seq_length", "vocab_size"}
-    if refused:
-        field = sorted(refused)[0]
-        raise InvalidInput(field, shape[field], "a model that is named keeps its own shape")
-    if isinstance(chosen, str):
-        from autotune.resolution import model_shape
-        from search_spaces.catalog import load_model
-
-        chosen = model_shape(load_model(chosen))
-    return validated(ModelShape, chosen.model_dump() | shape)
+            model = model_shape(load_model(model))
+        return validated(ModelShape, model.model_dump() | shape)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineOptions:
+class MachineOptions(OptionGroup):
     """A machine by name or file, and what is to differ from it."""
+
+    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "local"}
 
     machine: Annotated[
         str | None,
         typer.Option(
-            "--machine",
-            help="A name (frontier, dgx-h100), a TOML file, or `local`: this machine.  "
-            "\\[default: that of --profile, else local]",
-            show_default=False,
+            "--machine", help="A name (frontier, dgx-h100), a TOML file, or `local`: this machine."
         ),
     ] = None
     memory_gib: Annotated[
@@ -119,68 +202,69 @@ class MachineOptions:
         typer.Option(
             "--memory-gib",
             help="Another memory of each GPU; on a CPU, what each rank may take before it fails.",
-            show_default=False,
         ),
     ] = None
 
     def choice(self, *, default: str = "local") -> str | MachineShape:
-        """As the service takes it; files are read here. Raises InvalidInput(s)."""
-        chosen = machine_choice(named_or_file(self.machine or default))
+        """Return the machine as the service takes it; files are read here.
+
+        Raises:
+            InvalidInput, InvalidInputs: it cannot be used.
+        """
+        machine = machine_choice(name_or_file(self.machine or default))
         if self.memory_gib is None:
-            return chosen
-        if isinstance(chosen, str):
+            return machine
+        if isinstance(machine, str):
             from autotune.resolution import machine_shape
             from search_spaces.catalog import load_machine
 
-            chosen = machine_shape(load_machine(chosen))
-        return validated(MachineShape, chosen.model_dump() | {"memory_gib": self.memory_gib})
+            machine = machine_shape(load_machine(machine))
+        return validated(MachineShape, machine.model_dump() | {"memory_gib": self.memory_gib})
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpaceOptions:
-    """What may be tried in each dimension."""
-
-    preset: Annotated[
-        str | None, _option("--space", "Start from a ready space, such as table-v.", SPACE)
-    ] = None
-    tensor_parallel: Annotated[str | None, _option("--tp", "Tensor parallel.", SPACE)] = None
-    pipeline_parallel: Annotated[str | None, _option("--pp", "Pipeline parallel.", SPACE)] = None
-    micro_batch_size: Annotated[str | None, _option("--mbs", "Micro-batch size.", SPACE)] = None
-    gradient_accumulation_steps: Annotated[
-        str | None, _option("--gas", "Gradient accumulation steps.", SPACE)
-    ] = None
-    zero_stage: Annotated[str | None, _option("--zero", "ZeRO stage, 0 to 3.", SPACE)] = None
-    num_nodes: Annotated[str | None, _option("--num-nodes", "Nodes.", SPACE)] = None
-    activation_checkpointing: Annotated[
-        str | None, _option("--checkpointing", "none, selective, full.", SPACE)
-    ] = None
-    sequence_parallel: Annotated[
-        str | None, _option("--sequence-parallel", "on, off, or on,off.", SPACE)
-    ] = None
-    flash_attention: Annotated[
-        str | None, _option("--flash-attention", "on, off, or on,off.", SPACE)
-    ] = None
-    virtual_stages: Annotated[
-        str | None, _option("--virtual-stages", "Model chunks of each stage.", SPACE)
-    ] = None
-    precision: Annotated[str | None, _option("--precision", "bf16, fp16, fp32.", SPACE)] = None
-    global_batch: Annotated[
-        str | None,
-        _option("--global-batch", "Samples of a step: 640, 512:1024, 512: or :1024.", SPACE),
-    ] = None
-
-    def spec(self) -> SpaceSpec:
-        """As the service takes it; raises InvalidInput(s)."""
-        choices = {name: dimension(name, getattr(self, name)) for name in DIMENSIONS}
-        batch = global_batch(self.global_batch)
-        return validated(SpaceSpec, given(preset=self.preset, global_batch_size=batch, **choices))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServiceOptions:
+class ServiceOptions(OptionGroup):
     """Where the service is."""
 
-    url: Url = None
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="AUTOTUNE_URL",
+            help="The service's address.  \\[default: http://127.0.0.1:8765]",
+        ),
+    ] = None
 
     def client(self) -> Client:
         return Client(self.url)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorageOptions(OptionGroup):
+    """Where campaigns are kept."""
+
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            help="Folder of the database and the trials' files.  "
+            "\\[default: AUTOTUNE_DATA_DIR, else the user's data folder]",
+        ),
+    ] = None
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            "--database-url",
+            help="PostgreSQL or SQLite.  \\[default: AUTOTUNE_DATABASE_URL, else in the folder]",
+        ),
+    ] = None
+
+    def settings(self, **others: object) -> Settings:
+        """Return the environment's settings, with these in their place.
+
+        Raises:
+            pydantic.ValidationError: a setting cannot be used.
+        """
+        from server.settings import Settings
+
+        return Settings(**chosen(data_dir=self.data_dir, database_url=self.database_url, **others))

@@ -21,12 +21,15 @@ Json = Annotated[
 
 
 def out() -> Console:
-    """Results. Made at each call, because a test or a pipe may have replaced sys.stdout."""
+    """Return the console of results.
+
+    It is made at each call, because a test or a pipe may have replaced sys.stdout.
+    """
     return Console(width=_width(sys.stdout.isatty()), highlight=False, soft_wrap=False)
 
 
 def err() -> Console:
-    """Progress, notes and errors."""
+    """Return the console of progress, notes and errors."""
     return Console(stderr=True, width=_width(sys.stderr.isatty()), highlight=False)
 
 
@@ -35,22 +38,22 @@ def _width(is_terminal: bool) -> int | None:
 
 
 def note(text: str) -> None:
-    """A sentence beside the result, on stderr."""
+    """Print a sentence beside the result, on stderr."""
     err().print(text, markup=False, soft_wrap=True)
 
 
 def text(content: str) -> None:
-    """Text as it stands, on stdout: a script, a log."""
+    """Print text as it stands, on stdout: a script, a log."""
     sys.stdout.write(content if content.endswith("\n") else content + "\n")
 
 
 def document(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     text(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """Wire models, in lists and dictionaries too, as JSON's own types."""
+    """Return wire models, in lists and dictionaries too, as JSON's own types."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, dict):

@@ -11,7 +11,7 @@ BACKLOG = 128
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens already, so that nobody else can take the port before the service does.
+    """Return a socket that listens already, so that nobody else takes the port before the service.
 
     Raises:
         InvalidInput: the port is in use or not allowed, or the host is not this machine's.
@@ -39,6 +39,7 @@ def _refused(host: str, port: int, error: OSError) -> InvalidInput:
 
 
 def is_free(host: str, port: int) -> bool:
+    """Return whether the service could listen there."""
     try:
         listening_socket(host, port).close()
     except InvalidInput:
@@ -47,7 +48,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str, *, preferred: int) -> int:
-    """The preferred port where it is free, else one that the system gives."""
+    """Return the preferred port where it is free, else one that the system gives."""
     if is_free(host, preferred):
         return preferred
     with listening_socket(host, 0) as bound:

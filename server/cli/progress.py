@@ -18,51 +18,58 @@ from rich.progress import (
 )
 
 from autotune.schemas import Campaign, Event, Trial, TrialState
-from server.cli.figures import figure, mark, not_started
 from server.cli.output import err, note
+from server.cli.tables.elements import figure, mark, not_started
 
 
 @dataclass
-class Standing:
+class CampaignProgress:
     """One campaign as its events tell of it.
 
     Attributes:
         ended: by number: whether the trial failed.
-        opened: by number: trials that have not ended, as they stand.
-        told: reasons for which trials wait that `news` has given.
+        unfinished: by number: trials that have not ended, as they stand.
+        reported: reasons for waiting that `reason_for_waiting` has returned.
+        best: the highest rate measured yet; None before the first.
     """
 
     campaign: Campaign
     ended: dict[int, bool] = field(default_factory=dict)
-    opened: dict[int, Trial] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    unfinished: dict[int, Trial] = field(default_factory=dict)
+    reported: set[str] = field(default_factory=set)
     best: float | None = None
-
-    @property
-    def done(self) -> int:
-        return len(self.ended)
-
-    @property
-    def failures(self) -> int:
-        return sum(self.ended.values())
 
     @property
     def total(self) -> int:
         """Trials of the search and confirmations, as far as the budget tells."""
+        if self.campaign.finished_at is not None:
+            return len(self.ended)
         request = self.campaign.request
-        planned = request.budget.max_trials + request.protocol.confirmations
-        return max(planned, self.done) if self.campaign.finished_at is None else self.done
+        return max(request.budget.max_trials + request.protocol.confirmations, len(self.ended))
 
-    def take(self, event: Event) -> bool:
-        """Whether a trial has ended with this event."""
+    @property
+    def title(self) -> str:
+        return f"{self.campaign.id} {self.campaign.model.name} on {self.campaign.machine.name}"
+
+    @property
+    def figures(self) -> str:
+        """How many wait and failed, and the best rate."""
+        best = f"best {figure(self.best)} tokens/s" if self.best else "nothing measured yet"
+        waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
+        return (
+            f"{waiting} waiting · " if waiting else ""
+        ) + f"{sum(self.ended.values())} failed · {best} ({mark(self.campaign.simulated)})"
+
+    def apply(self, event: Event) -> bool:
+        """Take the event in, and return whether a trial has ended with it."""
         self.campaign = event.campaign or self.campaign
         trial = event.trial
         if trial is None:
             return False
         if trial.state == TrialState.PENDING:
-            self.opened[trial.number] = trial
+            self.unfinished[trial.number] = trial
             return False
-        self.opened.pop(trial.number, None)
+        self.unfinished.pop(trial.number, None)
         if trial.withdrawn or trial.number in self.ended:
             return False
         self.ended[trial.number] = trial.state not in {TrialState.OK, TrialState.CANCELLED}
@@ -71,33 +78,23 @@ class Standing:
             self.best = max(rate, self.best or 0.0)
         return True
 
-    def figures(self) -> str:
-        found = f"best {figure(self.best)} tokens/s" if self.best else "nothing measured yet"
-        waiting = sum(trial.phase == "waiting" for trial in self.opened.values())
-        wait = f"{waiting} waiting · " if waiting else ""
-        return f"{wait}{self.failures} failed · {found} ({mark(self.campaign.simulated)})"
-
-    def news(self) -> str:
-        """Why no trial runs, once for each reason; empty while one does, and where it was told."""
-        trials = self.opened.values()
+    def reason_for_waiting(self) -> str:
+        """Return why no trial runs, once for each reason; empty while one does."""
+        trials = self.unfinished.values()
         reasons = Counter(trial.phase_reason for trial in trials)
-        fresh = set(reasons) - self.told - {""}
+        fresh = set(reasons) - self.reported - {""}
         if not fresh or any(trial.phase == "running" for trial in trials):
             return ""
-        self.told |= fresh
+        self.reported |= fresh
         return not_started(reasons)
 
-    def title(self) -> str:
-        campaign = self.campaign
-        return f"{campaign.id} {campaign.model.name} on {campaign.machine.name}"
 
-
-class Board:
-    """Shows several campaigns at once; each is told its events."""
+class ProgressBoard:
+    """Shows several campaigns at once, as their events come in."""
 
     def __init__(self, campaigns: list[Campaign]) -> None:
         self._console = err()
-        self._standings = {campaign.id: Standing(campaign) for campaign in campaigns}
+        self._campaigns = {campaign.id: CampaignProgress(campaign) for campaign in campaigns}
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -111,9 +108,9 @@ class Board:
 
     def __enter__(self) -> Self:
         self._bars.start()
-        for key, standing in self._standings.items():
+        for key, progress in self._campaigns.items():
             self._tasks[key] = self._bars.add_task(
-                standing.title(), total=standing.total, figures=standing.figures()
+                progress.title, total=progress.total, figures=progress.figures
             )
         return self
 
@@ -125,28 +122,25 @@ class Board:
     ) -> None:
         self._bars.stop()
 
-    def begin(self, opened: Iterable[Trial]) -> None:
-        """Trials that have not ended: with these alone it is known what runs and what waits."""
-        for trial in opened:
-            self._standings[trial.campaign_id].opened[trial.number] = trial
-        for standing in self._standings.values():
-            self._tell_news(standing)
+    def begin(self, unfinished: Iterable[Trial]) -> None:
+        """Take in all trials that have not ended: with them it is known what runs and waits."""
+        for trial in unfinished:
+            self._campaigns[trial.campaign_id].unfinished[trial.number] = trial
+        for progress in self._campaigns.values():
+            self._report_waiting(progress)
 
-    def _tell_news(self, standing: Standing) -> None:
-        if news := standing.news():
-            self._console.print(f"{standing.title()}: {news}", markup=False, soft_wrap=True)
-
-    def tell(self, event: Event) -> None:
-        """An event of one of the campaigns."""
-        standing = self._standings[event.campaign_id]
-        ended_a_trial = standing.take(event)
-        self._tell_news(standing)
+    def update(self, event: Event) -> None:
+        """Show what an event of one of the campaigns changes."""
+        progress = self._campaigns[event.campaign_id]
+        trial_ended = progress.apply(event)
+        self._report_waiting(progress)
+        done, total = len(progress.ended), progress.total
         if self._console.is_terminal:
-            self._bars.update(
-                self._tasks[event.campaign_id],
-                completed=standing.done,
-                total=standing.total,
-                figures=standing.figures(),
-            )
-        elif ended_a_trial:
-            note(f"{standing.title()}: {standing.done}/{standing.total} · {standing.figures()}")
+            task = self._tasks[event.campaign_id]
+            self._bars.update(task, completed=done, total=total, figures=progress.figures)
+        elif trial_ended:
+            note(f"{progress.title}: {done}/{total} · {progress.figures}")
+
+    def _report_waiting(self, progress: CampaignProgress) -> None:
+        if reason := progress.reason_for_waiting():
+            self._console.print(f"{progress.title}: {reason}", markup=False, soft_wrap=True)

@@ -10,14 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.schemas import CalibrationDetail, CalibrationSummary, ConstantShape
-from server.cli.figures import NO_VALUE, mark, moment, trials_of
-from server.cli.tables import facts, headed
+from server.cli.tables.elements import NO_VALUE, facts, headed, mark, moment, trials_of
 
 SHORT_TIMES = ((1e-3, "µs", 1e6), (1.0, "ms", 1e3))
 """Below so many seconds: the unit that reads best, and how many of it are a second."""
 
 
 def calibrations(items: Sequence[CalibrationSummary]) -> Table:
+    """Return a row for each calibration."""
     table = headed("name", "machine", ">trials", ">OOM", "models", "", "created", "software")
     for column in table.columns:
         column.no_wrap = column.header in {"name", "machine", "created"}
@@ -36,7 +36,7 @@ def calibrations(items: Sequence[CalibrationSummary]) -> Table:
 
 
 def calibration(item: CalibrationDetail) -> RenderableType:
-    """What it rests on, and its constants in the order in which they came."""
+    """Return what it rests on, and its constants in the order in which they came."""
     return Group(
         facts(
             [
@@ -54,37 +54,33 @@ def calibration(item: CalibrationDetail) -> RenderableType:
         ),
         "",
         Text("± is a factor: 80 % lies between a value divided by it and the value times it"),
-        constants(item.constants),
+        _constants(item.constants),
     )
 
 
-def constants(items: Iterable[ConstantShape]) -> Table:
-    """Each before and after."""
+def _constants(items: Iterable[ConstantShape]) -> Table:
+    """Return a row for each constant, before and after."""
+    # Here, and not above: no other command waits for all that a calibration imports.
+    from autotune.calibration.forecast import Z
+
     table = headed("constant", "unit", ">generally known", ">±", ">calibrated", ">±")
     for item in items:
-        unit, scale = readable(item)
+        unit, scale = _unit(item)
         table.add_row(
             item.name,
             unit,
             f"{item.prior * scale:.3g}",
-            factor(item.prior_spread),
+            f"× {math.exp(Z * item.prior_spread):.2f}",
             f"{item.value * scale:.3g}",
-            factor(item.spread),
+            f"× {math.exp(Z * item.spread):.2f}",
         )
     return table
 
 
-def readable(item: ConstantShape) -> tuple[str, float]:
-    """The unit in which a constant reads best, and what its value is to be multiplied by."""
+def _unit(item: ConstantShape) -> tuple[str, float]:
+    """Return the unit in which a constant reads best, and what to multiply its value by."""
     if item.unit == "s":
-        found = ((unit, scale) for below, unit, scale in SHORT_TIMES if item.prior < below)
-        return next(found, (item.unit, 1.0))
+        for below, unit, scale in SHORT_TIMES:
+            if item.prior < below:
+                return unit, scale
     return item.unit, 1.0
-
-
-def factor(spread: float) -> str:
-    """`× 1.14`, from the standard deviation of a logarithm."""
-    # Here, and not above: no other command waits for all that a calibration imports.
-    from autotune.calibration.calibration import Z
-
-    return f"× {math.exp(Z * spread):.2f}"

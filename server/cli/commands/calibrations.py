@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json as jsonlib
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from server.cli import calibration_tables as tables
-from server.cli.calibrated import known_name, new_name, read_document
+from autotune.client.questions import validated
+from autotune.schemas import NO_CALIBRATION, CalibrationDocument
+from autotune.schemas.calibrations import NAME
+from search_spaces.errors import InvalidInput
 from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, note, out
+from server.cli.tables import calibrations as tables
 
 HELP = """Fit the cost model to trials of a machine, and keep what came of it.
 
@@ -24,24 +29,52 @@ It is for one machine with one software stack, and there for any model: cheap tr
 model tell about a large one, too. After an upgrade of the software fit another.
 """
 
+NAME_FORM = "letters, digits, and . _ - after the first, at most 100"
 Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="Its name, as `autotune calibrations list` shows it."),
 ]
-NewName = Annotated[
-    str, typer.Argument(metavar="NAME", help="Its name: letters, digits, and . _ - between them.")
-]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help=f"Its name: {NAME_FORM}.")]
+
+
+def known_name(name: str, *, field: str = "name") -> str:
+    """Return the name, where a calibration can have it; raises InvalidInput."""
+    if not re.fullmatch(NAME, name):
+        raise InvalidInput(field, name, "no calibration can have this name", valid=NAME_FORM)
+    return name
+
+
+def new_name(name: str) -> str:
+    """Return the name, where a calibration that is to be made can have it; raises InvalidInput."""
+    if name == NO_CALIBRATION:
+        reason = "this is how predictions are told to use no calibration"
+        raise InvalidInput("name", name, reason, valid="another name")
+    return known_name(name)
+
+
+def read_document(path: Path) -> CalibrationDocument:
+    """Return an exported calibration; raises InvalidInput(s) for a file that is none."""
+    try:
+        content = jsonlib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = f"the file cannot be read: {error.strerror}"
+        raise InvalidInput("file", str(path), reason) from None
+    except ValueError as error:
+        raise InvalidInput("file", str(path), f"the file is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InvalidInput("file", str(path), "the file holds no calibration")
+    return validated(CalibrationDocument, content)
 
 
 def list_(service: ServiceOptions, json: Json = False) -> None:
     """List the calibrations of the service."""
     with service.client() as client:
-        found = client.calibrations()
+        calibrations = client.calibrations()
     if json:
-        return document(found)
-    if not found:
+        return document(calibrations)
+    if not calibrations:
         return note("no calibrations: make one with `autotune calibrations fit`")
-    return out().print(tables.calibrations(found))
+    return out().print(tables.calibrations(calibrations))
 
 
 def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
@@ -51,16 +84,14 @@ def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
     true value lies with 80 % between the value divided by it and the value times it.
     """
     with service.client() as client:
-        found = client.calibration(known_name(name))
-    if json:
-        return document(found)
-    return out().print(tables.calibration(found))
+        calibration = client.calibration(known_name(name))
+    return document(calibration) if json else out().print(tables.calibration(calibration))
 
 
 def fit(
     name: NewName,
     service: ServiceOptions,
-    campaign: Annotated[
+    campaigns: Annotated[
         list[int],
         typer.Option("--campaign", help="Take its trials; may be given several times."),
     ],
@@ -69,7 +100,6 @@ def fit(
         typer.Option(
             "--software",
             help="The stack they ran on, in your words.  \\[default: from the trials' versions]",
-            show_default=False,
         ),
     ] = None,
     json: Json = False,
@@ -80,10 +110,10 @@ def fit(
     teach as well. Layouts that differ in many ways tell more than many that are alike.
     """
     with service.client() as client:
-        found = client.calibrate(new_name(name), campaign, software=software)
+        calibration = client.calibrate(new_name(name), campaigns, software=software)
     if json:
-        return document(found)
-    out().print(tables.calibration(found))
+        return document(calibration)
+    out().print(tables.calibration(calibration))
     return note(f"kept; use it with `autotune predict --calibration {name} ...`")
 
 
@@ -98,13 +128,11 @@ def export(
 ) -> None:
     """Print a calibration as one JSON document, for another service or for `predict`."""
     with service.client() as client:
-        found = client.calibration_document(known_name(name))
+        content = client.calibration_document(known_name(name))
     if output is None:
-        return document(found)
-    output.write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    if json:
-        return document({"written": str(output)})
-    return note(f"wrote {output}")
+        return document(content)
+    output.write_text(content.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return document({"written": str(output)}) if json else note(f"wrote {output}")
 
 
 def import_(
@@ -118,9 +146,9 @@ def import_(
     """Keep an exported calibration under a name."""
     content = read_document(file)
     with service.client() as client:
-        found = client.import_calibration(new_name(name), content)
+        calibration = client.import_calibration(new_name(name), content)
     if json:
-        return document(found)
+        return document(calibration)
     return note(f"kept as {name}; look at it with `autotune calibrations show {name}`")
 
 
@@ -128,6 +156,4 @@ def delete(name: Name, service: ServiceOptions, json: Json = False) -> None:
     """Delete a calibration; the trials it was fitted to stay."""
     with service.client() as client:
         client.delete_calibration(known_name(name))
-    if json:
-        return document({"deleted": name})
-    return note(f"calibration {name} is deleted")
+    return document({"deleted": name}) if json else note(f"calibration {name} is deleted")

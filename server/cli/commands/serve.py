@@ -1,19 +1,47 @@
-"""Running the service, and runners beside it."""
+"""Running the service, runners beside it, and the demonstration."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
 
-from server.cli.configured import StorageOptions
 from server.cli.failures import Failed
-from server.cli.output import note
+from server.cli.options import StorageOptions
+from server.cli.output import Json, note
 from server.cli.port import listening_socket
+
+
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", help="End after the two campaigns instead of serving on.")
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", help="Port of the pages.  \\[default: 8765, or a free one]"),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir", help="Where everything is kept.  \\[default: a new temporary folder]"
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """See it work: start a service, tune two models, print what it recommends.
+
+    A tiny GPT is tuned by real training runs on this machine; GPT-175B on 16 nodes of Frontier is
+    simulated. It takes about two minutes, then the pages stay up until Ctrl-C. With --json the
+    last line of stdout is one JSON object.
+    """
+    from server.demo import run
+
+    run(once=once, port=port, data_dir=data_dir, json=json)
 
 
 def serve(
@@ -30,9 +58,10 @@ def serve(
             "--port", help="Port to listen on; 0 takes any.  \\[default: AUTOTUNE_PORT, else 8765]"
         ),
     ] = None,
-    runner: Annotated[
-        bool, typer.Option("--runner/--no-runner", help="Work on campaigns, too.")
-    ] = True,
+    no_runner: Annotated[
+        bool,
+        typer.Option("--no-runner", help="Leave the work on campaigns to `autotune runner`."),
+    ] = False,
 ) -> None:
     """Serve the REST API and the pages, and work on campaigns, until Ctrl-C.
 
@@ -44,8 +73,8 @@ def serve(
         # These load the whole service: half a second that other commands need not wait.
         from server.service import run
 
-        with ended_by_signal(), one_sentence_for_a_second():
-            run(actual, bound, with_runner=runner, ready=note)
+        with _ended_by_signal(), _one_for_each_database():
+            run(actual, bound, with_runner=not no_runner, ready=note)
 
 
 def runner(storage: StorageOptions) -> None:
@@ -56,13 +85,14 @@ def runner(storage: StorageOptions) -> None:
     from server.runner import run
 
     settings = storage.settings()
-    with ended_by_signal(), one_sentence_for_a_second():
+    with _ended_by_signal(), _one_for_each_database():
         note(f"works on campaigns of {settings.data_dir}; Ctrl-C ends it")
         run(settings)
 
 
 @contextmanager
-def one_sentence_for_a_second() -> Iterator[None]:
+def _one_for_each_database() -> Iterator[None]:
+    """Say of a second one that it is refused, and what to do."""
     from server.store import InUse
 
     try:
@@ -72,8 +102,8 @@ def one_sentence_for_a_second() -> Iterator[None]:
 
 
 @contextmanager
-def ended_by_signal() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are how a service is ended: it cleans up, and its exit code is 0."""
+def _ended_by_signal() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end a service as they should: it cleans up, and its exit code is 0."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
         raise typer.Exit(0)

@@ -1,0 +1,126 @@
+"""What a short job on one node finds, for `autotune doctor --live`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from evaluators.cluster import ClusterProfile
+from evaluators.slurm.commands import SlurmError, SlurmRefused
+from evaluators.slurm.probe_job import Found, Rank, probe
+from server.cli.checks.result import CheckResult
+
+QUEUE_LIMIT_S = 600.0
+JOB = "job on a node"
+
+
+def check_node(
+    profile: ClusterProfile, *, gpus_per_node: int, folder: Path, tell: Callable[[str], None]
+) -> list[CheckResult]:
+    """Submit the job, wait for it, and return what it found.
+
+    Args:
+        folder: that exists, in the file system where trials' files will be.
+        tell: is given a sentence whenever the job stands otherwise.
+    """
+    try:
+        report = probe(
+            profile,
+            gpus_per_node=gpus_per_node,
+            folder=folder,
+            wait_s=QUEUE_LIMIT_S,
+            tell=tell,
+        )
+    except SlurmRefused as error:
+        advice = "what it names is set in the profile, under [slurm]"
+        return [CheckResult.fail(JOB, f"sbatch refused it: {error}", advice=advice)]
+    except SlurmError as error:
+        return [CheckResult.fail(JOB, str(error), advice="try again when Slurm answers")]
+    except (OSError, ValueError) as error:
+        reason = f"could not be written: {error}"
+        return [CheckResult.fail(JOB, reason, advice="see the rows above")]
+    return node_results(report, profile, gpus_per_node=gpus_per_node, folder=folder)
+
+
+def node_results(
+    report: Found, profile: ClusterProfile, *, gpus_per_node: int, folder: Path
+) -> list[CheckResult]:
+    """Return what there is on the node, or what keeps trials from running there."""
+    if report.gave_up:
+        advice = "try again later, or name another partition, QOS or account in the profile"
+        return [CheckResult.fail(JOB, report.gave_up, advice=advice)]
+    if not report.node:
+        reason = f"a job finds no {folder} on its node"
+        advice = "put it where the nodes see it as well (AUTOTUNE_DATA_DIR, --data-dir)"
+        return [CheckResult.fail("data folder", reason, advice=advice)]
+    if len(report.ranks) < gpus_per_node:
+        ended = f"{len(report.ranks)} of {gpus_per_node} tasks came to their end"
+        reason = ": ".join(filter(None, [ended, "; ".join(report.said)]))
+        advice = "see [environment], [tasks], [container] and `python` in the profile"
+        return [CheckResult.fail(f"tasks on {report.node}", reason, advice=advice)]
+    first = report.ranks[0]
+    results = (
+        _data_folder(report, folder),
+        _interpreter(first, profile),
+        _torch(first),
+        _deepspeed(first),
+        _gpus(report),
+        _power(first),
+    )
+    return [replace(result, name=f"{result.name} on {report.node}") for result in results]
+
+
+def _data_folder(report: Found, folder: Path) -> CheckResult:
+    if all(rank.sees_folder for rank in report.ranks):
+        return CheckResult.ok("data folder", f"{folder} is seen by every task")
+    advice = "bind it in the profile's container.options"
+    unseen = f"{folder} is not seen inside the container"
+    return CheckResult.fail("data folder", unseen, advice=advice)
+
+
+def _interpreter(rank: Rank, profile: ClusterProfile) -> CheckResult:
+    python = f"{rank.executable} ({rank.python})"
+    if rank.trainer or profile.program != "trainer":
+        return CheckResult.ok("Python", python)
+    advice = "install autotune there too: pip install 'autotune[trials]'"
+    without = f"{python} without autotune, whose trainer trials run"
+    return CheckResult.fail("Python", without, advice=advice)
+
+
+def _torch(rank: Rank) -> CheckResult:
+    if rank.torch:
+        return CheckResult.ok("torch", rank.torch)
+    reason = next(iter(rank.torch_error.splitlines()), "missing")
+    advice = "name an interpreter with torch in the profile (python, or virtual_environment)"
+    return CheckResult.fail("torch", reason, advice=advice)
+
+
+def _deepspeed(rank: Rank) -> CheckResult:
+    if rank.deepspeed:
+        return CheckResult.ok("deepspeed", rank.deepspeed)
+    return CheckResult.fail("deepspeed", "missing", advice=f"install it into {rank.executable}")
+
+
+def _gpus(report: Found) -> CheckResult:
+    """GPUs are no must: without any, trials run on the processor."""
+    names_of_ranks = {rank.gpus for rank in report.ranks}
+    if names_of_ranks == {()}:
+        unseen = "torch sees none: trials run on the processor"
+        advice = "if the node has any: is this torch built for them, and does gpu_request ask?"
+        return CheckResult.warn("GPUs", unseen, advice=advice)
+    numbers = {len(names) for names in names_of_ranks}
+    if len(numbers) > 1:
+        unequal = f"some tasks see {min(numbers)}, others {max(numbers)}"
+        advice = "see tasks.srun and slurm.gpu_request in the profile"
+        return CheckResult.fail("GPUs", unequal, advice=advice)
+    name = next(iter(names_of_ranks))[0]
+    seen = f"{len(report.ranks)} tasks, each sees {numbers.pop()} × {name}"
+    return CheckResult.ok("GPUs", seen)
+
+
+def _power(rank: Rank) -> CheckResult:
+    if rank.power:
+        return CheckResult.ok("power", f"{rank.power} tells it")
+    advice = "energy stays empty; with a container, bind the tool into it"
+    return CheckResult.warn("power", "neither nvidia-smi nor rocm-smi is there", advice=advice)

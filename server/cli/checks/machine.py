@@ -1,0 +1,175 @@
+"""Whether this machine has what the service and its trials need. Nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import httpx2
+import psutil
+from sqlalchemy.exc import SQLAlchemyError
+
+from search_spaces.errors import InvalidInput
+from server.cli.checks.result import CheckResult
+from server.cli.port import is_free
+from server.settings import Settings
+from server.store import Store
+from server.store.engine import parse_url
+from server.store.filesystem import file_system_of, is_shared
+
+OLDEST_PYTHON = (3, 11)
+GIB = 2**30
+LEAST_FREE_GIB = 0.2
+WANTED_FREE_GIB = 2.0
+QUICKLY_S = 5.0
+
+
+def check_machine(settings: Settings) -> list[CheckResult]:
+    """Return a result for each thing that this machine needs, or can do without."""
+    checks: tuple[Callable[[Settings], CheckResult], ...] = (
+        python,
+        data_folder,
+        file_system,
+        free_disk,
+        database,
+        torch,
+        deepspeed,
+        gpus,
+        compiler,
+        port,
+    )
+    return [check(settings) for check in checks]
+
+
+def python(_: Settings) -> CheckResult:
+    running = f"{sys.version.split()[0]} at {sys.executable}"
+    if sys.version_info >= OLDEST_PYTHON:
+        return CheckResult.ok("Python", running)
+    return CheckResult.fail("Python", running, advice="install Python 3.11 or newer")
+
+
+def data_folder(settings: Settings) -> CheckResult:
+    folder = nearest_existing(settings.data_dir)
+    if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+        created = "" if folder == settings.data_dir else " (will be created)"
+        return CheckResult.ok("data folder", f"{settings.data_dir}{created}")
+    advice = f"make {folder} writable, or choose another folder with AUTOTUNE_DATA_DIR"
+    return CheckResult.fail("data folder", f"{settings.data_dir} cannot be written", advice=advice)
+
+
+def file_system(settings: Settings) -> CheckResult:
+    folder = nearest_existing(settings.data_dir).resolve()
+    mounts = {p.mountpoint: p.fstype for p in psutil.disk_partitions(all=True)}
+    kind = file_system_of(folder, mounts) or "unknown"
+    if not is_shared(folder):
+        return CheckResult.ok("file system", kind)
+    advice = "run one service at a time here, or use PostgreSQL: several hosts share this folder"
+    return CheckResult.warn("file system", f"{kind}, shared", advice=advice)
+
+
+def free_disk(settings: Settings) -> CheckResult:
+    free_gib = psutil.disk_usage(str(nearest_existing(settings.data_dir))).free / GIB
+    free = f"{free_gib:.1f} GiB"
+    if free_gib >= WANTED_FREE_GIB:
+        return CheckResult.ok("free disk", free)
+    short = CheckResult.warn if free_gib >= LEAST_FREE_GIB else CheckResult.fail
+    advice = "free some space, or choose another folder with AUTOTUNE_DATA_DIR"
+    return short("free disk", free, advice=advice)
+
+
+def database(settings: Settings) -> CheckResult:
+    """Return whether the database can be used, and has today's tables."""
+    try:
+        url = parse_url(settings.url)
+        if url.get_dialect().name == "sqlite" and not Path(str(url.database)).exists():
+            return CheckResult.ok("database", f"{url.database} (`autotune serve` creates it)")
+        store = Store(settings.url)
+        try:
+            current = store.is_current()
+        finally:
+            store.close()
+    except (SQLAlchemyError, OSError, InvalidInput, ImportError) as error:
+        advice = "check AUTOTUNE_DATABASE_URL, and that the database server runs"
+        return CheckResult.fail("database", str(error).splitlines()[0], advice=advice)
+    shown = url.render_as_string(hide_password=True)
+    if current:
+        return CheckResult.ok("database", f"{shown}, up to date")
+    advice = "`autotune serve` brings it up to date when it starts"
+    return CheckResult.warn("database", f"{shown}, another version", advice=advice)
+
+
+def torch(_: Settings) -> CheckResult:
+    return _package("torch")
+
+
+def deepspeed(_: Settings) -> CheckResult:
+    return _package("deepspeed")
+
+
+def _package(name: str) -> CheckResult:
+    """Return its version as its metadata have it: importing it takes seconds."""
+    try:
+        return CheckResult.ok(name, version(name))
+    except PackageNotFoundError:
+        advice = "for real trials on this machine: pip install 'autotune[trials]'"
+        return CheckResult.warn(name, "not installed", advice=advice)
+
+
+def gpus(_: Settings) -> CheckResult:
+    """GPUs are no must: without any, trials run on the processor over gloo."""
+    for program, arguments in (
+        ("nvidia-smi", ("--query-gpu=name", "--format=csv,noheader")),
+        ("rocm-smi", ("--showproductname", "--csv")),
+    ):
+        names = _lines_of(program, *arguments)
+        if names:
+            return CheckResult.ok("GPUs", f"{len(names)}: {names[0]}")
+    return CheckResult.ok("GPUs", "none; local trials run on the processor")
+
+
+def _lines_of(program: str, *arguments: str) -> list[str]:
+    if shutil.which(program) is None:
+        return []
+    try:
+        done = subprocess.run(
+            [program, *arguments], capture_output=True, text=True, timeout=QUICKLY_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line for line in done.stdout.splitlines() if line.strip()]
+
+
+def compiler(_: Settings) -> CheckResult:
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return CheckResult.ok("C compiler", path)
+    advice = "DeepSpeed compiles a part of itself: install gcc, or load its module"
+    return CheckResult.warn("C compiler", "none", advice=advice)
+
+
+def port(settings: Settings) -> CheckResult:
+    if is_free(settings.host, settings.port):
+        return CheckResult.ok("port", f"{settings.port} is free")
+    address = f"http://{settings.host}:{settings.port}"
+    if _answers_as_autotune(address):
+        return CheckResult.ok("port", f"a service runs at {address}")
+    advice = "choose another with AUTOTUNE_PORT or --port"
+    return CheckResult.warn("port", f"{settings.port} is in use", advice=advice)
+
+
+def _answers_as_autotune(address: str) -> bool:
+    try:
+        answer = httpx2.get(f"{address}/readyz", timeout=QUICKLY_S, trust_env=False)
+        return answer.is_success and "status" in answer.json()
+    except (httpx2.HTTPError, ValueError):
+        return False
+
+
+def nearest_existing(folder: Path) -> Path:
+    """Return the folder itself or the nearest of its parents that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())

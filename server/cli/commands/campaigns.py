@@ -1,0 +1,257 @@
+"""Campaigns in the service: list, show, watch, steer, remove, and take what they recommend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import typer
+
+from autotune.client import CampaignHandle, RecommendationHandle
+from autotune.errors import ApiError
+from autotune.schemas import Campaign, CampaignState, TrialState
+from search_spaces.errors import InvalidInput
+from server.cli.failures import Failed
+from server.cli.options import OptionGroup, ServiceOptions, chosen
+from server.cli.output import Json, document, note, out, plain, text
+from server.cli.progress import ProgressBoard
+from server.cli.tables import campaigns as tables
+
+NOT_FOUND = 404
+CampaignId = Annotated[
+    int, typer.Argument(metavar="ID", help="The campaign's number, as `autotune ls` shows it.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions(OptionGroup):
+    """When a campaign ends."""
+
+    PANEL: ClassVar[str] = "When it ends, whichever comes first"
+
+    max_trials: Annotated[
+        int | None, typer.Option("--max-trials", help="End after so many trials in all.")
+    ] = None
+    max_node_hours: Annotated[
+        float | None,
+        typer.Option("--max-node-hours", help="End when trials have held so many node-hours."),
+    ] = None
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--deadline", help="End by this time: 2030-01-31T18:00 (local) or with a zone."
+        ),
+    ] = None
+
+    def budget(self) -> dict[str, Any]:
+        """Return what was given of it; raises InvalidInput for a deadline that is no time.
+
+        A deadline without a zone is in this machine's.
+        """
+        deadline = None
+        if self.deadline is not None:
+            try:
+                deadline = datetime.fromisoformat(self.deadline).astimezone()
+            except ValueError:
+                reason, valid = "this is no time in ISO 8601", "2030-01-31T18:00+01:00"
+                raise InvalidInput("deadline", self.deadline, reason, valid=valid) from None
+        return chosen(
+            max_trials=self.max_trials, max_node_hours=self.max_node_hours, deadline=deadline
+        )
+
+
+def ls(
+    service: ServiceOptions,
+    state: Annotated[
+        CampaignState | None, typer.Option("--state", help="Only those in this state.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
+    json: Json = False,
+) -> None:
+    """List campaigns, newest first."""
+    with service.client() as client:
+        campaigns = [handle.campaign for handle in islice(client.campaigns(state=state), limit)]
+    if json:
+        return document(campaigns)
+    if not campaigns:
+        return note("no campaigns: submit one with `autotune submit`")
+    return out().print(tables.campaigns(campaigns))
+
+
+def show(
+    campaign: CampaignId,
+    service: ServiceOptions,
+    trial: Annotated[
+        int | None, typer.Option("--trial", help="Only this trial, by number.")
+    ] = None,
+    log: Annotated[
+        int, typer.Option("--log", min=0, help="With --trial: so many last lines of its log.")
+    ] = 0,
+    state: Annotated[
+        TrialState | None, typer.Option("--state", help="Only trials in this state.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option("--sort", help="By number, iteration_time_s, -tokens_per_s, …")
+    ] = "number",
+    json: Json = False,
+) -> None:
+    """Show a campaign and its trials, or one trial."""
+    with service.client() as client:
+        handle = client.campaign(campaign)
+        if trial is not None:
+            return _show_trial(handle, trial, log=log, json=json)
+        trials = handle.trials(state=state, sort=sort)
+    if json:
+        return document({"campaign": handle.campaign, "trials": trials})
+    console = out()
+    console.print(tables.campaign(handle.campaign))
+    console.print()
+    return console.print(tables.trials(trials))
+
+
+def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) -> None:
+    trial = handle.trial(number)
+    lines = handle.log(number, lines=log) if log else ""
+    if json:
+        return document({"trial": trial, "log": lines} if log else trial)
+    out().print(tables.trial(trial))
+    return text(lines) if lines else None
+
+
+def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
+    """Follow a campaign until it is at rest, then print what it recommends.
+
+    Ctrl-C ends the watching, not the campaign. Exit code 1 where there is no result.
+    """
+    with service.client() as client:
+        follow(client.campaign(campaign), json=json)
+
+
+def follow(handle: CampaignHandle, *, json: bool) -> None:
+    """Show progress, then the result; raises Failed where the campaign ended without one."""
+    try:
+        with ProgressBoard([handle.campaign]) as board:
+            board.begin(handle.trials(state=TrialState.PENDING))
+            for event in handle.watch():
+                board.update(event)
+    except KeyboardInterrupt:
+        note(
+            f"campaign {handle.id} goes on without being watched: "
+            f"`autotune watch {handle.id}` watches it again, `autotune cancel {handle.id}` ends it"
+        )
+        raise
+    campaign = handle.refresh().campaign
+    answer = _recommendation(handle)
+    if json:
+        recommendation = answer.recommendation if answer else None
+        document({"campaign": campaign, "recommendation": recommendation})
+    elif answer:
+        out().print(tables.recommendation(answer.recommendation))
+    if campaign.state == CampaignState.FAILED:
+        raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
+    if answer is None:
+        raise _without_result(campaign)
+    if campaign.state != CampaignState.DONE:
+        reason = f": {campaign.reason}" if campaign.reason else ""
+        note(f"campaign {campaign.id} is {campaign.state}{reason}")
+
+
+def best(
+    campaign: CampaignId,
+    service: ServiceOptions,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write its files into this folder, or as one archive x.zip."),
+    ] = None,
+    script: Annotated[
+        bool, typer.Option("--script", help="Print the launch script alone.")
+    ] = False,
+    rank: Annotated[int, typer.Option("--rank", min=1, help="1 is the best, 2 the next …")] = 1,
+    json: Json = False,
+) -> None:
+    """Print what a campaign recommends, and write the files that run it."""
+    with service.client() as client:
+        handle = client.campaign(campaign)
+        answer = _recommendation(handle)
+        if answer is None:
+            raise _without_result(handle.campaign)
+        if script:
+            return text(answer.launch_script(rank=rank))
+        written = handle.download(out_dir, rank=rank) if out_dir else []
+    if json:
+        return document(plain(answer.recommendation) | {"written": [str(p) for p in written]})
+    out().print(tables.recommendation(answer.recommendation))
+    for path in written:
+        note(f"wrote {path}")
+    return None
+
+
+def _recommendation(handle: CampaignHandle) -> RecommendationHandle | None:
+    """Return the recommendation, None while there is none."""
+    try:
+        return handle.best()
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return None
+
+
+def _without_result(campaign: Campaign) -> Failed:
+    return Failed(
+        f"campaign {campaign.id} ({campaign.state}) has nothing to recommend: {campaign.trials} "
+        f"trials, {campaign.failures} of them failed; see `autotune show {campaign.id}`"
+    )
+
+
+def pause(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
+    """Start no further trials until `autotune resume`; those that run end by themselves."""
+    _steer(campaign, service, CampaignHandle.pause, json=json)
+
+
+def resume(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
+    """Go on with a paused campaign."""
+    _steer(campaign, service, CampaignHandle.resume, json=json)
+
+
+def cancel(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
+    """End a campaign and its running trials; what was measured is kept."""
+    _steer(campaign, service, CampaignHandle.cancel, json=json)
+
+
+def extend(
+    campaign: CampaignId, budget: BudgetOptions, service: ServiceOptions, json: Json = False
+) -> None:
+    """Raise a campaign's budget; one that is done goes on."""
+    extension = budget.budget()
+    if not extension:
+        valid = "--max-trials, --max-node-hours or --deadline"
+        raise InvalidInput("budget", None, "nothing to extend it by was given", valid=valid)
+    _steer(campaign, service, lambda handle: handle.extend(**extension), json=json)
+
+
+def _steer(
+    campaign: int,
+    service: ServiceOptions,
+    action: Callable[[CampaignHandle], CampaignHandle],
+    *,
+    json: bool,
+) -> None:
+    with service.client() as client:
+        after = action(client.campaign(campaign)).campaign
+    if json:
+        document(after)
+    else:
+        out().print(tables.campaign(after))
+
+
+def rm(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
+    """Delete a campaign with its trials. One that is worked on must be cancelled first."""
+    with service.client() as client:
+        client.campaign(campaign).delete()
+    if json:
+        return document({"deleted": campaign})
+    return note(f"campaign {campaign} is deleted")

@@ -1,0 +1,102 @@
+"""What has a name: models, machines, and profiles of clusters. Read without a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from server.cli.output import Json, document, note, out, text
+from server.cli.tables.elements import NO_VALUE, figure, headed, parameters
+
+
+def models(json: Json = False) -> None:
+    """List the models that have a name. Any size such as 13B, shape, or file works as well."""
+    from autotune.resolution import model_shape
+    from search_spaces.catalog import load_model, model_names
+
+    transformers = [load_model(name) for name in model_names()]
+    if json:
+        return document([model_shape(item) for item in transformers])
+    table = headed(
+        *("model", ">parameters", ">layers", ">hidden", ">heads", ">query groups", ">seq")
+    )
+    for item in transformers:
+        table.add_row(
+            item.name,
+            parameters(item.parameters),
+            str(item.num_layers),
+            str(item.hidden_size),
+            str(item.num_attention_heads),
+            str(item.num_query_groups),
+            str(item.seq_length),
+        )
+    return out().print(table)
+
+
+def machines(json: Json = False) -> None:
+    """List the machines that have a name; a TOML file works as well."""
+    from autotune.resolution import machine_shape
+    from search_spaces.catalog import load_machine, machine_names
+
+    known = {name: load_machine(name) for name in machine_names()}
+    if json:
+        return document([machine_shape(item) for item in known.values()])
+    table = headed("machine", "GPU", ">per node", ">GiB", ">peak TFLOP/s", ">nodes")
+    for name, item in known.items():
+        table.add_row(
+            name,
+            Text(item.gpu),
+            str(item.gpus_per_node),
+            figure(item.memory_gib),
+            NO_VALUE if item.peak_tflops is None else f"{item.peak_tflops:g}",
+            str(item.max_nodes),
+        )
+    return out().print(table)
+
+
+def profiles(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Print this profile's file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the profiles of clusters, or print one to start a file of your own from.
+
+    Your own files lie in the profiles folder beside the configuration (AUTOTUNE_PROFILES_DIR
+    names another); one with the name of a ready profile takes its place.
+    """
+    from evaluators.cluster import profile_file
+    from server.profiles import profile_detail
+    from server.settings import Settings
+
+    folder = Settings().profiles_dir
+    if name is None:
+        return _list_profiles(folder, json=json)
+    if json:
+        return document(profile_detail(name, folder))
+    return text(profile_file(name, folder=folder).read_text(encoding="utf-8"))
+
+
+def _list_profiles(folder: Path, *, json: bool) -> None:
+    """Print all; one that is broken is among them, with what is wrong with it."""
+    from server.profiles import profile_summaries
+
+    summaries = profile_summaries(folder)
+    if json:
+        return document(summaries)
+    table = headed("profile", "machine", "trains with", "from", "")
+    for profile in summaries:
+        usable = not profile.problem
+        table.add_row(
+            profile.name,
+            (profile.machine or "any") if usable else NO_VALUE,
+            profile.program or NO_VALUE,
+            "you" if profile.source else "autotune",
+            Text(profile.problem or profile.description),
+            style=None if usable else "red",
+        )
+    out().print(table)
+    return note(f"your own go into {folder}")

@@ -1,0 +1,137 @@
+"""Is this machine ready, and is a cluster?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from search_spaces.errors import InvalidInput
+from server.cli.failures import ExitCode
+from server.cli.options import OptionGroup, StorageOptions, name_or_file, no_machine
+from server.cli.output import Json, document, note, out
+from server.cli.tables.elements import headed
+
+if TYPE_CHECKING:
+    from evaluators.cluster import ClusterProfile
+    from search_spaces.machine import Machine
+    from server.cli.checks.result import CheckResult
+    from server.settings import Settings
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(OptionGroup):
+    """A profile, and what a campaign would ask of it."""
+
+    PANEL: ClassVar[str] = "Is a cluster ready?"
+
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", help="Look at this cluster profile as well: a name of `autotune profiles`."
+        ),
+    ] = None
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="The most nodes of a trial.")] = 1
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            "--machine", help="What its nodes are, for a profile that is for any machine."
+        ),
+    ] = None
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Run a short job on one node: does it see the data folder, torch and GPUs, and "
+            "can it import what trials run?",
+        ),
+    ] = False
+
+    def load_profile(self, folder: Path) -> ClusterProfile | None:
+        """Return the profile, None where none was named and none is needed.
+
+        Raises:
+            InvalidInput, InvalidInputs: it cannot be used, or is missing where one is needed.
+        """
+        from evaluators.cluster import load_profile
+
+        if self.profile is not None:
+            return load_profile(self.profile, folder=folder)
+        if self.live or self.machine is not None:
+            flag = "--live" if self.live else "--machine"
+            valid = "a name of `autotune profiles`"
+            raise InvalidInput("profile", None, f"{flag} needs a cluster profile", valid=valid)
+        return None
+
+    def load_machine(self, profile: ClusterProfile) -> Machine:
+        """Return what the profile's nodes are; raises InvalidInput(s) where that is not known."""
+        from autotune.client.questions import machine_choice
+        from autotune.resolution import machine_of
+
+        name = self.machine or profile.machine
+        if not name:
+            raise no_machine(profile.name)
+        return machine_of(machine_choice(name_or_file(name)))
+
+
+def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False) -> None:
+    """Check this machine: Python, data folder, database, trial packages, GPUs, port, Slurm.
+
+    With --profile also whether a campaign with that cluster profile could be submitted, and with
+    --live whether a node has what trials need. Says for each what was found and what to do. Exit
+    code 1 where something fails.
+    """
+    settings = storage.settings()
+    profile = cluster.load_profile(settings.profiles_dir)
+    machine = cluster.load_machine(profile) if profile else None
+    results = list(_checks(settings, cluster, profile, machine))
+    if json:
+        document([result.as_dict() for result in results])
+    else:
+        out().print(_table(results))
+    if any(result.status == "fail" for result in results):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _checks(
+    settings: Settings,
+    cluster: ClusterOptions,
+    profile: ClusterProfile | None,
+    machine: Machine | None,
+) -> Iterator[CheckResult]:
+    """Look at one thing after another.
+
+    The job is sent last, and only where nothing that is known already would keep it.
+    """
+    from server.cli.checks.machine import check_machine, nearest_existing
+    from server.cli.checks.slurm import check_slurm
+
+    yield from check_machine(settings)
+    yield from check_slurm(settings)
+    if profile is None or machine is None:
+        return
+    from server.cli.checks.live import check_node
+    from server.cli.checks.profile import check_profile
+
+    results = check_profile(profile, nodes=cluster.nodes, machine=machine)
+    yield from results
+    if cluster.live and all(result.status != "fail" for result in results):
+        folder = nearest_existing(settings.data_dir)
+        yield from check_node(
+            profile, gpus_per_node=machine.gpus_per_node, folder=folder, tell=note
+        )
+
+
+def _table(results: list[CheckResult]) -> Table:
+    table = headed("", "check", "found", "what to do")
+    for result in results:
+        status = Text(result.status, style=STYLES[result.status])
+        table.add_row(status, Text(result.name), Text(result.found), Text(result.advice))
+    return table

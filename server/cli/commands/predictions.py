@@ -1,0 +1,181 @@
+"""What the cost model answers without a trial: one strategy, or a space counted or ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from autotune.client import Client
+from autotune.client.questions import validated
+from autotune.schemas import (
+    NO_CALIBRATION,
+    CalibrationDocument,
+    CalibrationSummary,
+    PredictionQuery,
+    SpaceQuery,
+)
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.cli.commands.calibrations import known_name, read_document
+from server.cli.dimensions import SpaceOptions, StrategyOptions
+from server.cli.failures import ExitCode, Failed
+from server.cli.options import MachineOptions, ModelOptions, Nodes, ServiceOptions, name_or_file
+from server.cli.output import Json, document, out
+from server.cli.tables import predictions as tables
+
+if TYPE_CHECKING:
+    from autotune.calibration import Calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions(ServiceOptions):
+    """A calibration of the service, one in a file, or none."""
+
+    PANEL: ClassVar[str] = "What it rests on"
+
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration",
+            metavar="NAME|FILE|none",
+            help="Trials of this machine: a name of `autotune calibrations list`, for which the "
+            "service is asked, or a file of `autotune calibrations export`.  \\[default: none]",
+        ),
+    ] = None
+
+    def load(self) -> tuple[Calibration | None, CalibrationSummary | None]:
+        """Return the calibration and what it rests on; only for a name the service is asked.
+
+        Raises:
+            InvalidInput, InvalidInputs: it cannot be used.
+        """
+        if self.calibration in {None, NO_CALIBRATION}:
+            return None, None
+        choice = name_or_file(self.calibration or "")
+        if isinstance(choice, Path):
+            with _fields_within("calibration"):
+                return _read(read_document(choice), name=choice.name)
+        name = known_name(choice, field="calibration")
+        with Client(self.url) as client:
+            return _read(client.calibration_document(name), name=name)
+
+
+def _read(content: CalibrationDocument, *, name: str) -> tuple[Calibration, CalibrationSummary]:
+    from autotune.calibration.document import calibration_of, summary_of
+
+    return calibration_of(content), summary_of(content, name=name, created_at=None)
+
+
+@contextmanager
+def _fields_within(option: str) -> Iterator[None]:
+    """Name the fields of a file as within the option, where the question has others."""
+    try:
+        yield
+    except InvalidInput as problem:
+        raise InvalidInput(
+            f"{option}.{problem.field}".removesuffix(".file"),
+            problem.value,
+            problem.reason,
+            valid=problem.valid,
+        ) from None
+    except InvalidInputs as refusal:
+        raise InvalidInputs(
+            InvalidInput(f"{option}.{each.field}", each.value, each.reason, valid=each.valid)
+            for each in refusal.problems
+        ) from None
+
+
+def predict(
+    model: ModelOptions,
+    machine: MachineOptions,
+    strategy: StrategyOptions,
+    calibration: CalibrationOptions,
+    json: Json = False,
+) -> None:
+    """Predict one strategy: is it legal, does it fit, how fast is it?
+
+    Beside each figure stands an interval that is to hold 80 % of measurements. It is wide while
+    nothing but the machine's kind is known; --calibration makes it as narrow as trials on the
+    machine allow. `autotune sweep` does the same for all strategies of a space.
+
+    Needs no service, but for a calibration by name. Exit code 1 where the strategy is illegal or
+    probably does not fit.
+    """
+    query = PredictionQuery(
+        model=model.choice(), machine=machine.choice(), strategy=strategy.shape()
+    )
+    # Here, and not above, as below: other commands need not wait for all that it imports.
+    from autotune.prediction import predict as predicted
+
+    answer = predicted(query, *calibration.load())
+    if json:
+        document(answer)
+    else:
+        out().print(tables.prediction(answer))
+    if not (answer.legal and answer.fits):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def sweep(
+    model: ModelOptions,
+    machine: MachineOptions,
+    space: SpaceOptions,
+    calibration: CalibrationOptions,
+    nodes: Nodes = 1,
+    top: Annotated[int, typer.Option("--top", min=1, help="Print so many of the best.")] = 20,
+    json: Json = False,
+) -> None:
+    """Rank all strategies of a space by their predicted speed, without a trial.
+
+    The strategies are those that `autotune space` counts: a dimension that is not given is
+    automatic. The figures and their intervals are those of `autotune predict`.
+
+    Needs no service, but for a calibration by name.
+    """
+    query = _space_query(model, machine, space, nodes=nodes)
+    from autotune.prediction.sweep import sweep as ranked
+
+    answer = ranked(query, *calibration.load(), most=top)
+    if json:
+        document(answer)
+    else:
+        out().print(tables.sweep(answer))
+
+
+def space(
+    model: ModelOptions,
+    machine: MachineOptions,
+    space: SpaceOptions,
+    nodes: Nodes = 1,
+    json: Json = False,
+) -> None:
+    """Count the strategies that may be tried, and say which rule removes how many.
+
+    Needs no service. A dimension that is not given is automatic. Exit code 1 where nothing fits.
+    """
+    query = _space_query(model, machine, space, nodes=nodes)
+    from autotune.prediction import space_report
+
+    report = space_report(query)
+    if json:
+        document(report)
+    else:
+        out().print(tables.space(report))
+    if not report.layouts:
+        raise Failed("there is nothing to try: " + "; ".join(report.warnings))
+
+
+def _space_query(
+    model: ModelOptions, machine: MachineOptions, space: SpaceOptions, *, nodes: int
+) -> SpaceQuery:
+    question = {
+        "model": model.choice(),
+        "machine": machine.choice(),
+        "nodes": nodes,
+        "space": space.spec(),
+    }
+    return validated(SpaceQuery, question)

@@ -1,0 +1,193 @@
+"""Submitting a campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import typer
+
+from autotune.client.questions import CampaignQuestion
+from autotune.schemas import EvaluatorName, Objective
+from search_spaces.errors import InvalidInput
+from server.cli.commands.campaigns import BudgetOptions, follow
+from server.cli.dimensions import SpaceOptions
+from server.cli.options import (
+    MachineOptions,
+    ModelOptions,
+    Nodes,
+    OptionGroup,
+    ServiceOptions,
+    chosen,
+    no_machine,
+)
+from server.cli.output import Json, document, note, out
+from server.cli.tables import campaigns as tables
+from server.cli.tables import predictions
+
+LOCAL = "local"
+SlurmMode = Literal["sbatch", "pilot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignMachineOptions(MachineOptions):
+    """A machine, which a profile may name as well."""
+
+    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "that of --profile, else local"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignBudgetOptions(BudgetOptions):
+    """When a campaign ends that is to be made."""
+
+    DEFAULTS: ClassVar[Mapping[str, object]] = {"max_trials": 30}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions(OptionGroup):
+    """How each trial measures, and where."""
+
+    PANEL: ClassVar[str] = "How trials are run"
+
+    evaluator: Annotated[
+        EvaluatorName | None,
+        typer.Option(
+            "--evaluator",
+            help="slurm trains on a cluster's nodes; local trains on this machine; simulated asks "
+            "a cost model and says so.  \\[default: slurm with --profile, local for --machine "
+            "local, else simulated]",
+        ),
+    ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="How trials go to Slurm: a name of `autotune profiles`."),
+    ] = None
+    mode: Annotated[
+        SlurmMode | None,
+        typer.Option(
+            "--mode",
+            help="sbatch: a job for each trial; pilot: steps inside one allocation.  "
+            "\\[default: sbatch]",
+        ),
+    ] = None
+    pool_nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--pool-nodes",
+            help="Nodes that trials may hold at the same time.  \\[default: --nodes]",
+        ),
+    ] = None
+    warmup_iterations: Annotated[
+        int | None, typer.Option("--warmup", help="Iterations left out of each timing.")
+    ] = None
+    measured_iterations: Annotated[
+        int | None, typer.Option("--iterations", help="Iterations timed at each GAS.")
+    ] = None
+    time_limit_s: Annotated[
+        float | None, typer.Option("--time-limit", help="Seconds for one trial.")
+    ] = None
+    confirmations: Annotated[
+        int | None, typer.Option("--confirmations", help="So many of the best are run again.")
+    ] = None
+    time_scale: Annotated[
+        float | None,
+        typer.Option(
+            "--time-scale", help="Simulated trials: seconds waited for each simulated second."
+        ),
+    ] = None
+
+    def protocol(self) -> dict[str, Any]:
+        return chosen(
+            warmup_iterations=self.warmup_iterations,
+            measured_iterations=self.measured_iterations,
+            time_limit_s=self.time_limit_s,
+            confirmations=self.confirmations,
+        )
+
+    def evaluator_for(self, machine: str) -> EvaluatorName:
+        if self.evaluator is None and self.profile is not None:
+            return "slurm"
+        return self.evaluator or ("local" if machine == LOCAL else "simulated")
+
+    def slurm(self) -> dict[str, Any] | None:
+        """Return the choice as the service takes it; None where nothing of it was given."""
+        choice = chosen(profile=self.profile, mode=self.mode)
+        if choice and self.profile is None:
+            valid = "a name of `autotune profiles`"
+            raise InvalidInput("profile", None, "--mode needs a cluster profile", valid=valid)
+        return choice or None
+
+
+def submit(
+    model: ModelOptions,
+    machine: CampaignMachineOptions,
+    space: SpaceOptions,
+    trials: TrialOptions,
+    budget: CampaignBudgetOptions,
+    service: ServiceOptions,
+    nodes: Nodes = 1,
+    objective: Annotated[
+        Objective | None, typer.Option("--objective", help="What is to be as high as possible.")
+    ] = None,
+    tokens: Annotated[
+        float | None,
+        typer.Option("--tokens", help="Training tokens, for days and energy: 300e9."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of the search and the trials.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would try and cost; submit nothing.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False,
+    json: Json = False,
+) -> None:
+    """Submit a campaign: how should this model be laid out on these nodes?
+
+    The service tries layouts in short training runs until the budget is used, measures the best
+    again, and recommends one. A dimension that is not given is automatic.
+    """
+    machine_name = machine.machine or _machine_of(trials.profile, service)
+    optional: dict[str, Any] = chosen(
+        slurm=trials.slurm(),
+        pool_nodes=trials.pool_nodes,
+        objective=objective,
+        tokens=tokens,
+        seed=seed,
+        name=name,
+        time_scale=trials.time_scale,
+    )
+    question: CampaignInput = {
+        "model": model.choice(),
+        "machine": machine.choice(default=machine_name),
+        "nodes": nodes,
+        "evaluator": trials.evaluator_for(machine_name),
+        "space": space.spec(),
+        "budget": budget.budget(),
+        "protocol": trials.protocol(),
+        **optional,  # type: ignore[typeddict-item]
+    }
+    with service.client() as client:
+        if dry_run:
+            answer = client.dry_run(**question)
+            return document(answer) if json else out().print(predictions.dry_run(answer))
+        handle = client.create(**question)
+        note(f"campaign {handle.id} is submitted: {client.base_url}/campaigns/{handle.id}")
+        if question["evaluator"] == "simulated":
+            note("its trials are simulated: figures are predictions, not measurements")
+        if watch:
+            return follow(handle, json=json)
+        return document(handle.campaign) if json else out().print(tables.campaign(handle.campaign))
+
+
+def _machine_of(profile: str | None, service: ServiceOptions) -> str:
+    """Return the machine where none was named: the profile's, and without one this machine."""
+    if profile is None:
+        return LOCAL
+    with service.client() as client:
+        machine = client.profile(profile).machine
+    if not machine:
+        raise no_machine(profile)
+    return machine

@@ -1,0 +1,209 @@
+"""Campaigns, trials and recommendations as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.schemas import (
+    Campaign,
+    Ranked,
+    Recommendation,
+    TrainingCost,
+    Trial,
+    TrialMetrics,
+)
+from server.cli.tables.elements import (
+    NO_VALUE,
+    facts,
+    figure,
+    headed,
+    mark,
+    moment,
+    parameters,
+    percent,
+    seconds,
+    strategy_line,
+    with_unit,
+)
+
+
+def campaigns(items: Sequence[Campaign]) -> Table:
+    """Return a row for each campaign."""
+    table = headed(
+        ">id", "name", "state", "model", "machine", ">nodes", ">trials", ">failed", ">best", ""
+    )
+    for item in items:
+        table.add_row(
+            str(item.id),
+            Text(item.name or NO_VALUE),
+            item.state,
+            Text(item.model.name),
+            Text(item.machine.name),
+            str(item.request.nodes),
+            f"{item.trials}/{item.request.budget.max_trials}",
+            str(item.failures),
+            with_unit(item.best_objective, "tokens/s"),
+            mark(item.simulated),
+        )
+    return table
+
+
+def campaign(item: Campaign) -> Table:
+    """Return what was asked of a campaign, and how far it is."""
+    slurm = item.request.slurm
+    profile = f": profile {slurm.profile}, {slurm.mode}" if slurm else ""
+    waiting = f" ({item.waiting} of them waiting for nodes)" if item.waiting else ""
+    return facts(
+        [
+            ("campaign", f"{item.id} {item.name}".strip()),
+            ("state", f"{item.state}: {item.reason}" if item.reason else item.state),
+            ("model", item.model.name),
+            ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
+            ("evaluator", f"{item.request.evaluator}{profile} ({mark(item.simulated)})"),
+            (
+                "trials",
+                f"{item.trials} of {item.request.budget.max_trials}, {item.failures} failed, "
+                f"{item.confirmations} confirmations, {item.pending} open{waiting}",
+            ),
+            ("node-hours", figure(item.node_hours)),
+            ("created", moment(item.created_at)),
+            ("best so far", with_unit(item.best_objective, "tokens/s")),
+        ]
+    )
+
+
+def trials(items: Sequence[Trial]) -> Table:
+    """Return a row for each trial; jobs and energy have columns where there are any."""
+    with_jobs = any(item.job_id for item in items)
+    with_energy = any(item.joules_per_token is not None for item in items)
+    table = headed(
+        *(">no", "purpose", "state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB"),
+        *([">J/token"] if with_energy else []),
+        *([">job"] if with_jobs else []),
+        "why",
+    )
+    for item in items:
+        metrics = item.metrics
+        table.add_row(
+            str(item.number),
+            item.purpose,
+            item.phase or item.state.value,
+            strategy_line(item.strategy),
+            seconds(metrics.iteration_time_s) if metrics else NO_VALUE,
+            figure(metrics.tokens_per_s) if metrics else NO_VALUE,
+            figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
+            *([figure(item.joules_per_token)] if with_energy else []),
+            *([item.job_id or NO_VALUE] if with_jobs else []),
+            Text(item.error or item.phase_reason, overflow="ellipsis", no_wrap=True),
+        )
+    return table
+
+
+def trial(item: Trial) -> Table:
+    """Return all that is known of one trial."""
+    energy = item.energy_note or NO_VALUE
+    if item.joules_per_token is not None:
+        energy = f"{item.joules_per_token:.3g} J/token by the GPUs ({item.energy_note})"
+    state = ": ".join(filter(None, [item.phase or item.state.value, item.phase_reason]))
+    return facts(
+        [
+            ("trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
+            ("state", state),
+            ("strategy", strategy_line(item.strategy)),
+            *(_metrics(item.metrics, simulated=item.simulated) if item.metrics else []),
+            ("duration", seconds(item.duration_s)),
+            ("energy", energy),
+            ("job", item.job_id or NO_VALUE),
+            ("host", item.host or NO_VALUE),
+            ("log", item.log_path or NO_VALUE),
+            *([("error", item.error)] if item.error else []),
+        ]
+    )
+
+
+def _metrics(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]:
+    efficiency = f", MFU {percent(metrics.mfu)}, HFU {percent(metrics.hfu)}" if metrics.mfu else ""
+    spread = seconds(metrics.iteration_time_spread_s)
+    return [
+        ("iteration", f"{seconds(metrics.iteration_time_s)} ± {spread}, {mark(simulated)}"),
+        (
+            "throughput",
+            f"{with_unit(metrics.tokens_per_s, 'tokens/s')}, "
+            f"{with_unit(metrics.tokens_per_s_per_gpu, 'tokens/s')} per GPU",
+        ),
+        (
+            "model FLOPs",
+            f"{with_unit(metrics.model_tflops_per_gpu, 'TFLOP/s')} per GPU{efficiency}",
+        ),
+        ("global batch", f"{metrics.global_batch_size} samples"),
+        ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
+    ]
+
+
+def recommendation(answer: Recommendation) -> RenderableType:
+    """Return the best strategy, what training with it would take, and those behind it."""
+    standing = "provisional" if answer.provisional else "confirmed by another run"
+    if not answer.provisional and not answer.best.confirmed:
+        standing = "measured once"
+    energy = answer.training.energy_mwh
+    best = [
+        ("best", strategy_line(answer.best.strategy)),
+        *_metrics(answer.best.metrics, simulated=answer.simulated),
+        ("standing", standing),
+        (
+            "to train",
+            _cost(answer.training) + (f", {with_unit(energy, 'MWh')}" if energy else ""),
+        ),
+        (
+            "found by",
+            f"{answer.trials} trials, {answer.failures} failed, "
+            f"{with_unit(answer.node_hours, 'node-hours')}",
+        ),
+        ("files", ", ".join(answer.artefacts)),
+    ]
+    return Group(
+        facts(best),
+        *([_runners_up(answer.runners_up)] if answer.runners_up else []),
+        *(Text(f"note: {caveat}") for caveat in answer.caveats),
+    )
+
+
+def recommendation_in_brief(answer: Recommendation) -> Table:
+    """Return the figures that matter, without runners-up and caveats."""
+    metrics = answer.best.metrics
+    utilisation = f" · MFU {percent(metrics.mfu)}" if metrics.mfu else ""
+    return facts(
+        [
+            ("best layout", strategy_line(answer.best.strategy)),
+            ("throughput", f"{with_unit(metrics.tokens_per_s, 'tokens/s')}{utilisation}"),
+            ("iteration", f"{seconds(metrics.iteration_time_s)} ({mark(answer.simulated)})"),
+            ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
+            ("to train", _cost(answer.training)),
+            ("found by", f"{answer.trials} trials, {answer.failures} of them failed"),
+        ]
+    )
+
+
+def _cost(training: TrainingCost) -> str:
+    return (
+        f"{parameters(training.tokens)} tokens: {figure(training.days)} days, "
+        f"{with_unit(training.node_hours, 'node-hours')}"
+    )
+
+
+def _runners_up(items: Sequence[Ranked]) -> Table:
+    table = headed(">rank", "runners-up", ">tokens/s", ">of the best", ">peak GiB", "")
+    for item in items:
+        table.add_row(
+            str(item.rank),
+            strategy_line(item.strategy),
+            figure(item.metrics.tokens_per_s),
+            percent(item.relative_to_best),
+            figure(item.metrics.peak_memory_gib),
+            "" if item.significant else "within the spread",
+        )
+    return table

@@ -1,0 +1,270 @@
+"""What is predicted and counted without a trial, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.schemas import (
+    BrokenRule,
+    DryRun,
+    Prediction,
+    SpaceReport,
+    StrategyShape,
+    Sweep,
+    SweepRow,
+)
+from server.cli.tables.elements import (
+    NO_VALUE,
+    facts,
+    figure,
+    headed,
+    percent,
+    plural,
+    probability,
+    rests_on,
+    seconds,
+    strategy_line,
+    with_unit,
+)
+
+ROWS_OF_PARTS = 8
+INVISIBLE = 0.0005
+"""A share that is shown as 0.0 %."""
+
+COLUMNS: dict[str, str] = {
+    "tensor_parallel": ">TP",
+    "pipeline_parallel": ">PP",
+    "micro_batch_size": ">MBS",
+    "gradient_accumulation_steps": ">GAS",
+    "num_nodes": ">nodes",
+    "zero_stage": ">ZeRO",
+    "virtual_stages": ">VP",
+    "sequence_parallel": "SP",
+    "activation_checkpointing": "ckpt",
+    "flash_attention": "flash",
+    "precision": "prec",
+}
+ALWAYS = tuple(COLUMNS)[:4]
+"""Dimensions that have a column even where all rows agree."""
+
+LIKE_WITH_LIKE = (
+    "note: the global batch size varies, and it decides how a model converges: fix it with "
+    "--global-batch to compare like with like"
+)
+
+SWITCHES = {True: "on", False: "off"}
+COMMON: dict[str, Callable[[StrategyShape], str]] = {
+    "num_nodes": lambda s: plural(s.num_nodes, "node"),
+    "zero_stage": lambda s: f"ZeRO-{s.zero_stage}",
+    "virtual_stages": lambda s: f"VP {s.virtual_stages}",
+    "sequence_parallel": lambda s: f"SP {SWITCHES[s.sequence_parallel]}",
+    "activation_checkpointing": lambda s: f"{s.activation_checkpointing} ckpt",
+    "flash_attention": lambda s: f"flash {SWITCHES[s.flash_attention]}",
+    "precision": lambda s: s.precision,
+}
+
+
+def prediction(answer: Prediction) -> RenderableType:
+    """Return whether it is legal and fits, and where time and memory go. All of it predicted."""
+    reasons = [
+        Text(f"{'refused' if r.severity == 'refuse' else 'warning'}: {r.reason} ({r.rule})")
+        for r in answer.reasons
+    ]
+    head = [
+        ("model", answer.model.name),
+        ("machine", answer.machine.name),
+        ("strategy", strategy_line(answer.strategy)),
+    ]
+    if not answer.legal:
+        return Group(facts([*head, ("verdict", "not legal")]), *reasons)
+    return Group(
+        facts(head + _predicted(answer)),
+        *reasons,
+        "",
+        Columns(
+            [
+                parts(answer.memory_parts_gib, title="memory of the fullest GPU, GiB"),
+                parts(answer.time_parts_s, title="time of one iteration, s"),
+            ],
+            padding=(0, 6),
+        ),
+    )
+
+
+def _predicted(answer: Prediction) -> list[tuple[str, str]]:
+    fits = "fits" if answer.fits else "does not fit"
+    utilisation = f", MFU {percent(answer.mfu)}, HFU {percent(answer.hfu)}" if answer.mfu else ""
+    iteration = _interval(
+        seconds(answer.iteration_time_low_s), seconds(answer.iteration_time_high_s)
+    )
+    memory = _interval(figure(answer.memory_low_gib), figure(answer.memory_high_gib))
+    energy = "not given: the machine's power is not known"
+    if answer.joules_per_token is not None:
+        energy = f"{with_unit(answer.joules_per_token, 'J/token')}, hosts included (not calibrated)"
+    return [
+        (
+            "verdict",
+            f"legal, {fits} (predicted); probability of fitting "
+            f"{probability(answer.fit_probability)}",
+        ),
+        ("data parallel", f"{answer.data_parallel}"),
+        ("global batch", f"{answer.global_batch_size} samples"),
+        ("iteration", f"{seconds(answer.iteration_time_s)} {iteration}"),
+        ("throughput", f"{with_unit(answer.tokens_per_s, 'tokens/s')} {_rates(answer)}"),
+        (
+            "model FLOPs",
+            f"{with_unit(answer.model_tflops_per_gpu, 'TFLOP/s')} per GPU{utilisation}",
+        ),
+        (
+            "memory",
+            f"{figure(answer.memory_gib)} of {with_unit(answer.memory_limit_gib, 'GiB')} {memory}",
+        ),
+        ("energy", energy),
+        ("rests on", rests_on(answer.calibration, answer.machine)),
+    ]
+
+
+def _interval(low: str, high: str) -> str:
+    return f"(80 %: {low} to {high})"
+
+
+def _rates(answer: Prediction) -> str:
+    """Return the interval of the rate, from that of the time."""
+    median, low, high = (
+        answer.iteration_time_s,
+        answer.iteration_time_low_s,
+        answer.iteration_time_high_s,
+    )
+    if answer.tokens_per_s is None or not (median and low and high):
+        return _interval(NO_VALUE, NO_VALUE)
+    tokens = answer.tokens_per_s * median
+    return _interval(figure(tokens / high), figure(tokens / low))
+
+
+def parts(values: dict[str, float], *, title: str) -> RenderableType:
+    """Return the largest parts of a sum, each with its share, and the rest together."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for justify in ("left", "right", "right"):
+        table.add_column(justify=justify)
+    total = sum(values.values()) or 1.0
+    for name, value in _largest(values, total=total):
+        table.add_row(name, f"{value:.3g}", percent(value / total))
+    return Group(Text(title, style="bold"), table)
+
+
+def _largest(values: dict[str, float], *, total: float) -> list[tuple[str, float]]:
+    """Return those that can be seen, largest first; the rest as one where that can be seen."""
+    ordered = sorted(values.items(), key=lambda item: -item[1])
+    seen = [item for item in ordered[:ROWS_OF_PARTS] if item[1] / total > INVISIBLE]
+    rest = [value for _, value in ordered[len(seen) :] if value]
+    if sum(rest) / total <= INVISIBLE:
+        return seen
+    return [*seen, (plural(len(rest), "other part"), sum(rest))]
+
+
+def space(report: SpaceReport) -> RenderableType:
+    """Return the counts, what each rule removes, and the warnings."""
+    batches = report.global_batch_sizes
+    shown = ", ".join(map(str, batches[:10])) + (", …" if len(batches) > 10 else "")
+    return Group(
+        facts(
+            [
+                ("model", report.model.name),
+                ("machine", report.machine.name),
+                *((name, _values(values)) for name, values in report.dimensions.items()),
+                ("points", f"{report.raw:,}"),
+                ("legal", f"{report.legal:,}"),
+                ("predicted to fit", f"{report.fitting:,}"),
+                ("layouts to try", f"{report.layouts:,} (GAS aside: one trial tells of them all)"),
+                ("global batch sizes", shown or NO_VALUE),
+            ]
+        ),
+        _refusals(report.refusals),
+        *(Text(f"warning: {warning}") for warning in report.warnings),
+    )
+
+
+def _values(values: Sequence[object]) -> str:
+    shown = ", ".join(map(str, values[:16]))
+    return shown + (f", … {values[-1]} ({len(values)} values)" if len(values) > 16 else "")
+
+
+def _refusals(items: Sequence[BrokenRule]) -> Table:
+    table = headed(">points", "rule", "because", title="removed or warned of")
+    for item in items:
+        table.add_row(f"{item.count:,}", item.rule, Text(item.reason))
+    return table
+
+
+def dry_run(answer: DryRun) -> RenderableType:
+    """Return what a campaign may try, and what that would cost."""
+    trials = f"{answer.trials_affordable:,} trials of about {figure(answer.node_hours_per_trial)}"
+    costs = [
+        ("budget buys", f"{trials} node-hours each"),
+        ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
+    ]
+    return Group(space(answer.space), facts(costs))
+
+
+def sweep(answer: Sweep) -> RenderableType:
+    """Return counts, what the figures rest on, and the best strategies. All of it predicted.
+
+    The dimensions that differ are columns, and the others are said once.
+    """
+    rows = answer.rows
+    batches_differ = len({row.global_batch_size for row in rows}) > 1
+    columns = [name for name in COLUMNS if name in ALWAYS or _differs(name, rows)]
+    common = [
+        *([] if batches_differ else [plural(rows[0].global_batch_size, "sample")]),
+        *(words(rows[0].strategy) for name, words in COMMON.items() if name not in columns),
+    ]
+    return Group(
+        facts(
+            [
+                ("model", answer.model.name),
+                ("machine", answer.machine.name),
+                (
+                    "strategies",
+                    f"{answer.legal:,} legal, {answer.fitting:,} of them probably fit; "
+                    f"ranked by predicted tokens/s in {seconds(answer.seconds)}",
+                ),
+                ("rests on", rests_on(answer.calibration, answer.machine)),
+                ("all with", " · ".join(common)),
+            ]
+        ),
+        "",
+        _ranked(rows, columns, with_batch=batches_differ),
+        *([Text(LIKE_WITH_LIKE)] if batches_differ else []),
+    )
+
+
+def _differs(dimension: str, rows: Sequence[SweepRow]) -> bool:
+    return len({getattr(row.strategy, dimension) for row in rows}) > 1
+
+
+def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: bool) -> Table:
+    table = headed(
+        *(">#", *(COLUMNS[name] for name in columns), *([">batch"] if with_batch else [])),
+        *(">tokens/s", ">80 % interval", ">iteration", ">GiB", ">fits"),
+    )
+    for row in rows:
+        table.add_row(
+            str(row.rank),
+            *(_cell(getattr(row.strategy, name)) for name in columns),
+            *([f"{row.global_batch_size:,}"] if with_batch else []),
+            figure(row.tokens_per_s),
+            f"{figure(row.tokens_per_s_low)} to {figure(row.tokens_per_s_high)}",
+            seconds(row.iteration_time_s),
+            figure(row.memory_gib),
+            probability(row.fit_probability),
+        )
+    return table
+
+
+def _cell(value: object) -> str:
+    return SWITCHES[value] if isinstance(value, bool) else str(value)
