@@ -24,6 +24,9 @@ BAD_REQUESTS = frozenset({400, 404, 422})
 SECTIONS = frozenset({"budget", "protocol", "slurm", "space", "strategy"})
 """Objects within a request whose fields are options of their own."""
 
+BROUGHT_BY = {"slurm": "profile"}
+"""Objects that are refused as a whole: the option that brings them."""
+
 
 class ExitCode(IntEnum):
     OK = 0
@@ -115,6 +118,7 @@ def flag(problem: InvalidInput, ctx: Any) -> str:
     section, _, inner = problem.field.partition(".")
     path = inner if section in SECTIONS and inner else problem.field
     name, _, within = path.partition(".")
+    name = BROUGHT_BY.get(name, name)
     for parameter in ctx.command.params:
         left_out = ctx.params.get(parameter.name) in (None, ())
         if parameter.name == name and (problem.value is None or not left_out):

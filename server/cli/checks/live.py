@@ -65,6 +65,7 @@ def node_results(
         _interpreter(first, profile),
         _torch(first),
         _deepspeed(first),
+        *_megatron(report, profile),
         _gpus(report),
         _power(first),
     )
@@ -100,6 +101,22 @@ def _deepspeed(rank: Rank) -> CheckResult:
     if rank.deepspeed:
         return CheckResult.ok("deepspeed", rank.deepspeed)
     return CheckResult.fail("deepspeed", "missing", advice=f"install it into {rank.executable}")
+
+
+def _megatron(report: Found, profile: ClusterProfile) -> list[CheckResult]:
+    """Return whether every task can import the profile's checkout, where trials train with it."""
+    if profile.program != "megatron-deepspeed" or profile.megatron is None:
+        return []
+    errors = [rank.megatron_error for rank in report.ranks if rank.megatron_error]
+    if not errors:
+        return [CheckResult.ok("Megatron", f"{profile.megatron.path} can be imported")]
+    error = errors[0].splitlines()[0]
+    advice = (
+        f"install what it names into {report.ranks[0].executable} (torchvision matching your "
+        "torch), or mend megatron.path in the profile"
+    )
+    reason = f"{profile.megatron.path} cannot be imported: {error}"
+    return [CheckResult.fail("Megatron", reason, advice=advice)]
 
 
 def _gpus(report: Found) -> CheckResult:

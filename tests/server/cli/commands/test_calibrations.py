@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.cli.failures import Exit
+from server.cli.failures import ExitCode
 from tests.server.cli.calibration_files import slower, written
 from tests.server.cli.conftest import Autotune
 from tests.serving import Served
@@ -32,7 +32,7 @@ def test_fitting_shows_what_came_of_it(autotune: Autotune, finished: str) -> Non
     assert "simulated trials" in ran.out
     assert "autotune predict --calibration mine" in ran.err
     assert autotune("calibrations", "delete", "mine", "--json").json() == {"deleted": "mine"}
-    assert autotune("calibrations", "show", "mine").code == Exit.BAD_INPUT
+    assert autotune("calibrations", "show", "mine").code == ExitCode.BAD_INPUT
 
 
 def test_listing(autotune: Autotune, fitted: str) -> None:
@@ -109,37 +109,37 @@ def test_a_name_that_is_taken(
     autotune: Autotune, fitted: str, finished: str, tmp_path: Path
 ) -> None:
     ran = autotune("calibrations", "fit", fitted, "--campaign", finished, "--software", "x")
-    assert ran.code == Exit.FAILED
+    assert ran.code == ExitCode.FAILED
     assert fitted in ran.err
     path = written(tmp_path / "x.json", slower(2.0))
-    assert autotune("calibrations", "import", fitted, path).code == Exit.FAILED
+    assert autotune("calibrations", "import", fitted, path).code == ExitCode.FAILED
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("fit", "a/b", "--campaign", "1"), "name: no calibration can have this name"),
+        (("fit", "a/b", "--campaign", "1"), "NAME: no calibration can have this name"),
         (("fit", "none", "--campaign", "1"), "use no calibration"),
-        (("show", ""), "name: no calibration can have this name"),
-        (("fit", "a", "--campaign", "0"), "campaigns"),
+        (("show", ""), "NAME: no calibration can have this name"),
+        (("fit", "a", "--campaign", "0"), "--campaign: "),
         (("fit", "a", "--campaign", "10000"), "10000"),
         (("fit", "a"), "--campaign"),
         (("show", "absent"), "absent"),
         (("export", "absent"), "absent"),
         (("delete", "absent"), "absent"),
-        (("import", "a", "/absent.json"), "the file cannot be read"),
+        (("import", "a", "/absent.json"), "FILE: the file cannot be read"),
     ],
 )
 def test_bad_input(autotune: Autotune, words: tuple[str, ...], said: str) -> None:
     ran = autotune("calibrations", *words)
-    assert (ran.code, ran.out) == (Exit.BAD_INPUT, "")
+    assert (ran.code, ran.out) == (ExitCode.BAD_INPUT, "")
     assert said in ran.err
     assert "Traceback" not in ran.err
 
 
 def test_an_unknown_calibration_of_a_prediction(autotune: Autotune) -> None:
     ran = autotune(*ONE, "--calibration", "absent")
-    assert (ran.code, ran.out) == (Exit.BAD_INPUT, "")
+    assert (ran.code, ran.out) == (ExitCode.BAD_INPUT, "")
     assert "absent" in ran.err
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from server.cli.check import Check
-from server.cli.slurm_checkup import slurm
+from server.cli.checks.result import CheckResult
+from server.cli.checks.slurm import check_slurm
 from server.settings import Settings
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import MakeCluster, make_slurm, slurm_session
@@ -21,8 +21,8 @@ __all__ = ["cluster", "make_slurm", "slurm_session"]
 pytestmark = pytest.mark.xdist_group("slurm-service")
 
 
-def checks(folder: Path) -> dict[str, Check]:
-    return {check.name: check for check in slurm(Settings(data_dir=folder))}
+def checks(folder: Path) -> dict[str, CheckResult]:
+    return {check.name: check for check in check_slurm(Settings(data_dir=folder))}
 
 
 @pytest.mark.usefixtures("cluster")
@@ -65,7 +65,7 @@ def test_a_folder_that_the_nodes_do_not_see(make_slurm: MakeCluster, tmp_path: P
 def test_inside_an_allocation(cluster: Cluster) -> None:
     said = cluster.command(
         *("srun", "-N2", sys.executable, "-c"),
-        "from server.cli.slurm_checkup import allocation; print(allocation()[0].found)",
+        "from server.cli.checks.slurm import allocation; print(allocation()[0].found)",
     )
     assert "nodes: 2; `--mode pilot`" in said
 
@@ -86,7 +86,7 @@ def test_a_controller_that_is_down(
 
 def test_no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    [check] = slurm(Settings(data_dir=tmp_path))
+    [check] = check_slurm(Settings(data_dir=tmp_path))
     assert check.status == "ok"
     assert "none" in check.found
 

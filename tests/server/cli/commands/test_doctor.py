@@ -1,4 +1,4 @@
-"""`autotune doctor --profile`: what keeps trials from a cluster, on a real Slurm."""
+"""`autotune doctor`: what keeps the service from this machine, and trials from a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from server.cli.failures import Exit
+from server.cli.failures import ExitCode
+from server.store import Store
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm, slurm_session
 from tests.requirement import require
@@ -31,6 +32,45 @@ intra_node_gb_per_s = 10
 inter_node_gb_per_s = 1
 """
 ELSEWHERE = 'mount -t tmpfs none "$0" || exit 99; exec "$@"'
+
+
+def test_doctor(alone: Autotune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTUNE_DATA_DIR", str(tmp_path / "data"))
+    ran = alone("doctor")
+    assert ran.code == 0, ran.out
+    for name in (
+        "Python",
+        "data folder",
+        "database",
+        "torch",
+        "deepspeed",
+        "GPUs",
+        "port",
+        "Slurm",
+    ):
+        assert name in ran.out
+    checks = alone("doctor", "--json").json()
+    assert {check["status"] for check in checks} <= {"ok", "warn"}
+    assert not (tmp_path / "data").exists()
+
+
+def test_doctor_finds_what_fails(alone: Autotune, tmp_path: Path) -> None:
+    (tmp_path / "autotune.db").write_text("this is no database" * 100)
+    ran = alone("doctor", "--data-dir", str(tmp_path), "--json")
+    assert ran.code == 1
+    [failed] = [check for check in ran.json() if check["status"] == "fail"]
+    assert failed["name"] == "database"
+    assert "not a database" in failed["found"]
+    assert failed["advice"]
+
+
+def test_doctor_on_a_database_that_is_in_use(alone: Autotune, tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/autotune.db")
+    store.upgrade()
+    store.close()
+    checks = alone("doctor", "--data-dir", str(tmp_path), "--json").json()
+    [found] = [check["found"] for check in checks if check["name"] == "database"]
+    assert "up to date" in found
 
 
 @pytest.fixture
@@ -79,7 +119,7 @@ def test_what_keeps_trials_from_being_submitted(
     folder: Path, text: str, nodes: str, said: list[str]
 ) -> None:
     ran = doctor(folder, text, "--nodes", nodes)
-    assert ran.code == Exit.FAILED
+    assert ran.code == ExitCode.FAILED
     failed = [check for check in rows(ran).values() if check["status"] == "fail"]
     for part in said:
         assert part in json.dumps(failed)
@@ -88,20 +128,20 @@ def test_what_keeps_trials_from_being_submitted(
 
 def test_a_profile_that_cannot_be_used(alone: Autotune, folder: Path) -> None:
     unknown = alone("doctor", "--profile", "frontir")
-    assert unknown.code == Exit.BAD_INPUT
+    assert unknown.code == ExitCode.BAD_INPUT
     assert "did you mean frontier?" in unknown.err
     broken = doctor(folder, '[slurm]\npartitoin = "batch"')
-    assert broken.code == Exit.BAD_INPUT
+    assert broken.code == ExitCode.BAD_INPUT
     assert "slurm.partitoin" in broken.err
 
 
 def test_what_needs_a_profile_or_a_machine(alone: Autotune) -> None:
     for option in (("--live",), ("--machine", "frontier")):
         refused = alone("doctor", *option)
-        assert refused.code == Exit.BAD_INPUT
+        assert refused.code == ExitCode.BAD_INPUT
         assert "--profile" in refused.err
     unsaid = alone("doctor", "--profile", "generic")
-    assert unsaid.code == Exit.BAD_INPUT
+    assert unsaid.code == ExitCode.BAD_INPUT
     assert "is for any machine" in unsaid.err
 
 
@@ -120,7 +160,7 @@ def test_a_job_tells_what_a_node_has(slurm: Cluster, folder: Path) -> None:
 @pytest.mark.usefixtures("slurm")
 def test_a_job_tells_what_a_node_lacks(folder: Path) -> None:
     ran = doctor(folder, '[environment]\nvirtual_environment = "/nowhere/venv"', "--live")
-    assert ran.code == Exit.FAILED
+    assert ran.code == ExitCode.FAILED
     [failed] = [check for check in rows(ran).values() if check["status"] == "fail"]
     assert failed["name"].startswith("tasks on n0")
     assert "none is at /nowhere/venv" in failed["found"]
@@ -144,7 +184,7 @@ def test_a_data_folder_that_nodes_do_not_see(folder: Path, tmp_path: Path) -> No
         timeout=60,
         check=False,
     )
-    assert done.returncode == Exit.FAILED, done.stderr
+    assert done.returncode == ExitCode.FAILED, done.stderr
     [failed] = [check for check in json.loads(done.stdout) if check["status"] == "fail"]
     assert failed["name"] == "data folder"
     assert str(data) in failed["found"]

@@ -12,7 +12,6 @@ import httpx2
 import psutil
 import pytest
 
-from server.cli.port import free_port, is_free, listening_socket
 from server.service import address
 from server.settings import Settings
 from tests.serving import COMMAND, environment, serving
@@ -88,22 +87,6 @@ def _until_locked(path: Path) -> None:
             except BlockingIOError:
                 return
     raise AssertionError("the runner does not take its lock")
-
-
-def test_ports() -> None:
-    with listening_socket("127.0.0.1", 0) as taken:
-        port = taken.getsockname()[1]
-        assert not is_free("127.0.0.1", port)
-        assert free_port("127.0.0.1", preferred=port) != port
-    assert is_free("127.0.0.1", port)
-    assert free_port("127.0.0.1", preferred=port) == port
-
-
-def test_a_host_that_is_not_this_machine() -> None:
-    from search_spaces.errors import InvalidInput
-
-    with pytest.raises(InvalidInput, match="cannot be listened on"):
-        listening_socket("192.0.2.1", 0)
 
 
 def test_addresses(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Profiles of clusters by command: listed, printed, and chosen for a campaign."""
+"""Models, machines and profiles of clusters by command: listed, printed, and chosen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shutil import which
 
 import pytest
 
-from server.cli.failures import Exit
+from server.cli.failures import ExitCode
 from tests.requirement import require
 from tests.server.cli.conftest import Autotune
 from tests.serving import Served
@@ -27,6 +27,13 @@ ASKED = ("submit", "--model", "gpt-22b", "--nodes", "2", "--dry-run", "--json")
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path))
     return tmp_path
+
+
+def test_the_catalog(alone: Autotune) -> None:
+    assert "gpt-175b" in alone("models").out
+    assert {m["name"] for m in alone("models", "--json").json()} >= {"tiny", "gpt-1t"}
+    assert "MI250X" in alone("machines").out
+    assert {m["name"] for m in alone("machines", "--json").json()} >= {"local", "frontier"}
 
 
 def test_listing_tells_ready_ones_from_ones_own(alone: Autotune, folder: Path) -> None:
@@ -66,14 +73,14 @@ def test_a_broken_one_is_printed_all_the_same(alone: Autotune, folder: Path) -> 
     (folder / "broken.toml").write_text(BROKEN)
     assert alone("profiles", "broken").out == BROKEN
     refused = alone("profiles", "broken", "--json")
-    assert refused.code == Exit.BAD_INPUT
+    assert refused.code == ExitCode.BAD_INPUT
     assert "slurm.partitoin" in refused.err
 
 
 def test_an_unknown_one(alone: Autotune, folder: Path) -> None:
     (folder / "mysite.toml").write_text(MINE)
     ran = alone("profiles", "mysit")
-    assert ran.code == Exit.BAD_INPUT
+    assert ran.code == ExitCode.BAD_INPUT
     assert "did you mean mysite" in ran.err
 
 
@@ -92,7 +99,7 @@ def test_a_campaign_with_a_broken_profile(autotune: Autotune, service: Served) -
     (folder / "broken.toml").write_text(BROKEN)
     for machine in ((), ("--machine", "frontier")):
         ran = autotune(*ASKED, "--profile", "broken", *machine)
-        assert ran.code == Exit.BAD_INPUT
+        assert ran.code == ExitCode.BAD_INPUT
         [sentence] = ran.err.strip().splitlines()
         assert "slurm.partitoin" in sentence
         assert "did you mean partition?" in sentence

@@ -1,25 +1,31 @@
-"""`autotune predict`: one strategy with its intervals, calibrated or not, and sweeps of a space."""
+"""What is answered without a trial: one strategy with its intervals, a space counted, or ranked."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from server.cli.failures import Exit
-from server.cli.figures import figure, seconds
+from server.cli.failures import ExitCode
+from server.cli.tables.elements import figure, seconds
 from tests.server.cli.calibration_files import slower, written
 from tests.server.cli.conftest import Autotune, Ran
 
 STRATEGY = ("--tp", "4", "--pp", "4", "--mbs", "1", "--gas", "32", "--num-nodes", "4")
 ONE = ("predict", "--model", "gpt-22b", "--machine", "frontier", *STRATEGY)
-SWEEP = ("predict", "--sweep", "--model", "gpt-175b", "--machine", "frontier", "--nodes", "16")
-STUDY = (*SWEEP, "--space", "table-v")
+SPACE = ("--model", "gpt-175b", "--machine", "frontier", "--nodes", "16", "--space", "table-v")
+SWEEP = ("sweep", *SPACE)
+STUDY = (
+    *("predict", "--model", "gpt-175b", "--machine", "frontier", "--tp", "4", "--pp", "16"),
+    *("--gas", "640", "--num-nodes", "16", "--precision", "fp16"),
+)
+SHAPE = ("--layers", "24", "--hidden", "2048", "--heads", "16")
 
 
 def refused(ran: Ran) -> str:
     """The one sentence of a question that was refused."""
-    assert ran.code == Exit.BAD_INPUT
+    assert ran.code == ExitCode.BAD_INPUT
     assert ran.out == ""
     [sentence] = ran.err.strip().splitlines()
     return sentence
@@ -83,7 +89,7 @@ def test_a_calibration_of_another_machine(alone: Autotune, tmp_path: Path) -> No
     path = written(tmp_path / "other.json", slower(2.0, machine="dgx-a100"))
     for question in (ONE, (*SWEEP, "--top", "1")):
         sentence = refused(alone(*question, "--calibration", path))
-        assert sentence.startswith("error: calibration: ")
+        assert sentence.startswith("error: --calibration: ")
         assert "dgx-a100" in sentence
         assert "frontier" in sentence
 
@@ -91,18 +97,18 @@ def test_a_calibration_of_another_machine(alone: Autotune, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", ["calibration.file: the file is not JSON"]),
-        ("[]", ["calibration.file: the file holds no calibration"]),
-        (slower(1.0) | {"observations": []}, ["calibration.observations: "]),
-        (slower(1.0) | {"sofware": "x"}, ["calibration.sofware: there is no such field"]),
-        (slower(-1.0), ["calibration.observations.0.iteration_time_s: ", "greater than 0"]),
+        ("{", ["--calibration: the file is not JSON"]),
+        ("[]", ["--calibration: the file holds no calibration"]),
+        (slower(1.0) | {"observations": []}, ["--calibration: observations: "]),
+        (slower(1.0) | {"sofware": "x"}, ["--calibration: sofware: there is no such field"]),
+        (slower(-1.0), ["--calibration: observations.0.iteration_time_s: ", "greater than 0"]),
     ],
 )
 def test_a_file_that_is_no_calibration(
     alone: Autotune, tmp_path: Path, content: object, said: list[str]
 ) -> None:
     ran = alone(*ONE, "--calibration", written(tmp_path / "x.json", content))
-    assert (ran.code, ran.out) == (Exit.BAD_INPUT, "")
+    assert (ran.code, ran.out) == (ExitCode.BAD_INPUT, "")
     assert "Traceback" not in ran.err
     for part in said:
         assert part in ran.err
@@ -115,70 +121,53 @@ def test_a_file_that_is_not_there(alone: Autotune, tmp_path: Path) -> None:
 
 def test_a_calibration_by_name_asks_the_service(alone: Autotune) -> None:
     ran = alone(*ONE, "--calibration", "mine")
-    assert ran.code == Exit.UNREACHABLE
+    assert ran.code == ExitCode.UNREACHABLE
     assert "no autotune service answers" in ran.err
 
 
+@pytest.mark.parametrize("words", [("--flash-attention", "off"), ("--sequence-parallel=on",)])
+def test_a_switch_is_on_or_off(alone: Autotune, words: tuple[str, ...]) -> None:
+    strategy = alone(*ONE, "--json", *words).json()["strategy"]
+    assert strategy["flash_attention"] is ("off" not in words)
+    assert strategy["sequence_parallel"] is ("off" not in words)
+
+
 @pytest.mark.parametrize(
-    ("words", "on"),
+    ("words", "parts"),
     [
-        ((), False),
-        (("--sequence-parallel",), True),
-        (("--sequence-parallel", "--json"), True),
-        (("--sequence-parallel", "off"), False),
-        (("--sequence-parallel=on",), True),
-    ],
-)
-def test_sequence_parallel_alone_means_on(
-    alone: Autotune, words: tuple[str, ...], on: bool
-) -> None:
-    answer = alone(*ONE, "--json", *words).json()
-    assert answer["strategy"]["sequence_parallel"] is on
-
-
-@pytest.mark.parametrize(
-    ("words", "on"), [("--no-flash", False), ("--flash", True), ("--flash-attention=off", False)]
-)
-def test_flash_attention_in_short(alone: Autotune, words: str, on: bool) -> None:
-    assert alone(*ONE, words, "--json").json()["strategy"]["flash_attention"] is on
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--tp", "1,2,4"), ["tensor_parallel: one strategy has one value", "--sweep"]),
-        (("--mbs", "1:8"), ["micro_batch_size: one strategy has one value"]),
-        (("--gas", "auto"), ["gradient_accumulation_steps: one strategy has one value"]),
-        (("--pp", "many"), ["pipeline_parallel: ", "got 'many'"]),
-        (("--checkpointing", "some"), ["activation_checkpointing: ", "selective"]),
-        (("--flash", "--flash-attention", "on"), ["flash_attention: ", "says it already"]),
-        (("--nodes", "4"), ["--nodes: this is an option of a sweep", "--num-nodes"]),
-        (("--top", "4"), ["--top: this is an option of a sweep"]),
-        (("--space", "table-v"), ["--space: this is an option of a sweep"]),
-        (("--global-batch", "512"), ["--global-batch: this is an option of a sweep"]),
+        (("--tp", "1,2,4"), ["--tp: one strategy has one value", "autotune sweep"]),
+        (("--gas", "auto"), ["--gas: one strategy has one value"]),
+        (("--pp", "many"), ["--pp: ", "got 'many'"]),
+        (("--checkpointing", "some"), ["--checkpointing: ", "selective"]),
     ],
 )
 def test_what_one_strategy_does_not_take(
-    alone: Autotune, words: tuple[str, ...], said: list[str]
+    alone: Autotune, words: tuple[str, ...], parts: list[str]
 ) -> None:
     sentence = refused(alone(*ONE, *words))
-    for part in said:
+    for part in parts:
         assert part in sentence
 
 
+@pytest.mark.parametrize("words", [("--nodes", "4"), ("--top", "4"), ("--global-batch", "512")])
+def test_options_of_a_space_are_none_of_one_strategy(
+    alone: Autotune, words: tuple[str, ...]
+) -> None:
+    ran = alone(*ONE, *words)
+    assert ran.code == ExitCode.BAD_INPUT
+    assert f"No such option: {words[0]}" in ran.err
+
+
 def test_what_a_sweep_does_not_take(alone: Autotune) -> None:
-    sentence = refused(alone(*SWEEP, "--no-flash"))
-    assert "flash_attention: this is an option of one strategy, and --sweep ranks many" in sentence
-    assert "--flash-attention" in sentence
-    assert "space.preset: no such" in refused(alone(*SWEEP, "--space", "tabel-v"))
-    assert alone(*SWEEP, "--top", "0").code == Exit.BAD_INPUT
+    assert "--space: no such" in refused(alone(*SWEEP[:-1], "tabel-v"))
+    assert alone(*SWEEP, "--top", "0").code == ExitCode.BAD_INPUT
 
 
 def test_a_sweep_ranks_all_of_a_space(alone: Autotune) -> None:
-    ran = alone(*STUDY, "--top", "7", "--json")
+    ran = alone(*SWEEP, "--top", "7", "--json")
     assert ran.code == 0
     answer = ran.json()
-    counted = alone("space", *SWEEP[2:], "--space", "table-v", "--json").json()
+    counted = alone("space", *SPACE, "--json").json()
     assert answer["legal"] == counted["legal"]
     assert 0 < answer["fitting"] < answer["legal"]
     assert [row["rank"] for row in answer["rows"]] == list(range(1, 8))
@@ -190,7 +179,7 @@ def test_a_sweep_ranks_all_of_a_space(alone: Autotune) -> None:
 
 
 def test_a_sweep_says_of_a_strategy_what_its_prediction_says(alone: Autotune) -> None:
-    [best] = alone(*STUDY, "--top", "1", "--json").json()["rows"]
+    [best] = alone(*SWEEP, "--top", "1", "--json").json()["rows"]
     strategy = best["strategy"]
     answer = alone(
         *("predict", "--model", "gpt-175b", "--machine", "frontier", "--json"),
@@ -204,7 +193,7 @@ def test_a_sweep_says_of_a_strategy_what_its_prediction_says(alone: Autotune) ->
 
 
 def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
-    narrowed = (*STUDY, "--tp", "8", "--json")
+    narrowed = (*SWEEP, "--tp", "8", "--json")
     both, on, off = (
         alone(*narrowed, "--sequence-parallel", each).json() for each in ("on,off", "on", "off")
     )
@@ -217,7 +206,7 @@ def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
 def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch) -> None:
     """What differs has a column, what does not is said once, and no row is broken."""
     monkeypatch.setenv("COLUMNS", "100")
-    ran = alone(*STUDY, "--top", "5")
+    ran = alone(*SWEEP, "--top", "5")
     assert "probably fit; ranked by predicted tokens/s in" in line(ran, "strategies")
     assert "full ckpt" in line(ran, "all with")
     assert "not calibrated" in line(ran, "rests on")
@@ -225,14 +214,14 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5"]
     assert max(map(len, ran.out.splitlines())) <= 100
     assert "fix it with --global-batch" in ran.out
-    fixed = alone(*STUDY, "--global-batch", "80", "--top", "5")
+    fixed = alone(*SWEEP, "--global-batch", "80", "--top", "5")
     assert line(fixed, "all with").startswith("80 samples · ")
     assert "fix it" not in fixed.out
 
 
 def test_a_sweep_with_a_calibration(alone: Autotune, tmp_path: Path) -> None:
     path = written(tmp_path / "slow.json", slower(2.0))
-    arguments = (*STUDY, "--top", "1")
+    arguments = (*SWEEP, "--top", "1")
     [[before], [after]] = (
         alone(*arguments, *more, "--json").json()["rows"] for more in ((), ("--calibration", path))
     )
@@ -242,9 +231,75 @@ def test_a_sweep_with_a_calibration(alone: Autotune, tmp_path: Path) -> None:
 
 
 def test_a_sweep_where_nothing_fits(alone: Autotune) -> None:
-    ran = alone("predict", "--sweep", "--model", "gpt-1t", "--machine", "frontier")
+    ran = alone("sweep", "--model", "gpt-1t", "--machine", "frontier")
     assert "the least number of nodes that would do is" in refused(ran)
 
 
 def test_a_sweep_where_nothing_is_legal(alone: Autotune) -> None:
     assert "heads_by_tensor removed" in refused(alone(*SWEEP, "--tp", "5"))
+
+
+def test_predict_in_words_and_as_json(alone: Autotune) -> None:
+    ran = alone(*STUDY)
+    assert "legal, fits (predicted)" in ran.out
+    assert "GiB" in ran.out
+    answer = alone(*STUDY, "--json").json()
+    assert answer["legal"]
+    assert answer["fits"]
+    assert answer["global_batch_size"] == 1280
+
+
+def test_another_memory_than_the_machines(alone: Autotune) -> None:
+    fits, usable = alone(*STUDY, "--json").json(), alone(*STUDY, "--memory-gib", "32", "--json")
+    assert fits["machine"]["memory_gib"] == 64
+    assert usable.code == 1
+    assert usable.json()["machine"] == fits["machine"] | {"memory_gib": 32}
+    assert usable.json()["fits"] is False
+    refused = alone(*STUDY, "--memory-gib", "0")
+    assert refused.code == 2
+    assert "--memory-gib: " in refused.err
+
+
+def test_predict_an_illegal_strategy(alone: Autotune) -> None:
+    arguments = ("predict", "--model", "gpt-22b", "--machine", "frontier", "--tp", "5")
+    ran = alone(*arguments)
+    assert ran.code == 1
+    assert "48 attention heads are not divisible by tensor_parallel 5" in ran.out
+    assert alone(*arguments, "--json").json()["legal"] is False
+
+
+def test_predict_a_strategy_that_does_not_fit(alone: Autotune) -> None:
+    ran = alone("predict", "--model", "gpt-175b", "--machine", "frontier")
+    assert ran.code == 1
+    assert "does not fit" in ran.out
+
+
+def test_a_custom_shape(alone: Autotune) -> None:
+    answer = alone("predict", *SHAPE, "--machine", "dgx-a100", "--json").json()
+    assert answer["model"]["ffn_hidden_size"] == 8192
+    longer = ("--model", "gpt-1.4b", "--seq-length", "4096", "--machine", "dgx-a100")
+    assert alone("predict", *longer, "--json").json()["model"]["seq_length"] == 4096
+
+
+def test_a_hugging_face_config(alone: Autotune, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    config = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_ctx": 1024}
+    path.write_text(json.dumps({**config, "n_positions": 1024, "vocab_size": 50257}))
+    ran = alone("space", "--model", str(path), "--machine", "polaris", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json()["model"]["hidden_size"] == 768
+
+
+def test_space_counts_what_each_rule_removes(alone: Autotune) -> None:
+    arguments = ("space", "--model", "gpt-175b", "--machine", "frontier", "--nodes", "16")
+    ran = alone(*arguments, "--space", "table-v")
+    assert "3,264" in ran.out
+    assert "world_size" in ran.out
+    narrowed = alone(*arguments, "--space", "table-v", "--tp", "8", "--num-nodes", "16", "--json")
+    assert narrowed.json()["raw"] == 408
+
+
+def test_a_space_where_nothing_fits(alone: Autotune) -> None:
+    ran = alone("space", "--model", "gpt-1t", "--machine", "frontier")
+    assert ran.code == 1
+    assert "the least number of nodes that would do is" in ran.err
