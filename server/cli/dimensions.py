@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from autotune.client.questions import validated
 from autotune.schemas import BatchBounds, Dimension, Range, SpaceSpec, StrategyShape
+from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import DIMENSIONS
 from server.cli.options import OptionGroup, chosen

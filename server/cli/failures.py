@@ -76,7 +76,7 @@ def refused_fields(error: Exception) -> tuple[list[InvalidInput], ExitCode]:
         return [error], ExitCode.BAD_INPUT
     if isinstance(error, ValidationError):
         # Late, as below: most commands end well and need not load what only names their errors.
-        from autotune.refusals import field_problems
+        from autotune.validation import field_problems
 
         problems: Iterable[Any] = field_problems(error.errors())
         fields = [InvalidInput(p.field, p.value, p.reason, valid=p.valid) for p in problems]

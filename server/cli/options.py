@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_h
 import typer
 
 from autotune.client import Client
-from autotune.client.questions import machine_choice, model_choice, validated
+from autotune.client.files import machine_choice, model_choice
 from autotune.schemas import MachineShape, ModelShape
+from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 
 if TYPE_CHECKING:

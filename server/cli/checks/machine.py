@@ -19,8 +19,7 @@ from server.cli.checks.result import CheckResult
 from server.cli.port import is_free
 from server.settings import Settings
 from server.store import Store
-from server.store.engine import parse_url
-from server.store.filesystem import file_system_of, is_shared
+from server.store.engine import file_system_of, is_shared, parse_url
 
 OLDEST_PYTHON = (3, 11)
 GIB = 2**30

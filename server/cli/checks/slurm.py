@@ -17,7 +17,7 @@ from evaluators.slurm.commands import (
 )
 from server.cli.checks.result import CheckResult
 from server.settings import Settings
-from server.store.filesystem import is_shared
+from server.store.engine import is_shared
 
 CLIENT = ("sbatch", "squeue", "sacct", "scancel", "srun", "sinfo", "scontrol")
 LIMIT_S = 10.0

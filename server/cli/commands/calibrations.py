@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from autotune.client.questions import validated
 from autotune.schemas import NO_CALIBRATION, CalibrationDocument
 from autotune.schemas.calibrations import NAME
+from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, note, out

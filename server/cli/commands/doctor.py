@@ -72,7 +72,7 @@ class ClusterOptions(OptionGroup):
 
     def load_machine(self, profile: ClusterProfile) -> Machine:
         """Return what the profile's nodes are; raises InvalidInput(s) where that is not known."""
-        from autotune.client.questions import machine_choice
+        from autotune.client.files import machine_choice
         from autotune.resolution import machine_of
 
         name = self.machine or profile.machine

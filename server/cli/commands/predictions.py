@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from autotune.client import Client
-from autotune.client.questions import validated
 from autotune.schemas import (
     NO_CALIBRATION,
     CalibrationDocument,
@@ -19,6 +18,7 @@ from autotune.schemas import (
     PredictionQuery,
     SpaceQuery,
 )
+from autotune.validation import validated
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.commands.calibrations import known_name, read_document
 from server.cli.dimensions import SpaceOptions, StrategyOptions

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from autotune.client.questions import CampaignQuestion
+from autotune.client import CampaignInput
 from autotune.schemas import EvaluatorName, Objective
 from search_spaces.errors import InvalidInput
 from server.cli.commands.campaigns import BudgetOptions, follow

@@ -61,7 +61,7 @@ def calibration(item: CalibrationDetail) -> RenderableType:
 def _constants(items: Iterable[ConstantShape]) -> Table:
     """Return a row for each constant, before and after."""
     # Here, and not above: no other command waits for all that a calibration imports.
-    from autotune.calibration.forecast import Z
+    from autotune.calibration.calibration import Z
 
     table = headed("constant", "unit", ">generally known", ">±", ">calibrated", ">±")
     for item in items:
