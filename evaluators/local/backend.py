@@ -18,6 +18,7 @@ import evaluators
 from autotune.schemas import TrialState
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
+from evaluators.trainer.supervisor import HANG_LIMIT_S
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import LOG, log_tail, read_result, request_as_dict
 
@@ -30,15 +31,19 @@ class LocalBackend:
 
     All that is running belongs to this object: when its process ends, in whatever way, every
     process of every trial ends too. What is finished lies in the trials' directories.
+
+    Args:
+        hang_limit_s: a trial has hung when none of its ranks has worked for so long.
     """
 
     name = "local"
     simulated = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, hang_limit_s: float = HANG_LIMIT_S) -> None:
+        self._hang_limit_s = hang_limit_s
         self._running: dict[str, TrialRequest] = {}
         self._unwritten: dict[str, TrialOutcome] = {}
-        self._warm: _WarmProcess | None = None
+        self._warm: _WarmClient | None = None
 
     def submit(self, request: TrialRequest) -> None:
         """Start the trial, unless its token is running or has a result: then do nothing."""
@@ -51,22 +56,22 @@ class LocalBackend:
             self._unwritten[request.token] = _crashed(request, f"no directory for it: {error}")
             return
         self._running[request.token] = request
-        self._send({"run": request_as_dict(request)})
+        self._send({"run": request_as_dict(request), "hang_limit_s": self._hang_limit_s})
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """By token: the outcome of each trial that has ended, and how each other one stands.
+        """Return, by token, the outcome of each ended trial and the progress of each other one.
 
         A trial that does not run and left no result is left out. One whose result could not be
         written, on a full disk say, is `crashed`, as long as this object lives.
         """
         self._listen()
-        found: dict[str, TrialOutcome | TrialProgress] = {}
+        trials: dict[str, TrialOutcome | TrialProgress] = {}
         for request in requests:
             if request.token in self._running:
-                found[request.token] = RUNNING
+                trials[request.token] = RUNNING
             elif outcome := read_result(request.directory) or self._unwritten.get(request.token):
-                found[request.token] = outcome
-        return found
+                trials[request.token] = outcome
+        return trials
 
     def cancel(self, token: str) -> None:
         """End the trial and all its processes; its outcome becomes `cancelled`."""
@@ -81,7 +86,7 @@ class LocalBackend:
         self._running.clear()
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._warm = self._warm or _WarmProcess()
+        self._warm = self._warm or _WarmClient()
         if not self._warm.send(message):
             self._listen()
 
@@ -117,7 +122,7 @@ def _crashed(request: TrialRequest, error: str) -> TrialOutcome:
     )
 
 
-class _WarmProcess:
+class _WarmClient:
     """The process of `evaluators.local.warm`, and the socket to it."""
 
     def __init__(self) -> None:
@@ -159,7 +164,7 @@ class _WarmProcess:
         self._process.wait()
 
     def send(self, message: Mapping[str, Any]) -> bool:
-        """Whether it was there to receive it."""
+        """Send it one message; return whether it was there to receive it."""
         try:
             self._socket.sendall((json.dumps(message) + "\n").encode())
         except OSError:
@@ -167,7 +172,7 @@ class _WarmProcess:
         return True
 
     def received(self) -> list[dict[str, Any]]:
-        """What it has said since the last call; sets `alive`."""
+        """Return what it has said since the last call; sets `alive`."""
         try:
             while part := self._socket.recv(65536, socket.MSG_DONTWAIT):
                 self._unread += part

@@ -1,8 +1,8 @@
-"""The warm process: imports torch and DeepSpeed once and forks a supervisor for each trial.
+"""The warm process imports torch and DeepSpeed once and forks a supervisor for each trial.
 
 `python -m evaluators.local.warm SOCKET PARENT`: it reads one JSON object a line from its owner,
-{"run": request} or {"cancel": token}, and answers {"ended": token, "error": str | None}. It ends,
-and every trial with it, when its owner does.
+{"run": request, "hang_limit_s": seconds} or {"cancel": token}, and answers {"ended": token,
+"error": str | None}. It ends, and every trial with it, when its owner does.
 """
 
 from __future__ import annotations
@@ -30,26 +30,28 @@ CANCEL_LIMIT_S = 5.0
 
 
 @dataclass
-class Supervised:
+class SupervisorProcess:
+    """A trial's supervisor, and when to kill it, seconds of the monotonic clock."""
+
     pid: int
     kill_at: float | None = None
 
 
 @dataclass
-class Warm:
-    """Trials of one owner; single-threaded, so that it may fork."""
+class WarmProcess:
+    """Runs the trials of one owner; single-threaded, so that it may fork."""
 
     owner: socket.socket
-    trials: dict[str, Supervised] = field(default_factory=dict)
+    trials: dict[str, SupervisorProcess] = field(default_factory=dict)
     unread: bytes = b""
 
     def serve(self) -> None:
-        """Until the owner closes its end."""
+        """Serve the owner until it closes its end."""
         while self._receive():
             self._reap()
 
     def _receive(self) -> bool:
-        """Take in what the owner wants; whether it is still there."""
+        """Take in what the owner wants; return whether it is still there."""
         timeout = POLL_INTERVAL_S if self.trials else None
         readable, _, _ = select.select([self.owner], [], [], timeout)
         if not readable:
@@ -62,22 +64,23 @@ class Warm:
 
     def _obey(self, message: dict[str, Any]) -> None:
         if "run" in message:
-            request = request_from_dict(message["run"])
+            request, hang_limit_s = request_from_dict(message["run"]), message["hang_limit_s"]
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            self.trials[request.token] = Supervised(processes.fork(lambda: self._run(request)))
+            pid = processes.fork(lambda: self._run(request, hang_limit_s))
+            self.trials[request.token] = SupervisorProcess(pid)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         elif trial := self.trials.get(message["cancel"]):
             os.kill(trial.pid, signal.SIGTERM)
             trial.kill_at = time.monotonic() + CANCEL_LIMIT_S
 
-    def _run(self, request: TrialRequest) -> int:
-        """In the supervisor's process; 0, or the errno that kept the result from being written."""
+    def _run(self, request: TrialRequest, hang_limit_s: float) -> int:
+        """Be the supervisor; return 0, or the errno that kept the result from being written."""
         os.setpgid(0, 0)
         self.owner.close()
         try:
             with owned(request.directory) as mine:
                 if mine:
-                    supervise(request)
+                    supervise(request, hang_limit_s=hang_limit_s)
         except OSError as error:
             return error.errno or 1
         return 0
@@ -101,12 +104,13 @@ class Warm:
 
 
 def main() -> None:
+    """Be the warm process, as the process's arguments say."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     processes.die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches it too
     if device_of_trials() == "cpu":
         load()
-    Warm(socket.socket(fileno=descriptor)).serve()
+    WarmProcess(socket.socket(fileno=descriptor)).serve()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from autotune.measurement import metrics
 from evaluators.trainer.device import device_of_trials
-from evaluators.trainer.launched import be_launched, launched
+from evaluators.trainer.launcher import be_launched, launched
 from evaluators.trainer.libraries import environment, load
 from evaluators.trainer.supervisor import owned, supervise
 from evaluators.trial import TrialOutcome, TrialRequest
@@ -26,43 +26,48 @@ FAILED, BAD_REQUEST = 1, 2
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    """Return the command's options."""
+    commands = argparse.ArgumentParser(
         prog="python -m evaluators.trainer",
         description="Train a model in one parallel layout for a few iterations and measure it.",
         epilog="Writes trial.log and result.json into the trial's directory. Exit code 0 when it "
         "trained, 1 when it did not (the reason is printed and in result.json), 2 on a request "
         "that cannot be read.",
     )
-    made.add_argument(
+    commands.add_argument(
         "--request",
         type=Path,
         required=True,
         metavar="FILE",
         help="JSON: token, transformer, machine, strategy, protocol, directory, seed",
     )
-    made.add_argument(
+    commands.add_argument(
         "--directory",
         type=Path,
         help="where to write (default: the request's; without one, where the request lies)",
     )
-    made.add_argument(
+    commands.add_argument(
         "--iterations",
         type=int,
         metavar="N",
         help="iterations to measure at each number of micro-batches (default: the request's)",
     )
-    made.add_argument(
+    commands.add_argument(
         "--accumulations",
         type=int,
         nargs="+",
         metavar="GAS",
         help="gradient accumulation steps to measure at (default: the request's)",
     )
-    return made
+    return commands
 
 
 def read_request(arguments: argparse.Namespace) -> TrialRequest:
-    """Raises OSError, ValueError, KeyError or TypeError on what is no request."""
+    """Return the request, with what the options change in it.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: the file holds no request.
+    """
     file: Path = arguments.request
     data = {"directory": str(file.resolve().parent)} | json.loads(file.read_text("utf-8"))
     request = request_from_dict(data)
@@ -75,13 +80,14 @@ def read_request(arguments: argparse.Namespace) -> TrialRequest:
     return replace(request, protocol=protocol, directory=directory)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = parser().parse_args(arguments)
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments (None: the process's own); return its exit code."""
+    arguments = parser().parse_args(words)
     try:
-        request = read_request(given)
+        request = read_request(arguments)
         request.directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"{given.request}: no trial request: {error!r}", file=sys.stderr)
+        print(f"{arguments.request}: no trial request: {error!r}", file=sys.stderr)
         return BAD_REQUEST
     alone = launched(os.environ) is None
     extensions = request.directory / "torch_extensions"
@@ -90,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_alone(request: TrialRequest) -> int:
-    """Start the ranks, show their log as it grows, and say how it went."""
+    """Start the ranks, show their log as it grows, say how it went; return the exit code."""
     with owned(request.directory) as mine:
         if not mine:
             print(f"{request.directory}: this trial is already running", file=sys.stderr)
@@ -107,7 +113,7 @@ def run_alone(request: TrialRequest) -> int:
 
 
 def _follow(log: Path) -> Callable[[], None]:
-    """Prints what was added to the log since the last call."""
+    """Return a function that prints what was added to the log since its last call."""
     shown = log.stat().st_size if log.exists() else 0
 
     def show() -> None:
@@ -124,7 +130,7 @@ def _follow(log: Path) -> Callable[[], None]:
 
 
 def summary(request: TrialRequest, outcome: TrialOutcome) -> str:
-    """A few lines for people."""
+    """Return what came of the trial, in a few lines for people."""
     if outcome.error:
         return f"{outcome.status.value}: {outcome.error}\nlog: {outcome.log_path}"
     lines = [f"{request.strategy.short()}, on {outcome.host}:"]

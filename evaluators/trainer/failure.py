@@ -16,8 +16,14 @@ from evaluators.training_log.error_line import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
-    """How one rank ended badly: the error it reported, or the signal that ended it."""
+class RankFailure:
+    """How one rank failed.
+
+    Attributes:
+        error: what it reported, or the signal that ended it.
+        at: when, seconds of the monotonic clock.
+        signalled: a signal ended it, so that it reported nothing.
+    """
 
     rank: int
     error: str
@@ -35,38 +41,40 @@ class Failure:
 
     @property
     def status(self) -> TrialState:
+        """The trial's state, where this failure is the cause of its end."""
         return TrialState.OOM if self.out_of_memory else TrialState.CRASHED
 
     def sentence(self) -> str:
+        """Return the trial's error, where this failure is the cause of its end."""
         where = f"out of memory on rank {self.rank}" if self.out_of_memory else f"rank {self.rank}"
         return f"{where}: {self.error}"
 
 
-def root_cause(failures: Sequence[Failure]) -> Failure:
-    """The earliest failure that is not about a connection; the earliest of all otherwise."""
-    return min(failures, key=lambda f: (f.consequence, f.at))
+def root_cause(failures: Sequence[RankFailure]) -> RankFailure:
+    """Return the earliest failure that is not about a connection; otherwise the earliest of all."""
+    return min(failures, key=lambda failure: (failure.consequence, failure.at))
 
 
 def error_line(error: BaseException) -> str:
-    """Type and message in one line, C++ source lines and stack frames left out."""
+    """Return type and message in one line, without C++ source lines and stack frames."""
     text = str(error).split("Exception raised from")[0].split("\nframe #")[0]
     text = ENFORCED.sub("", text)
     return " ".join(f"{type(error).__name__}: {text}".split())[:500]
 
 
-def ended_by(rank: int, exit_code: int, *, last_words: str, at: float) -> Failure:
-    """The failure of a rank that ended with no report.
+def ended_by(rank: int, exit_code: int, *, last_words: str, at: float) -> RankFailure:
+    """Return the failure of a rank that ended with no report.
 
     Args:
         exit_code: as of `os.waitstatus_to_exitcode`: negative for a signal.
         last_words: the end of the log, where C++ code that aborts says why.
     """
     if exit_code >= 0:
-        return Failure(rank=rank, error=f"exited with {exit_code} and no report", at=at)
+        return RankFailure(rank=rank, error=f"exited with {exit_code} and no report", at=at)
     name = signal.Signals(-exit_code).name
     error = f"ended by {name}"
     if -exit_code == signal.SIGKILL:
         error += " (killed by hand, or by the kernel because the machine ran out of RAM)"
     if -exit_code == signal.SIGABRT and (cause := OUT_OF_MEMORY.search(last_words)):
         error += f": {cause[0]}"
-    return Failure(rank=rank, error=error, at=at, signalled=True)
+    return RankFailure(rank=rank, error=error, at=at, signalled=True)

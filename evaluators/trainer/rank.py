@@ -29,10 +29,11 @@ COLLECTIVE_LIMIT = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a rank stands.
+class RankSettings:
+    """Which rank of a trial a process is, and how it reaches the others.
 
     Attributes:
+        local_rank: its number on its node, and that of its GPU.
         address: (host, port) at which rank 0 serves the rendezvous; None where torch's own
             environment variables (MASTER_ADDR, …) say where it is.
         listening: on rank 0, the file descriptor of a socket that already listens there.
@@ -50,76 +51,77 @@ class Place:
 
 @dataclass
 class Reporter:
-    """Sends one JSON object a line to whoever supervises this rank."""
+    """Sends one JSON object a line to whoever supervises this rank, as long as it is there."""
 
-    place: Place
+    settings: RankSettings
     lost: bool = field(default=False)
 
     def send(self, kind: str, **content: Any) -> None:
-        if self.place.reports is None or self.lost:
+        """Send one message; nothing where no supervisor is."""
+        if self.settings.reports is None or self.lost:
             return
-        message = {"kind": kind, "rank": self.place.rank, "at": time.monotonic()} | content
+        message = {"kind": kind, "rank": self.settings.rank, "at": time.monotonic()} | content
         try:
-            os.write(self.place.reports, (json.dumps(message) + "\n").encode())
+            os.write(self.settings.reports, (json.dumps(message) + "\n").encode())
         except OSError:
             self.lost = True  # the supervisor has gone, and this rank goes with it
 
 
-def run_rank(request: TrialRequest, place: Place) -> tuple[int, Mapping[str, Any] | None]:
-    """Train and measure; an exit code, and on rank 0 what was measured. Never raises."""
-    reporter = Reporter(place)
-    memory = memory_of(place.device)
+def run_rank(request: TrialRequest, settings: RankSettings) -> tuple[int, Mapping[str, Any] | None]:
+    """Train and measure; return an exit code, and on rank 0 what was measured. Never raises."""
+    reporter = Reporter(settings)
+    memory = memory_of(settings.device)
     try:
-        _join(place)
-        device = torch.device(f"cuda:{place.local_rank}" if place.device == "cuda" else "cpu")
+        _join(settings)
+        device = torch.device(f"cuda:{settings.local_rank}" if settings.device == "cuda" else "cpu")
         training = build_training(request, device=device, memory=memory)
         measured = _measure(request, training, reporter=reporter)
         peaks = _gathered(memory.peak_gib())
     except BaseException as error:
         memory.lift()
-        _tell(error, place=place, reporter=reporter)
+        _tell(error, settings=settings, reporter=reporter)
         return 1, None
     report = measured | {"peak_memory_gib": peaks, "versions": versions()}
-    if place.rank == 0:
+    if settings.rank == 0:
         reporter.send("report", **report)
-    return 0, report if place.rank == 0 else None
+    return 0, report if settings.rank == 0 else None
 
 
-def _join(place: Place) -> None:
+def _join(settings: RankSettings) -> None:
     """Enter the process group, through a store on rank 0."""
     os.environ |= {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.world_size),
-        "LOCAL_RANK": str(place.local_rank),
+        "RANK": str(settings.rank),
+        "WORLD_SIZE": str(settings.world_size),
+        "LOCAL_RANK": str(settings.local_rank),
     }
     torch.set_num_threads(1)
-    if place.device == "cuda":
-        torch.cuda.set_device(place.local_rank)
+    if settings.device == "cuda":
+        torch.cuda.set_device(settings.local_rank)
     dist.init_process_group(
-        "nccl" if place.device == "cuda" else "gloo",
-        store=_store(place),
-        rank=place.rank,
-        world_size=place.world_size,
+        "nccl" if settings.device == "cuda" else "gloo",
+        store=_store(settings),
+        rank=settings.rank,
+        world_size=settings.world_size,
         timeout=COLLECTIVE_LIMIT,
     )
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
 
 
-def _store(place: Place) -> Store | None:
-    """Where ranks find one another; None leaves that to torch."""
-    if place.address is None:
+def _store(settings: RankSettings) -> Store | None:
+    """Return where ranks find one another; None leaves that to torch."""
+    if settings.address is None:
         return None
     return TCPStore(
-        *place.address,
-        place.world_size,
-        is_master=place.rank == 0,
+        *settings.address,
+        settings.world_size,
+        is_master=settings.rank == 0,
         wait_for_workers=False,
-        master_listen_fd=place.listening,
+        master_listen_fd=settings.listening,
     )
 
 
 def _measure(request: TrialRequest, training: Training, *, reporter: Reporter) -> dict[str, Any]:
-    """Iteration times of the slowest rank at each GAS, and all losses."""
+    """Return iteration times of the slowest rank at each GAS, and all losses."""
     protocol = request.protocol
     measurements, losses = [], []
     for accumulation in protocol.accumulations:
@@ -138,7 +140,7 @@ def _measure(request: TrialRequest, training: Training, *, reporter: Reporter) -
 
 
 def _timed(training: Training) -> tuple[float, float]:
-    """Seconds of one iteration on the slowest rank, all starting together, and its loss."""
+    """Return seconds of one iteration on the slowest rank, all starting together, and its loss."""
     _synchronize()
     dist.barrier()
     start = time.perf_counter()
@@ -154,12 +156,12 @@ def _synchronize() -> None:
 
 
 def _device() -> torch.device:
-    """Where collectives take their tensors."""
+    """Return where collectives take their tensors."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def _gathered(value: float) -> list[float]:
-    """One value of each rank, in rank order, on every rank."""
+    """Return every rank's value on every rank, in rank order."""
     values = torch.zeros(dist.get_world_size(), dtype=torch.float64, device=_device())
     values[dist.get_rank()] = value
     dist.all_reduce(values)
@@ -169,19 +171,19 @@ def _gathered(value: float) -> list[float]:
 def _log_iteration(
     accumulation: int, iteration: int, *, seconds: float, loss: float, reporter: Reporter
 ) -> None:
-    if reporter.place.rank:
+    if reporter.settings.rank:
         return
     at = f"GAS {accumulation}, iteration {iteration + 1}"
     print(f"{at} | {1000 * seconds:.1f} ms | loss {loss:.7f}", flush=True)
     reporter.send("progress", text=at)
 
 
-def _tell(error: BaseException, *, place: Place, reporter: Reporter) -> None:
-    """To the supervisor first: the log may be on a full disk."""
+def _tell(error: BaseException, *, settings: RankSettings, reporter: Reporter) -> None:
+    """Tell the supervisor first, and then the log, which may be on a full disk."""
     reporter.send("failure", error=error_line(error))
     try:
         text = "".join(traceback.format_exception(error))
-        lines = [f"[rank {place.rank}] {line}" for line in text.splitlines()]
+        lines = [f"[rank {settings.rank}] {line}" for line in text.splitlines()]
         sys.stderr.write("\n".join([*lines, ""]))
         sys.stderr.flush()
     except OSError:

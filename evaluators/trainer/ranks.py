@@ -1,4 +1,8 @@
-"""All ranks of one trial on this machine, and what they send."""
+"""All ranks of one trial on this machine: their processes, and what they send.
+
+`python -m evaluators.trainer.ranks TASK` is one of them, fresh; TASK is JSON: parent, settings,
+request.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,17 @@ from typing import Any
 
 from evaluators import processes
 from evaluators.trainer.device import Device
-from evaluators.trainer.failure import Failure, ended_by
+from evaluators.trainer.failure import RankFailure, ended_by
+from evaluators.trainer.libraries import load
 from evaluators.trial import TrialRequest
-from evaluators.trial_files import LOG, log_tail, request_as_dict
+from evaluators.trial_files import LOG, log_tail, request_as_dict, request_from_dict
 
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass
-class Rank:
-    """One process; `exit_code` is None while it runs."""
+class RankProcess:
+    """One rank's process; `exit_code` is None while it runs."""
 
     number: int
     pid: int
@@ -35,7 +40,7 @@ class Rank:
 
 
 @dataclass
-class Ranks:
+class RankProcesses:
     """The processes of one trial.
 
     On a CPU they are forked from this process, which has torch and DeepSpeed imported; with GPUs
@@ -44,23 +49,24 @@ class Ranks:
 
     request: TrialRequest
     device: Device
-    running: list[Rank] = field(default_factory=list)
-    ended: list[Rank] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    running: list[RankProcess] = field(default_factory=list)
+    ended: list[RankProcess] = field(default_factory=list)
+    failures: list[RankFailure] = field(default_factory=list)
     report: Mapping[str, Any] | None = None
     progress: str = "starting up"
     _fresh: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
+        """Start every rank."""
         strategy, machine = self.request.strategy, self.request.machine
         with socket.create_server((LOOPBACK, 0)) as listening:
             for number in range(strategy.world_size(machine.gpus_per_node)):
                 self.running.append(self._start(number, listening))
 
-    def _start(self, number: int, listening: socket.socket) -> Rank:
+    def _start(self, number: int, listening: socket.socket) -> RankProcess:
         receive, send = os.pipe()
         os.set_blocking(receive, False)
-        place = {
+        settings = {
             "rank": number,
             "world_size": self.request.strategy.world_size(self.request.machine.gpus_per_node),
             "local_rank": number,
@@ -70,14 +76,12 @@ class Ranks:
             "reports": send,
         }
         start = self._spawned if self.device == "cuda" else self._forked
-        pid = start(place)
+        pid = start(settings)
         os.close(send)
-        return Rank(number, pid, receive)
+        return RankProcess(number, pid, receive)
 
-    def _forked(self, place: Mapping[str, Any]) -> int:
+    def _forked(self, settings: Mapping[str, Any]) -> int:
         def work() -> int:
-            from evaluators.trainer.entry import enter
-
             os.setpgid(0, 0)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             for rank in self.running:
@@ -85,16 +89,20 @@ class Ranks:
             with (self.request.directory / LOG).open("ab") as log:
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
-            return enter(self.request, place)
+            return be_rank(self.request, settings)
 
         return processes.fork(work)
 
-    def _spawned(self, place: Mapping[str, Any]) -> int:
-        task = {"parent": os.getpid(), "place": place, "request": request_as_dict(self.request)}
-        kept = [fd for fd in (place["reports"], place["listening"]) if fd is not None]
+    def _spawned(self, settings: Mapping[str, Any]) -> int:
+        task = {
+            "parent": os.getpid(),
+            "settings": settings,
+            "request": request_as_dict(self.request),
+        }
+        kept = [fd for fd in (settings["reports"], settings["listening"]) if fd is not None]
         with (self.request.directory / LOG).open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "evaluators.trainer.entry", json.dumps(task)],
+                [sys.executable, "-m", "evaluators.trainer.ranks", json.dumps(task)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -112,9 +120,9 @@ class Ranks:
             rank.exit_code = processes.exit_code_of(rank.pid)
             self._read(rank)
             if rank.exit_code is not None:
-                self._take_leave(rank)
+                self._take_end(rank)
 
-    def _take_leave(self, rank: Rank) -> None:
+    def _take_end(self, rank: RankProcess) -> None:
         os.close(rank.reports)
         self.running.remove(rank)
         self.ended.append(rank)
@@ -125,7 +133,7 @@ class Ranks:
                 ended_by(rank.number, rank.exit_code, last_words=words, at=time.monotonic())
             )
 
-    def _read(self, rank: Rank) -> None:
+    def _read(self, rank: RankProcess) -> None:
         with contextlib.suppress(BlockingIOError):
             while received := os.read(rank.reports, 65536):
                 rank.unread += received
@@ -137,7 +145,7 @@ class Ranks:
         kind = message["kind"]
         if kind == "failure":
             self.failures.append(
-                Failure(rank=message["rank"], error=message["error"], at=message["at"])
+                RankFailure(rank=message["rank"], error=message["error"], at=message["at"])
             )
         elif kind == "progress":
             self.progress = message["text"]
@@ -150,3 +158,20 @@ class Ranks:
             processes.kill(rank.pid)
             os.close(rank.reports)
         self.running.clear()
+
+
+def be_rank(request: TrialRequest, settings: Mapping[str, Any]) -> int:
+    """Be the rank that `settings` describes (see `rank.RankSettings`); return its exit code."""
+    load()
+    from evaluators.trainer.rank import RankSettings, leave, run_rank
+
+    address = (settings["address"][0], settings["address"][1])
+    code, _ = run_rank(request, RankSettings(**{**settings, "address": address}))
+    leave(code)
+    return code
+
+
+if __name__ == "__main__":
+    task = json.loads(sys.argv[1])
+    processes.die_with(task["parent"])
+    be_rank(request_from_dict(task["request"]), task["settings"])

@@ -6,7 +6,7 @@ import fcntl
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,10 +16,10 @@ from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
+from evaluators.processes import processor_time_s
 from evaluators.trainer.device import device_of_trials, gpu_count
 from evaluators.trainer.failure import root_cause
-from evaluators.trainer.pulse import HANG_S, Pulse
-from evaluators.trainer.ranks import Ranks
+from evaluators.trainer.ranks import RankProcesses
 from evaluators.trainer.support import indivisible, unsupported
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG, log_tail, write_result
@@ -28,14 +28,41 @@ POLL_INTERVAL_S = 0.02
 # Between the first sign of a failure and its cause, which may come from another rank.
 GRACE_S = 1.0
 LOCK_LIMIT_S = 5.0
+HANG_LIMIT_S = 15.0
+HANG_CHECK_INTERVAL_S = 1.0
+# Ranks that wait for one another: their main threads sleep, and the threads of their communicators
+# wake now and then, 0.2 % of a core each. Both must be quiet: in a long all-reduce the main threads
+# sleep too, and on a crowded machine working ranks may get as little as 2 % of a core.
+IDLE_MAIN_THREADS_S = 0.05
+IDLE_SHARE_OF_CORE = 0.05
 
 
 @dataclass
-class Verdict:
-    """How a trial ended, and why."""
+class HangDetector:
+    """Tells from processor time whether the ranks of a trial still work.
 
-    status: TrialState
-    error: str | None = None
+    Attributes:
+        limit_s: for how long no rank may have worked.
+    """
+
+    limit_s: float
+    _checked: float = field(default_factory=time.monotonic)
+    _worked: float = field(default_factory=time.monotonic)
+    _main_s: float = 0.0
+    _total_s: float = 0.0
+
+    def hung(self, pids: Sequence[int]) -> bool:
+        """Whether no rank works any more; looks at most every HANG_CHECK_INTERVAL_S."""
+        now = time.monotonic()
+        if now - self._checked < HANG_CHECK_INTERVAL_S:
+            return False
+        self._checked = now
+        main_s = sum(processor_time_s(pid, main_thread_only=True) for pid in pids)
+        total_s = sum(processor_time_s(pid) for pid in pids)
+        idle_s = IDLE_SHARE_OF_CORE * len(pids) * (now - self._worked)
+        if main_s - self._main_s > IDLE_MAIN_THREADS_S or total_s - self._total_s > idle_s:
+            self._worked, self._main_s, self._total_s = now, main_s, total_s
+        return now - self._worked > self.limit_s
 
 
 @dataclass
@@ -43,112 +70,112 @@ class Supervisor:
     """Watches the ranks of one trial."""
 
     request: TrialRequest
+    ranks: RankProcesses
+    hangs: HangDetector
     cancelled: bool = False
     started: float = field(default_factory=time.monotonic)
-    pulse: Pulse = field(default_factory=Pulse)
 
     def cancel(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
+        """End the trial at the next look; a handler of signals."""
         self.cancelled = True
 
     def run(self, each_poll: Callable[[], None] = lambda: None) -> TrialOutcome:
-        """The trial's outcome; no rank is left when it returns. Never raises."""
+        """Return the trial's outcome; no rank is left then. Never raises."""
         started_at = datetime.now(UTC)
-        ranks = Ranks(self.request, device_of_trials())
         try:
-            verdict = self._refused(ranks) or self._watched(ranks, each_poll)
-        except Exception as error:
-            verdict = Verdict(TrialState.CRASHED, f"supervisor: {type(error).__name__}: {error}")
+            state, error = self._run(each_poll)
+        except Exception as raised:
+            state = TrialState.CRASHED
+            error = f"supervisor: {type(raised).__name__}: {raised}"
         finally:
-            ranks.end()
-        return self._outcome(verdict, ranks, started_at)
-
-    def _refused(self, ranks: Ranks) -> Verdict | None:
-        request = self.request
-        world_size = request.strategy.world_size(request.machine.gpus_per_node)
-        reason = unsupported(request.strategy) or indivisible(request.transformer, request.strategy)
-        if ranks.device == "cuda" and gpu_count() < world_size:
-            reason = (
-                f"the strategy takes {world_size} GPUs and this machine shows {gpu_count()} "
-                "(with CUDA_VISIBLE_DEVICES= it trains on the CPU)"
-            )
-        if world_size % request.strategy.model_parallel:
-            reason = f"{world_size} ranks cannot hold whole replicas of {request.strategy.short()}"
-        return Verdict(TrialState.CRASHED, reason) if reason else None
-
-    def _watched(self, ranks: Ranks, each_poll: Callable[[], None]) -> Verdict:
-        self._open_log(ranks)
-        ranks.start()
-        while True:
-            ranks.watch()
-            each_poll()
-            if verdict := self._verdict(ranks):
-                return verdict
-            time.sleep(POLL_INTERVAL_S)
-
-    def _open_log(self, ranks: Ranks) -> None:
-        """A trial that is run again after a restart adds to the log of the first attempt."""
-        request = self.request
-        with (request.directory / LOG).open("a", encoding="utf-8") as log:
-            log.write(
-                f"{request.transformer.name}: {request.strategy.short()} on {ranks.device}, "
-                f"at most {request.machine.memory_gib:g} GiB a rank\n"
-            )
-
-    def _verdict(self, ranks: Ranks) -> Verdict | None:
-        if self.cancelled:
-            return Verdict(TrialState.CANCELLED, "cancelled")
-        if ranks.failures:
-            return self._failed(ranks)
-        if not ranks.running:
-            lacking = Verdict(TrialState.CRASHED, "all ranks ended and rank 0 reported nothing")
-            return Verdict(TrialState.OK) if ranks.report else lacking
-        return self._too_long(ranks) or self._hung(ranks)
-
-    def _failed(self, ranks: Ranks) -> Verdict | None:
-        """None while a better cause may still arrive."""
-        cause = root_cause(ranks.failures)
-        waited = time.monotonic() - ranks.failures[0].at
-        uncertain = cause.consequence or cause.signalled
-        if uncertain and ranks.running and waited < GRACE_S:
-            return None
-        return Verdict(cause.status, cause.sentence())
-
-    def _too_long(self, ranks: Ranks) -> Verdict | None:
-        limit = self.request.protocol.time_limit_s
-        if time.monotonic() - self.started < limit:
-            return None
-        return Verdict(
-            TrialState.TIMEOUT, f"time limit of {limit:g} s reached; last: {ranks.progress}"
-        )
-
-    def _hung(self, ranks: Ranks) -> Verdict | None:
-        if not self.pulse.lost([rank.pid for rank in ranks.running]):
-            return None
-        return Verdict(
-            TrialState.TIMEOUT,
-            f"hung: no rank has worked for {HANG_S:g} s; last: {ranks.progress}",
-        )
-
-    def _outcome(self, verdict: Verdict, ranks: Ranks, started_at: datetime) -> TrialOutcome:
-        report: dict[str, Any] = dict(ranks.report or {})
-        ok = verdict.status is TrialState.OK
+            self.ranks.end()
+        report: dict[str, Any] = dict(self.ranks.report or {})
+        trained = state is TrialState.OK
         return TrialOutcome(
-            status=verdict.status,
+            status=state,
             started_at=started_at,
             duration_s=time.monotonic() - self.started,
             simulated=False,
-            measurements=measurements_of(report) if ok else (),
+            measurements=measurements_of(report) if trained else (),
             peak_memory_gib=tuple(report.get("peak_memory_gib", ())),
-            loss=report["losses"][-1] if ok else None,
-            error=verdict.error,
+            loss=report["losses"][-1] if trained else None,
+            error=error,
             log_tail=log_tail(self.request.directory),
             log_path=str(self.request.directory / LOG),
             host=socket.gethostname(),
             versions=report.get("versions", {}),
         )
 
+    def _run(self, each_poll: Callable[[], None]) -> tuple[TrialState, str | None]:
+        """Return the trial's state and error once it has ended."""
+        if refusal := self._refusal():
+            return TrialState.CRASHED, refusal
+        self._open_log()
+        self.ranks.start()
+        while True:
+            self.ranks.watch()
+            each_poll()
+            if ended := self._ended():
+                return ended
+            time.sleep(POLL_INTERVAL_S)
 
-def measurements_of(report: dict[str, Any]) -> tuple[AccumulationMeasurement, ...]:
+    def _refusal(self) -> str | None:
+        """Why this machine cannot run the trial; None where it can."""
+        transformer, strategy = self.request.transformer, self.request.strategy
+        world_size = strategy.world_size(self.request.machine.gpus_per_node)
+        if world_size % strategy.model_parallel:
+            return f"{world_size} ranks cannot hold whole replicas of {strategy.short()}"
+        if self.ranks.device == "cuda" and gpu_count() < world_size:
+            return (
+                f"the strategy takes {world_size} GPUs and this machine shows {gpu_count()} "
+                "(with CUDA_VISIBLE_DEVICES= it trains on the CPU)"
+            )
+        return unsupported(strategy) or indivisible(transformer, strategy)
+
+    def _open_log(self) -> None:
+        """Begin the log; a trial that is run again adds to the log of the first attempt."""
+        request = self.request
+        with (request.directory / LOG).open("a", encoding="utf-8") as log:
+            log.write(
+                f"{request.transformer.name}: {request.strategy.short()} on {self.ranks.device}, "
+                f"at most {request.machine.memory_gib:g} GiB a rank\n"
+            )
+
+    def _ended(self) -> tuple[TrialState, str | None] | None:
+        """Return the trial's state and error where it is to end now; None while it goes on."""
+        ranks, limit_s = self.ranks, self.request.protocol.time_limit_s
+        if self.cancelled:
+            return TrialState.CANCELLED, "cancelled"
+        if ranks.failures:
+            return self._failed()
+        if not ranks.running:
+            if ranks.report:
+                return TrialState.OK, None
+            return TrialState.CRASHED, "all ranks ended and rank 0 reported nothing"
+        if time.monotonic() - self.started >= limit_s:
+            reason = f"time limit of {limit_s:g} s reached; last: {ranks.progress}"
+            return TrialState.TIMEOUT, reason
+        if self.hangs.hung([rank.pid for rank in ranks.running]):
+            reason = f"hung: no rank has worked for {self.hangs.limit_s:g} s; last: "
+            return TrialState.TIMEOUT, reason + ranks.progress
+        return None
+
+    def _failed(self) -> tuple[TrialState, str] | None:
+        """Return state and error of a trial of which a rank failed; None while the cause may come.
+
+        What only says that another rank has gone, or a signal, may have a cause that another rank
+        is about to tell.
+        """
+        cause = root_cause(self.ranks.failures)
+        waited_s = time.monotonic() - self.ranks.failures[0].at
+        uncertain = cause.consequence or cause.signalled
+        if uncertain and self.ranks.running and waited_s < GRACE_S:
+            return None
+        return cause.status, cause.sentence()
+
+
+def measurements_of(report: Mapping[str, Any]) -> tuple[AccumulationMeasurement, ...]:
+    """Return what rank 0 reports as measured; nothing where it reported nothing."""
     return tuple(
         AccumulationMeasurement(
             gradient_accumulation_steps=m["gradient_accumulation_steps"],
@@ -180,12 +207,22 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def supervise(request: TrialRequest, each_poll: Callable[[], None] = lambda: None) -> TrialOutcome:
+def supervise(
+    request: TrialRequest,
+    each_poll: Callable[[], None] = lambda: None,
+    *,
+    hang_limit_s: float = HANG_LIMIT_S,
+) -> TrialOutcome:
     """Run the trial and write its result file; SIGTERM cancels it. Raises OSError.
 
     SIGTERM may be blocked until then, so that none is lost.
+
+    Args:
+        each_poll: called at each look at the ranks.
+        hang_limit_s: for how long no rank may have worked.
     """
-    supervisor = Supervisor(request)
+    ranks = RankProcesses(request, device_of_trials())
+    supervisor = Supervisor(request, ranks, HangDetector(hang_limit_s))
     before = signal.signal(signal.SIGTERM, supervisor.cancel)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     try:

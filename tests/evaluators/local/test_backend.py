@@ -135,17 +135,20 @@ def test_a_time_limit_ends_a_trial(backend: LocalBackend, tmp_path: Path) -> Non
     assert 4 <= outcome.duration_s < 30
 
 
-def test_a_stopped_rank_is_a_hang(backend: LocalBackend, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("backend")
+def test_a_stopped_rank_is_a_hang(tmp_path: Path) -> None:
+    impatient = LocalBackend(hang_limit_s=4.0)
     trial = endless(tmp_path)
-    backend.submit(trial)
+    impatient.submit(trial)
     until(lambda: training(trial), "it trains")
     ranks = ranks_of(os.getpid())
     assert len(ranks) == 2
     ranks[1].suspend()
-    outcome = finished(backend, trial)
+    outcome = finished(impatient, trial)
+    impatient.close()
     assert outcome.status is TrialState.TIMEOUT
     assert outcome.error
-    assert outcome.error.startswith("hung")
+    assert outcome.error.startswith("hung: no rank has worked for 4 s")
     assert "iteration" in outcome.error
     assert outcome.duration_s < PATIENCE_S / 2
 

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from autotune.schemas import TrialState
-from evaluators.trainer.failure import Failure, ended_by, error_line, root_cause
+from evaluators.trainer.failure import RankFailure, ended_by, error_line, root_cause
 
 CLOSED = "RuntimeError: Connection closed by peer [127.0.0.1]:4242"
 ALLOCATOR = (
@@ -14,8 +14,8 @@ ALLOCATOR = (
 )
 
 
-def failure(error: str, *, rank: int = 0, at: float = 0.0) -> Failure:
-    return Failure(rank=rank, error=error, at=at)
+def failure(error: str, *, rank: int = 0, at: float = 0.0) -> RankFailure:
+    return RankFailure(rank=rank, error=error, at=at)
 
 
 def test_the_cause_is_the_first_error_that_is_not_about_a_connection() -> None:

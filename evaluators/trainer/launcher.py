@@ -1,4 +1,4 @@
-"""A rank that something else started: torchrun, or srun with torch's variables set."""
+"""Ranks that a launcher started: torchrun, or srun with torch's variables set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from autotune.schemas import TrialState
 from evaluators import processes
@@ -25,17 +24,17 @@ FAILED = 1
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
-    """(rank, world size) where this process was started as one rank of several; None otherwise."""
+    """Return rank and world size of a process that a launcher started; None for any other."""
     if not all(name in environment for name in VARIABLES):
         return None
     return int(environment["RANK"]), int(environment["WORLD_SIZE"])
 
 
 def ranks_of_node(environment: Mapping[str, str]) -> tuple[int, ...] | None:
-    """The ranks that this task's node runs, where its first task may fork them all.
+    """Return the ranks that this task's node runs, where its first task may fork them all.
 
-    Only where srun started one task for each, so that the rank is Slurm's task number, and has
-    tied none of them to cores of its own, which forked ranks would have to share.
+    It may where srun started one task for each, so that the rank is Slurm's task number, and tied
+    none of them to cores of its own, which forked ranks would have to share.
     """
     by_slurm = environment.get("SLURM_PROCID") == environment["RANK"]
     bound = environment.get("SLURM_CPU_BIND_TYPE", "none") != "none"
@@ -55,12 +54,9 @@ def be_launched(request: TrialRequest, environment: Mapping[str, str]) -> int:
     ranks = ranks_of_node(environment) if device_of_trials() == "cpu" else None
     if ranks is None:
         load()
-        return _be_rank(request, environment, rank, local_rank=_local_rank(environment))
+        local_rank = environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", "0"))
+        return _be_rank(request, environment, rank, local_rank=int(local_rank))
     return _be_node(request, environment, ranks) if rank == ranks[0] else 0
-
-
-def _local_rank(environment: Mapping[str, str]) -> int:
-    return int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", "0")))
 
 
 def _be_node(request: TrialRequest, environment: Mapping[str, str], ranks: Sequence[int]) -> int:
@@ -78,61 +74,46 @@ def _be_node(request: TrialRequest, environment: Mapping[str, str], ranks: Seque
         ended = running.pop(pid, None)
         code = os.waitstatus_to_exitcode(status)
         if ended is not None and code:
-            _tell(ended, code)
+            if code < 0:  # a rank that failed has said so itself
+                cause = ended_by(ended, code, last_words="", at=time.monotonic())
+                print(f"[rank {ended}] {cause.error}", file=sys.stderr, flush=True)
             for other in running:
                 os.kill(other, signal.SIGKILL)
             return FAILED
     return 0
 
 
-def _tell(rank: int, code: int) -> None:
-    """Of a rank that a signal ended: one that failed has said so itself."""
-    if code < 0:
-        cause = ended_by(rank, code, last_words="", at=time.monotonic())
-        print(f"[rank {rank}] {cause.error}", file=sys.stderr, flush=True)
-
-
 def _be_rank(
     request: TrialRequest, environment: Mapping[str, str], rank: int, *, local_rank: int
 ) -> int:
-    from evaluators.trainer.rank import Place, leave, run_rank
+    from evaluators.trainer.rank import RankSettings, leave, run_rank
 
-    place = Place(
+    settings = RankSettings(
         rank=rank,
         world_size=int(environment["WORLD_SIZE"]),
         local_rank=local_rank,
         device=device_of_trials(),
     )
     started_at, started = datetime.now(UTC), time.monotonic()
-    code, report = run_rank(request, place)
+    code, report = run_rank(request, settings)
     if report:
-        outcome = _outcome(request, report, started_at, time.monotonic() - started)
-        code = _written(request, outcome)
+        outcome = TrialOutcome(
+            status=TrialState.OK,
+            started_at=started_at,
+            duration_s=time.monotonic() - started,
+            simulated=False,
+            measurements=measurements_of(report),
+            peak_memory_gib=tuple(report["peak_memory_gib"]),
+            loss=report["losses"][-1],
+            log_path=str(request.directory / LOG),
+            host=socket.gethostname(),
+            versions=report["versions"],
+        )
+        try:
+            write_result(request.directory, outcome)
+        except OSError as error:
+            said = f"[rank 0] the result could not be written: {error}"
+            print(said, file=sys.stderr, flush=True)
+            code = FAILED
     leave(code)
     return code
-
-
-def _written(request: TrialRequest, outcome: TrialOutcome) -> int:
-    try:
-        write_result(request.directory, outcome)
-    except OSError as error:
-        print(f"[rank 0] the result could not be written: {error}", file=sys.stderr, flush=True)
-        return FAILED
-    return 0
-
-
-def _outcome(
-    request: TrialRequest, report: Mapping[str, Any], started_at: datetime, duration_s: float
-) -> TrialOutcome:
-    return TrialOutcome(
-        status=TrialState.OK,
-        started_at=started_at,
-        duration_s=duration_s,
-        simulated=False,
-        measurements=measurements_of(dict(report)),
-        peak_memory_gib=tuple(report["peak_memory_gib"]),
-        loss=report["losses"][-1],
-        log_path=str(request.directory / LOG),
-        host=socket.gethostname(),
-        versions=report["versions"],
-    )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluators.trainer.launched import launched, ranks_of_node
+from evaluators.trainer.launcher import launched, ranks_of_node
 
 ENVIRONMENT = {"RANK": "4", "WORLD_SIZE": "8", "MASTER_ADDR": "n01", "MASTER_PORT": "20000"}
 SLURM = {"SLURM_PROCID": "4", "SLURM_GTIDS": "4,5,6,7"}
