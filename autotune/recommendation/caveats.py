@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, Trial, TrialState
@@ -14,10 +17,39 @@ SURPRISE = 0.05
 """Relative difference of a confirmation from what the search had said that is worth a word."""
 
 
+FEWEST_CRASHES = 2
+"""Trials of one kind that crashed alike, from which on it is the kind that is worth a word."""
+
+TELLING = frozenset({TrialState.OK, TrialState.CRASHED, TrialState.TIMEOUT})
+"""States that tell whether a kind of layout runs. Memory is a layout's own, and an allocation that
+was lost is no layout's."""
+
+OF_MEMORY = re.compile(r"memory|\bRAM\b|SIGKILL", re.IGNORECASE)
+NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+SWITCHED: Mapping[str, str] = {
+    "sequence_parallel": "sequence parallelism",
+    "flash_attention": "FlashAttention",
+}
+COUNTED: Mapping[str, str] = {
+    "tensor_parallel": "TP",
+    "pipeline_parallel": "PP",
+    "micro_batch_size": "micro-batch size",
+    "zero_stage": "ZeRO",
+    "num_nodes": "node count",
+    "virtual_stages": "virtual stages",
+    "activation_checkpointing": "activation checkpointing",
+    "precision": "precision",
+}
+"""What a reader calls each dimension of a layout: those that are on or off, and the others."""
+
+LONGEST_ERROR = 160
+
+
 def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Trial]) -> list[str]:
-    """Of the recommendation with these contenders, best first (at least one)."""
+    """Return the caveats of a recommendation with these contenders, best first (at least one)."""
     best = ranked[0]
-    found = [
+    sentences = [
         _simulated(campaign),
         _no_peak(campaign),
         _unconfirmed(best),
@@ -25,10 +57,11 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
         _confirmation_differs(best),
         _failed_confirmations(ranked),
         _few_trials(trials),
+        *_crashed_kinds(trials),
         _close_race(ranked),
         _global_batch(ranked),
     ]
-    return [sentence for sentence in found if sentence is not None]
+    return [sentence for sentence in sentences if sentence is not None]
 
 
 def _simulated(campaign: Campaign) -> str | None:
@@ -72,22 +105,23 @@ def _confirmation_differs(best: Contender) -> str | None:
     searched = [t.metrics for t in best.trials if t.purpose == "search" and t.metrics]
     if not best.confirmed or not searched:
         return None
-    said = searched[0].iteration_time_s
-    difference = best.metrics.iteration_time_s / said - 1
+    before_s = searched[0].iteration_time_s
+    difference = best.metrics.iteration_time_s / before_s - 1
     if abs(difference) <= SURPRISE:
         return None
     return (
         f"Measured once more it took {best.metrics.iteration_time_s:.4g} s an iteration, "
-        f"{abs(difference):.0%} {'more' if difference > 0 else 'less'} than the {said:.4g} s "
+        f"{abs(difference):.0%} {'more' if difference > 0 else 'less'} than the {before_s:.4g} s "
         "of the search."
     )
 
 
 def _failed_confirmations(ranked: Sequence[Contender]) -> str | None:
-    numbers = [one.trials[0].number for one in ranked[1:] if one.failed_confirmation]
+    failed = [contender for contender in ranked[1:] if contender.failed_confirmation]
+    numbers = sorted(contender.trials[0].number for contender in failed)
     if not numbers:
         return None
-    named = ", ".join(str(number) for number in sorted(numbers))
+    named = ", ".join(str(number) for number in numbers)
     if len(numbers) == 1:
         return f"The layout of trial {named} failed when measured once more, and is ranked last."
     return f"The layouts of trials {named} failed when measured once more, and are ranked last."
@@ -105,10 +139,11 @@ def _few_trials(trials: Sequence[Trial]) -> str | None:
 
 def _close_race(ranked: Sequence[Contender]) -> str | None:
     best = ranked[0]
-    level = [one for one in ranked[1:] if not one.failed_confirmation and not best.beats(one)]
+    level = [other for other in ranked[1:] if not other.failed_confirmation]
+    level = [other for other in level if not best.beats(other)]
     if not level:
         return None
-    faster = max(one.rate for one in level)
+    faster = max(other.rate for other in level)
     if faster > best.rate:
         lead = f"{faster / best.rate - 1:.1%}"
         return (
@@ -121,12 +156,93 @@ def _close_race(ranked: Sequence[Contender]) -> str | None:
 
 
 def _global_batch(ranked: Sequence[Contender]) -> str | None:
-    """The convergence guard: a faster step of another batch is not the same training."""
-    sizes = sorted({one.metrics.global_batch_size for one in ranked})
+    """Guard convergence: a faster step of another batch is not the same training."""
+    sizes = sorted({contender.metrics.global_batch_size for contender in ranked})
     if len(sizes) == 1:
         return None
     return (
         f"The best strategy trains with a global batch of {ranked[0].metrics.global_batch_size} "
         f"samples, and the measured layouts with {sizes[0]} to {sizes[-1]}: a different global "
         "batch may converge differently. Fix global_batch_size to compare at one."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrashedKind:
+    """Trials that share one dimension's values, and all crashed with one error but for its numbers.
+
+    Attributes:
+        numbers: of the trials that crashed.
+        without_memory: whether others of the kind ran out of memory.
+    """
+
+    dimension: str
+    values: tuple[Any, ...]
+    numbers: frozenset[int]
+    error: str
+    without_memory: bool
+
+    @property
+    def words(self) -> str:
+        if self.dimension in SWITCHED:
+            # Both values cannot have crashed everywhere: then nothing would be recommended.
+            return f"with{'' if self.values[0] else 'out'} {SWITCHED[self.dimension]}"
+        *others, last = (str(value) for value in self.values)
+        values = f"{', '.join(others)} or {last}" if others else last
+        return f"with {COUNTED[self.dimension]} {values}"
+
+
+def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield a sentence for each kind of layout that never ran, for a reason that is not its own.
+
+    The widest kind is told; of those that it holds nothing more is said. Where the same trials
+    share the values of several dimensions, nobody can tell which is to blame, and all are named.
+    """
+    kinds = [kind for name in [*SWITCHED, *COUNTED] for kind in _kinds_of(name, trials)]
+    explained: set[int] = set()
+    for kind in sorted(kinds, key=lambda kind: -len(kind.numbers)):
+        if len(kind.numbers - explained) >= FEWEST_CRASHES:
+            explained |= kind.numbers
+            same = [other.words for other in kinds if other.numbers == kind.numbers]
+            yield _sentence(kind, " and ".join(same))
+
+
+def _kinds_of(dimension: str, trials: Sequence[Trial]) -> Iterator[CrashedKind]:
+    """Yield the values of a dimension at which all trials crashed, together where alike."""
+    by_value: dict[Any, list[Trial]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        by_value.setdefault(getattr(trial.strategy, dimension), []).append(trial)
+    by_error: dict[str, list[Any]] = {}
+    for value, same in by_value.items():
+        errors = {_error_of(trial) for trial in same if trial.state in TELLING}
+        if len(errors) == 1 and (error := errors.pop()) is not None:
+            by_error.setdefault(error, []).append(value)
+    for values in by_error.values():
+        kind = [trial for value in values for trial in by_value[value]]
+        crashed = [trial for trial in kind if trial.state is TrialState.CRASHED]
+        yield CrashedKind(
+            dimension=dimension,
+            values=tuple(sorted(values)),
+            numbers=frozenset(trial.number for trial in crashed),
+            error=crashed[0].error or "",
+            without_memory=any(trial.state is TrialState.OOM for trial in kind),
+        )
+
+
+def _error_of(trial: Trial) -> str | None:
+    """Return what a crash has in common with others; None where it did not crash, or for memory."""
+    crashed = trial.state is TrialState.CRASHED
+    if not crashed or not trial.error or OF_MEMORY.search(trial.error):
+        return None
+    return NUMBERS.sub("0", trial.error)
+
+
+def _sentence(kind: CrashedKind, words: str) -> str:
+    count, error = len(kind.numbers), kind.error
+    shown = error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}…"
+    trials = "Both trials" if count == 2 else f"All {count} trials"
+    memory = " that did not run out of memory" if kind.without_memory else ""
+    return (
+        f"{trials} {words}{memory} crashed ({shown.rstrip('.')}): what they would have reached "
+        "is not known."
     )

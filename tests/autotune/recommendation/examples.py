@@ -28,17 +28,23 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 def strategy(
-    *, tp: int = 2, pp: int = 4, mbs: int = 1, gas: int | None = None, nodes: int = 2
+    *,
+    tp: int = 2,
+    pp: int = 4,
+    mbs: int = 1,
+    gas: int | None = None,
+    nodes: int = 2,
+    **others: Any,
 ) -> Strategy:
-    """Of a global batch of 64 samples where no GAS is given."""
+    """Return one of a global batch of 64 samples where no GAS is given."""
     replicas = nodes * 8 // (tp * pp)
     return Strategy(
         tensor_parallel=tp,
         pipeline_parallel=pp,
         micro_batch_size=mbs,
         gradient_accumulation_steps=gas or 64 // (mbs * replicas),
-        zero_stage=1,
         num_nodes=nodes,
+        **{"zero_stage": 1} | others,
     )
 
 
@@ -92,6 +98,7 @@ def trial(
     peak: float | None = 40.0,
     probes: tuple[int, ...] | None = None,
     node_hours: float | None = 0.5,
+    error: str = "out of memory",
 ) -> Trial:
     """One whose iteration takes `seconds` at its own GAS, and a share of it at another.
 
@@ -140,7 +147,7 @@ def trial(
         metrics=figures,
         accumulations=shown if ok else [],
         peak_memory_gib_by_rank=[],
-        error=None if ok else "out of memory",
+        error=None if ok else error,
         log_path=None,
         host=None,
         versions={},
@@ -151,6 +158,6 @@ A, B, C, D = strategy(tp=1), strategy(tp=2), strategy(tp=4), strategy(tp=1, pp=8
 
 
 def answer(trials: list[Trial], **settings: Any) -> Recommendation:
-    found = recommend(campaign(**settings), trials)
-    assert found is not None
-    return found
+    recommendation = recommend(campaign(**settings), trials)
+    assert recommendation is not None
+    return recommendation

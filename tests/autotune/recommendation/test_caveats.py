@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from autotune.resolution import machine_shape
-from autotune.schemas import CampaignState, Trial
+from autotune.schemas import CampaignState, Trial, TrialState
+from search_spaces.strategy import Strategy
 from tests.autotune.recommendation.examples import MACHINE, A, B, answer, strategy, trial
 
 
-def said(word: str, trials: list[Trial], **settings: Any) -> bool:
+def tells(word: str, trials: list[Trial], **settings: Any) -> bool:
     return any(word in sentence for sentence in answer(trials, **settings).caveats)
 
 
@@ -28,9 +29,9 @@ def test_a_clear_and_confirmed_answer_needs_no_caveat() -> None:
     ]
     trials = [trial(i, s, seconds=1.0 + i) for i, s in enumerate(same_batch)]
     trials.append(trial(20, same_batch[0], seconds=1.01, purpose="confirmation"))
-    found = answer(trials)
-    assert found.caveats == []
-    assert not found.provisional
+    clear = answer(trials)
+    assert clear.caveats == []
+    assert not clear.provisional
 
 
 @pytest.mark.parametrize("state", [CampaignState.RUNNING, CampaignState.PAUSED])
@@ -39,45 +40,45 @@ def test_an_unfinished_or_unconfirmed_answer_is_provisional(state: CampaignState
     assert not answer(confirmed).provisional
     assert answer(confirmed, state=state).provisional
     assert answer(eight()).provisional
-    assert said("has not been confirmed", eight())
-    assert not said("has not been confirmed", confirmed)
+    assert tells("has not been confirmed", eight())
+    assert not tells("has not been confirmed", confirmed)
 
 
 def test_simulated_figures_say_so() -> None:
     assert answer(eight(), simulated=True).simulated
-    assert said("Simulated", eight(), simulated=True)
-    assert not said("Simulated", eight())
+    assert tells("Simulated", eight(), simulated=True)
+    assert not tells("Simulated", eight())
 
 
 def test_cpu_figures_show_the_plumbing() -> None:
     shape = machine_shape(MACHINE).model_copy(update={"peak_tflops": None, "gpu": "CPU core"})
-    assert said("plumbing", eight(), machine=shape)
-    assert not said("plumbing", eight())
-    assert not said("plumbing", eight(), machine=shape, simulated=True)
+    assert tells("plumbing", eight(), machine=shape)
+    assert not tells("plumbing", eight())
+    assert not tells("plumbing", eight(), machine=shape, simulated=True)
 
 
 def test_few_trials_are_named() -> None:
-    assert said("Only 7 search trials have", eight()[:7])
-    assert said("Only 1 search trial has", eight()[:1])
-    assert not said("Only", eight())
+    assert tells("Only 7 search trials have", eight()[:7])
+    assert tells("Only 1 search trial has", eight()[:1])
+    assert not tells("Only", eight())
 
 
 def test_a_law_below_the_pipelines_depth_is_not_to_be_relied_on() -> None:
     shallow = strategy(pp=2, gas=32)
-    assert said("within a few per cent", [trial(1, shallow, seconds=1.0, probes=(4, 8))])
+    assert tells("within a few per cent", [trial(1, shallow, seconds=1.0, probes=(4, 8))])
     deep = strategy(pp=8, gas=4)
-    assert said("below the pipeline's 8 stages", [trial(1, deep, seconds=1.0, probes=(8, 16))])
-    assert not said("law", [trial(1, deep, seconds=1.0)])
+    assert tells("below the pipeline's 8 stages", [trial(1, deep, seconds=1.0, probes=(8, 16))])
+    assert not tells("law", [trial(1, deep, seconds=1.0)])
 
 
 def test_a_confirmation_that_differs_is_told() -> None:
     more = trial(2, A, seconds=1.4, purpose="confirmation")
     searched = trial(1, A, seconds=1.0, probes=(4, 8))
-    assert said("40% more than the 1 s of the search", [searched, more])
+    assert tells("40% more than the 1 s of the search", [searched, more])
     less = trial(2, A, seconds=0.8, purpose="confirmation")
-    assert said("20% less than", [searched, less])
+    assert tells("20% less than", [searched, less])
     close = trial(2, A, seconds=1.04, purpose="confirmation")
-    assert not said("of the search", [searched, close])
+    assert not tells("of the search", [searched, close])
 
 
 def test_the_convergence_guard_names_the_global_batches() -> None:
@@ -85,7 +86,95 @@ def test_the_convergence_guard_names_the_global_batches() -> None:
     first, second = (t.metrics.global_batch_size for t in trials if t.metrics)
     assert first != second
     sizes = f"with {min(first, second)} to {max(first, second)}"
-    assert said(f"global batch of {first} samples", trials)
-    assert said(sizes, trials)
+    assert tells(f"global batch of {first} samples", trials)
+    assert tells(sizes, trials)
     fixed = [trial(1, A, seconds=1.0), trial(2, B, seconds=2.0)]
-    assert not said("global batch", fixed)
+    assert not tells("global batch", fixed)
+
+
+SHAPE = "RuntimeError: shape '[4096, 1, 32]' is invalid for input of size 131072"
+INDEX = "IndexError: index out of range in self"
+
+
+def crashed(number: int, subject: Strategy, error: str = SHAPE) -> Trial:
+    return trial(number, subject, state=TrialState.CRASHED, error=error)
+
+
+def crashes(trials: list[Trial]) -> list[str]:
+    """The caveats about kinds that crashed, beside eight trials that ran."""
+    return [sentence for sentence in answer([*eight(), *trials]).caveats if "crashed" in sentence]
+
+
+def test_a_kind_that_never_ran_is_told_once() -> None:
+    """All with sequence parallelism crash, among them all of ZeRO 2 and all of micro-batch 4."""
+    kinds: list[dict[str, Any]] = [{}, {"zero_stage": 2}, {"zero_stage": 2}, {"mbs": 4}, {"mbs": 4}]
+    trials = [
+        crashed(20 + number, strategy(tp=2, pp=2 ** (number % 3), sequence_parallel=True, **kind))
+        for number, kind in enumerate(kinds)
+    ]
+    assert crashes(trials) == [
+        f"All 5 trials with sequence parallelism crashed ({SHAPE}): what they would have reached "
+        "is not known."
+    ]
+
+
+def test_two_kinds_with_errors_of_their_own_are_told_apart() -> None:
+    trials = [crashed(20 + n, strategy(tp=2**n, pp=1, sequence_parallel=True)) for n in (1, 2, 3)]
+    trials += [crashed(30 + n, strategy(pp=2**n, zero_stage=2), INDEX) for n in (0, 1)]
+    first, second = crashes(trials)
+    assert first.startswith("All 3 trials with sequence parallelism")
+    assert second.startswith(f"Both trials with ZeRO 2 crashed ({INDEX})")
+
+
+def test_values_of_one_dimension_that_crash_alike_are_one_kind() -> None:
+    """The numbers in an error differ from layout to layout; long errors are cut."""
+    trials = [
+        crashed(20 + size, strategy(mbs=size), f"size {size} is wrong" + "!" * 500)
+        for size in (2, 4, 8)
+    ]
+    [sentence] = crashes(trials)
+    assert sentence.startswith("All 3 trials with micro-batch size 2, 4 or 8 crashed (size 2 is")
+    assert len(sentence) < 300
+
+
+def test_where_two_dimensions_explain_the_same_trials_both_are_named() -> None:
+    trials = [
+        crashed(20 + n, strategy(pp=2**n, zero_stage=0, flash_attention=False)) for n in (0, 1)
+    ]
+    [sentence] = crashes(trials)
+    assert sentence.startswith("Both trials without FlashAttention and with ZeRO 0 crashed")
+
+
+def test_memory_is_a_layouts_own() -> None:
+    kind = [strategy(tp=tp, pp=1, zero_stage=0) for tp in (1, 2, 4)]
+    out = [trial(20 + n, s, state=TrialState.OOM) for n, s in enumerate(kind)]
+    killed = "ended by SIGKILL (killed by hand, or because the machine ran out of RAM)"
+    assert crashes(out) == []
+    assert crashes([crashed(20 + n, s, killed) for n, s in enumerate(kind)]) == []
+    [sentence] = crashes([out[0], *(crashed(21 + n, s) for n, s in enumerate(kind[1:]))])
+    assert "with ZeRO 0 that did not run out of memory crashed" in sentence
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        trial(30, strategy(pp=8, zero_stage=0), seconds=9.0),
+        trial(30, strategy(pp=8, zero_stage=0), state=TrialState.TIMEOUT),
+        crashed(30, strategy(pp=8, zero_stage=0), INDEX),
+    ],
+    ids=["one ran", "one was slow", "one crashed otherwise"],
+)
+def test_a_kind_of_which_anything_else_is_known_is_no_kind(other: Trial) -> None:
+    alike = [crashed(20 + n, strategy(pp=2**n, zero_stage=0)) for n in (0, 1)]
+    assert len(crashes(alike)) == 1
+    assert crashes([*alike, other]) == []
+
+
+def test_one_crash_is_no_kind() -> None:
+    assert crashes([crashed(20, strategy(zero_stage=0))]) == []
+
+
+def test_a_trial_that_was_lost_tells_nothing_of_its_kind() -> None:
+    alike = [crashed(20 + n, strategy(pp=2**n, zero_stage=0)) for n in (0, 1)]
+    lost = trial(30, strategy(pp=8, zero_stage=0), state=TrialState.NODE_FAIL)
+    assert crashes([*alike, lost]) == crashes(alike)
