@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from autotune.recommendation import recommend
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import Campaign, Ranked, Recommendation
+from autotune.schemas import Campaign, Ranked, Recommendation, Trial
 from evaluators.artefacts import Launch, artefact_names, artefacts
 from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput
@@ -28,7 +29,8 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 def read(campaign_id: CampaignId, store: StoreOf) -> Recommendation:
     """The best strategy so far and its runners-up; 404 while no trial has succeeded."""
     with store.session() as session:
-        return recommendation_of(session, campaign_id)
+        campaign = get_campaign(session, campaign_id)
+        return recommendation_of(session, campaign, all_trials(session, campaign_id))
 
 
 @router.get(
@@ -67,24 +69,34 @@ def archive(campaign_id: CampaignId, store: StoreOf, rank: Rank = 1) -> Response
     return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
 
 
-def recommendation_of(session: Session, campaign_id: int) -> Recommendation:
-    """Raises NotFound where there is no campaign, or none of its trials has succeeded."""
-    campaign = get_campaign(session, campaign_id)
-    trials = all_trials(session, campaign_id)
-    found = recommend(campaign, trials)
-    if found is None:
-        reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
-        raise NotFound("recommendation", campaign_id, reason=reason)
-    names = sorted(artefact_names(_launch(session, campaign, found.best)))
-    return found.model_copy(update={"artefacts": names})
+def recommendation_of(
+    session: Session, campaign: Campaign, trials: Sequence[Trial]
+) -> Recommendation:
+    """Return what follows from all trials of a campaign, with the names of its launch files.
+
+    Raises:
+        NotFound: none of the trials has succeeded.
+    """
+    recommendation = recommend(campaign, trials)
+    if recommendation is None:
+        reason = f"campaign {campaign.id} has no recommendation yet: no trial has succeeded"
+        raise NotFound("recommendation", campaign.id, reason=reason)
+    names = sorted(artefact_names(_launch(session, campaign, recommendation.best)))
+    return recommendation.model_copy(update={"artefacts": names})
 
 
 def files_of(store: Store, campaign_id: int, *, rank: int) -> dict[str, str]:
-    """File name -> text; raises NotFound without a recommendation, InvalidInput for the rank."""
+    """Return the launch files of the strategy of a rank, file name -> text.
+
+    Raises:
+        NotFound: there is no recommendation.
+        InvalidInput: field `rank`: the recommendation does not go that far.
+    """
     with store.session() as session:
         campaign = get_campaign(session, campaign_id)
-        found = recommendation_of(session, campaign_id)
-        ranked = {entry.rank: entry for entry in (found.best, *found.runners_up)}
+        recommendation = recommendation_of(session, campaign, all_trials(session, campaign_id))
+        best = (recommendation.best, *recommendation.runners_up)
+        ranked = {entry.rank: entry for entry in best}
         if rank not in ranked:
             valid = f"1 to {max(ranked)}"
             raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)

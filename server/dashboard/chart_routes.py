@@ -98,7 +98,9 @@ def _trajectory(session: Session, campaign_id: int, by: Axis) -> Trajectory:
 
 
 def _best_accumulations(session: Session, campaign_id: int) -> AccumulationSeries:
-    return best_accumulation_series(recommendation_of(session, campaign_id))
+    campaign = get_campaign(session, campaign_id)
+    trials = all_trials(session, campaign_id)
+    return best_accumulation_series(recommendation_of(session, campaign, trials))
 
 
 def _trial_accumulations(session: Session, campaign_id: int, number: int) -> AccumulationSeries:

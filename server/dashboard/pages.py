@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -143,15 +145,18 @@ def campaign_context(session: Session, campaign_id: int) -> Context:
     """
     last_event = last_event_id(session)
     campaign = get_campaign(session, campaign_id)
+    trials = all_trials(session, campaign_id)
     return (
         summary_context(session, campaign)
-        | rows_context(session, campaign_id)
-        | recommendation_context(session, campaign)
+        | recommendation_context(session, campaign, trials)
         | {
             "here": "campaign",
             "last_event": last_event,
             "bundle": bundle_name(),
-            "trajectory": trajectory(campaign, all_trials(session, campaign_id)),
+            "trajectory": trajectory(campaign, trials),
+            "trials": trials[: -ROWS - 1 : -1],
+            "more": len(trials) > ROWS,
+            "filtered": False,
             "columns": COLUMNS,
             "sort": NEWEST_FIRST,
             "states": [state.value for state in TrialState],
@@ -168,24 +173,31 @@ def rows_context(
     sort: str = NEWEST_FIRST,
     shown: int = ROWS,
 ) -> Context:
-    """The first rows of the table of trials; raises NotFound, InvalidInput."""
+    """The first rows of the table of trials as they are filtered and sorted.
+
+    Raises:
+        NotFound: there is no such campaign.
+        InvalidInput: trials cannot be sorted so.
+    """
     page = list_trials(session, campaign_id, state, purpose, sort, None, shown)
     filtered = state is not None or purpose is not None
     return {"trials": page.items, "more": page.next is not None, "filtered": filtered}
 
 
-def recommendation_context(session: Session, campaign: Campaign) -> Context:
+def recommendation_context(
+    session: Session, campaign: Campaign, trials: Sequence[Trial]
+) -> Context:
     """The recommendation as it stands, or None in its place."""
-    found = find_recommendation(session, campaign.id)
-    sentence = accumulation_summary(found.accumulations) if found else ""
-    return {"campaign": campaign, "recommendation": found, "accumulation_summary": sentence}
-
-
-def find_recommendation(session: Session, campaign_id: int) -> Recommendation | None:
-    try:
-        return recommendation_of(session, campaign_id)
-    except NotFound:
-        return None
+    recommendation: Recommendation | None = None
+    sentence = ""
+    with suppress(NotFound):
+        recommendation = recommendation_of(session, campaign, trials)
+        sentence = accumulation_summary(recommendation.accumulations)
+    return {
+        "campaign": campaign,
+        "recommendation": recommendation,
+        "accumulation_summary": sentence,
+    }
 
 
 def trial_context(session: Session, campaign_id: int, number: int, settings: Settings) -> Context:

@@ -18,6 +18,7 @@ from server.dashboard.rendering import HERE, render
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign, list_campaigns
 from server.store.events import last_event_id
+from server.store.trials import all_trials
 
 MOST_ROWS = 5000
 YEAR_S = 365 * 24 * 3600
@@ -110,8 +111,9 @@ def summary(request: Request, campaign_id: CampaignId, store: StoreOf) -> Respon
 @router.get("/campaigns/{campaign_id}/fragments/recommendation")
 def recommendation(request: Request, campaign_id: CampaignId, store: StoreOf) -> Response:
     with store.session() as session:
-        found = get_campaign(session, campaign_id)
-        context = pages.recommendation_context(session, found)
+        read = get_campaign(session, campaign_id)
+        trials = all_trials(session, campaign_id)
+        context = pages.recommendation_context(session, read, trials)
     return render(request, "_recommendation.html", context)
 
 

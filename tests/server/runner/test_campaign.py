@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from sqlalchemy.event import listen, remove
 
 from autotune.recommendation import recommend
 from autotune.schemas import BudgetExtension, Campaign, CampaignState, TrialState
@@ -20,6 +18,7 @@ from server.store.leases import free_the_gone
 from server.store.tables import CampaignRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
+from tests.server.statements import statements_of
 
 SLOW = {"time_scale": 1.0}  # trials that last longer than a test
 
@@ -114,17 +113,10 @@ def test_a_round_in_which_nothing_changed_reads_no_rows(running_on_sqlite: Runni
         lambda: all(running_on_sqlite.campaign(c).pending >= 2 for c in campaigns)
     )
     running_on_sqlite.rounds(10)
-    asked: list[str] = []
-
-    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:  # noqa: ARG001
-        asked.append(statement)
-
-    engine = running_on_sqlite.store.engine
-    listen(engine, "before_cursor_execute", hear)
-    running_on_sqlite.runner.round()
-    remove(engine, "before_cursor_execute", hear)
-    assert not [asking for asking in asked if "FROM trials" in asking.partition("WHERE")[0]]
-    assert len([statement for statement in asked if "max(events.id)" in statement]) == 1
+    with statements_of(running_on_sqlite.store) as statements:
+        running_on_sqlite.runner.round()
+    assert not [text for text in statements if "FROM trials" in text.partition("WHERE")[0]]
+    assert len([text for text in statements if "max(events.id)" in text]) == 1
 
 
 def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running_on_sqlite: Running) -> None:

@@ -1,0 +1,47 @@
+"""How often a page or a resource reads the store: each row once."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from autotune.schemas import Campaign
+from server.settings import Settings
+from server.store import Store
+from tests.server.dashboard.campaigns import Campaigns
+from tests.server.statements import statements_of
+
+WHOLE_TRIALS = "trials.strategy"
+CAMPAIGN = 3
+"""Its row, the sums over its trials, and its best trial."""
+
+
+@pytest.fixture
+def done(sqlite_settings: Settings) -> Campaign:
+    campaigns = Campaigns(sqlite_settings)
+    campaign = campaigns.done(ok=6, too_big=2)
+    campaigns.store.close()
+    return campaign
+
+
+@pytest.mark.parametrize(
+    ("address", "most"),
+    {
+        "/campaigns/{}": CAMPAIGN + 3,  # the last event, the trials, the cluster's profile
+        "/campaigns/{}/fragments/summary": CAMPAIGN,
+        "/campaigns/{}/fragments/recommendation": CAMPAIGN + 2,
+        "/campaigns/{}/charts/trajectory.json": CAMPAIGN + 1,
+        "/campaigns/{}/charts/accumulations.json": CAMPAIGN + 2,
+        "/api/v1/campaigns/{}/recommendation": CAMPAIGN + 2,
+        "/api/v1/campaigns/{}/artefacts.zip": CAMPAIGN + 3,
+    }.items(),
+)
+def test_a_campaigns_trials_are_read_once(
+    app: FastAPI, client: TestClient, done: Campaign, address: str, most: int
+) -> None:
+    store: Store = app.state.store
+    with statements_of(store) as statements:
+        assert client.get(address.format(done.id)).is_success
+    assert sum(WHOLE_TRIALS in text for text in statements) <= 1, statements
+    assert len(statements) <= most, statements
