@@ -44,6 +44,12 @@ class Lattice:
     def strategy(self, row: int) -> Strategy:
         return Strategy(**{name: column[row].item() for name, column in self.columns.items()})
 
+    def distinct(self, dimensions: Sequence[str]) -> Iterator[Strategy]:
+        """Yield the first strategy of each combination of these dimensions' values."""
+        combinations = zip(*(self[name].tolist() for name in dimensions), strict=True)
+        first = {values: row for row, values in reversed(list(enumerate(combinations)))}
+        return (self.strategy(row) for row in sorted(first.values()))
+
     def take(self, rows: Mask | NDArray[np.integer[Any]]) -> Lattice:
         """The rows chosen by a mask of shape (n,) or by indices, in that order."""
         chosen = {name: column[rows] for name, column in self.columns.items()}

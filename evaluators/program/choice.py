@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from evaluators.cluster.profile import ClusterProfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
 from evaluators.frameworks.megatron_deepspeed.variants import check
 from evaluators.program.megatron_deepspeed import MegatronProgram
 from evaluators.program.program import Program
@@ -10,8 +14,21 @@ from evaluators.program.trainer import TrainerProgram
 from evaluators.trainer.support import unsupported_anywhere, unsupported_within
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
-from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
+
+OTHER_SPACE = "a space without such strategies, or the simulated evaluator"
+
+_DECISIVE_IN_MEGATRON = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "micro_batch_size",
+    "zero_stage",
+    "sequence_parallel",
+    "flash_attention",
+    "virtual_stages",
+    "precision",
+)
+"""The dimensions that decide whether Megatron-DeepSpeed can run a strategy."""
 
 
 def program_of(profile: ClusterProfile) -> Program:
@@ -19,24 +36,40 @@ def program_of(profile: ClusterProfile) -> Program:
     return TrainerProgram(profile) if profile.program == "trainer" else MegatronProgram(profile)
 
 
-def unsupported(profile: ClusterProfile, transformer: Transformer, lattice: Lattice) -> str | None:
-    """Why the profile's program cannot run some strategy of `lattice`; None where it can run all.
+def unsupported(
+    profile: ClusterProfile, transformer: Transformer, lattice: Lattice
+) -> list[InvalidInput]:
+    """Return, by a request's fields, what keeps the profile's program from running all of these.
 
-    Said before anything is queued. What depends on the nodes is not looked at.
+    It is said before anything is queued. What depends on the nodes is not looked at.
     """
     if profile.program == "trainer":
-        return unsupported_within(lattice, reason_of=unsupported_anywhere)
-    variant = profile.megatron.variant if profile.megatron else "main"
+        reason = unsupported_within(lattice, reason_of=unsupported_anywhere)
+        return [InvalidInput("space", "trainer", reason, valid=OTHER_SPACE)] if reason else []
+    found: dict[str, InvalidInput] = {}
+    for problem in _unsupported_by_megatron(profile.megatron, transformer, lattice):
+        found.setdefault(problem.field, problem)
+    return [_of_request(problem, transformer) for problem in found.values()]
 
-    def reason_of(strategy: Strategy) -> str | None:
+
+def _unsupported_by_megatron(
+    megatron: Megatron | None, transformer: Transformer, lattice: Lattice
+) -> Iterator[InvalidInput]:
+    defects = defects_of(Path(megatron.path)) if megatron else ()
+    variant = megatron.variant if megatron else "main"
+    for strategy in lattice.distinct(_DECISIVE_IN_MEGATRON):
         try:
             check(transformer, strategy, variant)
-        except InvalidInput as error:
-            return f"{error.field} = {error.value}: {error.reason}"
-        return None
+        except InvalidInput as problem:
+            yield problem
+        yield from refusals(defects, transformer, strategy)
 
-    return unsupported_within(
-        lattice,
-        reason_of=reason_of,
-        decisive=("virtual_stages", "pipeline_parallel", "zero_stage"),
+
+def _of_request(problem: InvalidInput, transformer: Transformer) -> InvalidInput:
+    """The same problem by the field of a campaign that says it."""
+    if hasattr(transformer, problem.field):
+        reason = f"{problem.field} = {problem.value}: {problem.reason}"
+        return InvalidInput("model", transformer.name, reason, valid=problem.valid)
+    return InvalidInput(
+        f"space.{problem.field}", problem.value, problem.reason, valid=problem.valid
     )

@@ -16,6 +16,7 @@ from evaluators.frameworks.deepspeed import as_json, deepspeed_config
 from evaluators.frameworks.megatron import Argument
 from evaluators.frameworks.megatron_deepspeed.arguments import entry_words, null_vocabulary
 from evaluators.frameworks.megatron_deepspeed.dataset import synthetic_dataset
+from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun, Segment, trial_runs
 from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS
 from evaluators.program import task
@@ -68,9 +69,12 @@ class MegatronProgram:
         """Return the configuration of each run of DeepSpeed's engine, and the tasks' script.
 
         Raises:
-            InvalidInput: the checkout's variant cannot run the request's strategy or model.
+            InvalidInput: the checkout cannot run the request's strategy or model.
             OSError: a synthetic dataset could not be written.
         """
+        defects = defects_of(Path(self._megatron.path))
+        for refusal in refusals(defects, request.transformer, request.strategy):
+            raise refusal
         configurations = {
             _config_name(number): as_json(
                 deepspeed_config(
@@ -101,12 +105,17 @@ class MegatronProgram:
         log = log_of(folder)
         if failure := failure_of(ended, log.last.failure, folder):
             return failed(failure, folder, ended)
+        runs = _paired(log, self._runs(request))
         measured = [
             _Measured(run=run, segment=segment)
-            for run, planned in _paired(log, self._runs(request))
+            for run, planned in runs
             for segment in planned.segments
         ]
-        if reason := next(filter(None, (segment.fault for segment in measured)), None):
+        faults = (
+            *(_other_micro_batches(run, planned) for run, planned in runs),
+            *(segment.fault for segment in measured),
+        )
+        if reason := next(filter(None, faults), None):
             failure = AttemptFailure(status=TrialState.CRASHED, error=reason)
             return failed(failure, folder, ended)
         return succeeded(
@@ -191,6 +200,21 @@ def _paired(log: TrainingLog, planned: Sequence[PlannedRun]) -> list[tuple[Logge
     runs = [run for run in log.runs if run.iterations or run.damaged]
     missing = [LoggedRun()] * max(0, len(planned) - len(runs))
     return list(zip([*runs, *missing], planned, strict=False))
+
+
+def _other_micro_batches(run: LoggedRun, planned: PlannedRun) -> str | None:
+    """Why the run is not the one that was planned: DeepSpeed cut the batch up in its own way.
+
+    Megatron computes the figures that it logs from its arguments, so no other line betrays it.
+    """
+    count, size = planned.strategy.gradient_accumulation_steps, planned.strategy.micro_batch_size
+    logged = run.micro_batches
+    if logged is None or (logged.count, logged.size) == (count, size):
+        return None
+    return (
+        f"DeepSpeed trained {logged.count} micro-batches of {logged.size} where {count} of {size} "
+        "were asked for: its configuration and Megatron's arguments disagree"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

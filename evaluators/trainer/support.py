@@ -66,17 +66,9 @@ def unsupported_within(
     lattice: Lattice,
     *,
     reason_of: Callable[[Strategy], str | None] = unsupported,
-    decisive: Sequence[str] = DECISIVE,
 ) -> str | None:
-    """Why some strategy of `lattice` cannot be run; None where all can.
-
-    Args:
-        decisive: the dimensions that `reason_of` looks at: each combination is asked about once.
-    """
-    rows = zip(*(lattice[name].tolist() for name in decisive), strict=True)
-    first = {combination: row for row, combination in reversed(list(enumerate(rows)))}
-    reasons = (reason_of(lattice.strategy(row)) for row in sorted(first.values()))
-    return next((reason for reason in reasons if reason), None)
+    """Return why some strategy of `lattice` cannot be run; None where all can."""
+    return next(filter(None, map(reason_of, lattice.distinct(DECISIVE))), None)
 
 
 def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:

@@ -11,7 +11,7 @@ import structlog
 from autotune.prediction import check_campaign
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
-from evaluators.program.choice import unsupported
+from evaluators.program.choice import OTHER_SPACE, unsupported
 from evaluators.slurm.commands import SlurmUnavailable
 from evaluators.trainer import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -106,17 +106,7 @@ def _unsuitable(
     if profile is not None and profile.machine not in {"", machine}:
         reason = f"the profile {profile.name!r} is for {profile.machine}"
         yield InvalidInput("machine", machine, reason, valid=profile.machine)
-    unsupported_strategy = _unsupported(request, space, profile)
-    if unsupported_strategy:
-        valid = "a space without such strategies, or the simulated evaluator"
-        yield InvalidInput("space", request.evaluator, unsupported_strategy, valid=valid)
-
-
-def _unsupported(
-    request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
-) -> str | None:
-    """Why what trains cannot run some strategy of the space; None where it can run all."""
-    lattice = space.lattice()
-    if request.evaluator == "local":
-        return unsupported_within(lattice)
-    return unsupported(profile, space.transformer, lattice) if profile else None
+    if profile is not None:
+        yield from unsupported(profile, space.transformer, space.lattice())
+    elif request.evaluator == "local" and (refused := unsupported_within(space.lattice())):
+        yield InvalidInput("space", request.evaluator, refused, valid=OTHER_SPACE)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluators.cluster.profile import Megatron
+from evaluators.frameworks.megatron_deepspeed.defects import source
 from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, Variant
 from search_spaces.errors import InvalidInput, closest
 
@@ -27,6 +28,9 @@ IMPORTED_BY: Mapping[str, str] = {
     "transformers": "megatron/tokenizer/tokenizer.py",
 }
 """Packages that some checkouts need: each is imported at the top of this file, or is not needed."""
+
+_WORDS: Mapping[str, str] = {"torchvision": "torchvision matching your torch"}
+"""What to ask for where any release of a package would not do."""
 
 COMPRESSION = "deepspeed.compression.compress"
 """A module that the main line imports and newer DeepSpeeds no longer have."""
@@ -57,17 +61,8 @@ _FILES: Mapping[str, tuple[str, ...]] = {
 """The keys of the profile that each tokenizer reads files from."""
 
 
-def check_checkout(megatron: Megatron, python: str) -> list[InvalidInput]:
-    """All that stands in the way, as far as this machine can see; empty where nothing does.
-
-    `python` is the interpreter of the trials. Where a container, a module or a virtual environment
-    brings it, this machine cannot ask it: check `check_files` alone then.
-    """
-    return [*check_files(megatron), *check_interpreter(megatron, python)]
-
-
 def check_files(megatron: Megatron) -> list[InvalidInput]:
-    """What is wrong with the checkout, the data and the tokenizer."""
+    """Return what is wrong with the checkout, the data and the tokenizer."""
     variant = VARIANTS[megatron.variant]
     return [
         *_checkout(megatron, variant),
@@ -77,7 +72,7 @@ def check_files(megatron: Megatron) -> list[InvalidInput]:
 
 
 def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
-    """What the interpreter lacks: itself, a package, or a DeepSpeed old enough."""
+    """Return what the interpreter lacks: itself, a package, or a DeepSpeed old enough."""
     if shutil.which(python) is None:
         return [_of_python(python, "there is no such interpreter", "the path of a Python")]
     needed = _needed(Path(megatron.path))
@@ -88,7 +83,7 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
     except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
         return [_of_python(python, f"it cannot be asked for its packages: {error}", "")]
     if seen.missing:
-        valid = f"a Python with {', '.join(needed)}"
+        valid = f"a Python with {', '.join(_WORDS.get(name, name) for name in needed)}"
         return [_of_python(python, f"it lacks {', '.join(seen.missing)}", valid)]
     return _compression(megatron, python, seen)
 
@@ -97,7 +92,7 @@ def _needed(root: Path) -> list[str]:
     imported = [
         package
         for package, file in IMPORTED_BY.items()
-        if re.search(rf"^(import|from) {package}\b", _text(root / file), flags=re.MULTILINE)
+        if re.search(rf"^(import|from) {package}\b", source(root / file), flags=re.MULTILINE)
     ]
     return [*NEEDED, *imported]
 
@@ -134,7 +129,7 @@ def _of_python(python: str, reason: str, valid: str) -> InvalidInput:
 
 
 def _compression(megatron: Megatron, python: str, seen: _Seen) -> list[InvalidInput]:
-    if seen.compression or COMPRESSION not in _text(Path(megatron.path, "megatron/training.py")):
+    if seen.compression or COMPRESSION not in source(Path(megatron.path, "megatron/training.py")):
         return []
     reason = (
         f"its DeepSpeed {seen.deepspeed} is too new for this checkout, whose megatron/training.py "
@@ -148,7 +143,7 @@ def _checkout(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
     valid = f"the path of a clone of Megatron-DeepSpeed, with {variant.script} in it"
     if not root.is_dir():
         return [_of_path(megatron, "there is no such folder on this machine", valid)]
-    if "deepspeed" not in _text(root / "megatron" / "training.py"):
+    if "deepspeed" not in source(root / "megatron" / "training.py"):
         return [_of_path(megatron, _what_else(root), valid)]
     wrong = [v for v in VARIANTS.values() if v.name != megatron.variant and _is_of(root, v)]
     if not _is_of(root, variant) and wrong:
@@ -170,7 +165,7 @@ def _is_of(root: Path, variant: Variant) -> bool:
 
 
 def _has_option(root: Path, option: str) -> bool:
-    return re.search(f"['\"]{option}['\"]", _text(root / "megatron" / "arguments.py")) is not None
+    return re.search(f"['\"]{option}['\"]", source(root / "megatron" / "arguments.py")) is not None
 
 
 def _of_path(megatron: Megatron, reason: str, valid: str) -> InvalidInput:
@@ -178,18 +173,10 @@ def _of_path(megatron: Megatron, reason: str, valid: str) -> InvalidInput:
 
 
 def _what_else(root: Path) -> str:
-    """Why a folder is taken for no checkout."""
+    """Return why a folder is taken for no checkout."""
     if (root / "megatron" / "training").is_dir() or (root / "megatron" / "training.py").is_file():
         return "this is a Megatron-LM without DeepSpeed"
     return "this is no checkout of Megatron-DeepSpeed: it has no megatron/training.py"
-
-
-def _text(path: Path) -> str:
-    """Of a file; empty where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _data(data_path: str) -> list[InvalidInput]:

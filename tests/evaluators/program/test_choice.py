@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.choice import program_of, unsupported
+from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from tests.evaluators.local.trials import GPT, LLAMA, strategy
+from search_spaces.transformer import Transformer
+from tests.evaluators.local.trials import GPT, LLAMA, request, strategy
 
 TRAINER = ClusterProfile(name="t")
 MEGATRON = ClusterProfile(
@@ -15,32 +22,52 @@ ORNL = ClusterProfile(
 )
 
 
-def lattice(*strategies: Strategy) -> Lattice:
-    return Lattice.of(strategies, gpus_per_node=4)
-
-
 def test_a_profile_names_its_program() -> None:
     assert program_of(TRAINER).name == "trainer"
     assert program_of(MEGATRON).name == "megatron-deepspeed"
 
 
+def refused(
+    profile: ClusterProfile, transformer: Transformer, *strategies: Strategy
+) -> dict[str, InvalidInput]:
+    problems = unsupported(profile, transformer, Lattice.of(strategies, gpus_per_node=4))
+    return {problem.field: problem for problem in problems}
+
+
 def test_what_the_trainer_cannot_run_is_said_before_anything_is_queued() -> None:
     fine, interleaved = strategy(1, 4), strategy(1, 4, virtual_stages=2)
-    assert unsupported(TRAINER, GPT, lattice(fine)) is None
-    assert "virtual_stages" in (unsupported(TRAINER, GPT, lattice(fine, interleaved)) or "")
+    assert refused(TRAINER, GPT, fine) == {}
+    assert "virtual_stages" in refused(TRAINER, GPT, fine, interleaved)["space"].reason
 
 
 def test_what_only_the_nodes_can_tell_is_not_refused() -> None:
     half = strategy(2, 1, precision="fp16", zero_stage=1)
-    assert unsupported(TRAINER, GPT, lattice(half)) is None
+    assert refused(TRAINER, GPT, half) == {}
 
 
 def test_what_megatron_cannot_run_is_another_matter() -> None:
     long, short = strategy(1, 4, virtual_stages=2), strategy(2, 2, virtual_stages=2)
-    assert unsupported(MEGATRON, GPT, lattice(long)) is None
-    assert "more than 2 stages" in (unsupported(MEGATRON, GPT, lattice(long, short)) or "")
+    assert refused(MEGATRON, GPT, long) == {}
+    problem = refused(MEGATRON, GPT, long, short)["space.virtual_stages"]
+    assert "more than 2 stages" in problem.reason
 
 
 def test_a_model_that_a_fork_does_not_know_is_refused() -> None:
-    assert unsupported(MEGATRON, LLAMA, lattice(strategy(1, 4))) is None
-    assert "gated_mlp" in (unsupported(ORNL, LLAMA, lattice(strategy(1, 4))) or "")
+    assert refused(MEGATRON, LLAMA, strategy(1, 4)) == {}
+    problem = refused(ORNL, LLAMA, strategy(1, 4))["model"]
+    assert (problem.value, problem.reason[:16]) == (LLAMA.name, "gated_mlp = True")
+
+
+def test_what_a_checkout_cannot_train_is_said_in_the_words_of_the_request(tmp_path: Path) -> None:
+    """Each field once, however many strategies of the space meet the defect."""
+    file = tmp_path / "megatron" / "model" / "transformer.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("each_hidden_size = width // 3\n")
+    profile = replace(MEGATRON, megatron=Megatron(path=str(tmp_path)))
+    fine, wide = strategy(1, 4), strategy(1, 4, micro_batch_size=2)
+    assert refused(profile, GPT, fine) == {}
+    problems = refused(profile, LLAMA, fine, wide, replace(wide, zero_stage=1))
+    assert list(problems) == ["model", "space.micro_batch_size"]
+    assert problems["space.micro_batch_size"].value == 2
+    with pytest.raises(InvalidInput, match="6acc370a"):
+        program_of(profile).files(request(tmp_path, wide, ranks=4), tmp_path / "t" / "attempt-1")

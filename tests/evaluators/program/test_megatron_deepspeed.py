@@ -184,6 +184,26 @@ def test_an_iteration_after_an_evaluation_is_left_out(tmp_path: Path) -> None:
     assert outcome.measurements[1].iteration_times_s == pytest.approx((0.206, 0.208))
 
 
+@pytest.mark.parametrize(
+    ("micro_batches", "size", "same"), [(2, 1, True), (1, 1, False), (2, 4, False)]
+)
+def test_a_batch_that_deepspeed_cut_up_in_its_own_way_is_not_measured(
+    tmp_path: Path, micro_batches: int, size: int, *, same: bool
+) -> None:
+    """Two halves of a configuration that disagree: each of Megatron's own lines looks right."""
+    says = (
+        "[2026-01-01 10:00:00,123] [INFO] [engine.py:98:__init__] CONFIG: "
+        f"micro_batches={micro_batches} micro_batch_size={size}\n"
+    )
+    outcome = outcome_of(tmp_path, says + "".join(COMPLETE))
+    assert (outcome.status is TrialState.OK) == same, outcome
+    if not same:
+        assert outcome.status is TrialState.CRASHED
+        words = f"{micro_batches} micro-batches of {size} where 2 of 1 were asked for"
+        assert words in (outcome.error or "")
+        assert outcome.measurements == ()
+
+
 def test_energy_is_told_where_power_was_sampled(tmp_path: Path) -> None:
     samples = [
         f"[autotune power] n0{n} 17000000{k}.5 {100 * n}.0\n" for k in range(3) for n in (1, 2)

@@ -9,11 +9,7 @@ import pytest
 
 from evaluators.cluster.profile import Megatron
 from evaluators.frameworks.megatron_deepspeed import checkout
-from evaluators.frameworks.megatron_deepspeed.checkout import (
-    check_checkout,
-    check_files,
-    check_interpreter,
-)
+from evaluators.frameworks.megatron_deepspeed.checkout import check_files, check_interpreter
 from tests.requirement import require
 
 MAIN = """
@@ -52,7 +48,8 @@ def interpreter(folder: Path, *packages: str, **files: str) -> str:
 
 
 def test_nothing_is_said_of_a_sound_checkout(megatron: Megatron, tmp_path: Path) -> None:
-    assert check_checkout(megatron, interpreter(tmp_path, "torch", "deepspeed")) == []
+    assert check_files(megatron) == []
+    assert check_interpreter(megatron, interpreter(tmp_path, "torch", "deepspeed")) == []
 
 
 def test_no_folder(megatron: Megatron) -> None:
@@ -150,6 +147,13 @@ def test_what_a_checkout_imports_is_asked_for(megatron: Megatron, tmp_path: Path
     assert "it lacks mpi4py" in found.reason
     interpreter(tmp_path, "mpi4py")
     assert check_interpreter(megatron, python) == []
+
+
+def test_a_torchvision_must_match_its_torch(megatron: Megatron, tmp_path: Path) -> None:
+    write(Path(megatron.path), megatron__data__vit_dataset_py="import torchvision\n")
+    (found,) = check_interpreter(megatron, interpreter(tmp_path, "torch", "deepspeed"))
+    assert "it lacks torchvision" in found.reason
+    assert found.valid.endswith("torchvision matching your torch")
 
 
 def test_a_deepspeed_that_is_too_new_for_the_checkout(megatron: Megatron, tmp_path: Path) -> None:
