@@ -1,15 +1,42 @@
-"""What a cluster wants to be told with every job, and what a job finds there."""
+"""What a cluster wants to be told with every job, and what a job finds there.
+
+A profile is made as it stands; `profile_from_dict` holds a user's tables against the types here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict
+
+from evaluators.cluster.values import (
+    Flag,
+    Image,
+    Interpreter,
+    Module,
+    Name,
+    NeededPath,
+    OptionalPath,
+    SbatchOption,
+    SrunOption,
+    Text,
+    Title,
+    VariableName,
+    VariableValue,
+    Word,
+    number,
+    whole,
+)
 
 ProgramName = Literal["trainer", "megatron-deepspeed"]
 MegatronVariant = Literal["main", "ornl"]
 ContainerRuntime = Literal["apptainer", "singularity", "shifter", "podman-hpc"]
 GpuRequest = Literal["gpus-per-node", "gres", "none"]
+
+YEAR_H = 8760
+_NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +50,16 @@ class Scheduling:
         directives: further options of sbatch, each as one word (`--mail-type=NONE`).
     """
 
-    account: str = ""
-    partition: str = ""
-    qos: str = ""
-    reservation: str = ""
-    constraint: str = ""
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    account: Name = ""
+    partition: Name = ""
+    qos: Name = ""
+    reservation: Name = ""
+    constraint: Name = ""
     gpu_request: GpuRequest = "gpus-per-node"
-    exclusive: bool = True
-    directives: tuple[str, ...] = ()
+    exclusive: Flag = True
+    directives: tuple[SbatchOption, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +71,10 @@ class Tasks:
         srun: further options of srun, each as one word (`--gpu-bind=closest`).
     """
 
-    cpus_per_task: int | None = None
-    srun: tuple[str, ...] = ()
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    cpus_per_task: Annotated[int | None, whole(1, 4096)] = None
+    srun: tuple[SrunOption, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +88,23 @@ class Environment:
         prologue: lines of bash, run last.
     """
 
-    modules: tuple[str, ...] = ()
-    virtual_environment: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    prologue: str = ""
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    modules: tuple[Module, ...] = ()
+    virtual_environment: OptionalPath = ""
+    variables: Mapping[VariableName, VariableValue] = field(default_factory=dict)
+    prologue: Text = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
     """`[container]`: every task runs inside `image`; options are words for its runtime."""
 
+    __pydantic_config__ = _NO_OTHER_KEYS
+
     runtime: ContainerRuntime
-    image: str
-    options: tuple[str, ...] = ()
+    image: Image
+    options: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +119,16 @@ class Megatron:
         arguments: further arguments of every trial, each as one word; they win.
     """
 
-    path: str
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    path: NeededPath
     variant: MegatronVariant = "main"
-    data_path: str = ""
-    tokenizer_type: str = "NullTokenizer"
-    tokenizer_model: str = ""
-    vocab_file: str = ""
-    merge_file: str = ""
-    arguments: tuple[str, ...] = ()
+    data_path: OptionalPath = ""
+    tokenizer_type: Name = "NullTokenizer"
+    tokenizer_model: OptionalPath = ""
+    vocab_file: OptionalPath = ""
+    merge_file: OptionalPath = ""
+    arguments: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +141,10 @@ class Polling:
         command_limit_s: after which a Slurm command is given up.
     """
 
-    interval_s: float = 5.0
-    command_limit_s: float = 30.0
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    interval_s: Annotated[float, number(0.05, 3600, unit="s")] = 5.0
+    command_limit_s: Annotated[float, number(0.1, 3600, unit="s")] = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +156,10 @@ class Retries:
         node_failures: after so many failures a node is not used again.
     """
 
-    attempts: int = 3
-    node_failures: int = 2
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    attempts: Annotated[int, whole(1, 100)] = 3
+    node_failures: Annotated[int, whole(1, 1000)] = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +172,11 @@ class Pilot:
         idle_release_s: without work it is given back after so long.
     """
 
-    nodes: int | None = None
-    time_limit_h: float = 2.0
-    idle_release_s: float = 120.0
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    nodes: Annotated[int | None, whole(1, 1_000_000)] = None
+    time_limit_h: Annotated[float, number(0.01, YEAR_H, unit="h")] = 2.0
+    idle_release_s: Annotated[float, number(0, 3600 * YEAR_H, unit="s")] = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +190,13 @@ class ClusterProfile:
             with, or `python3` where a virtual environment, a module or a container brings one.
     """
 
-    name: str
-    description: str = ""
-    machine: str = ""
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    name: Title
+    description: Text = ""
+    machine: Name = ""
     program: ProgramName = "trainer"
-    python: str = ""
+    python: Interpreter = ""
     slurm: Scheduling = Scheduling()
     tasks: Tasks = Tasks()
     environment: Environment = Environment()

@@ -4,133 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, get_args
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
 
-from evaluators.cluster import values
-from evaluators.cluster.options import (
-    GPU_OPTIONS,
-    SBATCH_RESERVED,
-    SRUN_RESERVED,
-    option_fault,
-)
-from evaluators.cluster.profile import (
-    ClusterProfile,
-    Container,
-    ContainerRuntime,
-    Environment,
-    GpuRequest,
-    Megatron,
-    MegatronVariant,
-    Pilot,
-    Polling,
-    ProgramName,
-    Retries,
-    Scheduling,
-    Tasks,
-)
-from evaluators.cluster.values import Kind, Reading
-from search_spaces.errors import InvalidInputs, closest
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
-YEAR_H = 8760
+from evaluators.cluster.options import GPU_OPTIONS, option_fault
+from evaluators.cluster.profile import ClusterProfile, Scheduling
+from search_spaces.errors import InvalidInput, InvalidInputs, closest
 
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """One table of a profile: what it becomes, and what each key of it may be."""
-
-    kind: type[Any]
-    keys: Mapping[str, Kind]
-    required: tuple[str, ...] = ()
-
-
-TOP: Mapping[str, Kind] = {
-    "name": values.title,
-    "description": values.lines,
-    "machine": values.slurm_name,
-    "program": values.choice(*get_args(ProgramName)),
-    "python": values.interpreter,
+SECTIONS: Mapping[str, type[Any]] = {
+    name: kind
+    for name, hint in get_type_hints(ClusterProfile).items()
+    for kind in (hint, *get_args(hint))
+    if isinstance(kind, type) and is_dataclass(kind)
 }
+"""The tables of a profile, and what each of them becomes."""
 
-SECTIONS: Mapping[str, Section] = {
-    "slurm": Section(
-        kind=Scheduling,
-        keys={
-            "account": values.slurm_name,
-            "partition": values.slurm_name,
-            "qos": values.slurm_name,
-            "reservation": values.slurm_name,
-            "constraint": values.slurm_name,
-            "gpu_request": values.choice(*get_args(GpuRequest)),
-            "exclusive": values.flag,
-            "directives": values.listed(values.option(SBATCH_RESERVED)),
-        },
-    ),
-    "tasks": Section(
-        kind=Tasks,
-        keys={
-            "cpus_per_task": values.whole(1, 4096),
-            "srun": values.listed(values.option(SRUN_RESERVED)),
-        },
-    ),
-    "environment": Section(
-        kind=Environment,
-        keys={
-            "modules": values.listed(values.module),
-            "virtual_environment": values.path,
-            "variables": values.variables,
-            "prologue": values.lines,
-        },
-    ),
-    "container": Section(
-        kind=Container,
-        keys={
-            "runtime": values.choice(*get_args(ContainerRuntime)),
-            "image": values.word,
-            "options": values.listed(values.word),
-        },
-        required=("runtime", "image"),
-    ),
-    "megatron": Section(
-        kind=Megatron,
-        keys={
-            "path": values.needed_path,
-            "variant": values.choice(*get_args(MegatronVariant)),
-            "data_path": values.path,
-            "tokenizer_type": values.slurm_name,
-            "tokenizer_model": values.path,
-            "vocab_file": values.path,
-            "merge_file": values.path,
-            "arguments": values.listed(values.word),
-        },
-        required=("path",),
-    ),
-    "polling": Section(
-        kind=Polling,
-        keys={
-            "interval_s": values.number(0.05, 3600, unit="s"),
-            "command_limit_s": values.number(0.1, 3600, unit="s"),
-        },
-    ),
-    "retries": Section(
-        kind=Retries,
-        keys={"attempts": values.whole(1, 100), "node_failures": values.whole(1, 1000)},
-    ),
-    "pilot": Section(
-        kind=Pilot,
-        keys={
-            "nodes": values.whole(1, 1_000_000),
-            "time_limit_h": values.number(0.01, YEAR_H, unit="h"),
-            "idle_release_s": values.number(0, 3600 * YEAR_H, unit="s"),
-        },
-    ),
+_ADAPTER = TypeAdapter(ClusterProfile)
+# What Pydantic refuses by itself -> why the value will not do, and what would.
+_REASONS: Mapping[str, tuple[str, str]] = {
+    "missing": ("missing", ""),
+    "string_type": ("not text; write it in quotes", "text"),
+    "tuple_type": ("not a list", 'a list of texts, ["…", "…"]'),
+    "dict_type": ("not a table", 'NAME = "value"'),
+    "mapping_type": ("not a table", 'NAME = "value"'),
+    "dataclass_type": ("not a table of keys and sections", ""),
 }
 
 
 def profile_from_dict(
     data: Mapping[str, Any], *, source: str, environ: Mapping[str, str] | None = None
 ) -> ClusterProfile:
-    """A profile from its tables.
+    """Return the profile that tables hold.
 
     Args:
         source: where they come from, for refusals.
@@ -140,103 +47,85 @@ def profile_from_dict(
     Raises:
         InvalidInputs: every key that is unknown or missing, every value that will not do.
     """
-    reading = Reading(source=source, environ=environ)
-    if not isinstance(data, Mapping):
-        reading.refuse("profile", data, "not a table of keys and sections")
-        raise InvalidInputs(reading.problems)
-    given = _keys(reading, data)
-    _contradictions(reading, given)
-    if reading.problems:
-        raise InvalidInputs(reading.problems)
-    parts = {
-        name: SECTIONS[name].kind(**table) for name, table in given.items() if name in SECTIONS
-    }
-    return ClusterProfile(**given | parts)
+    try:
+        profile = _ADAPTER.validate_python(data, context={"environ": environ})
+        problems = []
+    except ValidationError as error:
+        problems = [_problem(details) for details in error.errors(include_url=False)]
+    problems += _contradictions(data) if isinstance(data, Mapping) else ()
+    if problems:
+        first = {problem.field: problem for problem in reversed(problems)}
+        raise InvalidInputs(
+            InvalidInput(p.field, p.value, f"{p.reason} (in {source})", valid=p.valid)
+            for p in reversed(first.values())
+        )
+    return profile
 
 
-def _keys(reading: Reading, data: Mapping[str, Any]) -> dict[str, Any]:
-    known = [*TOP, *SECTIONS]
-    given = _table(reading, "", data, TOP, known=known, required=("name",))
-    for name in (name for name in data if name in SECTIONS):
-        section = SECTIONS[name]
-        if isinstance(data[name], Mapping):
-            given[name] = _table(
-                reading, f"{name}.", data[name], section.keys, required=section.required
-            )
-        else:
-            reading.refuse(name, data[name], "not a section", valid=f"[{name}]")
-    return given
+def _problem(error: ErrorDetails) -> InvalidInput:
+    """Return one of Pydantic's errors as a refusal; its field is named as the user wrote it."""
+    kind, context = error["type"], error.get("ctx", {})
+    keys = [key for key in error["loc"] if key != "[key]"]
+    field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)[1:]
+    value = None if kind == "missing" else error["input"]
+    if kind == "refused":
+        reason, valid = context["reason"], context["valid"]
+    elif kind == "literal_error":
+        names = re.findall(r"'([^']*)'", context["expected"])
+        near = closest(str(value), names, count=1)
+        reason = "not one of them" + (f"; did you mean {near[0]}?" if near else "")
+        valid = ", ".join(names)
+    elif kind == "unexpected_keyword_argument":
+        reason, valid = _unknown(keys)
+    elif kind == "dataclass_type" and field:
+        reason, valid = "not a section", f"[{field}]"
+    else:
+        reason, valid = _REASONS.get(kind, (error["msg"], ""))
+    return InvalidInput(field or "profile", value, reason, valid=valid)
 
 
-def _table(
-    reading: Reading,
-    prefix: str,
-    data: Mapping[str, Any],
-    keys: Mapping[str, Kind],
-    *,
-    required: tuple[str, ...],
-    known: Sequence[str] = (),
-) -> dict[str, Any]:
-    """What is given of these keys. `known` are all the names that may stand here."""
-    names = known or list(keys)
-    for key in (key for key in data if key not in names):
-        reason = f"unknown{_hint(key, names)}"
-        reading.refuse(f"{prefix}{key}", data[key], reason, valid=", ".join(names))
-    for key in (key for key in required if key not in data):
-        reading.refuse(f"{prefix}{key}", None, "missing")
-    return {key: keys[key](reading, f"{prefix}{key}", data[key]) for key in keys if key in data}
+def _unknown(keys: Sequence[str | int]) -> tuple[str, str]:
+    """Return why a key is refused, and which ones may stand in its place.
+
+    It is likely meant for the place where this name stands, or else it is the nearest name here.
+    """
+    *section, key = map(str, keys)
+    table = SECTIONS[section[0]] if section else ClusterProfile
+    names = [field.name for field in fields(table)]
+    elsewhere = [f"{name}.{key}" for name, kind in SECTIONS.items() if key in _names(kind)]
+    top = [key] if key in _names(ClusterProfile) else []
+    near = [*elsewhere, *top, *closest(key, names, count=1)]
+    return "unknown" + (f"; did you mean {near[0]}?" if near else ""), ", ".join(names)
 
 
-def _hint(key: str, names: Sequence[str]) -> str:
-    """The same name at its right place, or else the nearest one here."""
-    elsewhere = [f"{name}.{key}" for name, section in SECTIONS.items() if key in section.keys]
-    near = [*elsewhere, *([key] if key in TOP else []), *closest(key, names, count=1)]
-    return f"; did you mean {near[0]}?" if near else ""
+def _names(table: type[Any]) -> set[str]:
+    return {field.name for field in fields(table)}
 
 
-def _contradictions(reading: Reading, given: Mapping[str, Any]) -> None:
-    if given.get("program") == "megatron-deepspeed" and "megatron" not in given:
+def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
+    """Yield what one section refuses because of another; each of them may be refused itself."""
+    if data.get("program") == "megatron-deepspeed" and "megatron" not in data:
         reason = "missing; the program megatron-deepspeed needs its checkout"
-        reading.refuse("megatron", None, reason, valid='[megatron] with path = "…"')
-    _container_image(reading, given.get("container", {}))
-    slurm = given.get("slurm", {})
-    if slurm.get("gpu_request", Scheduling.gpu_request) != "none":
-        _gpu_options(reading, "slurm.directives", slurm.get("directives"))
-        _gpu_options(reading, "tasks.srun", given.get("tasks", {}).get("srun"))
-
-
-def _container_image(reading: Reading, container: Mapping[str, Any]) -> None:
-    image = container.get("image")
-    if image is None:
+        yield InvalidInput("megatron", None, reason, valid='[megatron] with path = "…"')
+    slurm, tasks = (_section(data, name) for name in ("slurm", "tasks"))
+    if slurm.get("gpu_request", Scheduling.gpu_request) == "none":
         return
-    is_file = container.get("runtime") in ("apptainer", "singularity")
-    if is_file and not re.match(r"/|[a-z]+://", image):
-        valid = "an absolute path, or docker://…"
-        reading.refuse("container.image", image, "a relative path", valid=valid)
-    elif not image or image.startswith("-"):
-        reading.refuse("container.image", image, "not the name of an image")
+    for name, options in (
+        ("slurm.directives", slurm.get("directives")),
+        ("tasks.srun", tasks.get("srun")),
+    ):
+        for place, option in enumerate(options if isinstance(options, list | tuple) else ()):
+            fault = option_fault(option, GPU_OPTIONS) if isinstance(option, str) else None
+            if fault:
+                yield InvalidInput(f"{name}[{place}]", option, fault)
 
 
-def _gpu_options(reading: Reading, name: str, options: tuple[str | None, ...] | None) -> None:
-    for place, option in enumerate(options or ()):
-        fault = option and option_fault(option, GPU_OPTIONS)
-        if fault:
-            reading.refuse(f"{name}[{place}]", option, fault)
+def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = data.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 def profile_as_dict(profile: ClusterProfile) -> dict[str, Any]:
-    """Ready for JSON; what is None is left out. `profile_from_dict` reads it back."""
-    return {name: _plain(value) for name, value in _given(profile)}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {name: _plain(item) for name, item in _given(value)}
-    if isinstance(value, tuple):
-        return list(value)
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _given(part: Any) -> Iterator[tuple[str, Any]]:
-    values_by_name = ((field.name, getattr(part, field.name)) for field in fields(part))
-    return ((name, value) for name, value in values_by_name if value is not None)
+    """Return what `profile_from_dict` reads, as JSON can hold it; what is None is left out."""
+    plain: dict[str, Any] = _ADAPTER.dump_python(profile, mode="json", exclude_none=True)
+    return plain
