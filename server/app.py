@@ -15,11 +15,11 @@ from server.api import (
     calibrations,
     campaigns,
     catalog,
+    events,
     health,
+    predictions,
     profiles,
     recommendations,
-    spaces,
-    streams,
     trials,
 )
 from server.api.origin import OriginGuard, trusted_hosts
@@ -31,7 +31,7 @@ from server.store import Store
 DESCRIPTION = "How should this model be laid out on this cluster so that it trains fastest?"
 
 
-class Service(FastAPI):
+class Application(FastAPI):
     """Its description also has the schema that every refusal refers to and no endpoint answers."""
 
     def openapi(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def create_app(settings: Settings) -> FastAPI:
     settings.trials_dir.mkdir(parents=True, exist_ok=True)
     store = Store(settings.url)
     store.upgrade()
-    app = Service(
+    app = Application(
         title="autotune",
         version=version("autotune"),
         description=DESCRIPTION,
@@ -79,9 +79,9 @@ def _api() -> APIRouter:
         recommendations,
         catalog,
         profiles,
-        spaces,
+        predictions,
         calibrations,
-        streams,
+        events,
     ):
         api.include_router(resource.router)
     return api

@@ -6,12 +6,35 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 
+import uvicorn
+from fastapi import FastAPI
+
 from server.app import create_app
 from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
-from server.web import WebServer
+
+GRACE_S = 5
+
+
+class WebServer(uvicorn.Server):
+    """Uvicorn that ends event streams before it waits for open answers; `run()` serves."""
+
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        self.app = app
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            log_level="warning",
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        super().__init__(config)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.app.state.stopping.set()
+        await super().shutdown(sockets)
 
 
 def run(
@@ -29,14 +52,14 @@ def run(
         InUse: another service has this database.
         InvalidInput: the database's URL is not one.
     """
-    with ExitStack() as held:
-        store = held.enter_context(closing(Store(settings.url)))
-        held.enter_context(ownership(store, "serve"))
+    with ExitStack() as resources:
+        store = resources.enter_context(closing(Store(settings.url)))
+        resources.enter_context(ownership(store, "serve"))
         app = create_app(settings)
         if with_runner:
             runner = RunnerSupervisor(settings)
             runner.start()
-            held.callback(runner.stop)
+            resources.callback(runner.stop)
         ready(
             f"autotune serves at {address(settings)}  (data: {settings.data_dir}; Ctrl-C ends it)"
         )

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from autotune.calibration.document import detail_of
+from autotune.calibration import Calibration
+from autotune.calibration.document import calibration_of, detail_of
+from autotune.resolution import machine_of
 from autotune.schemas import (
     NO_CALIBRATION,
     CalibrationCreate,
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
+    MachineChoice,
 )
 from autotune.schemas.calibrations import NAME
-from search_spaces.errors import InvalidInput, InvalidInputs
-from server.api.access import StoreOf, problems
+from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from server.api.dependencies import StoreOf, problems
 from server.api.fitting import document_for
-from server.api.knowledge import fitted, kept
-from server.store import Store
+from server.store import NotFound, Store
 from server.store.calibrations import (
     calibration_document,
     check_name,
     delete_calibration,
+    get_calibration,
     list_calibrations,
+    newest_of,
     save_calibration,
 )
 
@@ -59,7 +65,7 @@ def create(request: CalibrationCreate, response: Response, store: StoreOf) -> Ca
 @router.get("/{name}", responses=problems(404))
 def read(name: Name, store: StoreOf) -> CalibrationDetail:
     """What it rests on, and its constants before and after."""
-    return detail_of(*kept(store, name))
+    return detail_of(*fitted_calibration(store, name))
 
 
 @router.get("/{name}/document", responses=problems(404))
@@ -89,7 +95,7 @@ def delete(name: Name, store: StoreOf) -> None:
 def _saved(
     store: Store, name: str, document: CalibrationDocument, response: Response
 ) -> CalibrationDetail:
-    """Fitted first, so that nothing is kept that cannot be.
+    """Fit the document, so that none is kept that cannot be fitted, and keep it.
 
     Raises:
         InvalidInputs: the name is not to be had, or the document holds what cannot be.
@@ -100,7 +106,7 @@ def _saved(
         raise InvalidInputs(faults)
     with store.session() as session:
         check_name(session, name)
-    calibration = fitted(document.model_dump(mode="json"))
+    calibration = _fitted(_canonical(document.model_dump(mode="json")))
     with store.transaction() as session:
         summary = save_calibration(session, name, document)
     response.headers["Location"] = f"/api/v1/calibrations/{name}"
@@ -116,3 +122,64 @@ def _unusable(name: str, document: CalibrationDocument) -> Iterator[InvalidInput
         if "\0" in text:
             reason = "it has a NUL character, which no database keeps in a text"
             yield InvalidInput(field, text, reason, valid="a text without it")
+
+
+FittedCalibration = tuple[Calibration, CalibrationSummary]
+
+
+def calibration_for(
+    store: Store, machine: MachineChoice, name: str | None
+) -> FittedCalibration | tuple[None, None]:
+    """Return the calibration of this name, or else the newest of the machine, if there is one.
+
+    Without one, predictions rest on what is generally known.
+
+    Raises:
+        InvalidInput: field `calibration`: there is none of this name.
+    """
+    if name == NO_CALIBRATION:
+        return None, None
+    if name is None:
+        return _newest(store, machine)
+    try:
+        return fitted_calibration(store, name)
+    except NotFound as error:
+        with store.session() as session:
+            names = [summary.name for summary in list_calibrations(session)]
+        valid = " or ".join([*closest(name, names), NO_CALIBRATION])
+        raise InvalidInput("calibration", name, error.reason, valid=valid) from error
+
+
+def fitted_calibration(store: Store, name: str) -> FittedCalibration:
+    """Return a calibration that is kept, fitted again; raises NotFound."""
+    with store.session() as session:
+        summary = get_calibration(session, name)
+        document = calibration_document(session, name)
+    return _fitted(_canonical(document)), summary
+
+
+def _newest(store: Store, machine: MachineChoice) -> FittedCalibration | tuple[None, None]:
+    try:
+        chosen = machine_of(machine)
+    except (InvalidInput, InvalidInputs):
+        return None, None  # refused with everything else that is wrong with the question
+    with store.session() as session:
+        summary = newest_of(session, chosen)
+    try:
+        return fitted_calibration(store, summary.name) if summary else (None, None)
+    except NotFound:
+        return None, None  # it was deleted in between
+
+
+def _canonical(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True)
+
+
+@lru_cache(maxsize=8)
+def _fitted(document: str) -> Calibration:
+    """Fit, which takes a tenth of a second and, with very many observations, some seconds.
+
+    Raises:
+        InvalidInputs: what cannot have been observed.
+    """
+    return calibration_of(CalibrationDocument.model_validate_json(document))

@@ -24,8 +24,8 @@ from autotune.schemas import (
     DryRun,
 )
 from evaluators.cluster import profile_as_dict
-from server.api.access import CampaignId, Cursor, SettingsOf, StoreOf, problems
 from server.api.admission import admit
+from server.api.dependencies import CampaignId, Cursor, SettingsOf, StoreOf, problems
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import (

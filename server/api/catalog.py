@@ -8,7 +8,7 @@ from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import MachineShape, ModelShape
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.errors import InvalidInput
-from server.api.access import problems
+from server.api.dependencies import problems
 from server.store import NotFound
 
 router = APIRouter(tags=["catalog"])

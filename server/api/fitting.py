@@ -19,7 +19,7 @@ from autotune.schemas import (
 )
 from autotune.schemas.calibrations import MOST_OBSERVATIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.api.access import LARGEST_ID
+from server.api.dependencies import LARGEST_ID
 from server.store import NotFound
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials
@@ -28,8 +28,8 @@ LONGEST_LABEL = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """One campaign, its place in the request, and what its trials say.
+class FittedCampaign:
+    """One campaign to fit to, its place in the request, and what its trials have shown.
 
     Attributes:
         software: labels of the stacks that its trials ran on, each once.
@@ -47,21 +47,21 @@ def document_for(session: Session, request: CalibrationCreate) -> CalibrationDoc
     Raises:
         InvalidInputs: fields `campaigns.0` and so on, `campaigns`, `software`.
     """
-    evidence, problems = _gathered(session, request.campaigns)
-    problems += [problem for each in evidence for problem in _apart(evidence[0], each)]
+    campaigns, problems = _campaigns(session, request.campaigns)
+    problems += [problem for each in campaigns for problem in _differences(campaigns[0], each)]
     software = request.software
     if software is None and not problems:
-        labels = list(dict.fromkeys(label for each in evidence for label in each.software))
+        labels = list(dict.fromkeys(label for each in campaigns for label in each.software))
         problems += _ambiguous(labels)
         software = (labels or [""])[0]
-    observations = [observation_shape(one) for each in evidence for one in each.observations]
+    observations = [observation_shape(one) for each in campaigns for one in each.observations]
     if not problems and len(observations) > MOST_OBSERVATIONS:
         reason = f"their trials give {len(observations)} observations"
         valid = f"campaigns with {MOST_OBSERVATIONS} or fewer"
         problems.append(InvalidInput("campaigns", request.campaigns, reason, valid=valid))
     if problems:
         raise InvalidInputs(problems)
-    first = evidence[0].campaign
+    first = campaigns[0].campaign
     return CalibrationDocument(
         machine=first.machine,
         software=software or "",
@@ -70,22 +70,22 @@ def document_for(session: Session, request: CalibrationCreate) -> CalibrationDoc
     )
 
 
-def _gathered(
-    session: Session, campaigns: Sequence[int]
-) -> tuple[list[Evidence], list[InvalidInput]]:
-    """Of each campaign once, however often it is named; and of which there is none."""
-    evidence: list[Evidence] = []
+def _campaigns(
+    session: Session, ids: Sequence[int]
+) -> tuple[list[FittedCampaign], list[InvalidInput]]:
+    """Return each campaign once, however often it is named, and why others cannot be used."""
+    campaigns: list[FittedCampaign] = []
     problems: list[InvalidInput] = []
-    for place, campaign_id in enumerate(campaigns):
+    for place, campaign_id in enumerate(ids):
         try:
-            if campaign_id not in campaigns[:place]:
-                evidence.append(_evidence(session, place, campaign_id))
+            if campaign_id not in ids[:place]:
+                campaigns.append(_campaign(session, place, campaign_id))
         except InvalidInput as problem:
             problems.append(problem)
-    return evidence, problems
+    return campaigns, problems
 
 
-def _evidence(session: Session, place: int, campaign_id: int) -> Evidence:
+def _campaign(session: Session, place: int, campaign_id: int) -> FittedCampaign:
     """Raises InvalidInput: there is no such campaign, or it has nothing to say."""
     field = f"campaigns.{place}"
     try:
@@ -101,7 +101,7 @@ def _evidence(session: Session, place: int, campaign_id: int) -> Evidence:
         reason = f"no trial of campaign {campaign_id} has ended well or out of memory"
         valid = "campaigns with a trial that is ok or oom"
         raise InvalidInput(field, campaign_id, reason, valid=valid)
-    return Evidence(
+    return FittedCampaign(
         place=place, campaign=campaign, observations=observations, software=_labels(trials)
     )
 
@@ -117,7 +117,7 @@ def _labels(trials: Sequence[Trial]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(label[:LONGEST_LABEL] for label in labels))
 
 
-def _apart(first: Evidence, other: Evidence) -> Iterator[InvalidInput]:
+def _differences(first: FittedCampaign, other: FittedCampaign) -> Iterator[InvalidInput]:
     """Why two campaigns do not belong into one calibration."""
     field, one, two = f"campaigns.{other.place}", first.campaign, other.campaign
     machines = machine_of(one.machine), machine_of(two.machine)

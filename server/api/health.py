@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from server.api.access import StoreOf, problems
+from server.api.dependencies import StoreOf, problems
 from server.problems import problem
 
 router = APIRouter(tags=["health"])

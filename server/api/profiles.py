@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from autotune.schemas import ProfileDetail, ProfileSummary
 from evaluators.cluster import profile_file
 from search_spaces.errors import InvalidInput
-from server.api.access import SettingsOf, problems
+from server.api.dependencies import SettingsOf, problems
 from server.profiles import profile_detail, profile_summaries
 from server.store import NotFound
 

@@ -16,7 +16,7 @@ from autotune.schemas import Campaign, Ranked, Recommendation, Trial
 from evaluators.artefacts import Launch, artefact_names, artefacts
 from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput
-from server.api.access import CampaignId, Rank, StoreOf, problems
+from server.api.dependencies import CampaignId, Rank, StoreOf, problems
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.trials import all_trials

@@ -1,20 +1,59 @@
-"""Trials of a campaign: listed, read, exported, and their logs."""
+"""Trials of a campaign: listed, read, exported as a table, and the ends of their logs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from autotune.schemas import Trial, TrialPage, TrialState
-from server.api.access import CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber, problems
-from server.api.logs import tail
-from server.api.table import csv_lines
+from autotune.schemas import StrategyShape, Trial, TrialMetrics, TrialPage, TrialState
+from evaluators.trial_files import LOG
+from server.api.dependencies import CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber, problems
+from server.settings import Settings
+from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
 from server.store.trials import get_trial, list_trials
 
 router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["trials"])
+
+LONGEST_TAIL = 4 * 2**20
+"""Bytes of a log that are read at most."""
+
+CSV_ROWS_AT_ONCE = 500
+UNITS = {
+    "created_at": "UTC",
+    "started_at": "UTC",
+    "finished_at": "UTC",
+    "duration_s": "s",
+    "node_hours": "h",
+    "predicted_iteration_time_s": "s",
+    "predicted_memory_gib": "GiB",
+    "micro_batch_size": "samples",
+    "global_batch_size": "samples",
+    "iteration_time_s": "s",
+    "iteration_time_spread_s": "s",
+    "tokens_per_s": "tokens/s",
+    "tokens_per_s_per_gpu": "tokens/s",
+    "model_tflops_per_gpu": "TFLOP/s",
+    "hardware_tflops_per_gpu": "TFLOP/s",
+    "mfu": "1",
+    "hfu": "1",
+    "peak_memory_gib": "GiB",
+    "loss": "nat",
+    "joules_per_token": "J",
+}
+_OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
+_COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
+_REST = ("joules_per_token", "energy_note", "error", "host", "job_id", "token")
+_FIGURES = tuple(
+    name for name in TrialMetrics.model_fields if name != "gradient_accumulation_steps"
+)
+COLUMNS = (*_OWN, *StrategyShape.model_fields, *_FIGURES, *_COSTS, *_REST)
 
 
 @router.get("/trials", responses=problems(404))
@@ -70,3 +109,69 @@ def log(
     with store.session() as session:
         trial = get_trial(session, campaign_id, number)
     return PlainTextResponse(tail(trial, settings, lines=lines))
+
+
+def tail(trial: Trial, settings: Settings, *, lines: int) -> str:
+    """Return the last `lines` lines, of the last 4 MiB at most.
+
+    Raises:
+        NotFound: there is no log yet.
+    """
+    path = log_file(trial, settings)
+    if path is None:
+        reason = f"trial {trial.number} of campaign {trial.campaign_id} has no log"
+        raise NotFound("log", trial.number, reason=reason)
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - LONGEST_TAIL))
+        text = file.read().decode(errors="replace")
+    return "".join(text.splitlines(keepends=True)[-lines:])
+
+
+def log_file(trial: Trial, settings: Settings) -> Path | None:
+    """Return the log, where it is a file inside of the trial's own directory and nowhere else.
+
+    A trial that has not ended writes into the folder of its newest attempt.
+    """
+    directory = settings.trial_dir(trial.token).resolve()
+    if trial.log_path:
+        path = Path(trial.log_path)
+    else:
+        logs = directory.glob(f"attempt-[1-9]*/{LOG}")
+        path = max(
+            logs, key=lambda log: int(log.parent.name.rpartition("-")[2]), default=directory / LOG
+        )
+    resolved = (directory / path).resolve()
+    return resolved if resolved.is_relative_to(directory) and resolved.is_file() else None
+
+
+def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
+    """Yield the table in pieces; each page of rows is read when it is wanted."""
+    yield _csv([[f"{name} [{UNITS[name]}]" if name in UNITS else name for name in COLUMNS]])
+    cursor: str | None = None
+    while True:
+        with store.session() as session:
+            page = list_trials(session, campaign_id, cursor=cursor, limit=CSV_ROWS_AT_ONCE)
+        yield _csv([_row(trial) for trial in page.items])
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def _row(trial: Trial) -> list[Any]:
+    figures = trial.metrics.model_dump() if trial.metrics else {}
+    values = trial.model_dump(mode="json") | figures | trial.strategy.model_dump()
+    return [_cell(values.get(name)) for name in COLUMNS]
+
+
+def _cell(value: Any) -> Any:
+    """Spreadsheets run a text that begins like a formula: an apostrophe makes it a text."""
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return "'" + value
+    return value
+
+
+def _csv(rows: list[list[Any]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer).writerows(rows)
+    return buffer.getvalue()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from sqlalchemy.orm import Session
 
-from server.api.access import CampaignId, StoreOf, TrialNumber
+from server.api.dependencies import CampaignId, StoreOf, TrialNumber
 from server.api.recommendations import recommendation_of
 from server.dashboard import charts
 from server.dashboard.charts import Scheme

@@ -17,7 +17,7 @@ LOCAL = "local"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class FormField:
     """One input. `name` is its place in `CampaignCreate`, by which refusals find it."""
 
     name: str
@@ -32,13 +32,13 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectOption:
     value: str
     label: str
 
 
 @dataclass(frozen=True)
-class ProfileChoice(Choice):
+class ProfileOption(SelectOption):
     """`machine` is the one of the catalog that it belongs to, if any."""
 
     machine: str
@@ -49,18 +49,18 @@ class ProfileGroup:
     """Profiles under a head of their own; the ready ones are not chosen unless a user does."""
 
     label: str
-    choices: list[ProfileChoice]
+    choices: list[ProfileOption]
     own: bool = False
 
 
 SHAPE_FIELDS = (
-    Field(name="model.num_layers", label="Layers"),
-    Field(name="model.hidden_size", label="Hidden size"),
-    Field(name="model.num_attention_heads", label="Attention heads"),
-    Field(name="model.num_query_groups", label="Query groups", hint="empty: as many as heads"),
-    Field(name="model.ffn_hidden_size", label="FFN size", hint="empty: 4 × hidden"),
-    Field(name="model.seq_length", label="Sequence length", hint="empty: 2048"),
-    Field(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),
+    FormField(name="model.num_layers", label="Layers"),
+    FormField(name="model.hidden_size", label="Hidden size"),
+    FormField(name="model.num_attention_heads", label="Attention heads"),
+    FormField(name="model.num_query_groups", label="Query groups", hint="empty: as many as heads"),
+    FormField(name="model.ffn_hidden_size", label="FFN size", hint="empty: 4 × hidden"),
+    FormField(name="model.seq_length", label="Sequence length", hint="empty: 2048"),
+    FormField(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),
 )
 
 DIMENSION_HINTS = {
@@ -73,11 +73,11 @@ DIMENSION_HINTS = {
 }
 
 
-def dimension_fields() -> list[Field]:
+def dimension_fields() -> list[FormField]:
     """One input for each dimension of a space."""
     names = [name for name in SpaceSpec.model_fields if name not in ("preset", "global_batch_size")]
     return [
-        Field(
+        FormField(
             name=f"space.{name}",
             label=_label(name),
             kind="dimension",
@@ -87,37 +87,39 @@ def dimension_fields() -> list[Field]:
     ]
 
 
-def model_choices() -> list[Choice]:
+def model_choices() -> list[SelectOption]:
     """Ready models by size, each with its shape."""
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
     shapes = [(m, model_shape(m)) for m in models]
     return [
-        Choice(m.name, f"{parameters(m.parameters)}: {s.num_layers} layers, hidden {s.hidden_size}")
+        SelectOption(
+            m.name, f"{parameters(m.parameters)}: {s.num_layers} layers, hidden {s.hidden_size}"
+        )
         for m, s in shapes
     ]
 
 
-def machine_choices() -> list[Choice]:
+def machine_choices() -> list[SelectOption]:
     """Ready machines, the one that the service runs on first."""
     names = sorted(machine_names(), key=lambda name: (name != LOCAL, name))
-    return [Choice(name, _machine_label(load_machine(name), name)) for name in names]
+    return [SelectOption(name, _machine_label(load_machine(name), name)) for name in names]
 
 
-def space_choices() -> list[Choice]:
-    return [Choice(name, name) for name in space_names()]
+def space_choices() -> list[SelectOption]:
+    return [SelectOption(name, name) for name in space_names()]
 
 
 def profile_choices(folder: Path) -> list[ProfileGroup]:
     """Cluster profiles, one's own first; one that cannot be used is refused by the API."""
     found = sorted(profile_summaries(folder), key=lambda profile: bool(profile.problem))
-    own = [_profile_choice(profile) for profile in found if profile.source]
-    ready = [_profile_choice(profile) for profile in found if not profile.source]
+    own = [_profile_option(profile) for profile in found if profile.source]
+    ready = [_profile_option(profile) for profile in found if not profile.source]
     groups = (ProfileGroup("Your own", own=True, choices=own), ProfileGroup("Ready", choices=ready))
     return [group for group in groups if group.choices]
 
 
-def _profile_choice(profile: ProfileSummary) -> ProfileChoice:
-    return ProfileChoice(profile.name, _profile_label(profile), machine=profile.machine)
+def _profile_option(profile: ProfileSummary) -> ProfileOption:
+    return ProfileOption(profile.name, _profile_label(profile), machine=profile.machine)
 
 
 def _profile_label(profile: ProfileSummary) -> str:

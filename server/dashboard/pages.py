@@ -18,8 +18,8 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
-from server.api.logs import log_file
 from server.api.recommendations import recommendation_of
+from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series, trajectory
 from server.dashboard.wording import count, figure, not_started, plural

@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from autotune.schemas import TrialState
-from server.api.access import LARGEST_ID, CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber
+from server.api.dependencies import LARGEST_ID, CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber
 from server.dashboard import chart_routes, form, pages
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE, render

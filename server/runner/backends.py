@@ -22,7 +22,7 @@ from server.runner.cluster_check import ClusterCheck
 CHECKS_AT_ONCE = 4
 
 
-class Backends:
+class EvaluatorBackends:
     """One object for each evaluator, made when a campaign first asks for it."""
 
     def __init__(self, *, cluster_retry_s: float) -> None:

@@ -17,7 +17,7 @@ from autotune.search import Proposer
 from evaluators.trial import TrialOutcome, TrialProgress
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
-from server.runner.backends import Backends
+from server.runner.backends import EvaluatorBackends
 from server.runner.cluster_check import ClusterCheck, ClusterStatus
 from server.runner.results import finished_trial
 from server.runner.scheduling import (
@@ -101,7 +101,7 @@ class ClaimedCampaign:
         *,
         store: Store,
         settings: Settings,
-        backends: Backends,
+        backends: EvaluatorBackends,
         machine_queue: MachineQueue,
     ) -> None:
         self.lease = lease

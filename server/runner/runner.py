@@ -11,7 +11,7 @@ import structlog
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from server.problems import cause, is_full_disk
-from server.runner.backends import Backends
+from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
 from server.runner.scheduling import MachineQueue
 from server.settings import Settings
@@ -56,7 +56,7 @@ class Runner:
         self.owner = this_owner()
         self._settings = settings
         self._store = store
-        self._backends = Backends(cluster_retry_s=settings.cluster_retry_s)
+        self._backends = EvaluatorBackends(cluster_retry_s=settings.cluster_retry_s)
         self._machine_queue = MachineQueue()
         self._campaigns: dict[int, ClaimedCampaign] = {}
         self._next_claim = 0.0

@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from autotune.schemas import Campaign
 from server.app import create_app
 from server.runner.runner import Runner
+from server.service import WebServer
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign
-from server.web import WebServer
 from tests.server.asking import created
 
 

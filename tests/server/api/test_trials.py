@@ -8,8 +8,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, Trial, TrialPage
-from server.api.logs import tail
-from server.api.table import COLUMNS, UNITS
+from server.api.trials import COLUMNS, UNITS, tail
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.trials import all_trials, get_trial

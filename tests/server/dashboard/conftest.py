@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from server.app import create_app
+from server.service import WebServer
 from server.settings import Settings
-from server.web import WebServer
 from tests.requirement import require
 from tests.server.dashboard.campaigns import Campaigns
 

@@ -89,7 +89,7 @@ SIMULATED = body(time_scale=0.002, budget={"max_trials": SIMULATED_TRIALS})
 
 
 @dataclass
-class Service:
+class MarkedService:
     """`autotune serve`, started and killed as often as wanted; its processes carry a mark."""
 
     settings: Settings
@@ -154,8 +154,8 @@ class Service:
 
 
 @contextmanager
-def served(settings: Settings) -> Iterator[Service]:
-    service = Service(settings)
+def served(settings: Settings) -> Iterator[MarkedService]:
+    service = MarkedService(settings)
     service.start()
     try:
         yield service
@@ -164,7 +164,7 @@ def served(settings: Settings) -> Iterator[Service]:
             process.kill()
 
 
-class Ledger:
+class FinishedTrials:
     """What has been seen of finished trials, and that it stays as it is."""
 
     def __init__(self, settings: Settings) -> None:
@@ -195,28 +195,28 @@ class Ledger:
         return self.settings.trial_dir(trial.token) / "result.json"
 
 
-def torment(settings: Settings, request: dict[str, Any]) -> tuple[list[Trial], int]:
+def kill_at_random(settings: Settings, request: dict[str, Any]) -> tuple[list[Trial], int]:
     """Kill at random moments until the kills are used up, then let the campaign end."""
     rng = random.Random(SEED)
     ends = time.monotonic() + LONGEST_S
     with served(settings) as service:
-        ledger = Ledger(settings)
+        finished = FinishedTrials(settings)
         posted = httpx2.post(f"{service.url}/api/v1/campaigns", json=request, trust_env=False)
         assert posted.status_code == 201, posted.text
-        kills, events = 0, ledger.events()
-        while (state := ledger.state()) not in {"done", "failed", "paused"}:
+        kills, events = 0, finished.events()
+        while (state := finished.state()) not in {"done", "failed", "paused"}:
             assert time.monotonic() < ends, f"still {state} after {kills} kills"
-            ledger.check()
+            finished.check()
             # Most kills wait until the runner is at work again; some meet it as it starts.
-            if kills < KILLS and (ledger.events() > events or rng.random() < 0.002):
+            if kills < KILLS and (finished.events() > events or rng.random() < 0.002):
                 time.sleep(rng.uniform(0.0, 0.5))
                 service.kill(TARGETS[kills % 3] if kills < 3 else rng.choice(TARGETS))
-                kills, events = kills + 1, ledger.events()
+                kills, events = kills + 1, finished.events()
             time.sleep(0.02)
         assert state == "done"
-        trials = ledger.check()
+        trials = finished.check()
         service.stop()
-        ledger.store.close()
+        finished.store.close()
     return trials, kills
 
 
@@ -232,7 +232,7 @@ def check_end(settings: Settings, trials: list[Trial]) -> None:
 
 @pytest.mark.parametrize("database_url", EACH if THOROUGH else EACH[1:], indirect=True)
 def test_a_simulated_campaign_survives_every_kill(settings: Settings) -> None:
-    trials, kills = torment(settings, SIMULATED)
+    trials, kills = kill_at_random(settings, SIMULATED)
     assert kills == KILLS
     check_end(settings, trials)
     assert sum(trial.purpose == "search" for trial in trials) == SIMULATED_TRIALS
@@ -241,7 +241,7 @@ def test_a_simulated_campaign_survives_every_kill(settings: Settings) -> None:
 @pytest.mark.parametrize("database_url", EACH if THOROUGH else EACH[:1], indirect=True)
 def test_a_campaign_of_real_trials_survives_every_kill(settings: Settings) -> None:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
-    trials, kills = torment(settings, REAL)
+    trials, kills = kill_at_random(settings, REAL)
     check_end(settings, trials)
     assert {trial.state for trial in trials} == {TrialState.OK}
     purposes = Counter(trial.purpose for trial in trials)

@@ -83,7 +83,7 @@ QUESTION: dict[str, Any] = {
 FEW: dict[str, Any] = {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
 
 
-class Service:
+class SlurmService:
     """The application, and its runner in this process."""
 
     def __init__(self, settings: Settings) -> None:
@@ -153,7 +153,7 @@ def service(
     slurm: Cluster,  # noqa: ARG001 (its commands are those of this process now)
     tmp_path: Path,
     profiles: Path,
-) -> Iterator[Service]:
+) -> Iterator[SlurmService]:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
     settings = Settings(
         data_dir=tmp_path / "data",
@@ -162,14 +162,14 @@ def service(
         stream_poll_s=0.05,
         cluster_retry_s=0.2,
     )
-    found = Service(settings)
+    found = SlurmService(settings)
     yield found
     found.close()
 
 
 @pytest.mark.parametrize("mode", ["sbatch", "pilot"])
 def test_a_campaign_searches_confirms_and_recommends(
-    service: Service, slurm: Cluster, mode: str
+    service: SlurmService, slurm: Cluster, mode: str
 ) -> None:
     campaign = service.create(slurm={"profile": "virtual", "mode": mode})
     done = service.until_state(campaign, "done")
@@ -200,7 +200,7 @@ def test_a_campaign_searches_confirms_and_recommends(
 
 
 def test_a_restarted_runner_finds_its_jobs_and_runs_none_twice(
-    service: Service, slurm: Cluster
+    service: SlurmService, slurm: Cluster
 ) -> None:
     campaign = service.create(**FEW)
     service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
@@ -215,12 +215,12 @@ def test_a_restarted_runner_finds_its_jobs_and_runs_none_twice(
     assert all(len(list(folder.glob("attempt-*"))) == 1 for folder in _folders(service, after))
 
 
-def _folders(service: Service, tokens: Any) -> list[Path]:
+def _folders(service: SlurmService, tokens: Any) -> list[Path]:
     return [service.settings.trial_dir(token) for token in tokens]
 
 
 def test_a_waiting_trial_says_why_and_a_pause_withdraws_it(
-    service: Service, slurm: Cluster
+    service: SlurmService, slurm: Cluster
 ) -> None:
     for node in slurm.nodes:
         slurm.drain(node)
@@ -248,14 +248,16 @@ def test_a_waiting_trial_says_why_and_a_pause_withdraws_it(
     assert states.count(TrialState.OK) == 2
 
 
-def test_an_edited_profile_is_for_later_campaigns(service: Service, profiles: Path) -> None:
+def test_an_edited_profile_is_for_later_campaigns(service: SlurmService, profiles: Path) -> None:
     campaign = service.create(**FEW | {"budget": {"max_trials": 1}})
     (profiles / "virtual.toml").write_text('[slurm]\npartition = "gone"\n')
     service.until_state(campaign, "done")
     assert [trial.state for trial in service.trials(campaign)] == [TrialState.OK]
 
 
-def test_cancelling_a_campaign_ends_its_jobs_and_only_its(service: Service, slurm: Cluster) -> None:
+def test_cancelling_a_campaign_ends_its_jobs_and_only_its(
+    service: SlurmService, slurm: Cluster
+) -> None:
     other = slurm.command("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300").strip()
     slow = QUESTION["protocol"] | {"measured_iterations": 1000, "warmup_iterations": 100}
     campaign = service.create(protocol=slow)
@@ -286,7 +288,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize(("profile", "changes", "field", "told"), REFUSED.values(), ids=REFUSED)
 def test_what_no_trial_could_do_is_refused_before_anything_is_queued(
-    service: Service,
+    service: SlurmService,
     profiles: Path,
     profile: str,
     changes: dict[str, Any],
@@ -302,7 +304,7 @@ def test_what_no_trial_could_do_is_refused_before_anything_is_queued(
     assert service.client.get("/api/v1/campaigns").json()["items"] == []
 
 
-def test_all_that_stands_in_the_way_is_said_at_once(service: Service, profiles: Path) -> None:
+def test_all_that_stands_in_the_way_is_said_at_once(service: SlurmService, profiles: Path) -> None:
     (profiles / "virtual.toml").write_text('python = "/no/python"\n[slurm]\npartition = "gone"')
     trainable = QUESTION["space"] | {"sequence_parallel": [True, False]}
     answer = service.client.post("/api/v1/campaigns", json=QUESTION | {"space": trainable})
@@ -313,7 +315,7 @@ def test_all_that_stands_in_the_way_is_said_at_once(service: Service, profiles: 
 
 
 def test_a_campaign_waits_for_a_slurm_that_does_not_answer(
-    service: Service, slurm: Cluster, profiles: Path
+    service: SlurmService, slurm: Cluster, profiles: Path
 ) -> None:
     """A mistake that could not be seen then is said once it can be, and a corrected one goes on."""
     (profiles / "virtual.toml").write_text(PROFILE.replace("= 0.5", "= 0.5\ncommand_limit_s = 2"))
@@ -333,7 +335,7 @@ def test_a_campaign_waits_for_a_slurm_that_does_not_answer(
 
 
 def test_what_slurm_refuses_pauses_the_campaign_and_costs_nothing(
-    service: Service, slurm: Cluster, profiles: Path
+    service: SlurmService, slurm: Cluster, profiles: Path
 ) -> None:
     (profiles / "virtual.toml").write_text('[slurm]\ngpu_request = "none"\nconstraint = "absent"')
     campaign = service.create(budget={"max_trials": 30})

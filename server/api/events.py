@@ -13,7 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from autotune.schemas import Event
 from search_spaces.errors import InvalidInput
-from server.api.access import LARGEST_ID, CampaignId, StoreOf, problems
+from server.api.dependencies import LARGEST_ID, CampaignId, StoreOf, problems
 from server.store import Store
 from server.store.campaigns import campaign_row
 from server.store.events import events_since, last_event_id

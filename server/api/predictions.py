@@ -15,8 +15,8 @@ from autotune.schemas import (
     Sweep,
     SweepQuery,
 )
-from server.api.access import StoreOf, problems
-from server.api.knowledge import knowledge_of
+from server.api.calibrations import calibration_for
+from server.api.dependencies import StoreOf, problems
 
 router = APIRouter(tags=["predictions"])
 
@@ -60,12 +60,12 @@ def prediction(
     query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)], store: StoreOf
 ) -> Prediction:
     """One strategy: whether it is legal and why not, its memory and its time, part by part."""
-    calibration, summary = knowledge_of(store, query.machine, query.calibration)
+    calibration, summary = calibration_for(store, query.machine, query.calibration)
     return predict(query, calibration, summary)
 
 
 @router.post("/sweeps", responses=problems(403))
 def ranking(query: Annotated[SweepQuery, Body(openapi_examples=SPACE)], store: StoreOf) -> Sweep:
     """A whole space in the order of its predicted rate, the best of it with intervals."""
-    calibration, summary = knowledge_of(store, query.machine, query.calibration)
+    calibration, summary = calibration_for(store, query.machine, query.calibration)
     return sweep(query, calibration, summary, most=query.most)
