@@ -119,12 +119,14 @@ def probe(
     folder: Path,
     wait_s: float,
     tell: Callable[[str], None],
+    settle_s: float = SETTLE_S,
 ) -> Found:
     """Run the job, with its files below `folder` while it lasts.
 
     Args:
         wait_s: for nodes, after which the job is taken back.
         tell: is given a sentence whenever the job stands otherwise.
+        settle_s: until a job that Slurm knows no more, and that left no file, is given up.
 
     Raises:
         SlurmError: sbatch refused it (`SlurmRefused`), or does not answer.
@@ -138,7 +140,7 @@ def probe(
         script.write_text(script_of(profile, name=name, gpus_per_node=gpus_per_node, folder=place))
         with _ended_at_last(slurm, name):
             slurm.sbatch(script)
-            watch = _Watch(slurm=slurm, name=name, wait_s=wait_s, tell=tell)
+            watch = _Watch(slurm=slurm, name=name, wait_s=wait_s, settle_s=settle_s, tell=tell)
             gave_up = watch.until_ended(place)
         return found_in(place / "probe.log", gave_up=gave_up)
 
@@ -224,6 +226,7 @@ class _Watch:
     slurm: Slurm
     name: str
     wait_s: float
+    settle_s: float
     tell: Callable[[str], None]
     told: str = ""
     seen_at: float = field(default_factory=time.monotonic)
@@ -245,7 +248,7 @@ class _Watch:
             self.told = standing
             self.tell(standing)
         now = time.monotonic()
-        if now - self.seen_at > SETTLE_S:
+        if now - self.seen_at > self.settle_s:
             return ""
         if now - self.waits_since > self.wait_s:
             return f"no node within {self.wait_s:.0f} s: {self.told}"

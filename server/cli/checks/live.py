@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaluators.cluster import ClusterProfile
 from evaluators.slurm.commands import SlurmError, SlurmRefused
-from evaluators.slurm.probe_job import Found, Rank, probe
+from evaluators.slurm.probe_job import SETTLE_S, Found, Rank, probe
 from server.cli.checks.result import CheckResult
 
 QUEUE_LIMIT_S = 600.0
@@ -16,13 +16,19 @@ JOB = "job on a node"
 
 
 def check_node(
-    profile: ClusterProfile, *, gpus_per_node: int, folder: Path, tell: Callable[[str], None]
+    profile: ClusterProfile,
+    *,
+    gpus_per_node: int,
+    folder: Path,
+    tell: Callable[[str], None],
+    settle_s: float = SETTLE_S,
 ) -> list[CheckResult]:
     """Submit the job, wait for it, and return what it found.
 
     Args:
         folder: that exists, in the file system where trials' files will be.
         tell: is given a sentence whenever the job stands otherwise.
+        settle_s: until a job that Slurm knows no more, and that left no file, is given up.
     """
     try:
         report = probe(
@@ -31,6 +37,7 @@ def check_node(
             folder=folder,
             wait_s=QUEUE_LIMIT_S,
             tell=tell,
+            settle_s=settle_s,
         )
     except SlurmRefused as error:
         advice = "what it names is set in the profile, under [slurm]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 
 from server.cli.application import app
 from tests.serving import Served, serving
+
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +61,25 @@ def autotune(service: Served, monkeypatch: pytest.MonkeyPatch) -> Autotune:
 
 
 @pytest.fixture(scope="session")
-def finished(service: Served) -> str:
-    """The number of a simulated campaign that is done."""
+def watched(service: Served) -> Ran:
+    """A simulated campaign, submitted and watched until it was done."""
     ran = Autotune()(
         *("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),
         *("--pool-nodes", "4", "--max-trials", "5", "--confirmations", "1", "--tokens", "300e9"),
         *("--name", "shared", "--url", service.url, "--watch", "--json"),
     )
     assert ran.code == 0, ran.err
-    return str(ran.json()["campaign"]["id"])
+    return ran
+
+
+@pytest.fixture(scope="session")
+def finished(watched: Ran) -> str:
+    """The number of a simulated campaign that is done."""
+    return str(watched.json()["campaign"]["id"])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all that needs the service, which has to be started, in one process."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "service" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("cli-service"))

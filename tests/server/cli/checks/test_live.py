@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,22 @@ from evaluators.cluster import profile_from_dict
 from evaluators.slurm.probe_job import Found, Rank
 from server.cli.checks.live import node_results
 from server.cli.checks.result import CheckResult
+from tests.cluster.fixtures import slurm, slurm_session
+from tests.requirement import require
 
+__all__ = ["slurm", "slurm_session"]
+
+ELSEWHERE = 'mount -t tmpfs none "$0" || exit 99; exec "$@"'
+CHECK = """
+import json, sys
+from pathlib import Path
+from evaluators.cluster import profile_from_dict
+from server.cli.checks.live import check_node
+profile = profile_from_dict({"name": "mine"}, source="test")
+folder = Path(sys.argv[1])
+results = check_node(profile, gpus_per_node=2, folder=folder, tell=sys.stderr.write, settle_s=0.5)
+print(json.dumps([result.as_dict() for result in results]))
+"""
 FINE = Rank(
     rank=0,
     python="3.11.7",
@@ -81,3 +100,24 @@ def test_without_gpus_and_power_trials_can_be_run_all_the_same() -> None:
         "power on n1",
     }
     assert "fail" not in {check.status for check in found.values()}
+
+
+@pytest.mark.xdist_group("slurm-service")
+@pytest.mark.usefixtures("slurm")
+def test_a_data_folder_that_nodes_do_not_see(tmp_path: Path) -> None:
+    """Its file system is mounted for one process alone, as one of a login node would be."""
+    mounting = ["unshare", "--map-root-user", "--mount", "sh", "-c", ELSEWHERE, str(tmp_path)]
+    able = shutil.which("unshare") and subprocess.run([*mounting, "true"], check=False)
+    require(able and able.returncode == 0, "leave to mount a small file system")
+    done = subprocess.run(
+        [*mounting, sys.executable, "-c", CHECK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [failed] = json.loads(done.stdout)
+    assert (failed["name"], failed["status"]) == ("data folder", "fail")
+    assert str(tmp_path) in failed["found"]
+    assert "AUTOTUNE_DATA_DIR" in failed["advice"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
+from evaluators.slurm.commands import Slurm
 from server.cli.checks.result import CheckResult
-from server.cli.checks.slurm import check_slurm
+from server.cli.checks.slurm import accounting, allocation, check_slurm, partitions
 from server.settings import Settings
-from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import MakeCluster, make_slurm, slurm_session
 from tests.cluster.fixtures import slurm as cluster
 from tests.server.cli.conftest import Autotune
@@ -27,29 +26,30 @@ def checks(folder: Path) -> dict[str, CheckResult]:
 
 @pytest.mark.usefixtures("cluster")
 def test_a_cluster_that_answers(tmp_path: Path) -> None:
-    found = checks(tmp_path)
-    assert "answers in" in found["Slurm controller"].found
-    assert "batch (8 nodes, at most 1-00:00:00, the default)" in found["partitions"].found
-    assert "short (4 nodes, at most 00:05:00)" in found["partitions"].found
-    assert found["accounting"].status == "warn"
-    assert found["accounting"].found == "off"
-    assert found["folder for nodes"].found == "every node is on this machine"
-    assert "allocation" not in found
+    results = checks(tmp_path)
+    assert "answers in" in results["Slurm controller"].found
+    assert "batch (8 nodes, at most 1-00:00:00, the default)" in results["partitions"].found
+    assert "short (4 nodes, at most 00:05:00)" in results["partitions"].found
+    assert results["accounting"].status == "warn"
+    assert results["accounting"].found == "off"
+    assert results["folder for nodes"].found == "every node is on this machine"
+    assert "allocation" not in results
 
 
-def test_with_accounting(make_slurm: MakeCluster, tmp_path: Path) -> None:
-    make_slurm(nodes=1, gpus=0, accounting=True)
-    found = checks(tmp_path)
-    assert {check.status for check in found.values()} == {"ok"}
-    assert "sacct knows ended jobs" in found["accounting"].found
+def test_with_accounting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """That sacct answers with accounting is tested where it is called."""
+    (tmp_path / "sacct").write_text("#!/bin/sh\n")
+    (tmp_path / "sacct").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert accounting(Slurm()) == CheckResult.ok("accounting", "on; sacct knows ended jobs")
 
 
-def test_many_partitions_and_one_that_is_down(make_slurm: MakeCluster, tmp_path: Path) -> None:
-    many = {f"p{number}": "Nodes=ALL" for number in range(1, 9)}
-    make_slurm(nodes=1, gpus=0, partitions={"p0": "Nodes=ALL State=DOWN", **many})
-    text = checks(tmp_path)["partitions"].found
-    assert "p0 (1 nodes, no time limit, down)" in text
-    assert "and 3 more" in text
+def test_many_partitions_and_one_that_is_down() -> None:
+    many = {f"p{number}": {"TotalNodes": "1", "State": "UP"} for number in range(1, 9)}
+    result = partitions({"p0": {"TotalNodes": "1", "State": "DOWN"}, **many})
+    assert "p0 (1 nodes, no time limit, down)" in result.found
+    assert "and 3 more" in result.found
+    assert partitions({}).status == "warn"
 
 
 def test_a_folder_that_the_nodes_do_not_see(make_slurm: MakeCluster, tmp_path: Path) -> None:
@@ -62,26 +62,28 @@ def test_a_folder_that_the_nodes_do_not_see(make_slurm: MakeCluster, tmp_path: P
     assert "AUTOTUNE_DATA_DIR" in check.advice
 
 
-def test_inside_an_allocation(cluster: Cluster) -> None:
-    said = cluster.command(
-        *("srun", "-N2", sys.executable, "-c"),
-        "from server.cli.checks.slurm import allocation; print(allocation()[0].found)",
-    )
-    assert "nodes: 2; `--mode pilot`" in said
+def test_inside_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert allocation() == []
+    monkeypatch.setenv("SLURM_JOB_ID", "41")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    [result] = allocation()
+    assert "inside job 41, nodes: 2; `--mode pilot`" in result.found
 
 
-def test_a_controller_that_is_down(
-    cluster: Cluster, alone: Autotune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.usefixtures("cluster")
+def test_slurm_that_does_not_answer(
+    alone: Autotune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_DATA_DIR", str(tmp_path))
-    cluster.kill_controller()
+    (tmp_path / "slurm.conf").write_text("ClusterName=without-a-controller\n")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     ran = alone("doctor", "--json")
     assert ran.code == 0, "the service works without it"
-    found = {check["name"]: check for check in ran.json()}
-    assert "does not answer" in found["Slurm controller"]["found"]
-    assert found["Slurm controller"]["status"] == "warn"
-    assert "munge" in found
-    assert "partitions" not in found
+    results = {check["name"]: check for check in ran.json()}
+    assert "does not answer" in results["Slurm controller"]["found"]
+    assert results["Slurm controller"]["status"] == "warn"
+    assert "munge" in results
+    assert "partitions" not in results
 
 
 def test_no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -96,8 +98,8 @@ def test_half_a_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("sbatch", "squeue", "scontrol"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = checks(tmp_path)
-    assert found["Slurm"].status == "warn"
-    assert "without sacct, scancel, srun, sinfo" in found["Slurm"].found
-    assert found["Slurm controller"].status == "ok"
-    assert found["accounting"].status == "warn"
+    results = checks(tmp_path)
+    assert results["Slurm"].status == "warn"
+    assert "without sacct, scancel, srun, sinfo" in results["Slurm"].found
+    assert results["Slurm controller"].status == "ok"
+    assert results["accounting"].status == "warn"

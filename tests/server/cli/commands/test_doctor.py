@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,7 @@ from server.cli.failures import ExitCode
 from server.store import Store
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm, slurm_session
-from tests.requirement import require
 from tests.server.cli.conftest import Autotune, Ran
-from tests.serving import COMMAND, environment
 
 __all__ = ["slurm", "slurm_session"]
 
@@ -31,7 +27,6 @@ memory_bandwidth_gb_per_s = 100
 intra_node_gb_per_s = 10
 inter_node_gb_per_s = 1
 """
-ELSEWHERE = 'mount -t tmpfs none "$0" || exit 99; exec "$@"'
 
 
 def test_doctor(alone: Autotune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -164,28 +159,3 @@ def test_a_job_tells_what_a_node_lacks(folder: Path) -> None:
     [failed] = [check for check in rows(ran).values() if check["status"] == "fail"]
     assert failed["name"].startswith("tasks on n0")
     assert "none is at /nowhere/venv" in failed["found"]
-
-
-@pytest.mark.usefixtures("slurm")
-def test_a_data_folder_that_nodes_do_not_see(folder: Path, tmp_path: Path) -> None:
-    """Its file system is mounted for this one process alone, as one of a login node would be."""
-    data = tmp_path / "data"
-    data.mkdir()
-    (folder / "mine.toml").write_text("")
-    mounting = ["unshare", "--map-root-user", "--mount", "sh", "-c", ELSEWHERE, str(data)]
-    able = shutil.which("unshare") and subprocess.run([*mounting, "true"], check=False)
-    require(able and able.returncode == 0, "leave to mount a small file system")
-    own = {"AUTOTUNE_PROFILES_DIR": str(folder), "AUTOTUNE_DATA_DIR": str(data)}
-    done = subprocess.run(
-        [*mounting, *COMMAND, *arguments(folder, "mine", "--live")],
-        capture_output=True,
-        text=True,
-        env=environment() | own,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == ExitCode.FAILED, done.stderr
-    [failed] = [check for check in json.loads(done.stdout) if check["status"] == "fail"]
-    assert failed["name"] == "data folder"
-    assert str(data) in failed["found"]
-    assert "AUTOTUNE_DATA_DIR" in failed["advice"]

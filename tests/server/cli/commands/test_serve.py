@@ -10,18 +10,17 @@ from pathlib import Path
 
 import httpx2
 import psutil
-import pytest
 
 from server.service import address
 from server.settings import Settings
+from tests.server.cli.conftest import Autotune
 from tests.serving import COMMAND, environment, serving
 
 PROMPTLY_S = 15.0
 """How long an end may take on a machine that tests load; two seconds on an idle one."""
 
 
-@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(tmp_path: Path, ended_by: signal.Signals) -> None:
+def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         process = psutil.Process(served.process.pid)
         below = process.children(recursive=True)
@@ -32,7 +31,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, ended_by: signal.Signals) -> N
             client.stream("GET", "/api/v1/events") as stream,
         ):
             assert stream.is_success
-            served.process.send_signal(ended_by)
+            served.process.send_signal(signal.SIGINT)
             served.process.wait(PROMPTLY_S)
         assert served.process.returncode == 0
         _, alive = psutil.wait_procs(below, timeout=PROMPTLY_S)
@@ -49,7 +48,7 @@ def test_its_runner_dies_with_it(tmp_path: Path) -> None:
         assert not alive
 
 
-def test_without_a_runner_and_a_runner_of_its_own(tmp_path: Path) -> None:
+def test_without_a_runner_and_a_runner_of_its_own(alone: Autotune, tmp_path: Path) -> None:
     with serving(tmp_path, "--no-runner") as served:
         assert not psutil.Process(served.process.pid).children()
         runner = subprocess.Popen(
@@ -62,15 +61,9 @@ def test_without_a_runner_and_a_runner_of_its_own(tmp_path: Path) -> None:
         assert runner.stderr is not None
         assert str(tmp_path) in runner.stderr.readline()
         _until_locked(tmp_path / "autotune.db.runner.lock")
-        second = subprocess.run(
-            [*COMMAND, "runner", "--data-dir", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            env=environment(),
-            check=False,
-        )
-        assert second.returncode == 1
-        assert "already works on the database" in second.stderr
+        second = alone("runner", "--data-dir", str(tmp_path))
+        assert second.code == 1
+        assert "already works on the database" in second.err
         runner.terminate()
         _, said = runner.communicate(timeout=PROMPTLY_S)
         assert runner.returncode == 0, said
