@@ -139,12 +139,18 @@ class Polling:
         interval_s: between two status calls, whatever the number of jobs; it grows on its own
             while Slurm is slow to answer.
         command_limit_s: after which a Slurm command is given up.
+        settle_s: after so long a job that was submitted is in the queue, and a file that a node
+            wrote is seen here.
+        full_queue_pause_s: before sbatch is tried again after the limit on jobs in the queue was
+            reached.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
     interval_s: Annotated[float, number(0.05, 3600, unit="s")] = 5.0
     command_limit_s: Annotated[float, number(0.1, 3600, unit="s")] = 30.0
+    settle_s: Annotated[float, number(0.1, 3600, unit="s")] = 3.0
+    full_queue_pause_s: Annotated[float, number(0.1, 3600, unit="s")] = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ and in an attempt's folder, in the order in which they appear:
     claim/job                       begun: "<job id> <epoch> <nodes>", in a folder that only one
                                     job of several can make
     trial.log                       all that it printed
-    ended                           over: "<exit code> <epoch of begin> <epoch of end>"
-    abandoned.json                       given up, and why: a job that comes later only ends
+    ended                           its end: "<exit code> <epoch of begin> <epoch of end>"
+    abandoned.json                  abandoned, and why: a job that comes later only ends
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Attempt:
         return self.request.directory.parent / ENDED
 
     @property
-    def notice(self) -> Path:
+    def end_notice(self) -> Path:
         """Its file there."""
         return self.ended_folder / self.name
 
@@ -119,10 +119,10 @@ class AttemptFiles:
 
     Attributes:
         intended_at: epoch by this machine's clock; None: it was never to be submitted.
-        first_intended_at: likewise, of the first of several tries.
+        first_intended_at: of the first of several tries; otherwise the same.
         job_id: that sbatch answered; None: no answer was written down.
         claimed: whether a job began. Which one may be unknown: then `claim` is None.
-        over: given up.
+        abandoned: another attempt follows, or did.
     """
 
     intended_at: float | None = None
@@ -131,7 +131,7 @@ class AttemptFiles:
     claimed: bool = False
     claim: Claim | None = None
     end: ScriptEnd | None = None
-    over: bool = False
+    abandoned: bool = False
 
 
 def read_attempt_files(folder: Path) -> AttemptFiles:
@@ -149,7 +149,7 @@ def read_attempt_files(folder: Path) -> AttemptFiles:
         claimed=CLAIM in names,
         claim=_claim(folder / CLAIM / "job") if CLAIM in names else None,
         end=_end(folder / ENDED) if ENDED in names else None,
-        over=ABANDONED in names,
+        abandoned=ABANDONED in names,
     )
 
 
@@ -181,7 +181,7 @@ def write_abandoned(folder: Path, *, status: str, reason: str, duration_s: float
 
 
 def abandoned_duration_s(folder: Path) -> float:
-    """Seconds that an attempt which was given up held its nodes."""
+    """Seconds that an attempt which was abandoned held its nodes."""
     try:
         return float(_json(folder / ABANDONED).get("duration_s", 0.0))
     except (TypeError, ValueError):
@@ -194,10 +194,10 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _intended_at(path: Path) -> float | None:
@@ -241,7 +241,7 @@ FAILED_NODES = "failed-nodes"
 def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
     """These nodes failed under the attempt of this name; noted twice, it counts once.
 
-    A ledger that cannot be written costs a retry, and no result: it is left as it is.
+    A file that cannot be written costs a retry, and no result: it is left as it is.
     """
     lines = "".join(f"{node} {name}\n" for node in nodes)
     with contextlib.suppress(OSError), (trials / FAILED_NODES).open("a", encoding="utf-8") as file:

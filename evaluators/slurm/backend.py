@@ -61,12 +61,12 @@ class SlurmBackend:
 
         A trial that was never submitted is left out.
         """
-        mail = _Mail()
+        notices = _EndNotices()
         with self._lock:
-            found = {request.token: self._stand(request, mail) for request in requests}
+            answers = {request.token: self._answer(request, notices) for request in requests}
             if self._jobs:
                 self.tracker.watch()
-        return {token: stands for token, stands in found.items() if stands}
+        return {token: answer for token, answer in answers.items() if answer}
 
     def cancel(self, token: str) -> None:
         """End the trial's jobs; its outcome becomes `cancelled` once they have ended."""
@@ -92,31 +92,33 @@ class SlurmBackend:
                 self._jobs[request.token] = job
         return job
 
-    def _stand(self, request: TrialRequest, mail: _Mail) -> TrialOutcome | TrialProgress | None:
+    def _answer(
+        self, request: TrialRequest, notices: _EndNotices
+    ) -> TrialOutcome | TrialProgress | None:
         job = self._job(request)
         if job is None:
             return read_result(request.directory)
-        stands = job.advance(mailed=mail.holds(job.attempt))
-        if isinstance(stands, TrialOutcome) and read_result(request.directory):
+        answer = job.advance(end_noticed=notices.has(job.attempt))
+        if isinstance(answer, TrialOutcome) and read_result(request.directory):
             del self._jobs[request.token]
-        return stands
+        return answer
 
 
 def _readers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(READERS, thread_name_prefix="slurm-results")
 
 
-class _Mail:
-    """The mailboxes as they were when each was first looked into."""
+class _EndNotices:
+    """The notices that attempts have ended, as they were when each folder was first listed."""
 
     def __init__(self) -> None:
         self._names: dict[Path, frozenset[str]] = {}
 
-    def holds(self, attempt: Attempt) -> bool:
-        box = attempt.ended_folder
-        if box not in self._names:
+    def has(self, attempt: Attempt) -> bool:
+        folder = attempt.ended_folder
+        if folder not in self._names:
             try:
-                self._names[box] = frozenset(os.listdir(box))
+                self._names[folder] = frozenset(os.listdir(folder))
             except OSError:
-                self._names[box] = frozenset()
-        return attempt.name in self._names[box]
+                self._names[folder] = frozenset()
+        return attempt.name in self._names[folder]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
+from evaluators import time_limit
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,
@@ -25,24 +27,20 @@ from evaluators.trial_files import RESULT
 
 JOB_SCRIPT = "job.sh"
 BODY_SCRIPT = "body.sh"
-
-KILL_AFTER_S = 15
-"""How long a trial has after its time limit to end by itself."""
-MARGIN_S = 60
-"""Slurm's own limit comes so much later, as a safety net: it knows whole minutes only."""
+LEASE = "lease"
+"""Beside the script of an allocation: the epoch until which it is needed."""
 
 FOLDER_UNSEEN = 66
 FOLDER_READ_ONLY = 73
 LEFT_NO_END = 74
 """Exit codes of a job that could not begin, or not say how it ended (after sysexits.h)."""
 
-_BEGIN = rf"""nodes="${{AUTOTUNE_NODES:-$SLURM_JOB_NODELIST}}"
+# One job runs an attempt, once. Another of the same name, and one that comes too late, only ends.
+_CLAIM_FOLDER = rf"""nodes="${{AUTOTUNE_NODES:-$SLURM_JOB_NODELIST}}"
 job="${{AUTOTUNE_JOB:-$SLURM_JOB_ID}}"
 cd -- "$folder" || exit {FOLDER_UNSEEN}
-
-# One job runs this attempt, once. Another of the same name, and one that comes too late, only ends.
-for over in {ABANDONED} ../{CANCELLED} ../{RESULT}; do
-    if [[ -e "$over" ]]; then exit 0; fi
+for last_word in {ABANDONED} ../{CANCELLED} ../{RESULT}; do
+    if [[ -e "$last_word" ]]; then exit 0; fi
 done
 if ! mkdir {CLAIM} 2>/dev/null; then
     [[ -d {CLAIM} ]] && exit 0
@@ -51,18 +49,24 @@ fi
 begin="$(date +%s.%3N)"
 printf '%s %s %s\n' "$job" "$begin" "$nodes" >{CLAIM}/job.partial
 mv -f {CLAIM}/job.partial {CLAIM}/job
-exec </dev/null >>{LOG} 2>&1
-export AUTOTUNE_JOB="$job" AUTOTUNE_NODES="$nodes"
+"""
 
 # What Slurm ends does not say how it ended: Slurm knows why.
+_RUN = rf"""exec </dev/null >>{LOG} 2>&1
+export AUTOTUNE_JOB="$job" AUTOTUNE_NODES="$nodes"
 trap 'exit 143' TERM
 """
 
-_END = rf"""code=$?
+_WRITE_END = rf"""code=$?
 printf '%s %s %s\n' "$code" "$begin" "$(date +%s.%3N)" >{ENDED}.partial &&
     mv -f {ENDED}.partial {ENDED} || exit {LEFT_NO_END}
-: >"$ended_folder/$name"
+"""
+
+_NOTICE_END = """: >"$ended_folder/$name"
 exit "$code"
+"""
+
+_SLEEP = f"""while [[ "$(date +%s)" -lt "$(cat {LEASE})" ]]; do sleep 5; done
 """
 
 _MASTER = """if [[ -z "${MASTER_ADDR:-}" ]]; then
@@ -70,11 +74,6 @@ _MASTER = """if [[ -z "${MASTER_ADDR:-}" ]]; then
 fi
 export MASTER_ADDR
 """
-
-
-def limit_minutes(time_limit_s: float) -> int:
-    """What Slurm is asked for, for a trial with this limit."""
-    return math.ceil((time_limit_s + MARGIN_S) / 60)
 
 
 def job_script(attempt: Attempt, profile: ClusterProfile, *, exclude: Sequence[str] = ()) -> str:
@@ -89,7 +88,7 @@ def job_script(attempt: Attempt, profile: ClusterProfile, *, exclude: Sequence[s
         name=attempt.name,
         nodes=request.strategy.num_nodes,
         gpus_per_node=request.machine.gpus_per_node,
-        minutes=limit_minutes(request.protocol.time_limit_s),
+        minutes=time_limit.slurm_minutes(request.protocol.time_limit_s),
         exclude=exclude,
     )
     return f"{head}\n{run_script(attempt)}"
@@ -121,16 +120,45 @@ def job_head(
 def run_script(attempt: Attempt) -> str:
     """What a job or a step does with an attempt, as lines of bash with no head."""
     names = {"folder": attempt.folder, "ended_folder": attempt.ended_folder, "name": attempt.name}
-    limit = attempt.request.protocol.time_limit_s
-    body = f"timeout --kill-after={KILL_AFTER_S} {limit:.3f} bash {BODY_SCRIPT}"
+    limit_s = attempt.request.protocol.time_limit_s
     return "\n".join(
         [
             *(f"{name}={shlex.quote(str(value))}" for name, value in names.items()),
-            _BEGIN,
-            body,
-            _END,
+            _CLAIM_FOLDER,
+            _RUN,
+            time_limit.command_within(limit_s, f"bash {BODY_SCRIPT}"),
+            _WRITE_END,
+            _NOTICE_END,
         ]
     )
+
+
+def holding_script(
+    profile: ClusterProfile,
+    *,
+    name: str,
+    folder: Path,
+    nodes: int,
+    gpus_per_node: int,
+    exclude: Sequence[str],
+) -> str:
+    """Return a job that holds nodes while its lease lasts, and outlives the failure of one.
+
+    With the first of its nodes Slurm ends it all the same (`--no-kill`).
+
+    Raises:
+        ValueError: something in the profile cannot be written as a `#SBATCH` line.
+    """
+    head = job_head(
+        profile,
+        name=name,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        minutes=math.ceil(profile.pilot.time_limit_h * 60),
+        exclude=exclude,
+    )
+    where = f"folder={shlex.quote(str(folder))}\n"
+    return "\n".join([f"{head}#SBATCH --no-kill\n", where + _CLAIM_FOLDER, _SLEEP + _WRITE_END])
 
 
 def body_script(

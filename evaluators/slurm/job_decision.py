@@ -1,4 +1,4 @@
-"""What became of an attempt, from what lies in its folder and what Slurm says. Pure.
+"""What is decided of an attempt, from its files, its log and what Slurm says of its job. Pure.
 
 The folder comes before Slurm: a job that says how it ended has ended so, unless Slurm ended it.
 """
@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import takewhile
+from typing import ClassVar
 
 from autotune.schemas import TrialState
+from evaluators import time_limit
+from evaluators.cluster.profile import Polling
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles
+from evaluators.slurm.attempt_state import WAITING, AttemptState
 from evaluators.slurm.jobs import SlurmJob
 from evaluators.slurm.pending_reasons import why_pending
 from evaluators.trial import TrialProgress
-
-SETTLE_S = 3.0
-"""After so long a job that was submitted is in the queue, and a file that was written is seen."""
-_TIMEOUT_CODES = frozenset({124, 137})
 
 FOLDER_NOT_SHARED = (
     "its job ended and left nothing in the trial's folder: the nodes cannot see the folder of the"
     " trials, or cannot write there (it must be on a file system that they share)"
 )
 NODE_FAILED = "a node failed under it"
-_RETRIED = {
+_NOT_ITS_FAULT = {
     "NODE_FAIL": (TrialState.NODE_FAIL, NODE_FAILED),
     "BOOT_FAIL": (TrialState.NODE_FAIL, "a node did not boot"),
     "PREEMPTED": (TrialState.PREEMPTED, "a job of higher priority took its nodes"),
@@ -37,246 +37,6 @@ _ENDED_BY_SLURM = {
     "DEADLINE": (TrialState.TIMEOUT, "Slurm ended it at the job's deadline"),
     "OUT_OF_MEMORY": (TrialState.OOM, "Slurm ended it: it ran out of the node's memory"),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobStatus:
-    """What Slurm says of one name. Times are epochs by this machine's clock.
-
-    Attributes:
-        jobs: of this name: all that the queue knows, and what accounting knows besides.
-        asked_at: when the newest status call began that was answered; None: none was.
-        absent_since: when the first of the newest status calls began that showed no waiting or
-            running job of the name; None while there is one, or nothing was asked.
-        accounted: accounting was asked since then too, or there is none.
-        now: when this is judged.
-    """
-
-    now: float
-    jobs: Sequence[SlurmJob] = ()
-    asked_at: float | None = None
-    absent_since: float | None = None
-    accounted: bool = False
-
-    @property
-    def settled(self) -> bool:
-        return self.absent_since is not None and self.now - self.absent_since >= SETTLE_S
-
-
-@dataclass(frozen=True, kw_only=True)
-class Abandon:
-    """This attempt is over through no fault of the trial: another may follow."""
-
-    ended: AttemptEnd
-
-
-@dataclass(frozen=True)
-class SubmitAgain:
-    """No job of this name exists: submit the same attempt."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AskAccounting:
-    """Accounting may know more; until it has been asked, the trial stands so."""
-
-    standing: TrialProgress
-
-
-Decision = TrialProgress | AttemptEnd | Abandon | SubmitAgain | AskAccounting
-
-
-def judge(
-    evidence: AttemptFiles,
-    sight: JobStatus,
-    *,
-    time_limit_s: float,
-    submitted_at: float | None = None,
-    begun_by: float | None = None,
-    cancelled: bool = False,
-) -> Decision:
-    """What became of an attempt that was to be submitted.
-
-    Args:
-        submitted_at: when sbatch last ended, however it did; the intent's time where unknown.
-        begun_by: when the claim was first seen (epoch by this machine's clock): a status call of
-            before may show a job as waiting that has begun since.
-        cancelled: whether we were asked to end it.
-    """
-    case = _Case(evidence, sight, time_limit_s=time_limit_s, cancelled=cancelled)
-    if evidence.end:
-        return case.ended()
-    if evidence.claimed:
-        return case.begun(begun_by if begun_by is not None else sight.now)
-    return case.not_begun(submitted_at or evidence.intended_at or 0.0)
-
-
-class _Case:
-    """One attempt, and the job of its name that counts."""
-
-    def __init__(
-        self, evidence: AttemptFiles, sight: JobStatus, *, time_limit_s: float, cancelled: bool
-    ) -> None:
-        self._evidence = evidence
-        self._sight = sight
-        self._time_limit_s = time_limit_s
-        self._cancelled = cancelled
-        self._job = _counting(sight.jobs, evidence)
-
-    def ended(self) -> Decision:
-        """Its script came to its end; but Slurm may have ended what the script ran."""
-        assert self._evidence.end
-        code = self._evidence.end.exit_code
-        if code == 0:
-            return self._over(None)
-        if self._cancelled:
-            return self._over(TrialState.CANCELLED, "cancelled")
-        if code in _TIMEOUT_CODES and self._evidence.end.duration_s >= self._time_limit_s - 1:
-            return self._over(
-                TrialState.TIMEOUT, f"over its time limit of {self._time_limit_s:g} s"
-            )
-        if self._job and self._job.finished:
-            return self._finished(self._job)
-        if self._job or self._sight.absent_since is None:
-            return self._standing()  # until Slurm has said why
-        return self._over(None)
-
-    def begun(self, begun_by: float) -> Decision:
-        """A job began it, and has not said how it ended."""
-        job = self._job
-        if job is None:
-            return self._vanished()
-        if job.finished:
-            return self._finished(job)
-        if job.waits and not job.suspended and (self._sight.asked_at or 0.0) > begun_by:
-            return self._retry(TrialState.PREEMPTED, "Slurm took its nodes and put it back")
-        return self._standing()
-
-    def not_begun(self, submitted_at: float) -> Decision:
-        """No job has touched its folder."""
-        if self._job is None:
-            return self._absent(submitted_at)
-        if self._job.finished:
-            return self._finished(self._job)
-        return self._standing()
-
-    def _vanished(self) -> Decision:
-        if self._cancelled and self._sight.absent_since is not None:
-            return self._over(TrialState.CANCELLED, "cancelled")
-        if not self._sight.settled:
-            return self._standing()
-        if not self._sight.accounted:
-            return AskAccounting(standing=self._standing())
-        return self._retry(TrialState.LOST, "its job vanished from Slurm without a word")
-
-    def _absent(self, submitted_at: float) -> Decision:
-        asked_at = self._sight.asked_at
-        if asked_at is None or asked_at - submitted_at < SETTLE_S:
-            return self._standing()
-        if self._cancelled:
-            return self._over(TrialState.CANCELLED, "cancelled")
-        if not self._sight.accounted:
-            return AskAccounting(standing=self._standing())
-        return SubmitAgain()
-
-    def _finished(self, job: SlurmJob) -> Decision:
-        """Slurm says how its job ended."""
-        if self._cancelled:
-            return self._over(TrialState.CANCELLED, "cancelled")
-        if job.state in _RETRIED:
-            return self._retry(*_RETRIED[job.state])
-        if job.state == "CANCELLED":
-            return self._cancelled_by(job)
-        if job.state in _ENDED_BY_SLURM:
-            return self._over(*_ENDED_BY_SLURM[job.state])
-        if self._evidence.end:
-            return self._over(None)
-        return self._unsaid(job)
-
-    def _cancelled_by(self, job: SlurmJob) -> Decision:
-        if job.cancelled_by is None and not self._sight.accounted:
-            standing = self._standing()
-            return AskAccounting(standing=standing) if self._sight.settled else standing
-        who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
-        return self._over(
-            TrialState.CANCELLED, f"its job was cancelled by {who}, and not by this campaign"
-        )
-
-    def _unsaid(self, job: SlurmJob) -> Decision:
-        """Its job has ended and its folder does not say how."""
-        if not self._sight.settled:
-            return self._standing()
-        if not self._evidence.claimed:
-            return self._over(TrialState.CRASHED, FOLDER_NOT_SHARED)
-        if job.state == "FAILED":
-            return self._over(None)
-        return self._retry(TrialState.LOST, "its job ended and did not say how")
-
-    def _standing(self) -> TrialProgress:
-        job = self._job
-        if job and job.waits and (job.suspended or not self._evidence.claimed):
-            return TrialProgress(phase="waiting", reason=why_pending(job), job_id=job.id)
-        if job is None and not self._evidence.claimed:
-            return TrialProgress(
-                phase="waiting", reason="being submitted to Slurm", job_id=self._evidence.job_id
-            )
-        return TrialProgress(phase="running", job_id=self._job_id(), host=self._host())
-
-    def _retry(self, status: TrialState, reason: str) -> Decision:
-        if self._cancelled:
-            return self._over(TrialState.CANCELLED, "cancelled")
-        return Abandon(ended=self._over(status, reason))
-
-    def _over(self, status: TrialState | None, reason: str = "") -> AttemptEnd:
-        began_at, duration_s = self._times()
-        end, job = self._evidence.end, self._job
-        return AttemptEnd(
-            status=status,
-            reason=reason,
-            exit_code=end.exit_code if end else (job.exit_code if job else None),
-            started_at=datetime.fromtimestamp(began_at, UTC),
-            duration_s=duration_s,
-            host=self._host(),
-            job_id=self._job_id(),
-        )
-
-    def _times(self) -> tuple[float, float]:
-        """(epoch of begin, seconds that the nodes were held)."""
-        end, claim, job = self._evidence.end, self._evidence.claim, self._job
-        if end:
-            return end.began_at, end.duration_s
-        if job and job.started_at and job.ended_at:
-            return job.started_at, max(0.0, job.ended_at - job.started_at)
-        if claim:  # until it was missed, or its limit: the nodes were not held for longer
-            held = (self._sight.absent_since or self._sight.now) - claim.at
-            return claim.at, min(max(0.0, held), self._time_limit_s)
-        return self._evidence.intended_at or self._sight.now, 0.0
-
-    def _host(self) -> str:
-        claim = self._evidence.claim
-        return claim.nodes if claim else (self._job.nodes if self._job else "")
-
-    def _job_id(self) -> str | None:
-        claim = self._evidence.claim
-        if claim:
-            return claim.job_id
-        return self._job.id if self._job else self._evidence.job_id
-
-
-def _counting(jobs: Sequence[SlurmJob], evidence: AttemptFiles) -> SlurmJob | None:
-    """Of several jobs of one name the one that began; before that, one that still may.
-
-    An id is given again by a controller that was rolled back, which is why only jobs of this name
-    are looked at.
-    """
-    if evidence.claim:
-        mine = [job for job in jobs if job.id == evidence.claim.job_id]
-        return _latest(mine)
-    return _latest([job for job in jobs if not job.finished]) or _latest(jobs)
-
-
-def _latest(jobs: Sequence[SlurmJob]) -> SlurmJob | None:
-    return max(jobs, key=lambda job: job.submitted_at or 0.0, default=None)
-
 
 # `Task launch … failed on node n05` is a slurmd that does not answer and is not yet down.
 _NODE_FAILED = re.compile(
@@ -292,41 +52,212 @@ _THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Ste
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepRefused:
+class JobStatus:
+    """What Slurm says of one name. Times are epochs by this machine's clock.
+
+    Attributes:
+        jobs: of this name: all that the queue knows, and what accounting knows besides.
+        asked_at: when the newest status call began that was answered; None: none was.
+        absent_since: when the first of the newest status calls began that showed no waiting or
+            running job of the name; None while there is one, or nothing was asked.
+        accounted: accounting was asked since then too, or there is none.
+        now: when this is decided upon.
+        settle_s: see `Polling`.
+    """
+
+    now: float
+    jobs: Sequence[SlurmJob] = ()
+    asked_at: float | None = None
+    absent_since: float | None = None
+    accounted: bool = False
+    settle_s: float = Polling.settle_s
+
+    @property
+    def settled(self) -> bool:
+        return self.absent_since is not None and self.now - self.absent_since >= self.settle_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLoss:
+    """What became of nodes while a trial ran on them; `status` is None where nothing did."""
+
+    status: TrialState | None = None
+    reason: str = ""
+    failed_nodes: frozenset[str] = frozenset()
+
+
+NO_LOSS = NodeLoss()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stay:
+    """Nothing is decided: the attempt stands so, and is looked at again.
+
+    Attributes:
+        reason: why it waits, in a sentence for the user.
+        host: the nodes, as Slurm writes them.
+    """
+
+    state: AttemptState
+    reason: str = ""
+    job_id: str | None = None
+    host: str = ""
+
+    @property
+    def progress(self) -> TrialProgress:
+        return TrialProgress(
+            phase="waiting" if self.state in WAITING else "running",
+            reason=self.reason,
+            job_id=self.job_id,
+            host=self.host,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskAccounting:
+    """Accounting may know more; until it has been asked, the attempt stands as in `stay`."""
+
+    stay: Stay
+
+    @property
+    def state(self) -> AttemptState:
+        return self.stay.state
+
+
+@dataclass(frozen=True)
+class SubmitAgain:
+    """No job of this name exists: the same attempt is to be submitted."""
+
+    state: ClassVar = AttemptState.SUBMITTING
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverSubmitted:
+    """There is no job, and there will be none: `status` is the trial's."""
+
+    status: TrialState
+    error: str
+    state: ClassVar = AttemptState.ENDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndAttempt:
+    """It has ended, and the trial with it."""
+
+    end: AttemptEnd
+    state: ClassVar = AttemptState.ENDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbandonAttempt:
+    """It has ended through no fault of the trial: another attempt may follow."""
+
+    end: AttemptEnd
+    state: ClassVar = AttemptState.ABANDONED
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedStep:
     """Slurm made no step, for a reason that passes: the same is tried again."""
 
-    ended: AttemptEnd
+    end: AttemptEnd
+    state: ClassVar = AttemptState.ABANDONED
+
+
+Ended = EndAttempt | AbandonAttempt | RefusedStep
+Decision = Stay | AskAccounting | SubmitAgain | NeverSubmitted | Ended
+
+
+def decide(
+    files: AttemptFiles,
+    status: JobStatus,
+    *,
+    time_limit_s: float,
+    submitted_at: float | None = None,
+    begun_by: float | None = None,
+    cancelled: bool = False,
+) -> Stay | AskAccounting | SubmitAgain | EndAttempt | AbandonAttempt:
+    """Return what is decided of an attempt that was to be submitted.
+
+    Args:
+        submitted_at: when sbatch last ended, however it did; the intent's time where unknown.
+        begun_by: when the claim was first seen (epoch by this machine's clock): a status call of
+            before may show a job as waiting that has begun since.
+        cancelled: whether we were asked to end it.
+    """
+    case = _Case(files, status, time_limit_s=time_limit_s, cancelled=cancelled)
+    if files.end:
+        return case.script_ended(files.end.exit_code, files.end.duration_s)
+    if files.claimed:
+        return case.begun(begun_by if begun_by is not None else status.now)
+    return case.not_begun(submitted_at or files.intended_at or 0.0)
 
 
 def decide_step(
-    ended: AttemptEnd, log_end: str, *, cancelled: bool
-) -> AttemptEnd | Abandon | StepRefused:
-    """The end as it was, unless Slurm and not the trial is to blame for it.
+    files: AttemptFiles,
+    *,
+    job_id: str,
+    nodes: Sequence[str],
+    loss: NodeLoss,
+    log_end: str,
+    time_limit_s: float,
+    ended_at: float,
+    cancelled: bool,
+) -> Ended:
+    """Return what is decided of an attempt in pilot mode, whose processes and steps have gone.
+
+    Args:
+        loss: of the attempt's nodes.
+        log_end: the last lines of the attempt's log, where srun speaks of itself, too.
+        ended_at: when its processes were found gone (epoch).
+    """
+    gone = JobStatus(
+        now=ended_at, asked_at=float("inf"), absent_since=ended_at, accounted=True, settle_s=0.0
+    )
+    decision = decide(files, gone, time_limit_s=time_limit_s, cancelled=cancelled)
+    if isinstance(decision, EndAttempt):
+        end = undecided = _on(decision.end, nodes, job_id)
+    else:
+        end = _on(_without_an_end(decision, ended_at), nodes, job_id)
+        undecided = replace(end, status=None)
+    blamed = blame_slurm(EndAttempt(end=undecided), log_end, cancelled=cancelled)
+    if isinstance(blamed, EndAttempt) and (blamed.end.status or blamed.end.exit_code == 0):
+        return blamed
+    if loss.status is not None:
+        return AbandonAttempt(end=replace(end, status=loss.status, reason=loss.reason))
+    if isinstance(blamed, EndAttempt) and not isinstance(decision, EndAttempt):
+        return AbandonAttempt(end=end)
+    return blamed
+
+
+def blame_slurm(decision: EndAttempt, log_end: str, *, cancelled: bool) -> Ended:
+    """Return the decision as it was, unless srun says that Slurm and not the trial is to blame.
 
     Args:
         log_end: the last lines of the attempt's log.
         cancelled: whether we were asked to end it: then it is not tried again.
     """
+    end = decision.end
     # srun may exit with 0 where the only node of a step failed.
     failed = bool(failed_nodes(log_end))
-    refusal = why_no_step(log_end) if ended.exit_code else ""
-    if ended.status is not None or not (failed or refusal):
-        return ended
+    refusal = why_no_step(log_end) if end.exit_code else ""
+    if end.status is not None or not (failed or refusal):
+        return decision
     if cancelled:
-        return replace(ended, status=TrialState.CANCELLED, reason="cancelled")
+        return EndAttempt(end=replace(end, status=TrialState.CANCELLED, reason="cancelled"))
     if failed:
-        return Abandon(ended=replace(ended, status=TrialState.NODE_FAIL, reason=NODE_FAILED))
+        return AbandonAttempt(end=replace(end, status=TrialState.NODE_FAIL, reason=NODE_FAILED))
     reason = f"Slurm did not start its step: {refusal}"
-    return StepRefused(ended=replace(ended, status=TrialState.LOST, reason=reason))
+    return RefusedStep(end=replace(end, status=TrialState.LOST, reason=reason))
 
 
 def failed_nodes(log_end: str) -> frozenset[str]:
-    """The nodes that srun says have failed under its step."""
+    """Return the nodes that srun says have failed under its step."""
     return frozenset(_NODE_FAILED.findall(log_end))
 
 
 def why_no_step(log_end: str) -> str:
-    """In Slurm's words, why there was no step at all; empty where there was one.
+    """Return in Slurm's words why there was no step at all; empty where there was one.
 
     Only what a log ends with tells: a controller that is away for a moment is complained about by
     a srun whose step then runs, and fails for a reason of its own.
@@ -338,3 +269,189 @@ def why_no_step(log_end: str) -> str:
     refusals = (match for line in last if (match := _NOT_CREATED.match(line)))
     newest = next(refusals, None)
     return (newest.group(1) or "Unable to contact slurm controller") if newest else ""
+
+
+def _without_an_end(decision: Decision, ended_at: float) -> AttemptEnd:
+    """Return the end of a script whose processes have gone, and which did not say how it ended."""
+    if isinstance(decision, AbandonAttempt):
+        reason = "its processes on the service's host were killed"
+        return replace(decision.end, reason=reason)
+    return AttemptEnd(
+        status=TrialState.LOST,
+        reason="it was started and never began",
+        exit_code=None,
+        started_at=datetime.fromtimestamp(ended_at, UTC),
+        duration_s=0.0,
+    )
+
+
+def _on(end: AttemptEnd, nodes: Sequence[str], job_id: str) -> AttemptEnd:
+    return replace(end, host=",".join(nodes), job_id=job_id)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One attempt, and the job of its name that counts."""
+
+    files: AttemptFiles
+    status: JobStatus
+    time_limit_s: float = field(kw_only=True)
+    cancelled: bool = field(kw_only=True)
+
+    @property
+    def job(self) -> SlurmJob | None:
+        """Of several jobs of one name the one that began; before that, one that still may.
+
+        An id is given again by a controller that was rolled back, which is why only jobs of this
+        name are looked at.
+        """
+        jobs, claim = self.status.jobs, self.files.claim
+        if claim:
+            return _latest([job for job in jobs if job.id == claim.job_id])
+        return _latest([job for job in jobs if not job.finished]) or _latest(jobs)
+
+    def script_ended(
+        self, code: int, duration_s: float
+    ) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+        """Its script came to its end; but Slurm may have ended what the script ran."""
+        if code == 0:
+            return self._end(None)
+        if self.cancelled:
+            return self._cancel()
+        limit_s = self.time_limit_s
+        if time_limit.ended_by_limit(code, duration_s=duration_s, time_limit_s=limit_s):
+            return self._end(TrialState.TIMEOUT, f"it exceeded its time limit of {limit_s:g} s")
+        if self.job and self.job.finished:
+            return self._job_finished(self.job)
+        if self.job or self.status.absent_since is None:
+            return self._stay()  # until Slurm has said why
+        return self._end(None)
+
+    def begun(self, begun_by: float) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+        """A job began it, and has not said how it ended."""
+        job = self.job
+        if job is None:
+            return self._vanished()
+        if job.finished:
+            return self._job_finished(job)
+        if job.waits and not job.suspended and (self.status.asked_at or 0.0) > begun_by:
+            return self._abandon(TrialState.PREEMPTED, "Slurm took its nodes and put it back")
+        return self._stay()
+
+    def not_begun(
+        self, submitted_at: float
+    ) -> Stay | AskAccounting | SubmitAgain | EndAttempt | AbandonAttempt:
+        """No job has touched its folder."""
+        if self.job:
+            return self._job_finished(self.job) if self.job.finished else self._stay()
+        asked_at = self.status.asked_at
+        if asked_at is None or asked_at - submitted_at < self.status.settle_s:
+            return self._stay()
+        if self.cancelled:
+            return self._cancel()
+        return SubmitAgain() if self.status.accounted else AskAccounting(stay=self._stay())
+
+    def _vanished(self) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+        """A job began it, and Slurm knows of none."""
+        if self.cancelled and self.status.absent_since is not None:
+            return self._cancel()
+        if not self.status.settled:
+            return self._stay()
+        if not self.status.accounted:
+            return AskAccounting(stay=self._stay())
+        return self._abandon(TrialState.LOST, "its job vanished from Slurm without a word")
+
+    def _job_finished(self, job: SlurmJob) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+        """Slurm says how its job ended."""
+        if self.cancelled:
+            return self._cancel()
+        match job.state:
+            case "NODE_FAIL" | "BOOT_FAIL" | "PREEMPTED":
+                return self._abandon(*_NOT_ITS_FAULT[job.state])
+            case "CANCELLED":
+                return self._cancelled_by(job)
+            case "TIMEOUT" | "DEADLINE" | "OUT_OF_MEMORY":
+                return self._end(*_ENDED_BY_SLURM[job.state])
+        return self._end(None) if self.files.end else self._without_a_word(job)
+
+    def _cancelled_by(self, job: SlurmJob) -> Stay | AskAccounting | EndAttempt:
+        if job.cancelled_by is None and not self.status.accounted:
+            return AskAccounting(stay=self._stay()) if self.status.settled else self._stay()
+        who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
+        reason = f"its job was cancelled by {who}, and not by this campaign"
+        return self._end(TrialState.CANCELLED, reason)
+
+    def _without_a_word(self, job: SlurmJob) -> Stay | EndAttempt | AbandonAttempt:
+        """Its job has ended and its folder does not say how."""
+        if not self.status.settled:
+            return self._stay()
+        if not self.files.claimed:
+            return self._end(TrialState.CRASHED, FOLDER_NOT_SHARED)
+        if job.state == "FAILED":
+            return self._end(None)
+        return self._abandon(TrialState.LOST, "its job ended and did not say how")
+
+    def _stay(self) -> Stay:
+        job, claimed = self.job, self.files.claimed
+        if job and job.waits and (job.suspended or not claimed):
+            return Stay(state=AttemptState.PENDING, reason=why_pending(job), job_id=job.id)
+        if job is None and not claimed:
+            return Stay(
+                state=AttemptState.SUBMITTING,
+                reason="being submitted to Slurm",
+                job_id=self.files.job_id,
+            )
+        gone = job.completing if job else self.status.absent_since is not None
+        state = AttemptState.COMPLETING if gone or self.files.end else AttemptState.RUNNING
+        return Stay(state=state, job_id=self._job_id, host=self._host)
+
+    def _cancel(self) -> EndAttempt:
+        return self._end(TrialState.CANCELLED, "cancelled")
+
+    def _abandon(self, status: TrialState, reason: str) -> EndAttempt | AbandonAttempt:
+        if self.cancelled:
+            return self._cancel()
+        return AbandonAttempt(end=self._end(status, reason).end)
+
+    def _end(self, status: TrialState | None, reason: str = "") -> EndAttempt:
+        began_at, duration_s = self._times()
+        end, job = self.files.end, self.job
+        return EndAttempt(
+            end=AttemptEnd(
+                status=status,
+                reason=reason,
+                exit_code=end.exit_code if end else (job.exit_code if job else None),
+                started_at=datetime.fromtimestamp(began_at, UTC),
+                duration_s=duration_s,
+                host=self._host,
+                job_id=self._job_id,
+            )
+        )
+
+    def _times(self) -> tuple[float, float]:
+        """(epoch of begin, seconds that the nodes were held)."""
+        end, claim, job = self.files.end, self.files.claim, self.job
+        if end:
+            return end.began_at, end.duration_s
+        if job and job.started_at and job.ended_at:
+            return job.started_at, max(0.0, job.ended_at - job.started_at)
+        if claim:  # until it was missed, or its limit: the nodes were not held for longer
+            held_s = (self.status.absent_since or self.status.now) - claim.at
+            return claim.at, min(max(0.0, held_s), self.time_limit_s)
+        return self.files.intended_at or self.status.now, 0.0
+
+    @property
+    def _host(self) -> str:
+        claim = self.files.claim
+        return claim.nodes if claim else (self.job.nodes if self.job else "")
+
+    @property
+    def _job_id(self) -> str | None:
+        claim = self.files.claim
+        if claim:
+            return claim.job_id
+        return self.job.id if self.job else self.files.job_id
+
+
+def _latest(jobs: Sequence[SlurmJob]) -> SlurmJob | None:
+    return max(jobs, key=lambda job: job.submitted_at or 0.0, default=None)

@@ -1,46 +1,21 @@
-"""The names of our jobs, and what Slurm has said of each. Not for several threads at once."""
+"""The names of our jobs, what Slurm has said of each, and which are to be cancelled. Pure.
+
+Nothing here is for several threads at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
-from evaluators.slurm.job_decision import SETTLE_S, JobStatus
+from evaluators.slurm.job_decision import JobStatus
 from evaluators.slurm.jobs import SlurmJob
+from evaluators.slurm.submit_queue import SubmitState, SubmitStatus
 
 CLOCKS_DIFFER_S = 2.0
 """The controller's clock counts whole seconds, and is not quite ours."""
-
-
-class SubmitState(Enum):
-    """How far a submission has come."""
-
-    QUEUED = "queued"
-    UNDER_WAY = "under way"
-    TRIED = "tried"  # and sbatch ended, whether it told an id or not
-    REFUSED = "refused"
-    FAILED = "failed"  # before sbatch was called
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubmitStatus:
-    """How a submission stands.
-
-    Attributes:
-        at: when it came so far (epoch).
-        job_id: that sbatch told.
-        error: of a submission that was refused or that failed, or that sbatch said nothing about.
-    """
-
-    state: SubmitState
-    at: float
-    job_id: str | None = None
-    error: Exception | None = None
-
-    def is_before(self, asked_at: float) -> bool:
-        """Whether a status call of that time would show its job."""
-        return self.state is SubmitState.TRIED and self.at < asked_at
+CANCEL_AGAIN_S = 10.0
+"""After so long a job that does not end is cancelled once more."""
 
 
 @dataclass(kw_only=True)
@@ -52,7 +27,7 @@ class _Record:
         ids: of jobs that are ours whatever the clocks say.
     """
 
-    sent: SubmitStatus
+    submitted: SubmitStatus
     since: float
     ids: set[str] = field(default_factory=set)
     absent_since: float | None = None
@@ -68,18 +43,19 @@ class JobRecords:
         asked_at: when the newest answered status call began (epoch); None: none was.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, settle_s: float) -> None:
         self.asked_at: float | None = None
+        self._settle_s = settle_s
         self._records: dict[str, _Record] = {}
         self._jobs: Mapping[str, tuple[SlurmJob, ...]] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._records
 
-    def add(self, name: str, sent: SubmitStatus, *, since: float) -> None:
-        """Watch it; one that is watched already is only sent once more."""
-        earlier = self._records.get(name, _Record(sent=sent, since=since))
-        self._records[name] = _Record(sent=sent, since=earlier.since, ids=earlier.ids)
+    def add(self, name: str, submitted: SubmitStatus, *, since: float) -> None:
+        """Track this name; one that is tracked already is only submitted once more."""
+        earlier = self._records.get(name, _Record(submitted=submitted, since=since))
+        self._records[name] = _Record(submitted=submitted, since=earlier.since, ids=earlier.ids)
 
     def recognise(self, name: str, job_id: str) -> None:
         """This job is ours."""
@@ -91,48 +67,50 @@ class JobRecords:
         return self._records[name].since if name in self._records else 0.0
 
     def ours(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-        """Of jobs with any names, those of watched names that are not older than their names."""
+        """Of jobs with any names, those of tracked names that are not older than their names."""
         return [
             job
             for job in jobs
-            if (watched := self._records.get(job.name))
-            and (job.id in watched.ids or is_since(job, watched.since))
+            if (record := self._records.get(job.name))
+            and (job.id in record.ids or is_since(job, record.since))
         ]
 
     def unsettled(self, *, now: float) -> set[str]:
-        """Names that are being sent, or were so shortly ago that their job may not show yet."""
+        """Names that are being submitted, or were just now: their job may not show yet."""
         return {
             name
-            for name, watched in self._records.items()
-            if watched.sent.state is SubmitState.UNDER_WAY or now - watched.sent.at < SETTLE_S
+            for name, record in self._records.items()
+            if record.submitted.state is SubmitState.UNDER_WAY
+            or now - record.submitted.at < self._settle_s
         }
 
     def remove(self, name: str) -> None:
         self._records.pop(name, None)
 
     def submit_status(self, name: str) -> SubmitStatus:
-        return self._records[name].sent
+        return self._records[name].submitted
 
-    def note_sent(self, name: str, sent: SubmitStatus) -> None:
+    def note_submitted(self, name: str, submitted: SubmitStatus) -> None:
         """What was seen of it before this says nothing about what comes now."""
-        if watched := self._records.get(name):
-            watched.sent, watched.absent_since, watched.accounted = sent, None, False
-            if sent.job_id:
-                watched.ids.add(sent.job_id)
+        if record := self._records.get(name):
+            record.submitted, record.absent_since, record.accounted = submitted, None, False
+            if submitted.job_id:
+                record.ids.add(submitted.job_id)
 
     def status(self, name: str, *, now: float, accounting: bool) -> JobStatus:
         """What is known of a name; `accounting`: whether this cluster keeps any."""
-        watched = self._records[name]
+        record = self._records[name]
         jobs = {job.id: job for job in self.ours(self._jobs.get(name, ()))}
-        for job in watched.ended_jobs:
+        for job in record.ended_jobs:
             if job.id not in jobs or jobs[job.id].finished:
                 jobs[job.id] = job
         return JobStatus(
             now=now,
             jobs=tuple(jobs.values()),
             asked_at=self.asked_at,
-            absent_since=watched.absent_since,
-            accounted=watched.accounted or not accounting,
+            absent_since=record.absent_since,
+            accounted=record.accounted or not accounting,
+            settle_s=self._settle_s,
         )
 
     def failed_nodes(self, name: str) -> frozenset[str]:
@@ -141,11 +119,11 @@ class JobRecords:
     def take_in(self, jobs: Iterable[SlurmJob], *, asked_at: float) -> None:
         """A status call that began at `asked_at` (epoch) showed these jobs."""
         self._jobs, self.asked_at = by_name(jobs), asked_at
-        for name, watched in self._records.items():
+        for name, record in self._records.items():
             if any(not job.finished for job in self.ours(self._jobs.get(name, ()))):
-                watched.absent_since, watched.accounted = None, False
-            elif watched.absent_since is None and watched.sent.is_before(asked_at):
-                watched.absent_since = asked_at
+                record.absent_since, record.accounted = None, False
+            elif record.absent_since is None and record.submitted.is_before(asked_at):
+                record.absent_since = asked_at
 
     def take_in_accounting(self, names: Iterable[str], jobs: Iterable[SlurmJob]) -> None:
         """What accounting knows of these names.
@@ -159,39 +137,22 @@ class JobRecords:
             self._records[name].ended_jobs = ended
             self._records[name].accounted = True
 
-    def unblamed(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
-        """By name: the nodes of each job that a node's failure ended, where none is blamed yet."""
+    def node_failures(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
+        """By name: the nodes of each job that a node's failure ended, until it is known which."""
         return {
             job.name: job.nodes
             for job in self.ours(jobs)
             if job.state == "NODE_FAIL" and self._records[job.name].failed_nodes is None
         }
 
-    def blame(self, name: str, nodes: frozenset[str]) -> None:
+    def note_failed_nodes(self, name: str, nodes: frozenset[str]) -> None:
         if name in self._records:
             self._records[name].failed_nodes = nodes
 
 
-def is_since(job: SlurmJob, since: float) -> bool:
-    """Whether it was submitted at that time or later."""
-    return job.submitted_at is None or job.submitted_at >= since - CLOCKS_DIFFER_S
-
-
-def by_name(jobs: Iterable[SlurmJob]) -> dict[str, tuple[SlurmJob, ...]]:
-    """Several jobs may have one name."""
-    found: dict[str, tuple[SlurmJob, ...]] = {}
-    for job in jobs:
-        found[job.name] = (*found.get(job.name, ()), job)
-    return found
-
-
-AGAIN_S = 10.0
-"""A job that does not end is told so again."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Name:
-    """Since when it is doomed, and from which time of submission on its jobs are ours."""
+class _Cancelled:
+    """Since when a name is cancelled, and from which time of submission on its jobs are ours."""
 
     at: float
     since: float
@@ -199,10 +160,14 @@ class _Name:
 
 @dataclass(kw_only=True)
 class Cancellations:
-    """All times are epochs by this machine's clock."""
+    """Names whose jobs are to be ended, for as long as one may still turn up.
 
-    _names: dict[str, _Name] = field(default_factory=dict)
-    _told: dict[str, float] = field(default_factory=dict)
+    All times are epochs by this machine's clock; `settle_s`: see `Polling`.
+    """
+
+    settle_s: float
+    _names: dict[str, _Cancelled] = field(default_factory=dict)
+    _signalled: dict[str, float] = field(default_factory=dict)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -211,7 +176,7 @@ class Cancellations:
         return len(self._names)
 
     def add(self, name: str, *, at: float, since: float) -> None:
-        self._names[name] = _Name(at=at, since=since)
+        self._names[name] = _Cancelled(at=at, since=since)
 
     def due(
         self,
@@ -226,27 +191,42 @@ class Cancellations:
         Args:
             jobs: of the newest status call. An id of before may be another's by now.
             ours: those of them that are known to be ours, whatever the clocks say.
-            unsettled: names that are being sent, or were just now.
+            unsettled: names that are being submitted, or were just now.
         """
         known = {job.id for job in ours}
-        living = [job for job in jobs if self._is_doomed(job, known) and _can_be_ended(job)]
+        living = [
+            job
+            for job in jobs
+            if self._is_cancelled(job, known) and not job.completing
+        ]
         kept = {job.name for job in living} | set(unsettled)
         self._names = {
-            name: doom
-            for name, doom in self._names.items()
-            if name in kept or now - doom.at <= SETTLE_S
+            name: cancelled
+            for name, cancelled in self._names.items()
+            if name in kept or now - cancelled.at <= self.settle_s
         }
-        return [job.id for job in living if now - self._told.get(job.id, 0.0) > AGAIN_S]
+        return [job.id for job in living if now - self._signalled.get(job.id, 0.0) > CANCEL_AGAIN_S]
 
-    def told(self, job_ids: Iterable[str], *, now: float) -> None:
+    def note_signalled(self, job_ids: Iterable[str], *, now: float) -> None:
         """Slurm was asked to end these."""
-        recent = {job_id: at for job_id, at in self._told.items() if now - at <= AGAIN_S}
-        self._told = recent | dict.fromkeys(job_ids, now)
+        recent = {
+            job_id: at for job_id, at in self._signalled.items() if now - at <= CANCEL_AGAIN_S
+        }
+        self._signalled = recent | dict.fromkeys(job_ids, now)
 
-    def _is_doomed(self, job: SlurmJob, known: Collection[str]) -> bool:
-        doom = self._names.get(job.name)
-        return doom is not None and (job.id in known or is_since(job, doom.since))
+    def _is_cancelled(self, job: SlurmJob, known: Collection[str]) -> bool:
+        cancelled = self._names.get(job.name)
+        return cancelled is not None and (job.id in known or is_since(job, cancelled.since))
 
 
-def _can_be_ended(job: SlurmJob) -> bool:
-    return not job.finished and job.state != "COMPLETING"
+def is_since(job: SlurmJob, since: float) -> bool:
+    """Whether it was submitted at that time or later."""
+    return job.submitted_at is None or job.submitted_at >= since - CLOCKS_DIFFER_S
+
+
+def by_name(jobs: Iterable[SlurmJob]) -> dict[str, tuple[SlurmJob, ...]]:
+    """Several jobs may have one name."""
+    named: dict[str, tuple[SlurmJob, ...]] = {}
+    for job in jobs:
+        named[job.name] = (*named.get(job.name, ()), job)
+    return named

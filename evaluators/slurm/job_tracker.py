@@ -1,4 +1,4 @@
-"""The thread that speaks with Slurm, for all campaigns of a process.
+"""Submits jobs and follows them, in one thread for all campaigns of a process.
 
 It submits in order, asks how all jobs stand with one call, ends jobs, and asks accounting about
 those that the queue knows no more. Nobody else waits for Slurm: what it found is read from memory.
@@ -22,9 +22,15 @@ from evaluators.slurm.commands import (
     SlurmUnavailable,
 )
 from evaluators.slurm.job_decision import JobStatus
-from evaluators.slurm.job_records import Cancellations, JobRecords, SubmitState, SubmitStatus
+from evaluators.slurm.job_records import Cancellations, JobRecords
 from evaluators.slurm.jobs import SlurmJob
-from evaluators.slurm.submit_queue import Submission, SubmitQueue, send
+from evaluators.slurm.submit_queue import (
+    Submission,
+    SubmitQueue,
+    SubmitState,
+    SubmitStatus,
+    submit,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +48,10 @@ class JobTracker:
         self.version = 0
         self._schedule = PollSchedule(interval_s=polling.interval_s)
         self._wake = threading.Condition()
-        self._records = JobRecords()
-        self._queue = SubmitQueue()
-        self._doomed = Cancellations()
-        self._sought: dict[str, float] = {}
+        self._records = JobRecords(settle_s=polling.settle_s)
+        self._queue = SubmitQueue(full_pause_s=polling.full_queue_pause_s)
+        self._cancellations = Cancellations(settle_s=polling.settle_s)
+        self._to_look_up: dict[str, float] = {}
         self._wanted = self._hurry = False
         self._accounting = True
         self._trouble, self._silent_since = "", 0.0
@@ -57,27 +63,27 @@ class JobTracker:
         return cls(Slurm.of(profile), polling=profile.polling)
 
     def submit(self, submission: Submission) -> None:
-        """Queue it; what came of it is told by `sent`, and of its job by `sight`."""
+        """Queue it; what came of it is told by `submit_status`, and of its job by `status`."""
         with self._wake:
             now = time.time()
             self._records.add(
                 submission.name, SubmitStatus(state=SubmitState.QUEUED, at=now), since=now
             )
             self._queue.add(submission)
-            self._rouse()
+            self._wake_up()
 
     def follow(self, name: str, *, submitted_at: float, since: float | None = None) -> None:
-        """Watch a name that was submitted before this object was there.
+        """Track a name that was submitted before this object was there.
 
         Args:
             submitted_at: when last (epoch).
             since: when first, where it was more than once.
         """
         with self._wake:
-            sent = SubmitStatus(state=SubmitState.TRIED, at=submitted_at)
-            self._records.add(name, sent, since=submitted_at if since is None else since)
+            submitted = SubmitStatus(state=SubmitState.TRIED, at=submitted_at)
+            self._records.add(name, submitted, since=submitted_at if since is None else since)
             self._wanted = self._hurry = True
-            self._rouse()
+            self._wake_up()
 
     def recognise(self, name: str, job_id: str) -> None:
         """A job of this name is known to be ours by more than its time."""
@@ -92,11 +98,11 @@ class JobTracker:
     def cancel(self, name: str) -> None:
         """End every job of this name, now and for as long as one may still turn up."""
         with self._wake:
-            if name not in self._doomed:
+            if name not in self._cancellations:
                 since = self._records.since(name)
-                self._doomed.add(name, at=time.time(), since=since)
+                self._cancellations.add(name, at=time.time(), since=since)
                 self._wanted = self._hurry = True
-                self._rouse()
+                self._wake_up()
 
     def watch(self, *, hurry: bool = False) -> None:
         """Somebody wants to know how the jobs stand; with `hurry` rather soon."""
@@ -104,33 +110,33 @@ class JobTracker:
             if not self._wanted or (hurry and not self._hurry) or self._thread is None:
                 self._wanted = True
                 self._hurry = self._hurry or hurry
-                self._rouse()
+                self._wake_up()
 
     def look_up(self, name: str, *, since: float) -> None:
         """Ask accounting about this name's jobs, from that epoch on."""
         with self._wake:
-            if name not in self._sought:
-                self._sought[name] = since
-                self._rouse()
+            if name not in self._to_look_up:
+                self._to_look_up[name] = since
+                self._wake_up()
 
     def forget(self, name: str) -> None:
         """Nobody asks about this name again; jobs that are being ended still are."""
         with self._wake:
             self._records.remove(name)
-            self._sought.pop(name, None)
+            self._to_look_up.pop(name, None)
 
     def submit_status(self, name: str) -> SubmitStatus:
-        """How the submission of a watched name stands."""
+        """How the submission of a tracked name stands."""
         with self._wake:
             return self._records.submit_status(name)
 
     def status(self, name: str) -> JobStatus:
-        """What Slurm says of a watched name."""
+        """What Slurm says of a tracked name."""
         with self._wake:
             return self._records.status(name, now=time.time(), accounting=self._accounting)
 
     def failed_nodes(self, name: str) -> frozenset[str]:
-        """Of a watched job that a node's failure ended: its nodes that were down then."""
+        """Of a tracked job that a node's failure ended: its nodes that were down then."""
         with self._wake:
             return self._records.failed_nodes(name)
 
@@ -162,7 +168,7 @@ class JobTracker:
             thread.join()
         self._closed = False
 
-    def _rouse(self) -> None:
+    def _wake_up(self) -> None:
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
             self._thread.start()
@@ -177,7 +183,7 @@ class JobTracker:
                     self._wake.wait(min(wait_s, threading.TIMEOUT_MAX))
                     continue
             self._do(work)
-        if self._doomed and not self._trouble:
+        if self._cancellations and not self._trouble:
             self._do(self._ask_status)  # and end them
 
     def _do(self, work: Callable[[], None]) -> None:
@@ -198,12 +204,12 @@ class JobTracker:
         if self._trouble:
             return status_due, self._ask_status
         due = [(float("inf"), self._ask_status)]
-        if self._sought:  # before the status, which somebody may want without a pause
+        if self._to_look_up:  # before the status, which somebody may want without a pause
             due.append((self._schedule.accounting_due(), self._ask_accounting))
-        if self._wanted or self._doomed:
+        if self._wanted or self._cancellations:
             due.append((status_due, self._ask_status))
         if self._queue:
-            due.append((self._queue.due, self._send_next))
+            due.append((self._queue.due, self._submit_next))
         now = time.monotonic()
         return min(due, key=lambda pair: max(pair[0], now))
 
@@ -217,32 +223,32 @@ class JobTracker:
         except SlurmError as error:
             self._fell_silent(str(error), asking=True)
             return
-        self._blame(jobs)
+        self._find_failed_nodes(jobs)
         with self._wake:
             self._trouble = ""
             self._schedule.answered(now=time.monotonic())
             self._records.take_in(jobs, asked_at=asked_at)
-        self._end_doomed(jobs)
+        self._cancel_due(jobs)
 
-    def _blame(self, jobs: Sequence[SlurmJob]) -> None:
+    def _find_failed_nodes(self, jobs: Sequence[SlurmJob]) -> None:
         """Find out which nodes failed before anybody reads that some did."""
         with self._wake:
-            unblamed = self._records.unblamed(jobs)
-        if not unblamed:
+            failures = self._records.node_failures(jobs)
+        if not failures:
             return
         try:
             down = self.slurm.down_nodes()
-            found = {name: down & set(self.slurm.nodes(text)) for name, text in unblamed.items()}
+            failed = {name: down & set(self.slurm.nodes(text)) for name, text in failures.items()}
         except SlurmError:
             return
         with self._wake:
-            for name, nodes in found.items():
-                self._records.blame(name, nodes)
+            for name, nodes in failed.items():
+                self._records.note_failed_nodes(name, nodes)
 
-    def _end_doomed(self, jobs: Sequence[SlurmJob]) -> None:
+    def _cancel_due(self, jobs: Sequence[SlurmJob]) -> None:
         now = time.time()
         with self._wake:
-            job_ids = self._doomed.due(
+            job_ids = self._cancellations.due(
                 jobs,
                 ours=self._records.ours(jobs),
                 unsettled=self._records.unsettled(now=now),
@@ -256,34 +262,34 @@ class JobTracker:
             self._fell_silent(str(error))
             return
         with self._wake:
-            self._doomed.told(job_ids, now=time.time())
+            self._cancellations.note_signalled(job_ids, now=time.time())
             self._wanted = self._hurry = True
 
-    def _send_next(self) -> None:
+    def _submit_next(self) -> None:
         with self._wake:
             if not self._queue:
                 return
             submission = self._queue.take()
             under_way = SubmitStatus(state=SubmitState.UNDER_WAY, at=time.time())
-            self._records.note_sent(submission.name, under_way)
-        sent = send(submission, self.slurm)
+            self._records.note_submitted(submission.name, under_way)
+        submitted = submit(submission, self.slurm)
         with self._wake:
-            self._records.note_sent(submission.name, sent)
-            if sent.state is SubmitState.QUEUED:
-                self._queue.put_back(submission, sent.error)
+            self._records.note_submitted(submission.name, submitted)
+            if submitted.state is SubmitState.QUEUED:
+                self._queue.put_back(submission, submitted.error)
             else:
                 self._queue.full = ""
                 self._wanted = True
-        if isinstance(sent.error, SlurmUnavailable):
-            self._fell_silent(str(sent.error))
+        if isinstance(submitted.error, SlurmUnavailable):
+            self._fell_silent(str(submitted.error))
 
     def _ask_accounting(self) -> None:
         with self._wake:
-            sought = dict(self._sought)
+            names = dict(self._to_look_up)
             self._schedule.asked(now=time.monotonic())
         jobs: list[SlurmJob] = []
         try:
-            jobs = self.slurm.sacct(sought, since=min(sought.values()))
+            jobs = self.slurm.sacct(names, since=min(names.values()))
         except AccountingDisabled:
             self._accounting = False
         except SlurmUnavailable as error:
@@ -294,8 +300,8 @@ class JobTracker:
         except SlurmRefused as error:
             log.warning("accounting gives no answer: %s", error)
         with self._wake:
-            self._sought = {k: v for k, v in self._sought.items() if k not in sought}
-            self._records.take_in_accounting(sought, jobs)
+            self._to_look_up = {k: v for k, v in self._to_look_up.items() if k not in names}
+            self._records.take_in_accounting(names, jobs)
 
     def _fell_silent(self, message: str, *, asking: bool = False) -> None:
         """Nothing is sent again until a status call is answered; `asking`: this one was not."""

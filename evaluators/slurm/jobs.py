@@ -78,6 +78,11 @@ class SlurmJob:
     def finished(self) -> bool:
         return self.state in FINISHED
 
+    @property
+    def completing(self) -> bool:
+        """Its script has ended, and its nodes are being tidied up, or were."""
+        return self.finished or self.state == "COMPLETING"
+
 
 def jobs_of_squeue(text: str) -> list[SlurmJob]:
     """Each job in the output of `squeue --format=SQUEUE_FORMAT` with times in epoch seconds.
@@ -88,7 +93,7 @@ def jobs_of_squeue(text: str) -> list[SlurmJob]:
 
 
 def jobs_of_sacct(text: str) -> list[SlurmJob]:
-    """Each job in the output of `sacct -X --parsable2 --format=SACCT_FORMAT`; likewise."""
+    """Each job in the output of `sacct -X --parsable2 --format=SACCT_FORMAT`; lines that are none are left out."""
     return _jobs(_sacct_job(line) for line in text.splitlines())
 
 

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 
+from evaluators import time_limit
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.frameworks.megatron_deepspeed.checkout import check_files, check_interpreter
 from evaluators.program.interpreter import python
-from evaluators.slurm.batch_script import limit_minutes
 from evaluators.slurm.commands import Slurm, SlurmError
 from search_spaces.errors import InvalidInput, closest
 from search_spaces.machine import Machine
@@ -73,7 +73,7 @@ def _partition(
     most = max(_number(each.get("MaxNodes"), each.get("TotalNodes")) for each in found.values())
     if nodes > most:
         yield InvalidInput("nodes", nodes, f"{words} has {most:.0f}", valid=f"1 to {most:.0f}")
-    asked = 60 * limit_minutes(time_limit_s)
+    asked = 60 * time_limit.slurm_minutes(time_limit_s)
     longest = max(_seconds(each.get("MaxTime", "")) for each in found.values())
     if asked > longest:
         spare = longest - (asked - time_limit_s)

@@ -1,4 +1,4 @@
-"""A job that is to be submitted, and those that wait for it."""
+"""Jobs that are to be submitted, in order, and how far each submission has come."""
 
 from __future__ import annotations
 
@@ -8,20 +8,47 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from evaluators.slurm.attempt_files import write_intent, write_job
 from evaluators.slurm.batch_script import JOB_SCRIPT
 from evaluators.slurm.commands import Slurm, SlurmRefused, SlurmUnavailable
-from evaluators.slurm.job_records import SubmitState, SubmitStatus
 
 log = logging.getLogger(__name__)
 
-FULL_PAUSE_S = 10.0
-"""Before sbatch is tried again after the limit on jobs in the queue was reached."""
-
 # The same job will be taken later.
 _QUEUE_FULL = re.compile(r"MaxSubmit|MaxJobCount", re.IGNORECASE)
+
+
+class SubmitState(Enum):
+    """How far a submission has come."""
+
+    QUEUED = "queued"
+    UNDER_WAY = "under way"
+    TRIED = "tried"  # and sbatch ended, whether it told an id or not
+    REFUSED = "refused"
+    FAILED = "failed"  # before sbatch was called
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitStatus:
+    """How a submission stands.
+
+    Attributes:
+        at: when it came so far (epoch).
+        job_id: that sbatch told.
+        error: of a submission that was refused or that failed, or that sbatch said nothing about.
+    """
+
+    state: SubmitState
+    at: float
+    job_id: str | None = None
+    error: Exception | None = None
+
+    def is_before(self, asked_at: float) -> bool:
+        """Whether a status call of that time would show its job."""
+        return self.state is SubmitState.TRIED and self.at < asked_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +73,10 @@ class SubmitQueue:
         due: when the next one may be sent (monotonic clock).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, full_pause_s: float) -> None:
         self.full = ""
         self.due = 0.0
+        self._full_pause_s = full_pause_s
         self._waiting: deque[Submission] = deque()
 
     def __bool__(self) -> bool:
@@ -58,13 +86,13 @@ class SubmitQueue:
         self._waiting.append(submission)
 
     def take(self) -> Submission:
-        """The next one, which waits no more."""
+        """Return the next one, which waits no more."""
         return self._waiting.popleft()
 
     def put_back(self, submission: Submission, error: Exception | None) -> None:
         """It was not taken, as none would be for a while."""
         self._waiting.appendleft(submission)
-        self.due = time.monotonic() + FULL_PAUSE_S
+        self.due = time.monotonic() + self._full_pause_s
         self.full = f"no more jobs may be in the queue now ({error})"
 
     def withdraw(self, name: str) -> bool:
@@ -74,27 +102,27 @@ class SubmitQueue:
         return len(self._waiting) < waiting
 
 
-def send(submission: Submission, slurm: Slurm) -> SubmitStatus:
-    """Prepare the job and call sbatch; queued again where Slurm takes no more for the moment."""
+def submit(submission: Submission, slurm: Slurm) -> SubmitStatus:
+    """Prepare the job and call sbatch; it stays queued where Slurm takes no more for the moment."""
     try:
         submission.prepare()
         write_intent(submission.folder, name=submission.name, at=time.time())
     except (OSError, ValueError) as error:
-        return _sent(SubmitState.FAILED, error)
+        return _status(SubmitState.FAILED, error)
     try:
         job_id = slurm.sbatch(submission.folder / JOB_SCRIPT)
     except SlurmUnavailable as error:
-        return _sent(SubmitState.TRIED, error)  # perhaps it is there: its name will tell
+        return _status(SubmitState.TRIED, error)  # perhaps it is there: its name will tell
     except SlurmRefused as error:
         full = _QUEUE_FULL.search(str(error))
-        return _sent(SubmitState.QUEUED if full else SubmitState.REFUSED, error)
-    sent = SubmitStatus(state=SubmitState.TRIED, at=time.time(), job_id=job_id)
+        return _status(SubmitState.QUEUED if full else SubmitState.REFUSED, error)
+    status = SubmitStatus(state=SubmitState.TRIED, at=time.time(), job_id=job_id)
     try:
         write_job(submission.folder, job_id=job_id)
     except OSError:
         log.warning("the id of a job could not be written down", exc_info=True)
-    return sent
+    return status
 
 
-def _sent(state: SubmitState, error: Exception) -> SubmitStatus:
+def _status(state: SubmitState, error: Exception) -> SubmitStatus:
     return SubmitStatus(state=state, at=time.time(), error=error)

@@ -1,4 +1,4 @@
-"""What is written when an attempt or a trial is over, whether its job was its own or shared."""
+"""What is written when an attempt or a trial has ended, whether its job was its own or shared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from evaluators.slurm.attempt_files import (
 )
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import write_result
-from search_spaces.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +38,9 @@ def abandon(attempt: Attempt, ended: AttemptEnd, *, status: str) -> None:
         write_abandoned(
             attempt.folder, status=status, reason=ended.reason, duration_s=ended.duration_s
         )
-        attempt.notice.unlink(missing_ok=True)
+        attempt.end_notice.unlink(missing_ok=True)
     except OSError:
-        log.warning("an attempt could not be marked as over", exc_info=True)
+        log.warning("an attempt could not be marked as abandoned", exc_info=True)
 
 
 def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
@@ -51,17 +50,17 @@ def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOu
         attempt: the last one. What those before it held of nodes counts, too.
         read: what the attempt left; this may take long.
     """
-    found = _or_crashed(attempt, read)
+    outcome = _or_crashed(attempt, read)
     earlier = (each for each in attempts_of(attempt.request) if each.number < attempt.number)
     held_s = sum(abandoned_duration_s(each.folder) for each in earlier)
-    found = replace(found, duration_s=found.duration_s + held_s)
+    outcome = replace(outcome, duration_s=outcome.duration_s + held_s)
     try:
         attempt.request.directory.mkdir(parents=True, exist_ok=True)
-        write_result(attempt.request.directory, found)
-        attempt.notice.unlink(missing_ok=True)
+        write_result(attempt.request.directory, outcome)
+        attempt.end_notice.unlink(missing_ok=True)
     except OSError:
         log.warning("a trial's result could not be written", exc_info=True)
-    return found
+    return outcome
 
 
 def _or_crashed(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
@@ -69,8 +68,8 @@ def _or_crashed(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutc
         return read()
     except Exception as error:
         log.exception("what a trial left could not be read")
-        said = f"what it left could not be read: {type(error).__name__}: {error}"
-        return without_run(attempt, TrialState.CRASHED, said)
+        reason = f"what it left could not be read: {type(error).__name__}: {error}"
+        return without_run(attempt, TrialState.CRASHED, reason)
 
 
 def without_run(attempt: Attempt, status: TrialState, error: str) -> TrialOutcome:
@@ -83,12 +82,3 @@ def without_run(attempt: Attempt, status: TrialState, error: str) -> TrialOutcom
         error=error,
         log_path=str(attempt.log) if attempt.log.exists() else None,
     )
-
-
-def why_not_submitted(error: Exception | None) -> tuple[TrialState, str]:
-    """Of an attempt that could not be prepared."""
-    if isinstance(error, InvalidInput):
-        return TrialState.REFUSED, str(error)
-    if isinstance(error, OSError):
-        return TrialState.CRASHED, f"no folder for it: {error.strerror or error}"
-    return TrialState.REFUSED, f"no job can be written for it: {error}"

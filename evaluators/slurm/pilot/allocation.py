@@ -1,4 +1,4 @@
-"""What an allocation is to those who put trials into it."""
+"""The allocation that trials of pilot mode run in: what all kinds of it can do, and the user's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Protocol, Self
 
 from autotune.schemas import TrialState
 from evaluators.slurm.commands import Slurm, SlurmError
+from evaluators.slurm.job_decision import NO_LOSS, NODE_FAILED, JobStatus, NodeLoss
 from evaluators.slurm.job_tracker import JobTracker
-from evaluators.slurm.jobs import SlurmJob
+
+ALLOCATION_ENDED = NodeLoss(status=TrialState.LOST, reason="its allocation has ended")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunningAllocation:
-    """A running allocation.
+    """An allocation that has its nodes.
 
     Attributes:
         nodes: those that are up, neighbours next to each other.
@@ -28,26 +30,26 @@ class RunningAllocation:
     ends_at: float | None
     asked_at: float
 
+    def loss_of(self, nodes: Collection[str], *, since: float) -> NodeLoss | None:
+        """Return what became of these nodes: those that it no longer has have failed.
+
+        None: that is not known yet as of `since` (epoch).
+        """
+        if self.asked_at <= since:
+            return None
+        failed = frozenset(nodes) - set(self.nodes)
+        if not failed:
+            return NO_LOSS
+        return NodeLoss(status=TrialState.NODE_FAIL, reason=NODE_FAILED, failed_nodes=failed)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Need:
+class AllocationRequest:
     """An allocation that is wanted."""
 
     nodes: int
     gpus_per_node: int
     exclude: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeLoss:
-    """What became of nodes while a trial ran on them; `status` is None where nothing did."""
-
-    status: TrialState | None = None
-    reason: str = ""
-    failed_nodes: frozenset[str] = frozenset()
-
-
-NO_LOSS = NodeLoss()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,17 +64,17 @@ class Allocation(Protocol):
     """One at a time. Only one thread uses it.
 
     Attributes:
-        held: whether another one can be had when this one does not do.
-        room: None while there is none that runs.
+        replaceable: whether another one can be had when this one does not do.
+        running: None while there is none that runs.
         waiting: why there is none, in a sentence for the user.
     """
 
-    held: bool
-    room: RunningAllocation | None
+    replaceable: bool
+    running: RunningAllocation | None
     waiting: str
 
-    def advance(self, need: Need | None) -> NoAllocation | None:
-        """Take in what Slurm says, and see to it that there is one where one is needed."""
+    def advance(self, wanted: AllocationRequest | None) -> NoAllocation | None:
+        """Take in what Slurm says, and see to it that there is one where one is wanted."""
 
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
         """What became of these nodes of that job; None: not known yet as of `since` (epoch)."""
@@ -100,44 +102,31 @@ class Hostnames:
                 return ()
         return self._known[expression]
 
-
-def running_allocation(
-    job: SlurmJob, hostnames: Hostnames, *, asked_at: float
-) -> RunningAllocation | None:
-    """What a job offers; None unless it runs."""
-    nodes = hostnames.of(job.nodes) if job.state == "RUNNING" and job.nodes else ()
-    if not nodes:
-        return None
-    return RunningAllocation(job_id=job.id, nodes=nodes, ends_at=job.ended_at, asked_at=asked_at)
-
-
-def node_loss_in(
-    room: RunningAllocation | None, nodes: Collection[str], *, since: float
-) -> NodeLoss | None:
-    """Of nodes in a running allocation: those that it no longer has have failed."""
-    if room is None or room.asked_at <= since:
-        return None
-    lost = frozenset(nodes) - set(room.nodes)
-    if not lost:
-        return NO_LOSS
-    return NodeLoss(status=TrialState.NODE_FAIL, reason="a node failed under it", failed_nodes=lost)
-
-
-_GONE = "the allocation that autotune was started in is over"
+    def running(self, job_id: str | None, status: JobStatus) -> RunningAllocation | None:
+        """Return what the job of this id offers; None unless it runs."""
+        job = next((job for job in status.jobs if job.id == job_id), None)
+        if job is None or job.state != "RUNNING" or status.asked_at is None:
+            return None
+        nodes = self.of(job.nodes) if job.nodes else ()
+        if not nodes:
+            return None
+        return RunningAllocation(
+            job_id=job.id, nodes=nodes, ends_at=job.ended_at, asked_at=status.asked_at
+        )
 
 
 class UserAllocation:
-    """It belongs to the user: it is never asked for, and never given back."""
+    """The allocation that this process was started in: never asked for, and never given back."""
 
-    held = False
+    replaceable = False
 
     def __init__(self, job_id: str, job_name: str, tracker: JobTracker) -> None:
-        self.room: RunningAllocation | None = None
+        self.running: RunningAllocation | None = None
         self.waiting = f"looking at the allocation that autotune was started in ({job_id})"
         self._job_id, self._job_name = job_id, job_name
         self._tracker = tracker
         self._hostnames = Hostnames(tracker.slurm)
-        self._over = False
+        self._ended = False
         tracker.follow(job_name, submitted_at=0.0)
 
     @classmethod
@@ -146,25 +135,28 @@ class UserAllocation:
         job_id, name = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NAME", "")
         return cls(job_id, name, tracker) if job_id and name else None
 
-    def advance(self, need: Need | None) -> NoAllocation | None:
+    def advance(self, wanted: AllocationRequest | None) -> NoAllocation | None:
         """Take in what Slurm says of it."""
-        sight = self._tracker.status(self._job_name)
-        mine = [job for job in sight.jobs if job.id == self._job_id]
-        if mine and sight.asked_at is not None:
-            self.room = running_allocation(mine[0], self._hostnames, asked_at=sight.asked_at)
-        self._over = sight.asked_at is not None and all(job.finished for job in mine)
-        if self._over and need:
-            return NoAllocation(status=TrialState.REFUSED, error=_GONE)
+        status = self._tracker.status(self._job_name)
+        if status.asked_at is None:
+            return None
+        jobs = [job for job in status.jobs if job.id == self._job_id]
+        if jobs:
+            self.running = self._hostnames.running(self._job_id, status)
+        self._ended = all(job.finished for job in jobs)
+        if self._ended and wanted:
+            error = "the allocation that autotune was started in has ended"
+            return NoAllocation(status=TrialState.REFUSED, error=error)
         return None
 
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
         """A trial of an earlier allocation went with it."""
-        if job_id != self._job_id or self._over:
-            return NodeLoss(status=TrialState.LOST, reason="its allocation is over")
-        return node_loss_in(self.room, nodes, since=since)
+        if job_id != self._job_id or self._ended:
+            return ALLOCATION_ENDED
+        return self.running.loss_of(nodes, since=since) if self.running else None
 
     def keep(self, until: float) -> None:
         """It ends when the user says so."""
 
     def release(self) -> None:
-        """Likewise."""
+        """It ends when the user says so."""

@@ -72,8 +72,8 @@ class PilotBackend:
         A trial that was never started is left out.
         """
         with self._lock:
-            found = {request.token: self._stand(request) for request in requests}
-        return {token: stands for token, stands in found.items() if stands}
+            answers = {request.token: self._answer(request) for request in requests}
+        return {token: answer for token, answer in answers.items() if answer}
 
     def cancel(self, token: str) -> None:
         """End the trial's processes; its outcome becomes `cancelled` once they have ended."""
@@ -100,14 +100,14 @@ class PilotBackend:
             trial = self._take(PilotTrial.of(request))
         return trial
 
-    def _stand(self, request: TrialRequest) -> TrialOutcome | TrialProgress | None:
+    def _answer(self, request: TrialRequest) -> TrialOutcome | TrialProgress | None:
         trial = self._known(request)
         if trial is None:
             return read_result(request.directory)
-        told = trial.told
-        if isinstance(told, TrialOutcome) and self._dispatcher and read_result(request.directory):
+        answer = trial.answer
+        if isinstance(answer, TrialOutcome) and self._dispatcher and read_result(request.directory):
             self._dispatcher.remove(request.token)
-        return told
+        return answer
 
     def _take(self, trial: PilotTrial) -> PilotTrial:
         if self._dispatcher is None:

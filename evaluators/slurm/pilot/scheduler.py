@@ -12,7 +12,7 @@ PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class WaitingTrial:
     """A trial that waits for nodes.
 
     Attributes:
@@ -33,7 +33,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class GroupShare:
     """What a group has of the allocation: nodes now, and node-seconds of its trials that ended."""
 
     nodes: int = 0
@@ -48,12 +48,12 @@ class Schedule:
     passed_over: Mapping[str, int]
 
 
-def pack(
+def schedule_trials(
     nodes: Sequence[str],
     *,
     free: Collection[str],
-    waiting: Sequence[Waiting],
-    shares: Mapping[str, Share],
+    waiting: Sequence[WaitingTrial],
+    shares: Mapping[str, GroupShare],
 ) -> Schedule:
     """Start all that fits, and be fair.
 
@@ -67,17 +67,17 @@ def pack(
         waiting: in order of arrival. One that is wider than all of `nodes` never starts.
         shares: of each group that has or had trials.
     """
-    table = _Table(nodes=nodes, free=set(free) & set(nodes), shares=dict(shares))
+    free_nodes = _FreeNodes(nodes=nodes, free=set(free) & set(nodes), shares=dict(shares))
     queue = [trial for trial in waiting if trial.width <= len(nodes)]
     for trial in [trial for trial in queue if trial.first_of_all]:
-        if not table.fits(trial):
-            return table.packing()
-        table.start(trial)
+        if not free_nodes.fits(trial):
+            return free_nodes.schedule()
+        free_nodes.start(trial)
         queue.remove(trial)
-    while table.free and (following := table.next_of(queue)):
-        table.start(following)
+    while free_nodes.free and (following := free_nodes.next_of(queue)):
+        free_nodes.start(following)
         queue.remove(following)
-    return table.packing()
+    return free_nodes.schedule()
 
 
 def choose(nodes: Sequence[str], free: Collection[str], width: int) -> tuple[str, ...]:
@@ -109,22 +109,22 @@ def _gaps(nodes: Sequence[str], free: Collection[str]) -> list[list[str]]:
 
 
 @dataclass(kw_only=True)
-class _Table:
-    """The allocation while it is being packed."""
+class _FreeNodes:
+    """The allocation while its free nodes are given to trials."""
 
     nodes: Sequence[str]
     free: set[str]
-    shares: dict[str, Share]
+    shares: dict[str, GroupShare]
     starts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     passed_over: dict[str, int] = field(default_factory=dict)
 
-    def fits(self, trial: Waiting) -> bool:
+    def fits(self, trial: WaitingTrial) -> bool:
         return trial.width <= len(self.free)
 
-    def next_of(self, queue: Sequence[Waiting]) -> Waiting | None:
-        """The first that fits, in order of turns; those before it have been passed over."""
+    def next_of(self, queue: Sequence[WaitingTrial]) -> WaitingTrial | None:
+        """The first that fits, in order of priority; those before it have been passed over."""
         before: list[str] = []
-        for trial in sorted(queue, key=self._turn):
+        for trial in sorted(queue, key=self._priority):
             if self.fits(trial):
                 for name in before:
                     self.passed_over[name] = self.passed_over.get(name, 0) + trial.width
@@ -132,25 +132,25 @@ class _Table:
             before.append(trial.name)
         return None
 
-    def start(self, trial: Waiting) -> None:
+    def start(self, trial: WaitingTrial) -> None:
         chosen = choose(self.nodes, self.free, trial.width)
         self.starts[trial.name] = chosen
         self.free -= set(chosen)
-        share = self.shares.get(trial.group, Share())
-        self.shares[trial.group] = Share(
+        share = self.shares.get(trial.group, GroupShare())
+        self.shares[trial.group] = GroupShare(
             nodes=share.nodes + trial.width, node_seconds=share.node_seconds
         )
 
-    def packing(self) -> Schedule:
+    def schedule(self) -> Schedule:
         over = {name: count for name, count in self.passed_over.items() if name not in self.starts}
         return Schedule(starts=self.starts, passed_over=over)
 
-    def _turn(self, trial: Waiting) -> tuple[int, float]:
-        share = self.shares.get(trial.group, Share())
+    def _priority(self, trial: WaitingTrial) -> tuple[int, float]:
+        share = self.shares.get(trial.group, GroupShare())
         return (share.nodes, share.node_seconds)
 
 
-class Shares:
+class GroupShares:
     """Node-seconds by group.
 
     A group that comes back, or comes late, is owed nothing for the time when it had no work: it
@@ -172,11 +172,11 @@ class Shares:
     def charge(self, group: str, node_seconds: float) -> None:
         self._used[group] = self._used.get(group, 0.0) + node_seconds
 
-    def of(self, held: Mapping[str, int]) -> dict[str, Share]:
+    def of(self, held: Mapping[str, int]) -> dict[str, GroupShare]:
         """By group, where `held` says how many nodes each has now."""
         nodes = Counter(held)
         groups = nodes.keys() | self._used.keys()
         return {
-            group: Share(nodes=nodes[group], node_seconds=self._used.get(group, 0.0))
+            group: GroupShare(nodes=nodes[group], node_seconds=self._used.get(group, 0.0))
             for group in groups
         }

@@ -24,11 +24,11 @@ from evaluators.slurm.attempt_files import ENDED, Attempt, write_intent
 from evaluators.slurm.batch_script import (
     BODY_SCRIPT,
     JOB_SCRIPT,
-    KILL_AFTER_S,
     body_script,
     launcher_of,
     run_script,
 )
+from evaluators.time_limit import KILL_AFTER_S
 
 PLACE = "place.json"
 BASH = "/bin/bash"
@@ -78,14 +78,14 @@ def prepare(attempt: Attempt, place: StepPlace, profile: ClusterProfile, program
 def read_step_place(folder: Path) -> StepPlace | None:
     """Where the attempt of this folder was to run; None where that was not written."""
     try:
-        found = json.loads((folder / PLACE).read_text(encoding="utf-8"))
-        nodes = tuple(found["nodes"])
-        return StepPlace(job_id=found["job_id"], nodes=nodes, host=found["host"])
+        plain = json.loads((folder / PLACE).read_text(encoding="utf-8"))
+        nodes = tuple(plain["nodes"])
+        return StepPlace(job_id=plain["job_id"], nodes=nodes, host=plain["host"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-class Run:
+class StepProcess:
     """One attempt's processes.
 
     Args:
@@ -106,14 +106,14 @@ class Run:
         self._process = process
         self._child = child
         limit_s = attempt.request.protocol.time_limit_s
-        self._over_at = began_at + limit_s + KILL_AFTER_S + LATE_S
-        self._doomed: list[psutil.Process] = []
+        self._ended_by = began_at + limit_s + KILL_AFTER_S + LATE_S
+        self._signalled: list[psutil.Process] = []
         self._kill_at = float("inf")
 
     def alive(self) -> bool:
         """Once False it is not to be asked again."""
         if self._process is None:
-            return time.time() < self._over_at and not (self._attempt.folder / ENDED).exists()
+            return time.time() < self._ended_by and not (self._attempt.folder / ENDED).exists()
         if not self._child:
             return runs(self._process)
         try:
@@ -123,12 +123,12 @@ class Run:
 
     def end(self) -> None:
         """Ask its processes to end, and kill them a little later: call it until they have."""
-        if not self._doomed:
-            self._doomed = self._tree()
+        if not self._signalled:
+            self._signalled = self._tree()
             self._kill_at = time.monotonic() + KILL_GRACE_S
-            _signal(self._doomed, signal.SIGTERM)
+            _signal(self._signalled, signal.SIGTERM)
         elif time.monotonic() > self._kill_at:
-            _signal([*self._doomed, *self._tree()], signal.SIGKILL)
+            _signal([*self._signalled, *self._tree()], signal.SIGKILL)
 
     def _tree(self) -> list[psutil.Process]:
         if self._process is None:
@@ -139,7 +139,7 @@ class Run:
             return []
 
 
-def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str]) -> Run:
+def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str]) -> StepProcess:
     """Run what `prepare` wrote; raises OSError."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
@@ -153,19 +153,19 @@ def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str])
         )
     finally:
         os.close(null)
-    return Run(attempt, psutil.Process(pid), child=True, began_at=time.time())
+    return StepProcess(attempt, psutil.Process(pid), child=True, began_at=time.time())
 
 
 def survivors() -> dict[Path, psutil.Process]:
     """By folder: attempts that run on this host, whoever started them."""
-    found: dict[Path, psutil.Process] = {}
+    running: dict[Path, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
             folder = Path(command[-1]).parent if command else Path()
             if command == _command(folder) and (folder / PLACE).exists() and runs(process):
-                found[folder] = process
-    return found
+                running[folder] = process
+    return running
 
 
 def this_host() -> str:
@@ -208,7 +208,9 @@ def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None
 
 
 class OrphanedSteps:
-    """Found once, when first needed; their nodes are not free while they run.
+    """Trials that an earlier process left running on this host, until somebody asks about them.
+
+    They are found once, when first needed; their nodes are not free while they run.
 
     Args:
         trials: the folder of all trials; what lies elsewhere is another service's.
@@ -216,7 +218,7 @@ class OrphanedSteps:
 
     def __init__(self, trials: Path) -> None:
         self._trials = absolute(trials)
-        self._found: dict[Path, tuple[psutil.Process, StepPlace]] = {}
+        self._steps: dict[Path, tuple[psutil.Process, StepPlace]] = {}
         self._looked = False
 
     def look(self) -> None:
@@ -227,18 +229,18 @@ class OrphanedSteps:
         for folder, process in survivors().items():
             place = read_step_place(folder)
             if place and self._trials in folder.parents:
-                self._found[folder] = (process, place)
+                self._steps[folder] = (process, place)
 
-    def claim(self, attempt: Attempt) -> psutil.Process | None:
-        """The process of this attempt, which is no stranger any more."""
-        process, _ = self._found.pop(absolute(attempt.folder), (None, None))
+    def adopt(self, attempt: Attempt) -> psutil.Process | None:
+        """The process of this attempt, which somebody asks about now."""
+        process, _ = self._steps.pop(absolute(attempt.folder), (None, None))
         return process
 
     def places(self, job_id: str) -> list[StepPlace]:
         """Where those run that still do, in this allocation."""
-        self._found = {
+        self._steps = {
             folder: (process, place)
-            for folder, (process, place) in self._found.items()
+            for folder, (process, place) in self._steps.items()
             if runs(process)
         }
-        return [place for _, place in self._found.values() if place.job_id == job_id]
+        return [place for _, place in self._steps.values() if place.job_id == job_id]

@@ -1,4 +1,4 @@
-"""Steps whose trial is over are ended, and their nodes are free only when they are gone.
+"""Steps whose trial has ended are ended too, and their nodes are free only when they are gone.
 
 srun can die before its step does: killed after a time limit, or with the host of the service.
 """
@@ -36,7 +36,7 @@ class StepCleanup:
             self._wake.notify_all()
 
     def gone(self, name: str) -> bool:
-        """Whether Slurm has said, after `sweep`, that there is none."""
+        """Whether Slurm has said, after `end_steps`, that there is none."""
         with self._wake:
             return name not in self._dead
 
@@ -68,10 +68,10 @@ class StepCleanup:
         left: set[str] = set()
         for job_id in set(dead.values()):
             steps = self._slurm.steps(job_id)
-            doomed = [step for step, name in steps if dead.get(name) == job_id]
+            left_over = [step for step, name in steps if dead.get(name) == job_id]
             left |= {name for _, name in steps}
-            if doomed:
-                self._slurm.scancel(doomed)
+            if left_over:
+                self._slurm.scancel(left_over)
         with self._wake:
             for name in dead.keys() - left:
                 self._dead.pop(name, None)

@@ -11,7 +11,6 @@ import pytest
 
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import Scheduling
-from evaluators.slurm import submit_queue
 from evaluators.slurm.attempt_files import Attempt
 from evaluators.slurm.preflight import check
 from tests.cluster.cluster import Cluster
@@ -77,11 +76,8 @@ def test_a_job_that_the_queue_has_forgotten_is_looked_up(
     assert '"node_fail"' in (asked.directory / "attempt-1" / "abandoned.json").read_text()
 
 
-def test_a_full_queue_is_waited_for(
-    backends: Backends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_queue_is_waited_for(backends: Backends, tmp_path: Path) -> None:
     """A limit on how many jobs one may have is no refusal of the second job."""
-    monkeypatch.setattr(submit_queue, "FULL_PAUSE_S", 0.5)
     limit = ("sacctmgr", "--immediate", "modify", "user", "root", "set")
     backends.cluster.command(*limit, "MaxSubmitJobs=1")
     backend = backends.make("{srun} sleep 3; echo 1 >result")

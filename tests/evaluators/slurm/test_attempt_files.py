@@ -53,7 +53,7 @@ def test_a_new_intent_forgets_the_job_of_an_earlier_one(tmp_path: Path) -> None:
 
 def test_an_attempt_that_was_given_up_keeps_what_it_cost(tmp_path: Path) -> None:
     write_abandoned(tmp_path, status="node_fail", reason="a node failed", duration_s=12.5)
-    assert read_attempt_files(tmp_path).over
+    assert read_attempt_files(tmp_path).abandoned
     assert abandoned_duration_s(tmp_path) == 12.5
     assert abandoned_duration_s(tmp_path / "none") == 0.0
 

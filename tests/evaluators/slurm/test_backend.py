@@ -10,7 +10,6 @@ import pytest
 
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import Polling
-from evaluators.slurm.job_decision import SETTLE_S
 from evaluators.slurm.job_tracker import HURRIED
 from evaluators.trial import TrialProgress
 from tests.evaluators.slurm.trials import (
@@ -82,7 +81,7 @@ def test_failures_are_told_apart(backends: Backends, tmp_path: Path) -> None:
         "silent": "ok",
     }
     assert "no such layout" in ended["crash"].log_tail
-    assert ended["hang"].error == "over its time limit of 2 s"
+    assert ended["hang"].error == "it exceeded its time limit of 2 s"
     assert ended["cut"].error == "its result cannot be read"
     assert ended["silent"].log_tail == ""
 
@@ -114,7 +113,7 @@ def test_many_trials_are_found_again_by_another_object(backends: Backends, tmp_p
     wait(lambda: all(standing(first, each).job_id for each in asked))
     first.close()
     later = backends.make("sleep 1000", profile=SITES_PACE)
-    until = time.monotonic() + SETTLE_S + 1.5
+    until = time.monotonic() + SITES_PACE.polling.settle_s + 1.5
     while time.monotonic() < until:
         assert all(isinstance(each, TrialProgress) for each in later.poll(asked).values())
         time.sleep(0.1)

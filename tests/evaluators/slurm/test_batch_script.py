@@ -15,7 +15,6 @@ from evaluators.slurm.batch_script import (
     body_script,
     job_script,
     launcher_of,
-    limit_minutes,
     run_script,
 )
 from tests.evaluators.slurm.trials import PROFILE, Backends, Lines, request, run
@@ -48,11 +47,6 @@ def test_the_head_asks_for_what_the_trial_needs(tmp_path: Path) -> None:
         "--output=/dev/null",
         "--exclude=n03,n05",
     ]
-
-
-@pytest.mark.parametrize(("limit_s", "minutes"), [(1.0, 2), (60.0, 2), (61.0, 3), (1200.0, 21)])
-def test_slurm_is_asked_for_whole_minutes_above_the_limit(limit_s: float, minutes: int) -> None:
-    assert limit_minutes(limit_s) == minutes
 
 
 def test_what_cannot_be_a_directive_is_refused(tmp_path: Path) -> None:

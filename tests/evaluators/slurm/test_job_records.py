@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from evaluators.slurm.job_decision import SETTLE_S
 from evaluators.slurm.job_records import (
-    AGAIN_S,
+    CANCEL_AGAIN_S,
     CLOCKS_DIFFER_S,
     Cancellations,
     JobRecords,
-    SubmitState,
-    SubmitStatus,
 )
 from evaluators.slurm.jobs import SlurmJob
+from evaluators.slurm.submit_queue import SubmitState, SubmitStatus
 
 NOW = 10_000.0
 NAME = "trial-a.1"
+SETTLE_S = 3.0
 
 
 def job(state: str = "RUNNING", job_id: str = "7", **others: Any) -> SlurmJob:
@@ -25,9 +24,9 @@ def job(state: str = "RUNNING", job_id: str = "7", **others: Any) -> SlurmJob:
 
 
 def watching(state: SubmitState = SubmitState.TRIED, *, job_id: str | None = "7") -> JobRecords:
-    found = JobRecords()
-    found.add(NAME, SubmitStatus(state=state, at=NOW, job_id=job_id), since=NOW)
-    return found
+    records = JobRecords(settle_s=SETTLE_S)
+    records.add(NAME, SubmitStatus(state=state, at=NOW, job_id=job_id), since=NOW)
+    return records
 
 
 def absent_since(records: JobRecords) -> float | None:
@@ -53,9 +52,9 @@ def test_a_status_call_of_before_it_was_sent_does_not_count() -> None:
     """It waited in our own queue then, or sbatch was at work."""
     records = watching(SubmitState.QUEUED)
     records.take_in([], asked_at=NOW + 1)
-    records.note_sent(NAME, SubmitStatus(state=SubmitState.UNDER_WAY, at=NOW + 2))
+    records.note_submitted(NAME, SubmitStatus(state=SubmitState.UNDER_WAY, at=NOW + 2))
     records.take_in([], asked_at=NOW + 3)
-    records.note_sent(NAME, SubmitStatus(state=SubmitState.TRIED, at=NOW + 4, job_id="7"))
+    records.note_submitted(NAME, SubmitStatus(state=SubmitState.TRIED, at=NOW + 4, job_id="7"))
     assert absent_since(records) is None
     records.take_in([], asked_at=NOW + 3.5)
     assert absent_since(records) is None
@@ -64,7 +63,7 @@ def test_a_status_call_of_before_it_was_sent_does_not_count() -> None:
 
 
 def test_one_that_is_followed_later_finds_its_job_in_an_earlier_status_call() -> None:
-    records = JobRecords()
+    records = JobRecords(settle_s=SETTLE_S)
     records.take_in([job()], asked_at=NOW + 10)
     records.add(NAME, SubmitStatus(state=SubmitState.TRIED, at=NOW), since=NOW)
     assert states(records) == ["RUNNING"]
@@ -105,13 +104,10 @@ def test_accounting_is_believed_about_the_dead_alone() -> None:
 def test_only_a_job_of_ours_is_asked_about_when_a_node_failed() -> None:
     records = watching()
     mine, other = job("NODE_FAIL", nodes="n01"), job("NODE_FAIL", name="foreign", nodes="n02")
-    assert records.unblamed([mine, other]) == {NAME: "n01"}
-    records.blame(NAME, frozenset({"n01"}))
-    assert records.unblamed([mine]) == {}
+    assert records.node_failures([mine, other]) == {NAME: "n01"}
+    records.note_failed_nodes(NAME, frozenset({"n01"}))
+    assert records.node_failures([mine]) == {}
     assert records.failed_nodes(NAME) == {"n01"}
-
-
-NOW = 10_000.0
 
 
 def named(
@@ -121,39 +117,39 @@ def named(
 
 
 def due(
-    doomed: Cancellations, *jobs: SlurmJob, now: float = NOW + 1, **known: set[str]
+    cancelled: Cancellations, *jobs: SlurmJob, now: float = NOW + 1, **known: set[str]
 ) -> list[str]:
     """`ours`: ids; `unsettled`: names."""
     ours = [each for each in jobs if each.id in known.get("ours", ())]
-    return doomed.due(jobs, ours=ours, unsettled=known.get("unsettled", ()), now=now)
+    return cancelled.due(jobs, ours=ours, unsettled=known.get("unsettled", ()), now=now)
 
 
-def doomed(name: str = "a") -> Cancellations:
-    found = Cancellations()
-    found.add(name, at=NOW, since=NOW)
-    return found
+def cancelling(name: str = "a") -> Cancellations:
+    cancellations = Cancellations(settle_s=SETTLE_S)
+    cancellations.add(name, at=NOW, since=NOW)
+    return cancellations
 
 
 def test_every_living_job_of_the_name_is_ended_and_no_other() -> None:
     jobs = [named("1"), named("2", state="PENDING"), named("3", "b"), named("4", state="COMPLETED")]
-    assert due(doomed(), *jobs, named("5", state="COMPLETING")) == ["1", "2"]
+    assert due(cancelling(), *jobs, named("5", state="COMPLETING")) == ["1", "2"]
 
 
 def test_an_older_job_of_the_same_name_is_left_alone_unless_it_is_known_as_ours() -> None:
     older = named("1", submitted_at=NOW - CLOCKS_DIFFER_S - 1)
-    assert due(doomed(), older) == []
-    assert due(doomed(), older, ours={"1"}) == ["1"]
+    assert due(cancelling(), older) == []
+    assert due(cancelling(), older, ours={"1"}) == ["1"]
 
 
 def test_a_job_is_told_again_only_after_a_while() -> None:
-    names = doomed()
-    names.told(["1"], now=NOW)
-    assert due(names, named("1"), now=NOW + AGAIN_S - 1) == []
-    assert due(names, named("1"), now=NOW + AGAIN_S + 1) == ["1"]
+    names = cancelling()
+    names.note_signalled(["1"], now=NOW)
+    assert due(names, named("1"), now=NOW + CANCEL_AGAIN_S - 1) == []
+    assert due(names, named("1"), now=NOW + CANCEL_AGAIN_S + 1) == ["1"]
 
 
 def test_a_name_is_dropped_once_none_of_its_jobs_can_turn_up() -> None:
-    names = doomed()
+    names = cancelling()
     due(names, now=NOW + SETTLE_S - 1)
     assert "a" in names
     due(names, named("1"), now=NOW + 100)

@@ -27,7 +27,7 @@ PATIENCE_S = 60.0
 PROFILE = ClusterProfile(
     name="test",
     slurm=Scheduling(exclusive=False, partition="batch"),
-    polling=Polling(interval_s=0.5, command_limit_s=3.0),
+    polling=Polling(interval_s=0.5, command_limit_s=3.0, settle_s=1.5, full_queue_pause_s=0.5),
 )
 """Nodes are shared, so that many small trials run side by side."""
 

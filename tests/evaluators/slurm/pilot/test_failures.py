@@ -81,7 +81,7 @@ def test_a_trial_that_hangs_ends_at_its_limit(slurm: Cluster, tmp_path: Path) ->
         hung, good = run(backend, hanging, later)
         assert not steps(slurm)
     assert hung.status is TrialState.TIMEOUT
-    assert hung.error == "over its time limit of 1 s"
+    assert hung.error == "it exceeded its time limit of 1 s"
     assert good.status is TrialState.OK
     assert gaps([stay(hanging), stay(later)])[0] < 5
 

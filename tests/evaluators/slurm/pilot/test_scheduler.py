@@ -1,4 +1,4 @@
-"""Schedule, as a pure function: what must hold whatever is asked."""
+"""Scheduling, as a pure function: what must hold whatever is asked."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from hypothesis import strategies as st
 from evaluators.slurm.pilot.scheduler import (
     MOST_PASSED_OVER,
     PATIENCE_S,
+    GroupShare,
+    GroupShares,
     Schedule,
-    Share,
-    Shares,
-    Waiting,
-    pack,
+    WaitingTrial,
+    schedule_trials,
 )
 
 NODES = tuple(f"n{number:02d}" for number in range(1, 33))
 
 
-def waiting(*widths: int, group: str = "") -> list[Waiting]:
-    return [Waiting(name=f"{group}{i}", width=w, group=group) for i, w in enumerate(widths)]
+def waiting(*widths: int, group: str = "") -> list[WaitingTrial]:
+    return [WaitingTrial(name=f"{group}{i}", width=w, group=group) for i, w in enumerate(widths)]
 
 
 @st.composite
-def queues(draw: st.DrawFn, most: int = 12) -> list[Waiting]:
+def queues(draw: st.DrawFn, most: int = 12) -> list[WaitingTrial]:
     drawn = st.tuples(st.integers(1, 10), st.sampled_from("abc"), st.integers(0, 60))
     found = draw(st.lists(drawn, max_size=most))
     return [
-        Waiting(name=f"t{i}", width=width, group=group, passed_over=passed_over)
+        WaitingTrial(name=f"t{i}", width=width, group=group, passed_over=passed_over)
         for i, (width, group, passed_over) in enumerate(found)
     ]
 
@@ -38,13 +38,13 @@ def queues(draw: st.DrawFn, most: int = 12) -> list[Waiting]:
 free_nodes = st.sets(st.sampled_from(NODES[:8]))
 
 
-def packed(queue: Sequence[Waiting], nodes: Sequence[str], free: set[str]) -> Schedule:
-    return pack(nodes, free=free, waiting=queue, shares={})
+def packed(queue: Sequence[WaitingTrial], nodes: Sequence[str], free: set[str]) -> Schedule:
+    return schedule_trials(nodes, free=free, waiting=queue, shares={})
 
 
 @given(queues(), free_nodes, st.sets(st.sampled_from(NODES[:8])))
 def test_a_node_has_one_trial_and_only_if_it_is_free_and_usable(
-    queue: list[Waiting], free: set[str], usable: set[str]
+    queue: list[WaitingTrial], free: set[str], usable: set[str]
 ) -> None:
     nodes = [node for node in NODES if node in usable]
     starts = packed(queue, nodes, free).starts
@@ -57,7 +57,7 @@ def test_a_node_has_one_trial_and_only_if_it_is_free_and_usable(
 
 @given(queues(), free_nodes)
 def test_nothing_that_fits_is_left_waiting_unless_nodes_are_kept(
-    queue: list[Waiting], free: set[str]
+    queue: list[WaitingTrial], free: set[str]
 ) -> None:
     nodes = NODES[:8]
     packing = packed(queue, nodes, free)
@@ -68,7 +68,7 @@ def test_nothing_that_fits_is_left_waiting_unless_nodes_are_kept(
 
 
 @given(queues(), free_nodes)
-def test_whoever_is_passed_over_waits_still(queue: list[Waiting], free: set[str]) -> None:
+def test_whoever_is_passed_over_waits_still(queue: list[WaitingTrial], free: set[str]) -> None:
     packing = packed(queue, NODES[:8], free)
     assert not packing.passed_over.keys() & packing.starts.keys()
 
@@ -79,14 +79,14 @@ def test_nothing_starves_while_others_keep_coming(widths: list[int], rival: int)
     nodes = NODES[:8]
     queue = [replace(trial, group="a") for trial in waiting(*widths)]
     running: list[tuple[str, ...]] = []
-    shares = Shares()
+    shares = GroupShares()
     for step in range(1000):
         if not any(trial.group == "a" for trial in queue):
             return
         if sum(trial.group == "b" for trial in queue) < 3:
-            queue.append(Waiting(name=f"rival{step}", width=rival, group="b"))
+            queue.append(WaitingTrial(name=f"rival{step}", width=rival, group="b"))
         free = set(nodes) - {node for chosen in running for node in chosen}
-        packing = pack(nodes, free=free, waiting=queue, shares=shares.of({}))
+        packing = schedule_trials(nodes, free=free, waiting=queue, shares=shares.of({}))
         running += packing.starts.values()
         queue = [
             replace(t, passed_over=t.passed_over + packing.passed_over.get(t.name, 0))
@@ -120,29 +120,29 @@ def test_a_narrow_trial_overtakes_a_wide_one_that_does_not_fit() -> None:
 
 
 def test_free_nodes_are_kept_for_a_wide_trial_that_was_passed_over_too_often() -> None:
-    often, long = Waiting(name="w", width=8, passed_over=8 * MOST_PASSED_OVER), PATIENCE_S + 1
-    for wide in (often, Waiting(name="w", width=8, waited_s=long)):
+    often, long = WaitingTrial(name="w", width=8, passed_over=8 * MOST_PASSED_OVER), PATIENCE_S + 1
+    for wide in (often, WaitingTrial(name="w", width=8, waited_s=long)):
         queue = [*waiting(2), wide]
         assert not packed(queue, NODES[:8], set(NODES[:4])).starts
         assert packed(queue, NODES[:8], set(NODES[:8])).starts.keys() == {"w"}
 
 
 def test_a_trial_wider_than_all_nodes_keeps_none_of_them() -> None:
-    queue = [Waiting(name="w", width=9, passed_over=99), *waiting(2)]
+    queue = [WaitingTrial(name="w", width=9, passed_over=99), *waiting(2)]
     assert packed(queue, NODES[:8], set(NODES[:8])).starts.keys() == {"0"}
 
 
 def test_the_group_with_the_fewest_nodes_goes_first() -> None:
     queue = [*waiting(2, 2, 2, group="a"), *waiting(2, group="b")]
-    shares = {"a": Share(nodes=4), "b": Share(nodes=2)}
-    starts = pack(NODES[:8], free=NODES[:2], waiting=queue, shares=shares).starts
+    shares = {"a": GroupShare(nodes=4), "b": GroupShare(nodes=2)}
+    starts = schedule_trials(NODES[:8], free=NODES[:2], waiting=queue, shares=shares).starts
     assert starts.keys() == {"b0"}
 
 
 def test_of_groups_with_as_many_nodes_the_least_served_goes_first() -> None:
     queue = [*waiting(1, group="a"), *waiting(1, group="b")]
-    shares = {"a": Share(node_seconds=9.0), "b": Share(node_seconds=8.0)}
-    starts = pack(NODES[:8], free=NODES[:1], waiting=queue, shares=shares).starts
+    shares = {"a": GroupShare(node_seconds=9.0), "b": GroupShare(node_seconds=8.0)}
+    starts = schedule_trials(NODES[:8], free=NODES[:1], waiting=queue, shares=shares).starts
     assert starts.keys() == {"b0"}
 
 
@@ -153,16 +153,16 @@ def test_nodes_are_dealt_out_in_turn() -> None:
 
 
 def test_a_group_that_comes_late_is_owed_nothing() -> None:
-    shares = Shares()
+    shares = GroupShares()
     shares.at_work(["old", "older"])
     shares.charge("old", 100.0)
     shares.charge("older", 120.0)
     shares.at_work(["old", "older", "new"])
-    assert shares.of({"new": 3})["new"] == Share(nodes=3, node_seconds=100.0)
+    assert shares.of({"new": 3})["new"] == GroupShare(nodes=3, node_seconds=100.0)
 
 
 def test_a_group_that_comes_back_keeps_what_it_used() -> None:
-    shares = Shares()
+    shares = GroupShares()
     shares.at_work(["a", "b"])
     shares.charge("a", 100.0)
     shares.at_work(["b"])

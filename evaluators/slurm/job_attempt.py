@@ -1,0 +1,189 @@
+"""An attempt that is a job of its own: submitted once, found again, and followed to its end."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune.schemas import TrialState
+from evaluators.slurm.attempt_files import AttemptFiles, read_attempt_files, read_log_end
+from evaluators.slurm.attempt_state import AttemptState, transition
+from evaluators.slurm.job_decision import (
+    AskAccounting,
+    EndAttempt,
+    Ended,
+    JobStatus,
+    NeverSubmitted,
+    Stay,
+    SubmitAgain,
+    blame_slurm,
+    decide,
+)
+from evaluators.slurm.job_tracker import JobTracker
+from evaluators.slurm.submit_queue import Submission, SubmitState, SubmitStatus
+from search_spaces.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+LOOK_BACK_S = 3600.0
+"""How long before its submission accounting is asked about a job: clocks differ."""
+
+
+class JobAttempt:
+    """One job by its name. All that it keeps can be had again from its folder and from Slurm.
+
+    Attributes:
+        name: of the job, unique for ever.
+        folder: of the attempt; see `attempt_files`.
+        state: how it stands.
+        files: what lay in its folder when this was last looked at.
+        status: what Slurm last said of it; None before anything was asked.
+        cancelled: whether it is to be ended.
+
+    Args:
+        prepare: writes what is run, just before it is submitted, in the tracker's thread.
+        time_limit_s: of what the job runs; see `evaluators.time_limit`.
+        most_submissions: after so many jobs that Slurm took and then knew nothing of it is lost.
+    """
+
+    def __init__(
+        self,
+        tracker: JobTracker,
+        *,
+        name: str,
+        folder: Path,
+        prepare: Callable[[], None],
+        time_limit_s: float = math.inf,
+        most_submissions: int,
+        cancelled: bool = False,
+    ) -> None:
+        self.name, self.folder = name, folder
+        self.state = AttemptState.NEW
+        self.files = AttemptFiles()
+        self.status: JobStatus | None = None
+        self.cancelled = cancelled
+        self._tracker = tracker
+        self._prepare = prepare
+        self._time_limit_s = time_limit_s
+        self._most_submissions = most_submissions
+        self._forgotten = 0
+        self._begun_by: float | None = None
+        self._read_for: tuple[object, bool] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether Slurm showed a job that has not ended: then nothing else tells of a change."""
+        return self._read_for is not None and bool(self._read_for[0])
+
+    def submit(self) -> None:
+        """Have it submitted, after those that wait already."""
+        self.state = transition(self.state, AttemptState.SUBMITTING)
+        self._tracker.submit(Submission(name=self.name, folder=self.folder, prepare=self._prepare))
+        if self.cancelled:
+            self._tracker.cancel(self.name)
+
+    def follow(self, files: AttemptFiles) -> None:
+        """Take up again what an earlier process submitted, or may have; `files`: of its folder."""
+        self.state = transition(self.state, AttemptState.SUBMITTING)
+        self._tracker.follow(
+            self.name, submitted_at=files.intended_at or 0.0, since=files.first_intended_at
+        )
+        self._take_in(files)
+        if self.cancelled:
+            self._tracker.cancel(self.name)
+
+    def cancel(self) -> None:
+        """End its jobs, those that still turn up included."""
+        self.cancelled = True
+        self._tracker.cancel(self.name)
+
+    def advance(self, *, end_noticed: bool = False) -> Stay | NeverSubmitted | Ended:
+        """Return what is decided of it now, and change its state accordingly.
+
+        Args:
+            end_noticed: its script has said elsewhere that it ended.
+        """
+        decision: Stay | NeverSubmitted | Ended
+        submitted = self._tracker.submit_status(self.name)
+        if submitted.state is SubmitState.TRIED:
+            self.status = self._tracker.status(self.name)
+            decision = self._decide(self.status, submitted.at, end_noticed=end_noticed)
+        else:
+            decision = self._not_submitted(submitted)
+        self.state = transition(self.state, decision.state)
+        return decision
+
+    def _decide(
+        self, status: JobStatus, submitted_at: float, *, end_noticed: bool
+    ) -> Stay | NeverSubmitted | Ended:
+        self._read(status, end_noticed=end_noticed)
+        decision = decide(
+            self.files,
+            status,
+            time_limit_s=self._time_limit_s,
+            submitted_at=submitted_at,
+            begun_by=self._begun_by,
+            cancelled=self.cancelled,
+        )
+        match decision:
+            case EndAttempt():
+                log_end = read_log_end(self.folder)
+                return blame_slurm(decision, log_end, cancelled=self.cancelled)
+            case SubmitAgain():
+                return self._submit_again()
+            case AskAccounting(stay=stay):
+                since = self.files.intended_at or time.time()
+                self._tracker.look_up(self.name, since=since - LOOK_BACK_S)
+                return stay
+        return decision
+
+    def _read(self, status: JobStatus, *, end_noticed: bool) -> None:
+        """Look into the folder only when something may have changed there."""
+        living = tuple((job.id, job.state) for job in status.jobs if not job.finished)
+        unsaid = self.files.end is None and (end_noticed or not living)
+        if unsaid or self._read_for != (living, end_noticed):
+            self._take_in(read_attempt_files(self.folder))
+            self._read_for = (living, end_noticed)
+
+    def _take_in(self, files: AttemptFiles) -> None:
+        self.files = files
+        if files.claimed and self._begun_by is None:
+            self._begun_by = time.time()
+        for job_id in (files.job_id, files.claim and files.claim.job_id):
+            if job_id:
+                self._tracker.recognise(self.name, job_id)
+
+    def _not_submitted(self, submitted: SubmitStatus) -> NeverSubmitted | Stay:
+        if submitted.state is SubmitState.REFUSED:
+            error = f"sbatch refused it: {submitted.error}"
+            return NeverSubmitted(status=TrialState.REFUSED, error=error)
+        if submitted.state is SubmitState.FAILED:
+            return never_prepared(submitted.error)
+        if self.cancelled and self._tracker.withdraw(self.name):
+            return NeverSubmitted(status=TrialState.CANCELLED, error="cancelled")
+        reason = self._tracker.trouble or self._tracker.full or "being submitted to Slurm"
+        return Stay(state=AttemptState.SUBMITTING, reason=reason)
+
+    def _submit_again(self) -> NeverSubmitted | Stay:
+        """Its job was never there, or left no trace: more than a few such jobs are no accident."""
+        self._forgotten += self.files.job_id is not None
+        if self._forgotten >= self._most_submissions:
+            error = "Slurm took its job several times and then knew none"
+            return NeverSubmitted(status=TrialState.LOST, error=error)
+        log.warning("%s is not in the queue: it is submitted again", self.name)
+        self.submit()
+        return Stay(state=AttemptState.SUBMITTING, reason="being submitted to Slurm again")
+
+
+def never_prepared(error: Exception | None) -> NeverSubmitted:
+    """Return what becomes of an attempt whose files could not be written."""
+    if isinstance(error, OSError):
+        reason = f"no folder for it: {error.strerror or error}"
+        return NeverSubmitted(status=TrialState.CRASHED, error=reason)
+    reason = (
+        str(error) if isinstance(error, InvalidInput) else f"no job can be written for it: {error}"
+    )
+    return NeverSubmitted(status=TrialState.REFUSED, error=reason)

@@ -1,0 +1,41 @@
+"""What fits into an allocation, and what becomes of its nodes, as pure functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.schemas import TrialState
+from evaluators.cluster.profile import Pilot
+from evaluators.slurm.job_decision import NO_LOSS
+from evaluators.slurm.pilot.allocation import RunningAllocation
+from evaluators.slurm.pilot.allocation_policy import why_refused, why_unfit
+from evaluators.time_limit import longest_s
+from tests.evaluators.slurm.pilot.scene import asked
+
+
+def test_nodes_that_an_allocation_no_longer_has_have_failed() -> None:
+    allocation = RunningAllocation(job_id="7", nodes=("n01", "n03"), ends_at=None, asked_at=10.0)
+    assert allocation.loss_of(["n01", "n02"], since=10.0) is None, "not asked since"
+    loss = allocation.loss_of(["n01", "n02"], since=9.0)
+    assert loss is not None
+    assert (loss.status, loss.failed_nodes) == (TrialState.NODE_FAIL, frozenset({"n02"}))
+    assert allocation.loss_of(["n01"], since=9.0) == NO_LOSS
+
+
+def test_a_trial_fits_when_its_nodes_and_its_time_do() -> None:
+    (trial,) = asked(Path("trials"), 2, time_limit_s=100.0)
+    allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=1000.0, asked_at=0.0)
+    latest = 1000.0 - longest_s(trial.protocol.time_limit_s)
+    assert why_unfit(trial, allocation, allocation.nodes, now=latest) == ""
+    assert "beyond the end" in why_unfit(trial, allocation, allocation.nodes, now=latest + 1)
+    assert "2 nodes, and 1" in why_unfit(trial, allocation, allocation.nodes[:1], now=latest)
+
+
+def test_what_is_not_refused_fits_in_a_new_allocation_for_a_while() -> None:
+    pilot = Pilot(nodes=2, time_limit_h=1.0)
+    (trial,) = asked(Path("trials"), 2, time_limit_s=3516.0)
+    assert "too long" in why_refused(trial, pilot)
+    (trial,) = asked(Path("trials"), 2, time_limit_s=3515.0)
+    assert why_refused(trial, pilot) == ""
+    allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=3600.0, asked_at=0.0)
+    assert why_unfit(trial, allocation, allocation.nodes, now=60.0) == ""
