@@ -194,11 +194,7 @@ class Cancellations:
             unsettled: names that are being submitted, or were just now.
         """
         known = {job.id for job in ours}
-        living = [
-            job
-            for job in jobs
-            if self._is_cancelled(job, known) and not job.completing
-        ]
+        living = [job for job in jobs if self._is_cancelled(job, known) and not job.completing]
         kept = {job.name for job in living} | set(unsettled)
         self._names = {
             name: cancelled

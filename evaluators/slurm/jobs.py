@@ -93,7 +93,10 @@ def jobs_of_squeue(text: str) -> list[SlurmJob]:
 
 
 def jobs_of_sacct(text: str) -> list[SlurmJob]:
-    """Each job in the output of `sacct -X --parsable2 --format=SACCT_FORMAT`; lines that are none are left out."""
+    """Each job in the output of `sacct -X --parsable2 --format=SACCT_FORMAT`.
+
+    Lines that are none are left out.
+    """
     return _jobs(_sacct_job(line) for line in text.splitlines())
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
+from evaluators import time_limit
 from evaluators.processes import processor_time_s
 from evaluators.trainer.device import device_of_trials, gpu_count
 from evaluators.trainer.failure import root_cause
@@ -152,7 +153,7 @@ class Supervisor:
             if ranks.report:
                 return TrialState.OK, None
             return TrialState.CRASHED, "all ranks ended and rank 0 reported nothing"
-        if time.monotonic() - self.started >= limit_s:
+        if time_limit.reached(self.started, time_limit_s=limit_s):
             reason = f"time limit of {limit_s:g} s reached; last: {ranks.progress}"
             return TrialState.TIMEOUT, reason
         if self.hangs.hung([rank.pid for rank in ranks.running]):
