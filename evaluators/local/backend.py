@@ -32,15 +32,16 @@ class LocalBackend:
     All that is running belongs to this object: when its process ends, in whatever way, every
     process of every trial ends too. What is finished lies in the trials' directories.
 
-    Args:
-        hang_limit_s: a trial has hung when none of its ranks has worked for so long.
+    Attributes:
+        hang_limit_s: a trial has hung when none of its ranks has worked for so long; it holds for
+            trials that are submitted from now on.
     """
 
     name = "local"
     simulated = False
 
     def __init__(self, *, hang_limit_s: float = HANG_LIMIT_S) -> None:
-        self._hang_limit_s = hang_limit_s
+        self.hang_limit_s = hang_limit_s
         self._running: dict[str, TrialRequest] = {}
         self._unwritten: dict[str, TrialOutcome] = {}
         self._warm: _WarmClient | None = None
@@ -56,7 +57,7 @@ class LocalBackend:
             self._unwritten[request.token] = _crashed(request, f"no directory for it: {error}")
             return
         self._running[request.token] = request
-        self._send({"run": request_as_dict(request), "hang_limit_s": self._hang_limit_s})
+        self._send({"run": request_as_dict(request), "hang_limit_s": self.hang_limit_s})
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """Return, by token, the outcome of each ended trial and the progress of each other one.

@@ -49,7 +49,7 @@ def read(blocks: Iterable[bytes]) -> tuple[TrainingLog, int]:
 )
 def test_noise_takes_no_memory(noise: bytes) -> None:
     block = noise * (MIB // 8 // len(noise))
-    log, most = read([ITERATION, *repeat(block, 16), b"\n", ITERATION.replace(b"1/", b"9/")])
+    log, most = read([ITERATION, *repeat(block, 10), b"\n", ITERATION.replace(b"1/", b"9/")])
     assert most < MIB
     numbers = [i.number for run in log.runs for i in run.iterations]
     assert (numbers[0], numbers[-1]) == (1, 9)
