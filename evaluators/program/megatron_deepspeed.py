@@ -37,6 +37,23 @@ from evaluators.trial import TrialOutcome, TrialRequest
 DATASETS = "datasets"
 """Beside the trials: synthetic datasets, which trials of one vocabulary and length share."""
 
+EXTENSIONS = "torch-extensions"
+"""Beside the trials: what DeepSpeed compiles on the nodes, once for all trials of a profile."""
+
+# A build that is killed leaves its lock behind, and whoever needs the extension waits for it for
+# ever. In torch's own folder that may be anybody's; in this one a build that has written nothing
+# for so long has ended.
+_OWN_EXTENSIONS = """if [[ -z "${{TORCH_EXTENSIONS_DIR:-}}" ]]; then
+    export TORCH_EXTENSIONS_DIR={folder}
+    for lock in "$TORCH_EXTENSIONS_DIR"/*/lock; do
+        if [[ -e "$lock" && -z "$(find "${{lock%/lock}}" -mmin -{minutes} -print -quit)" ]]; then
+            rm -f "$lock"
+        fi
+    done
+fi"""
+BUILD_LIMIT_MIN = 10
+"""Longer than any one of DeepSpeed's files takes to compile."""
+
 VERSIONS = "versions.json"
 
 _TELL_VERSIONS = f"""import json, platform
@@ -99,7 +116,7 @@ class MegatronProgram:
             task.as_ranks(launcher, folder, *self._words(request, folder, run, number))
             for number, run in enumerate(self._runs(request), start=1)
         )
-        return "\n".join([RENDEZVOUS, versions, train])
+        return "\n".join([RENDEZVOUS, self._extensions(folder), versions, train])
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
@@ -179,6 +196,10 @@ class MegatronProgram:
         if megatron.tokenizer_type == "NullTokenizer":
             data.append(("--vocab-size", str(null_vocabulary(request.transformer))))
         return data
+
+    def _extensions(self, folder: Path) -> str:
+        own = folder.parents[1] / EXTENSIONS / self._profile.name
+        return _OWN_EXTENSIONS.format(folder=shlex.quote(str(own)), minutes=BUILD_LIMIT_MIN)
 
     def _data_path(self, request: TrialRequest, folder: Path) -> str:
         """The profile's dataset, or a synthetic one that lies beside the trials."""

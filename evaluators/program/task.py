@@ -11,14 +11,17 @@ from evaluators.program.program import Launcher
 SCRIPT_NAME = "task.sh"
 
 # Where Slurm shows a task one GPU, that is its device 0; where it shows all, the task takes the
-# one of its own place on the node. Megatron compares LOCAL_RANK with rank % visible devices.
+# one of its own place on the node. Megatron compares LOCAL_RANK with rank % visible devices, which
+# on CPUs DeepSpeed takes to be LOCAL_SIZE, the tasks of a node ("2(x3)" for two on each of three).
 RANK_VARIABLES = r"""devices="${CUDA_VISIBLE_DEVICES:-${ZE_AFFINITY_MASK:-}}"
 visible="${ROCR_VISIBLE_DEVICES:-$devices}"
 case "$visible" in
     "" | *,*) LOCAL_RANK="$SLURM_LOCALID" ;;
     *) LOCAL_RANK=0 ;;
 esac
-export LOCAL_RANK RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS"
+LOCAL_SIZE="${SLURM_STEP_TASKS_PER_NODE:-${SLURM_TASKS_PER_NODE:-1}}"
+LOCAL_SIZE="${LOCAL_SIZE%%[(,]*}"
+export LOCAL_RANK LOCAL_SIZE RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS"
 """
 """It holds no single quote, so that it may stand between two of them."""
 

@@ -47,7 +47,7 @@ OVER_TWO_NODES = Strategy(
 
 PRETRAIN = """
 import json, os, sys
-names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MY_OWN"]
+names = ["RANK", "LOCAL_RANK", "LOCAL_SIZE", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MY_OWN"]
 told = {"argv": sys.argv[1:], "env": {name: os.environ.get(name) for name in names}}
 open(f"rank-{os.environ['RANK']}.json", "w").write(json.dumps(told))
 """
@@ -94,6 +94,7 @@ def test_megatron_is_started_as_every_rank(make_slurm: MakeCluster, tmp_path: Pa
     run(cluster, folder, files["launch.sbatch"])
     told = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(4)]
     assert [t["env"]["LOCAL_RANK"] for t in told] == ["0", "1", "0", "1"]
+    assert {t["env"]["LOCAL_SIZE"] for t in told} == {"2"}
     assert {t["env"]["WORLD_SIZE"] for t in told} == {"4"}
     assert {t["env"]["MY_OWN"] for t in told} == {"it's mine"}
     assert len({(t["env"]["MASTER_ADDR"], t["env"]["MASTER_PORT"]) for t in told}) == 1

@@ -94,7 +94,7 @@ def misbehave(iteration):
 
 
 say(f"rank {rank} of {world} is set up")
-if rank == 0:
+if rank == world - 1:  # which no other rank's iterations precede
     say("[2026-01-01 10:00:00,123] [INFO] [engine.py:98:__init__] CONFIG: "
         f"micro_batches={config['gradient_accumulation_steps']} "
         f"micro_batch_size={config['train_micro_batch_size_per_gpu']}")

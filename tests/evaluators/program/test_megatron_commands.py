@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -113,6 +115,21 @@ def test_it_reads_its_data_and_keeps_its_index_files_to_itself(tmp_path: Path) -
     assert Path(args.data_cache_path) == tmp_path / "a folder" / "index-cache"
     assert (args.tokenizer_type, args.vocab_size) == ("NullTokenizer", GPT.vocab_size - 1)
     assert args.seed > 0  # Megatron refuses anything else
+
+
+def test_a_lock_of_a_killed_build_blocks_no_later_trial(tmp_path: Path) -> None:
+    """Extensions are built in a folder of the service's, where a build that is alive goes on."""
+    dead, alive = (tmp_path.parent / "torch-extensions" / "mine" / name for name in ("a", "b"))
+    for build in (dead, alive):
+        build.mkdir(parents=True)
+        (build / "lock").touch()
+        (build / "main.o").touch()
+    long_ago = time.time() - 3600
+    for path in (*dead.iterdir(), dead, alive / "lock"):
+        os.utime(path, (long_ago, long_ago))
+    printed(trial(tmp_path, BASE, 4, 8), checkout(tmp_path))
+    assert [path.name for path in dead.iterdir()] == ["main.o"]
+    assert (alive / "lock").exists()
 
 
 def test_a_tokenizer_of_ones_own_brings_its_files(tmp_path: Path) -> None:

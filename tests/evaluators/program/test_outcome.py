@@ -36,6 +36,27 @@ def test_what_slurm_did_comes_before_the_log(status: TrialState, tmp_path: Path)
     assert (failure.status, failure.error) == (status, "n03 is down")
 
 
+def test_a_trial_that_hung_is_told_by_the_last_line_of_its_log(tmp_path: Path) -> None:
+    hung = ended(124, status=TrialState.TIMEOUT, reason="over its time limit of 60 s")
+    failure = failure_of(hung, ERROR, tmp_path)
+    assert failure
+    assert failure.error == "over its time limit of 60 s; its log is empty"
+    (tmp_path / "trial.log").write_text(
+        "Using /home/me/.cache/torch_extensions as PyTorch extensions root...\n"
+        "[autotune power] n01 1700000000.5 92.0\n"
+        "\n"
+        "slurmstepd: error: *** STEP 7.0 ON n01 CANCELLED AT 2026-01-01T00:00:00 ***\n"
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+    )
+    failure = failure_of(hung, ERROR, tmp_path)
+    assert failure
+    assert failure.status is TrialState.TIMEOUT
+    assert failure.error == (
+        "over its time limit of 60 s; its log ends with: "
+        "Using /home/me/.cache/torch_extensions as PyTorch extensions root..."
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "status"),
     [

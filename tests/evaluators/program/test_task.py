@@ -79,6 +79,13 @@ def test_a_task_is_the_rank_that_slurm_made_it(
     assert printed(run) == [f"5 8 {local_rank}"]
 
 
+@pytest.mark.parametrize("tasks", ["4", "4(x16)", "4(x2),3"])
+def test_a_task_knows_how_many_share_its_node(tmp_path: Path, tasks: str) -> None:
+    allocation = {"SLURM_TASKS_PER_NODE": "8(x2)", "SLURM_STEP_TASKS_PER_NODE": tasks}
+    run = start(tmp_path, "bash", "-c", "echo $LOCAL_SIZE", **allocation)
+    assert printed(run) == ["4"]
+
+
 def test_a_task_keeps_its_words_and_its_exit_code(tmp_path: Path) -> None:
     run = start(tmp_path, "bash", "-c", 'printf "%s|" "$@"; exit 3', "it", "a b", "$HOME", "'")
     assert printed(run) == ["a b|$HOME|'|"]
