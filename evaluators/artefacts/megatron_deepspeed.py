@@ -186,8 +186,9 @@ def _layout(
         "# --- the recommended strategy",
         "layout=(",
         *(f"    {shlex.join(argument)}" for argument in chosen),
-        *(f"    {shlex.quote(word)}" for word in megatron.arguments),
         ")",
+        "# --- the cluster profile's arguments, which win as they did in the trials",
+        f"profile=({shlex.join(megatron.arguments)})",
     ]
     if uses_deepspeed(strategy):
         lines += [
@@ -205,5 +206,5 @@ def _command(strategy: Strategy, megatron: Megatron) -> list[str]:
     script = f'"$MEGATRON_DIR/{VARIANTS[megatron.variant].script}"'
     return [
         " ".join(entry_words(megatron.variant, strategy, python='"$PYTHON"', script=script)),
-        '"${layout[@]}" "${tokenizer[@]}" "${run[@]}" "${extra[@]}"',
+        '"${layout[@]}" "${tokenizer[@]}" "${run[@]}" "${profile[@]}" "${extra[@]}"',
     ]

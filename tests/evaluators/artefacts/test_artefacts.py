@@ -20,6 +20,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.frameworks.readers import strategy_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
+from tests.evaluators.local.trials import request as trial
 from tests.requirement import require
 
 FRONTIER = load_machine("frontier")
@@ -137,6 +138,24 @@ def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
     assert request.strategy == SMALL
     assert request.protocol.accumulations == (2,)
     assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("file", ["train.sh", "train.sbatch"])
+def test_the_trainer_is_asked_for_what_was_measured(tmp_path: Path, file: str) -> None:
+    """Its configuration of DeepSpeed follows from these alone, in trials and launches alike."""
+    measured = trial(tmp_path / "trials" / "t", SMALL, ranks=8)
+    asked = launch(
+        SMALL,
+        transformer=measured.transformer,
+        machine=measured.machine,
+        evaluator="local",
+        profile=ClusterProfile(name="mine", program="trainer"),
+    )
+    text = artefacts(asked)[file].split("<<'JSON'\n")[1].split("\nJSON\n")[0]
+    launched = request_from_dict(json.loads(text) | {"directory": str(tmp_path)})
+    free = {"token": "", "directory": tmp_path, "protocol": measured.protocol}
+    assert replace(launched, **free) == replace(measured, **free)  # type: ignore[arg-type]
+    assert launched.protocol.accumulations == (SMALL.gradient_accumulation_steps,)
 
 
 def test_the_users_python_and_folder_win(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ from evaluators.cluster.profile import (
     Megatron,
     Scheduling,
 )
+from evaluators.program import Launcher
+from evaluators.program.choice import program_of
+from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model, machine_names
 from search_spaces.machine import Machine
 from tests.evaluators.frameworks.readers import directive, megatron_parser, strategy_of
@@ -258,6 +262,49 @@ def test_with_a_profile_it_runs_as_it_is(cluster: Cluster) -> None:
     args = megatron_parser().parse_args(json.loads(done.stdout)["argv"])
     assert args.data_path == [str(cluster.root / "own data")]
     assert (args.tokenizer_type, args.vocab_size) == ("NullTokenizer", GPT.vocab_size - 1)
+
+
+OF_THE_SCHEDULE = {"train_iters", "save_interval", "seed", "data_cache_path", "deepspeed_config"}
+"""Options that may differ between a trial and its launch: none changes an iteration's time."""
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_is_launched_is_what_was_measured(cluster: Cluster, strategy: str) -> None:
+    """A trial at the strategy's own batch and the launch hand the program the same settings."""
+    asked = STRATEGIES[strategy]
+    megatron = Megatron(
+        path=str(cluster.megatron),
+        data_path=str(cluster.root / "own data"),
+        arguments=("--num-workers", "2", "--lr", "3.0e-4"),
+    )
+    profile = profile_of(cluster, program="megatron-deepspeed", megatron=megatron)
+    trial = TrialRequest(
+        token="t",
+        transformer=GPT,
+        machine=FRONTIER,
+        strategy=asked,
+        protocol=TrialProtocol(accumulations=(asked.gradient_accumulation_steps,)),
+        directory=cluster.root / "trials" / "t",
+    )
+    program, attempt = program_of(profile), trial.directory / "attempt-1"
+    attempt.mkdir(parents=True)
+    for name, text in program.files(trial, attempt).items():
+        (attempt / name).write_text(text)
+    commands = program.commands(trial, attempt, Launcher(srun=("srun",)))
+    measured = arguments_of(cluster.run(f"cd {shlex.quote(str(attempt))}\n{commands}"))
+    launched = arguments_of(cluster.run(script(strategy, profile=profile), **NOTHING_SET))
+    differing = {name for name in measured if measured[name] != launched[name]}
+    assert differing <= OF_THE_SCHEDULE
+    assert (launched["num_workers"], launched["lr"]) == (2, 3.0e-4)
+    if measured["deepspeed"]:
+        configurations = [Path(run["deepspeed_config"]) for run in (measured, launched)]
+        assert configurations[0].read_text() == configurations[1].read_text()
+
+
+def arguments_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """What the entry script was started with."""
+    assert done.returncode == 0, done.stderr
+    return vars(megatron_parser().parse_args(json.loads(done.stdout)["argv"]))
 
 
 def test_the_profile_asks_sbatch_for_its_account_and_more() -> None:
