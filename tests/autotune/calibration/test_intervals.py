@@ -23,7 +23,7 @@ from tests.autotune.calibration.examples import (
 )
 from tests.autotune.cost_model.examples import FRONTIER
 
-WORLDS = 20
+WORLDS = 10
 
 
 @cache
@@ -77,7 +77,7 @@ def test_coverage_of_simulated_machines() -> None:
     general = forecast(nothing_observed(), SPACE[10:50])
     before: list[float] = []
     after: list[float] = []
-    for seed in range(12):
+    for seed in range(8):
         seen = trials(SPACE[:50], perturbed(GENERAL, seed=seed), seed=seed)
         times = np.array([each.iteration_time_s for each in seen[10:]])
         fitted = forecast(Calibration.of(FRONTIER, seen[:10]), SPACE[10:50])

@@ -37,9 +37,9 @@ HELD_OUT = SPACE[100:160]
 
 
 def errors_of_worlds(count: int) -> tuple[list[float], ...]:
-    """Of time, with and without calibration, and of memory, over 8 worlds."""
+    """Of time, with and without calibration, and of memory, over 5 worlds."""
     found: tuple[list[float], ...] = ([], [], [], [])
-    for seed in range(8):
+    for seed in range(5):
         world = perturbed(GENERAL, seed=seed)
         calibrated = Calibration.of(FRONTIER, trials(SPACE[:count], world, seed=seed))
         after, before = forecast(calibrated, HELD_OUT), truth(HELD_OUT, GENERAL)
@@ -79,7 +79,7 @@ def test_a_strange_machine_is_found_too() -> None:
 def test_the_constants_themselves_are_recovered() -> None:
     """Those that the trials say something of come nearer to the truth, within their own bounds."""
     before, after, deviations = [], [], []
-    for seed in range(6):
+    for seed in range(4):
         world = perturbed(GENERAL, seed=seed)
         calibration = Calibration.of(FRONTIER, trials(SPACE[:40], world, seed=seed, noise=0.01))
         for constant in calibration.constants:
@@ -89,7 +89,7 @@ def test_the_constants_themselves_are_recovered() -> None:
             before.append(abs(np.log(constant.prior / true)))
             after.append(abs(np.log(constant.value / true)))
             deviations.append(after[-1] / constant.spread)
-    assert len(after) >= 30
+    assert len(after) >= 20
     assert np.mean(after) < 0.5 * np.mean(before)
     assert np.mean(np.array(deviations) < 2) > 0.85
 
@@ -121,7 +121,7 @@ def test_models_teach_about_each_other() -> None:
         for c in ("full", "selective", "none")
     ]
     after, before = [], []
-    for seed in (2, 3, 4, 5):
+    for seed in (2, 3):
         world = perturbed(GENERAL, seed=seed)
         seen = trials(SPACE[:8], world, seed=seed) + trials(
             SPACE[8:16], world, transformer=LLAMA, seed=seed + 100

@@ -36,7 +36,7 @@ def asked(**changes: Any) -> CampaignInput:
     return cast("CampaignInput", {**QUESTION, **changes})
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(tmp_path_factory.mktemp("service")) as served:
         yield served
@@ -48,7 +48,7 @@ def client(service: Served) -> Iterator[Client]:
         yield connected
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished(service: Served) -> Iterator[CampaignHandle]:
     """A campaign that is done, shared by the tests that only read."""
     with Client(service.url) as connected:

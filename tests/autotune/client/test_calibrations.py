@@ -1,62 +1,52 @@
-"""Calibrations through both clients, against the real service."""
+"""Calibrations through the client, against the real service."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from autotune import AsyncClient, Client
+from autotune import Client
+from autotune.client import CampaignHandle
 from autotune.errors import ApiError
-from autotune.schemas import CalibrationDocument, TrialState
+from autotune.schemas import TrialState
 from search_spaces.errors import InvalidInputs
 from tests.autotune.client.conftest import STRATEGY
 from tests.serving import Served
 
+pytestmark = pytest.mark.xdist_group("client")  # one service for all
+
 QUESTION: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier"}
 
 
-@pytest.fixture(scope="module")
-def campaign(service: Served) -> int:
-    """One that is done."""
+def test_from_a_campaign_to_a_sweep(service: Served, finished: CampaignHandle) -> None:
     with Client(service.url) as client:
-        created = client.create(
-            **QUESTION,
-            nodes=2,
-            evaluator="simulated",
-            budget={"max_trials": 4},
-            protocol={"confirmations": 1},
-        )
-        return created.wait(timeout_s=60).id
-
-
-def test_from_a_campaign_to_a_sweep(service: Served, campaign: int) -> None:
-    with Client(service.url) as client:
-        mine = client.calibrate("mine", [campaign], software="simulator")
+        mine = client.calibrate("mine", [finished.id], software="simulator")
         assert (mine.name, mine.machine, mine.software) == ("mine", "frontier", "simulator")
         assert mine.simulated
-        ended = [trial.state for trial in client.campaign(campaign).trials()]
+        ended = [trial.state for trial in finished.trials()]
         assert mine.observations == ended.count(TrialState.OK) + ended.count(TrialState.OOM)
         assert client.calibration("mine") == mine
         assert [each.name for each in client.calibrations()] == ["mine"]
-        found = client.predict(**QUESTION, strategy=STRATEGY, calibration="mine")
-        assert found.calibration is not None
-        assert found.calibration.name == "mine"
-        assert found == client.predict(**QUESTION, strategy=STRATEGY)
+        prediction = client.predict(**QUESTION, strategy=STRATEGY, calibration="mine")
+        assert prediction.calibration is not None
+        assert prediction.calibration.name == "mine"
+        assert prediction == client.predict(**QUESTION, strategy=STRATEGY)
         general = client.predict(**QUESTION, strategy=STRATEGY, calibration="none")
         assert general.calibration is None
         swept = client.sweep(**QUESTION, nodes=2, space={"zero_stage": 1}, most=3)
-        assert swept.calibration == found.calibration
+        assert swept.calibration == prediction.calibration
         assert [row.rank for row in swept.rows] == [1, 2, 3]
         assert {row.strategy.zero_stage for row in swept.rows} == {1}
         client.delete_calibration("mine")
         assert client.calibrations() == []
 
 
-def test_a_document_goes_from_one_name_to_another(service: Served, campaign: int) -> None:
+def test_a_document_goes_from_one_name_to_another(
+    service: Served, finished: CampaignHandle
+) -> None:
     with Client(service.url) as client:
-        first = client.calibrate("first", iter([campaign]))
+        first = client.calibrate("first", iter([finished.id]))
         document = client.calibration_document("first")
         assert document.simulated
         second = client.import_calibration("second", document)
@@ -88,28 +78,3 @@ def test_a_name_is_never_a_path(service: Served) -> None:
     with Client(service.url) as client, pytest.raises(ApiError) as refused:
         client.calibration("../campaigns")
     assert refused.value.status in {404, 422}
-
-
-def test_the_same_awaited(service: Served, campaign: int) -> None:
-    async def program() -> None:
-        async with AsyncClient(service.url) as client:
-            mine = await client.calibrate("awaited", [campaign])
-            assert mine.simulated
-            assert await client.calibration("awaited") == mine
-            assert "awaited" in {each.name for each in await client.calibrations()}
-            document = await client.calibration_document("awaited")
-            assert isinstance(document, CalibrationDocument)
-            again = await client.import_calibration("again", document)
-            assert again.constants == mine.constants
-            found = await client.predict(**QUESTION, strategy=STRATEGY, calibration="again")
-            assert found.calibration is not None
-            assert found.calibration.name == "again"
-            swept = await client.sweep(**QUESTION, nodes=2, calibration="none", most=2)
-            assert swept.calibration is None
-            assert len(swept.rows) == 2
-            await client.delete_calibration("again")
-            await client.delete_calibration("awaited")
-            kept = {each.name for each in await client.calibrations()}
-            assert kept.isdisjoint({"awaited", "again"})
-
-    asyncio.run(program())

@@ -21,6 +21,8 @@ from autotune.schemas import CampaignState
 from tests.autotune.client.conftest import QUESTION, asked
 from tests.serving import Served
 
+pytestmark = pytest.mark.xdist_group("client")  # one service for all
+
 
 def test_a_campaign_from_the_question_to_the_launch_script(
     finished: CampaignHandle, tmp_path: Path

@@ -18,6 +18,8 @@ from tests.autotune.client.conftest import QUESTION
 from tests.flaky_proxy import flaky_proxy
 from tests.serving import Served, serving
 
+pytestmark = pytest.mark.xdist_group("client")  # one service for all
+
 
 def test_nobody_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

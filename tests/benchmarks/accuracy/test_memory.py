@@ -13,6 +13,8 @@ from tests.benchmarks.accuracy.measurements import Cells, measured, remembered
 from tests.benchmarks.accuracy.memory import area_under_curve, best_threshold
 from tests.benchmarks.accuracy.stacks import Stack
 
+pytestmark = pytest.mark.xdist_group("accuracy")  # tables of one kind, made once
+
 
 def stack_of(folder: Path, *rows: Cells) -> Stack:
     read = remembered(folder, *rows)

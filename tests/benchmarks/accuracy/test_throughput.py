@@ -15,6 +15,8 @@ from tests.benchmarks.accuracy.measurements import Cells, measured, timed
 from tests.benchmarks.accuracy.stacks import Stack
 from tests.benchmarks.accuracy.throughput import StackAccuracy, accuracy, mape, rank
 
+pytestmark = pytest.mark.xdist_group("accuracy")  # tables of one kind, made once
+
 
 def stack_of(folder: Path, *rows: Cells) -> Stack:
     read = timed(folder, *rows)

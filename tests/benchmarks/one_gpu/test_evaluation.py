@@ -20,6 +20,8 @@ from tests.benchmarks.one_gpu.evaluation import CALIBRATED_ON, Errors, errors, e
 from tests.benchmarks.one_gpu.plan import PlannedTrial, one_gpu, plan
 from tests.benchmarks.one_gpu.table import MeasuredTrial, Table, append, header, line
 
+pytestmark = pytest.mark.xdist_group("one-gpu")  # one plan, and one backend, for all
+
 MACHINE = replace(
     one_gpu(machine_of_gpus([("NVIDIA A100-SXM4-40GB", 40.0, 400.0)])),
     gpu_idle_watt=60.0,
@@ -65,13 +67,13 @@ def written(file: Path, rows: tuple[MeasuredTrial, ...]) -> Path:
 def test_calibration_on_five_trials_tells_what_is_different_here() -> None:
     crashed = replace(rows()[0], status="crashed")
     table, said = Table(machine=MACHINE, rows=(*rows(), crashed)), list[str]()
-    before, after = evaluate(table, draws=6, say=said.append)
+    before, after = evaluate(table, draws=3, say=said.append)
     ran = sum(row.status == "ok" for row in rows())
-    assert (before.draws, after.draws) == (1, 6)
+    assert (before.draws, after.draws) == (1, 3)
     assert before.time.predictions == before.fit.ran == ran
     assert before.fit.ran_out == len(rows()) - ran >= 5
-    assert after.fit.ran + after.fit.ran_out == 6 * (len(rows()) - CALIBRATED_ON)
-    assert len(said) == 1 + 6
+    assert after.fit.ran + after.fit.ran_out == 3 * (len(rows()) - CALIBRATED_ON)
+    assert len(said) == 1 + 3
     assert mean_of(after.time) < 0.7 * mean_of(before.time)
     assert mean_of(after.memory) < 0.7 * mean_of(before.memory)
     assert mean_of(after.energy) < 0.7 * mean_of(before.energy)

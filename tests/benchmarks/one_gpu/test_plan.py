@@ -13,6 +13,8 @@ from search_spaces.rules import findings
 from tests.benchmarks.one_gpu.models import CPU_MODELS, GPU_MODELS
 from tests.benchmarks.one_gpu.plan import BANDS, QUICK_TRIALS, TRIALS, PlannedTrial, one_gpu, plan
 
+pytestmark = pytest.mark.xdist_group("one-gpu")  # one plan, and one backend, for all
+
 
 def gpu(name: str, memory_gib: float) -> Machine:
     return one_gpu(machine_of_gpus([(name, memory_gib, 400.0)] * 4))
