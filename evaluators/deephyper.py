@@ -81,7 +81,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         self._polled_at = float("-inf")
 
     async def execute(self, job: HPOJob) -> HPOJob:
-        """One trial, from DeepHyper's dictionary of values to its objective."""
+        """Run one trial, from DeepHyper's dictionary of values to its objective."""
         async with self.sem:
             job.status = JobStatus.RUNNING
             strategy = self._strategy(job.args)
@@ -94,20 +94,23 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             return self._update_job_when_done(job, output)
 
     def _strategy(self, values: Mapping[str, Any]) -> Strategy:
-        """DeepHyper leaves out dimensions with one value, and answers with NumPy's scalars."""
+        """Return DeepHyper's values as a strategy.
+
+        It leaves out dimensions with one value, and answers with NumPy's scalars.
+        """
         chosen = {name: values.get(name, self._space.dimensions[name][0]) for name in DIMENSIONS}
         return Strategy(**{k: v.item() if hasattr(v, "item") else v for k, v in chosen.items()})
 
     def _refusals(self, strategy: Strategy) -> list[str]:
         space = self._space
-        found = findings(strategy, space.transformer, space.machine, space.batch)
-        return [finding.reason for finding in found if finding.severity == "refuse"]
+        broken_rules = findings(strategy, space.transformer, space.machine, space.batch)
+        return [finding.reason for finding in broken_rules if finding.severity == "refuse"]
 
     def _request(self, strategy: Strategy) -> TrialRequest:
         space = self._space
         protocol = replace(self._protocol, accumulations=probe_accumulations(strategy))
-        asked = (self._backend.name, self._seed, space.transformer, space.machine, strategy)
-        digest = hashlib.sha256(repr((*asked, protocol)).encode()).hexdigest()
+        measured = (self._backend.name, self._seed, space.transformer, space.machine, strategy)
+        digest = hashlib.sha256(repr((*measured, protocol)).encode()).hexdigest()
         token = f"trial-{digest[:16]}"
         return TrialRequest(
             token=token,
@@ -126,7 +129,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         self._backend.submit(request)
         try:
             while token not in self._outcomes:
-                self._look()
+                self._poll()
                 if self.timeout is not None and self.time_left <= 0:
                     self._backend.cancel(token)
                 await asyncio.sleep(self._poll_interval_s)
@@ -135,20 +138,20 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             raise
         return self._outcomes[token]
 
-    def _look(self) -> None:
-        """One status call for all running trials, at most one in each interval."""
+    def _poll(self) -> None:
+        """Ask for all running trials in one status call, at most once in each interval."""
         if time.monotonic() - self._polled_at < self._poll_interval_s:
             return
-        found = self._backend.poll(list(self._open.values()))
+        trials = self._backend.poll(list(self._open.values()))
         self._polled_at = time.monotonic()
         for token, request in list(self._open.items()):
-            outcome = found[token] if token in found else self._again(request)
+            outcome = trials[token] if token in trials else self._again(request)
             if isinstance(outcome, TrialOutcome):
                 self._outcomes[token] = outcome
                 del self._open[token]
 
     def _again(self, request: TrialRequest) -> TrialOutcome | None:
-        """Start a trial that vanished once more, unless it has done so too often."""
+        """Start a trial that vanished once more; return its outcome where it has too often."""
         self._attempts[request.token] += 1
         if self._attempts[request.token] <= ATTEMPTS:
             self._backend.submit(request)
@@ -162,7 +165,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         )
 
     def _output(self, request: TrialRequest, outcome: TrialOutcome) -> dict[str, Any]:
-        """What DeepHyper's job holds; the metadata become columns of its results."""
+        """Return what DeepHyper's job holds; the metadata become columns of its results."""
         metadata: dict[str, Any] = {
             "token": request.token,
             "status": outcome.status.value,

@@ -57,7 +57,8 @@ _TAIL_LINES = 40
 class SimulatedBackend:
     """The simulator as a backend. A trial's state lies in its directory alone.
 
-    `time_scale` is how many seconds are waited for each simulated second; 0 ends a trial at once.
+    Args:
+        time_scale: seconds that are waited for each simulated second; 0 ends a trial at once.
     """
 
     name = "simulated"
@@ -68,6 +69,7 @@ class SimulatedBackend:
         self._requests: dict[str, TrialRequest] = {}
 
     def submit(self, request: TrialRequest) -> None:
+        """Note when the trial starts and ends; nothing where it was submitted before."""
         self._requests[request.token] = request
         request.directory.mkdir(parents=True, exist_ok=True)
         if (request.directory / _SUBMITTED).exists() or (request.directory / RESULT).exists():
@@ -79,7 +81,8 @@ class SimulatedBackend:
         write_whole(request.directory / _SUBMITTED, json.dumps(state))
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        found: dict[str, TrialOutcome | TrialProgress] = {}
+        """Return, by token, the outcome of each ended trial and the progress of each other one."""
+        trials: dict[str, TrialOutcome | TrialProgress] = {}
         for request in requests:
             times = _times(request)
             outcome = read_result(request.directory)
@@ -88,20 +91,20 @@ class SimulatedBackend:
             if outcome is None and times and datetime.now(UTC) >= times[1]:
                 outcome = _finish(request, simulate(request, started_at=times[0]))
             self._requests[request.token] = request
-            found[request.token] = outcome or RUNNING
-        return found
+            trials[request.token] = outcome or RUNNING
+        return trials
 
     def cancel(self, token: str) -> None:
-        """Does nothing for a token that this object was never shown, by submit or by poll."""
+        """End the trial, unless this object knows its token from neither submit nor poll."""
         request = self._requests.get(token)
         times = _times(request) if request else None
         if request is None or times is None or read_result(request.directory) is not None:
             return
-        course = simulate(request, started_at=times[0])
-        held_s = (datetime.now(UTC) - times[0]).total_seconds()
-        simulated_s = held_s / self._time_scale if self._time_scale else 0.0
-        limit_s = min(simulated_s, course.outcome.duration_s)
-        _finish(request, course.cut(limit_s, TrialState.CANCELLED, "cancelled on request"))
+        trial = simulate(request, started_at=times[0])
+        elapsed_s = (datetime.now(UTC) - times[0]).total_seconds()
+        simulated_s = elapsed_s / self._time_scale if self._time_scale else 0.0
+        after_s = min(simulated_s, trial.outcome.duration_s)
+        _finish(request, trial.cut(after_s, TrialState.CANCELLED, "cancelled on request"))
 
     def close(self) -> None:
         """Nothing runs here: a simulated trial goes on by the clock, like a job in a queue."""
@@ -109,15 +112,20 @@ class SimulatedBackend:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
-    """How a simulated trial goes: its outcome, and its iterations as (GAS, seconds) in order."""
+class SimulatedTrial:
+    """What a trial would do.
+
+    Attributes:
+        startup_s: simulated seconds before its first iteration.
+        iterations: (GAS, seconds) of each, in order.
+    """
 
     outcome: TrialOutcome
     startup_s: float
     iterations: tuple[tuple[int, float], ...]
 
-    def cut(self, after_s: float, status: TrialState, error: str) -> Course:
-        """The same trial ended from outside, `after_s` simulated seconds from its start."""
+    def cut(self, after_s: float, status: TrialState, error: str) -> SimulatedTrial:
+        """Return the trial as ended from outside, `after_s` simulated seconds after its start."""
         ends = np.cumsum([self.startup_s, *(seconds for _, seconds in self.iterations)])[1:]
         done = int(np.count_nonzero(ends <= after_s))
         outcome = replace(
@@ -131,16 +139,16 @@ class Course:
         return replace(self, outcome=outcome, iterations=self.iterations[:done])
 
 
-def simulate(request: TrialRequest, *, started_at: datetime) -> Course:
-    """What a trial would do; the same for the same seed, strategy and protocol."""
-    course = _course(request, started_at)
+def simulate(request: TrialRequest, *, started_at: datetime) -> SimulatedTrial:
+    """Return what a trial would do; the same for the same seed, strategy and protocol."""
+    trial = _without_limit(request, started_at)
     limit_s = request.protocol.time_limit_s
-    if course.outcome.duration_s <= limit_s:
-        return course
-    return course.cut(limit_s, TrialState.TIMEOUT, f"not finished within {limit_s:g} s")
+    if trial.outcome.duration_s <= limit_s:
+        return trial
+    return trial.cut(limit_s, TrialState.TIMEOUT, f"not finished within {limit_s:g} s")
 
 
-def _course(request: TrialRequest, started_at: datetime) -> Course:
+def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTrial:
     startup_s = STARTUP_S + STARTUP_PER_DOUBLING_S * float(np.log2(request.strategy.num_nodes))
     blank = TrialOutcome(
         status=TrialState.OK,
@@ -151,33 +159,26 @@ def _course(request: TrialRequest, started_at: datetime) -> Course:
         versions={"autotune": version("autotune")},
         log_path=str(request.directory / LOG),
     )
-    refused = findings(request.strategy, request.transformer, request.machine)
-    reasons = [finding.reason for finding in refused if finding.severity == "refuse"]
+    broken_rules = findings(request.strategy, request.transformer, request.machine)
+    reasons = [finding.reason for finding in broken_rules if finding.severity == "refuse"]
     if reasons:
         crashed = replace(blank, status=TrialState.CRASHED, error=reasons[0])
-        return Course(outcome=crashed, startup_s=startup_s, iterations=())
+        return SimulatedTrial(outcome=crashed, startup_s=startup_s, iterations=())
     times_s, peak_gib = _truth(request)
     if peak_gib > request.machine.memory_gib:
-        return _out_of_memory(request, blank, first_s=times_s[0], peak_gib=peak_gib)
+        error = (
+            f"out of memory (simulated): the fullest rank needs {peak_gib:.1f} GiB "
+            f"and a GPU has {request.machine.memory_gib:g} GiB"
+        )
+        duration_s = startup_s + times_s[0] * FIRST_ITERATION  # it ends in its first iteration
+        outcome = replace(blank, status=TrialState.OOM, duration_s=duration_s, error=error)
+        return SimulatedTrial(outcome=outcome, startup_s=startup_s, iterations=())
     return _measured(request, blank, times_s=times_s, peak_gib=peak_gib)
-
-
-def _out_of_memory(
-    request: TrialRequest, blank: TrialOutcome, *, first_s: float, peak_gib: float
-) -> Course:
-    """A trial that ends in its first iteration."""
-    error = (
-        f"out of memory (simulated): the fullest rank needs {peak_gib:.1f} GiB "
-        f"and a GPU has {request.machine.memory_gib:g} GiB"
-    )
-    duration_s = blank.duration_s + first_s * FIRST_ITERATION
-    outcome = replace(blank, status=TrialState.OOM, duration_s=duration_s, error=error)
-    return Course(outcome=outcome, startup_s=blank.duration_s, iterations=())
 
 
 def _measured(
     request: TrialRequest, blank: TrialOutcome, *, times_s: Sequence[float], peak_gib: float
-) -> Course:
+) -> SimulatedTrial:
     protocol = request.protocol
     rng = _generator(request.seed, request.strategy.as_dict(), protocol.accumulations)
     run = rng.lognormal(0.0, RUN_NOISE)
@@ -199,11 +200,11 @@ def _measured(
     )
     gas_of_each = np.repeat(protocol.accumulations, shape[1])
     iterations = tuple(zip(gas_of_each.tolist(), seconds.ravel().tolist(), strict=True))
-    return Course(outcome=outcome, startup_s=blank.duration_s, iterations=iterations)
+    return SimulatedTrial(outcome=outcome, startup_s=blank.duration_s, iterations=iterations)
 
 
 def _truth(request: TrialRequest) -> tuple[list[float], float]:
-    """Seconds of an iteration at each GAS and the peak memory (GiB) on the simulated machine."""
+    """Return seconds of an iteration at each GAS, and the peak memory in GiB, on its machine."""
     machine, strategy = request.machine, request.strategy
     twins = [strategy.with_accumulation(gas) for gas in request.protocol.accumulations]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
@@ -216,44 +217,44 @@ def _truth(request: TrialRequest) -> tuple[list[float], float]:
 
 
 def _generator(seed: int, *key: Any) -> np.random.Generator:
-    """Noise that depends on what is asked and on nothing else, such as the order of trials."""
+    """Return noise that depends on `key` and on nothing else, such as the order of trials."""
     digest = hashlib.sha256(repr(key).encode()).digest()
     return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
 
 
-def _log(request: TrialRequest, course: Course) -> str:
-    """The trial in a training log's words, under a first line that says what it is."""
+def _log(request: TrialRequest, trial: SimulatedTrial) -> str:
+    """Return the trial's log, in Megatron's words under a first line that says what it is."""
     lines = [
         "SIMULATED: no training took place; the figures below are predicted, with noise added.",
         f"{request.transformer.name} on {request.machine.name}: {request.strategy.short()}",
-        f"start-up: {course.startup_s:.1f} s",
+        f"start-up: {trial.startup_s:.1f} s",
     ]
     samples = 0
-    for number, (gas, seconds) in enumerate(course.iterations, start=1):
+    for number, (gas, seconds) in enumerate(trial.iterations, start=1):
         twin = request.strategy.with_accumulation(gas)
         batch = twin.global_batch_size(request.machine.gpus_per_node)
         samples += batch
         lines.append(
-            f" iteration {number:8d}/{len(course.iterations):8d} | consumed samples: {samples:12d}"
+            f" iteration {number:8d}/{len(trial.iterations):8d} | consumed samples: {samples:12d}"
             f" | elapsed time per iteration (ms): {seconds * 1000:.1f}"
             f" | global batch size: {batch:5d} | samples per second: {batch / seconds:.3f} |"
         )
-    if course.outcome.error:
-        lines.append(course.outcome.error)
-    lines.append(f"{course.outcome.status.value} after {course.outcome.duration_s:.1f} s\n")
+    if trial.outcome.error:
+        lines.append(trial.outcome.error)
+    lines.append(f"{trial.outcome.status.value} after {trial.outcome.duration_s:.1f} s\n")
     return "\n".join(lines)
 
 
-def _finish(request: TrialRequest, course: Course) -> TrialOutcome:
-    log = _log(request, course)
-    outcome = replace(course.outcome, log_tail="".join(log.splitlines(True)[-_TAIL_LINES:]))
+def _finish(request: TrialRequest, trial: SimulatedTrial) -> TrialOutcome:
+    log = _log(request, trial)
+    outcome = replace(trial.outcome, log_tail="".join(log.splitlines(True)[-_TAIL_LINES:]))
     (request.directory / LOG).write_text(log, encoding="utf-8")
     write_result(request.directory, outcome)
     return outcome
 
 
 def _times(request: TrialRequest) -> tuple[datetime, datetime] | None:
-    """When the trial started and when it ends; None for one that was never submitted."""
+    """Return when the trial started and when it ends; None for one that was never submitted."""
     try:
         data = json.loads((request.directory / _SUBMITTED).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -114,8 +114,8 @@ def believed_and_true(seed: int, tmp_path: Path) -> tuple[list[float], list[floa
         for t, p in [(1, 8), (2, 8), (4, 4), (8, 2), (1, 16), (2, 4)]
     ]
     requests = [request_at(tmp_path, seed=seed, strategy=s) for s in strategies]
-    courses = [simulate(request, started_at=NOW).outcome for request in requests]
-    simulated = [course.measurements[1].iteration_time_s for course in courses]
+    outcomes = [simulate(request, started_at=NOW).outcome for request in requests]
+    simulated = [outcome.measurements[1].iteration_time_s for outcome in outcomes]
     transformer, machine = requests[0].transformer, requests[0].machine
     lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
     belief = Parameters.default(machine)
@@ -195,11 +195,11 @@ def test_an_illegal_strategy_crashes_with_the_reason(tmp_path: Path) -> None:
 
 
 def test_the_duration_is_start_up_and_every_iteration(tmp_path: Path) -> None:
-    course = simulate(request_at(tmp_path), started_at=NOW)
-    assert len(course.iterations) == 8
-    seconds = sum(seconds for _, seconds in course.iterations)
-    assert course.outcome.duration_s == pytest.approx(course.startup_s + seconds)
-    first, *others = [seconds for gas, seconds in course.iterations if gas == 8]
+    trial = simulate(request_at(tmp_path), started_at=NOW)
+    assert len(trial.iterations) == 8
+    seconds = sum(seconds for _, seconds in trial.iterations)
+    assert trial.outcome.duration_s == pytest.approx(trial.startup_s + seconds)
+    first, *others = [seconds for gas, seconds in trial.iterations if gas == 8]
     assert first > 1.1 * median(others)
 
 
