@@ -19,7 +19,7 @@ CHECK_LIMIT_S = 10.0
 
 
 def profile_names(folder: Path | None = None) -> list[str]:
-    """Names of the ready profiles and of the files in `folder`, sorted."""
+    """Return the names of the ready profiles and of the files in `folder`, sorted."""
     return sorted({*_names(READY), *_names(folder)})
 
 
@@ -30,7 +30,7 @@ def _names(folder: Path | None) -> list[str]:
 
 
 def load_profile(choice: str | Path, *, folder: Path | None = None) -> ClusterProfile:
-    """A profile by its name; a `Path` is a file.
+    """Return the profile of this name, or in this file if it is a `Path`.
 
     Text is only ever a name, so that what comes over a network cannot point at a file.
 
@@ -43,15 +43,15 @@ def load_profile(choice: str | Path, *, folder: Path | None = None) -> ClusterPr
 
 
 def profile_file(name: str, *, folder: Path | None = None) -> Path:
-    """Where the profile of this name is written down; raises InvalidInput for an unknown one."""
-    for place in (folder, READY):
-        if place is not None and name in _names(place):
-            return place / f"{name}.toml"
+    """Return the file of the profile of this name; raises InvalidInput for an unknown one."""
+    for profiles in (folder, READY):
+        if profiles is not None and name in _names(profiles):
+            return profiles / f"{name}.toml"
     raise unknown_name("profile", name, profile_names(folder))
 
 
 def read_profile(path: Path) -> ClusterProfile:
-    """A TOML file; ~ and $NAME are looked up in this process's environment.
+    """Return the profile in a TOML file; ~ and $NAME are looked up in this process's environment.
 
     A profile without a name has its file's.
 
@@ -65,13 +65,13 @@ def read_profile(path: Path) -> ClusterProfile:
 
 
 def profile_for_machine(name: str) -> ClusterProfile | None:
-    """The ready profile of a machine of the catalog, or None."""
+    """Return the ready profile of a machine of the catalog, or None."""
     profiles = map(load_profile, profile_names())
     return next((profile for profile in profiles if name and profile.machine == name), None)
 
 
 def _refuse_broken(prologue: str, path: Path) -> None:
-    """Asked of bash itself, where there is one: a broken prologue would end every trial."""
+    """Have bash, where there is one, read the prologue: a broken one would end every trial."""
     bash = shutil.which("bash")
     if bash is None or not prologue.strip():
         return
@@ -84,6 +84,6 @@ def _refuse_broken(prologue: str, path: Path) -> None:
         check=False,
     )
     if checked.returncode:
-        said = checked.stderr.strip().splitlines()[0].removeprefix(f"{bash}: ")
-        reason = f"not bash: {said} (in {path})"
+        complaint = checked.stderr.strip().splitlines()[0].removeprefix(f"{bash}: ")
+        reason = f"not bash: {complaint} (in {path})"
         raise InvalidInput("environment.prologue", prologue, reason)

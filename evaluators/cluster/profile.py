@@ -41,7 +41,7 @@ _NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduling:
-    """`[slurm]`: with whose hours, and where.
+    """`[slurm]`: whose hours a job takes, and where it runs.
 
     Attributes:
         gpu_request: how GPUs are asked for: `gpus-per-node` (--gpus-per-node=8), `gres`

@@ -40,7 +40,7 @@ fi"""
 
 
 def sbatch_options(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -> tuple[str, ...]:
-    """What the profile asks of sbatch (or salloc) for `nodes` nodes: words, not yet quoted.
+    """Return what the profile asks of sbatch (or salloc) for `nodes` nodes: words, not yet quoted.
 
     A job's name, time limit, files and the like are the caller's.
     """
@@ -63,13 +63,13 @@ def sbatch_options(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -
 
 
 def sbatch_directives(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -> list[str]:
-    """The same as `#SBATCH` lines."""
+    """Return `sbatch_options` as `#SBATCH` lines."""
     options = sbatch_options(profile, nodes=nodes, gpus_per_node=gpus_per_node)
     return [directive_line(option) for option in options]
 
 
 def directive_line(option: str) -> str:
-    """One option as a `#SBATCH` line, quoted as sbatch reads it (which is not as bash does).
+    """Return an option as a `#SBATCH` line, quoted as sbatch reads it (which is not as bash does).
 
     Raises:
         ValueError: it holds a line break or a NUL, or is too long: no such line can be written.
@@ -80,9 +80,9 @@ def directive_line(option: str) -> str:
 
 
 def _sbatch_quoted(option: str) -> str:
-    """Backslashes hold everywhere; blanks need quotes; hetjob and packjob are blanked out if seen.
+    """Quote an option for sbatch, which blanks out hetjob and packjob where it sees them.
 
-    Old releases take a # for a comment even between quotes.
+    Backslashes hold everywhere; old releases take a # for a comment even between quotes.
     """
     escaped = re.sub(r'([\\"\'#])', r"\\\1", option)
     escaped = re.sub(r"(?i)(het|pack)(?=job)", r"\1\\", escaped)
@@ -90,7 +90,7 @@ def _sbatch_quoted(option: str) -> str:
 
 
 def srun_words(profile: ClusterProfile, *, gpus_per_node: int) -> tuple[str, ...]:
-    """Options of srun for one task on each GPU; `srun`, its nodes and its name are the caller's.
+    """Return srun's options for one task on each GPU; its nodes and its name are the caller's.
 
     The job's environment reaches the tasks even where it was submitted with --export=NONE, and
     ranks that end later than the first are not killed for it, whatever the site's WaitTime is.
@@ -117,7 +117,7 @@ def _task_shape(profile: ClusterProfile, gpus_per_node: int) -> list[str]:
 
 
 def container_words(profile: ClusterProfile) -> tuple[str, ...]:
-    """What starts a task's command inside the profile's container; nothing without one."""
+    """Return what starts a task's command inside the profile's container; nothing without one."""
     if profile.container is None:
         return ()
     return _RUNTIMES[profile.container.runtime](profile.container, profile.environment)
@@ -148,7 +148,7 @@ _RUNTIMES: Mapping[ContainerRuntime, Callable[[Container, Environment], tuple[st
 
 
 def environment_lines(profile: ClusterProfile) -> list[str]:
-    """Modules, virtual environment, variables, prologue, and then the common variables.
+    """Return the lines of modules, virtual environment, variables, prologue, common variables.
 
     The profile's variables win over what is set; the common ones yield to it. Where a step fails
     the script says so and ends with SETUP_FAILED. To be run without `set -e` and `set -u`: the
@@ -165,7 +165,7 @@ def environment_lines(profile: ClusterProfile) -> list[str]:
 
 
 def export_lines(variables: Mapping[str, str], *, keep: bool = False) -> list[str]:
-    """Lines that export them; with `keep`, one that is set to something stays as it is."""
+    """Return lines that export them; with `keep`, one that is set to something stays as it is."""
     exports = {name: f"export {name}={shlex.quote(value)}" for name, value in variables.items()}
     if not keep:
         return list(exports.values())
@@ -189,7 +189,7 @@ def _virtual_environment_lines(environment: Environment) -> list[str]:
 
 
 def _prologue_lines(environment: Environment) -> list[str]:
-    """As one quoted word, so that an open quote in it cannot swallow what follows."""
+    """Return the prologue as one quoted word: an open quote in it cannot swallow what follows."""
     if not environment.prologue.strip():
         return []
     text = shlex.quote(environment.prologue)
@@ -200,5 +200,5 @@ def _prologue_lines(environment: Environment) -> list[str]:
 
 
 def _or_end(command: str, complaint: str) -> str:
-    said = shlex.quote(f"autotune: the cluster profile's {complaint}")
-    return f"{command} || {{ echo {said} >&2; exit {SETUP_FAILED}; }}"
+    message = shlex.quote(f"autotune: the cluster profile's {complaint}")
+    return f"{command} || {{ echo {message} >&2; exit {SETUP_FAILED}; }}"

@@ -29,7 +29,7 @@ class Samples:
     consumed: int = 0
 
     def step(self, accumulation: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(tokens, labels), each of shape (micro_batch_size, seq_length), once a micro-batch."""
+        """Yield (tokens, labels) of each micro-batch, both (micro_batch_size, seq_length)."""
         first = self.consumed
         self.consumed += accumulation * self.replicas * self.micro_batch_size
         for micro_batch in range(accumulation):

@@ -19,7 +19,7 @@ def gpu_count(
     *,
     rocm: bool | None = None,
 ) -> int:
-    """GPUs of NVIDIA or AMD that a process started with `environment` may use.
+    """Return how many GPUs a process started with `environment` may use, NVIDIA's or AMD's.
 
     AMD's count where torch is built for them (`rocm`; None looks): many a processor has a small
     one of its own.
@@ -35,7 +35,7 @@ def gpu_count(
 
 
 def _present(devices: Path, *, rocm: bool) -> int:
-    """By their device files; on AMD each GCD has a render node beside the one compute device."""
+    """Count the device files; on AMD each GCD has a render node beside the one compute device."""
     if not (rocm and (devices / "kfd").exists()):
         return sum(path.name[6:].isdigit() for path in devices.glob("nvidia*"))
     return len(list(devices.glob("dri/renderD*")))
@@ -49,5 +49,5 @@ def _torch_is_for_rocm() -> bool:
 
 
 def device_of_trials() -> Device:
-    """GPUs where there are some, the CPU otherwise."""
+    """Return `cuda` where there are GPUs, `cpu` otherwise."""
     return "cuda" if gpu_count() else "cpu"

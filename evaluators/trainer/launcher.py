@@ -112,8 +112,8 @@ def _be_rank(
         try:
             write_result(request.directory, outcome)
         except OSError as error:
-            said = f"[rank 0] the result could not be written: {error}"
-            print(said, file=sys.stderr, flush=True)
+            complaint = f"[rank 0] the result could not be written: {error}"
+            print(complaint, file=sys.stderr, flush=True)
             code = FAILED
     leave(code)
     return code

@@ -25,7 +25,7 @@ MODULES = (
 
 
 def environment(device: Device, *, extensions: Path, one_host: bool = True) -> Mapping[str, str]:
-    """Environment variables that must be set before torch is imported.
+    """Return the environment variables that must be set before torch is imported.
 
     Args:
         one_host: all ranks are on this machine and talk over its loopback interface.
@@ -58,7 +58,7 @@ def load() -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of what ran a trial, by package name."""
+    """Return the versions of what runs a trial, by package name."""
     names = ("torch", "deepspeed")
     return {"python": platform.python_version()} | {
         name: str(sys.modules[name].__version__) for name in names

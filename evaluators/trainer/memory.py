@@ -20,6 +20,8 @@ THREAD_STACK_BYTES = 2**20
 
 
 class Memory(Protocol):
+    """The memory of one rank."""
+
     def limit(self, gib: float) -> None:
         """Let this rank hold `gib` GiB from now on; counting starts here."""
 
@@ -27,7 +29,7 @@ class Memory(Protocol):
         """Take the limit away, so that a rank which ran out can still say so."""
 
     def peak_gib(self) -> float:
-        """The most that was held since the limit was set, GiB."""
+        """Return the most that was held since the limit was set, GiB."""
 
 
 class GpuMemory:
@@ -71,11 +73,12 @@ class CpuMemory:
 
 
 def memory_of(device: str) -> Memory:
+    """Return the memory of a rank on `cuda` or `cpu`."""
     return GpuMemory() if device == "cuda" else CpuMemory()
 
 
 def status_bytes(field: str) -> int:
-    """A figure of /proc/self/status, bytes."""
+    """Return a figure of /proc/self/status, bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -83,7 +86,7 @@ def status_bytes(field: str) -> int:
 
 
 def keep_address_space_small() -> None:
-    """One heap for all threads and small stacks.
+    """Give all threads one heap, and each a small stack.
 
     Otherwise each of gloo's threads takes 64 MiB of address space for a heap and 8 for a stack,
     which would count as the model's.

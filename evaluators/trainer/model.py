@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def residual_std(self) -> float:
-        """Of the projections that write to the residual stream (GPT-2, section 2.3)."""
+        """The deviation of projections that write to the residual stream (GPT-2, section 2.3)."""
         return STANDARD_DEVIATION / math.sqrt(2 * self.transformer.num_layers)
 
     @property
@@ -121,13 +121,13 @@ class Attention(nn.Module):
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """torch's own kernel: no score matrix is kept."""
+    """Return attention by torch's own kernel, which keeps no score matrix."""
     grouped = q.shape[1] != k.shape[1]
     return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
 
 
 def explicit_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Scores of shape (samples, heads, length, length), as without a fused kernel."""
+    """Return attention through scores of shape (samples, heads, length, length)."""
     repeats = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
@@ -136,7 +136,7 @@ def explicit_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def rotated(x: Tensor) -> Tensor:
-    """Rotary positions (Su et al. 2021, eq. 34); x of shape (samples, heads, length, head_dim)."""
+    """Return x, of shape (samples, heads, length, head_dim), rotated (Su et al. 2021, eq. 34)."""
     half = x.shape[-1] // 2
     rates = ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
     angles = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32)[:, None] * rates
@@ -197,7 +197,7 @@ class Block(nn.Module):
 
 
 def _recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """Run again in the backward pass. Reentrant, which ZeRO 3's gathering hooks need."""
+    """Run now and again in the backward pass; reentrant, which ZeRO 3's gathering hooks need."""
     result: Tensor = checkpoint(function, *inputs, use_reentrant=True, preserve_rng_state=False)
     return result
 
@@ -214,14 +214,14 @@ Layer = tuple[type[nn.Module], tuple[Any, ...]]
 
 
 def middle_layers(plan: Plan) -> Sequence[Layer]:
-    """Everything between the embedding and the logits, as (class, arguments), in order."""
+    """Return all between the embedding and the logits, as (class, arguments), in order."""
     positions: list[Layer] = [] if plan.transformer.gated_mlp else [(Positions, (plan,))]
     blocks: list[Layer] = [(Block, (plan, i)) for i in range(plan.transformer.num_layers)]
     return [*positions, *blocks, (Normalization, (plan,))]
 
 
 def loss_of(plan: Plan) -> Callable[[Tensor, Tensor], Tensor]:
-    """Mean loss of this rank's part of the logits against labels of shape (samples, length)."""
+    """Return the mean loss of a rank's part of the logits against labels (samples, length)."""
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         vocabulary = plan.transformer.vocab_size

@@ -126,8 +126,8 @@ class RankProcesses:
         os.close(rank.reports)
         self.running.remove(rank)
         self.ended.append(rank)
-        told = any(failure.rank == rank.number for failure in self.failures)
-        if rank.exit_code and not told:
+        reported = any(failure.rank == rank.number for failure in self.failures)
+        if rank.exit_code and not reported:
             words = log_tail(self.request.directory)
             self.failures.append(
                 ended_by(rank.number, rank.exit_code, last_words=words, at=time.monotonic())

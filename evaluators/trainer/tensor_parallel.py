@@ -25,17 +25,19 @@ class TensorGroup:
     group: dist.ProcessGroup | None
 
     def sum(self, tensor: Tensor) -> Tensor:
+        """Add up the ranks' tensors in place."""
         if self.size > 1:
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def maximum(self, tensor: Tensor) -> Tensor:
+        """Take the largest of the ranks' values in place."""
         if self.size > 1:
             dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.group)
         return tensor
 
     def share(self, count: int) -> tuple[int, int]:
-        """First and one-past-last of this rank's part of `count` things; the last may be less."""
+        """Return first and one-past-last of this rank's part of `count`; the last may have less."""
         width = -(-count // self.size)
         return min(self.rank * width, count), min((self.rank + 1) * width, count)
 
@@ -50,17 +52,17 @@ class Build:
     seed: int
 
     def cut(self, name: str, shape: tuple[int, int], *, std: float, dim: int) -> nn.Parameter:
-        """This rank's part, along `dim`, of a normal matrix."""
+        """Return this rank's part, along `dim`, of a normal matrix."""
         start, stop = self.tensor.share(shape[dim])
         part = self._drawn(name, shape, std).narrow(dim, start, stop - start)
         return self._flagged(part, cut=True)
 
     def whole(self, name: str, shape: tuple[int, ...], *, std: float) -> nn.Parameter:
-        """A normal array that every tensor-parallel rank holds."""
+        """Return a normal array that every tensor-parallel rank holds."""
         return self._flagged(self._drawn(name, shape, std), cut=False)
 
     def constant(self, size: int, value: float, *, cut: bool = False) -> nn.Parameter:
-        """A vector of one value; with `cut`, this rank's part of `size`."""
+        """Return a vector of one value; with `cut`, this rank's part of `size`."""
         start, stop = self.tensor.share(size) if cut else (0, size)
         return self._flagged(torch.full((stop - start,), value, device="cpu"), cut=cut)
 
@@ -104,10 +106,12 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 def copy_to_ranks(x: Tensor, tensor: TensorGroup) -> Tensor:
+    """Return x, whose gradient is summed over the ranks."""
     return x if tensor.size == 1 else _CopyToRanks.apply(x, tensor)  # type: ignore[no-untyped-call]
 
 
 def sum_over_ranks(x: Tensor, tensor: TensorGroup) -> Tensor:
+    """Return the sum of the ranks' x, in place; its gradient is each rank's own."""
     return x if tensor.size == 1 else _SumOverRanks.apply(x, tensor)  # type: ignore[no-untyped-call]
 
 
@@ -195,7 +199,7 @@ class _CrossEntropy(torch.autograd.Function):
 def cross_entropy(
     logits: Tensor, labels: Tensor, *, vocabulary: int, tensor: TensorGroup
 ) -> Tensor:
-    """Mean over all tokens, in fp32; `logits` is this rank's part of the vocabulary."""
+    """Return the mean over all tokens, in fp32; `logits` is this rank's part of the vocabulary."""
     if tensor.size == 1:
         return functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten())
     first, _ = tensor.share(vocabulary)

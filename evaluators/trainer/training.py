@@ -23,11 +23,13 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Training(Protocol):
+    """A model on DeepSpeed, trained an iteration at a time."""
+
     def accumulate(self, steps: int) -> None:
         """Use `steps` micro-batches in each iteration from now on."""
 
     def iterate(self) -> float:
-        """One optimizer step over a global batch; its mean loss, the same on every rank."""
+        """Take one optimizer step over a global batch; return the mean loss of all ranks."""
 
 
 def build_training(request: TrialRequest, *, device: torch.device, memory: Memory) -> Training:
@@ -67,7 +69,7 @@ def _tensor_group(topology: Any, size: int) -> TensorGroup:
 
 
 class WholeTraining:
-    """No pipeline: DeepSpeed's plain engine, which knows every ZeRO stage."""
+    """Training without a pipeline: DeepSpeed's plain engine knows every ZeRO stage."""
 
     def __init__(
         self, plan: Plan, samples: Samples, *, topology: Any, memory: Memory, limit_gib: float
@@ -112,7 +114,7 @@ class WholeTraining:
 
 
 class PipelineTraining:
-    """A pipeline under 1F1B: DeepSpeed's pipeline engine, which knows ZeRO 0 and 1."""
+    """Training in a pipeline under 1F1B: DeepSpeed's pipeline engine knows ZeRO 0 and 1."""
 
     def __init__(
         self, plan: Plan, samples: Samples, *, topology: Any, memory: Memory, limit_gib: float

@@ -53,8 +53,8 @@ class Cause:
 
 # What differs between ranks and runs though the cause is the same; in this order.
 _INCIDENTAL = tuple(
-    (re.compile(pattern), told)
-    for pattern, told in (
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (r"(Tried to allocate [0-9.]+ [KMGT]?i?B)\b.*", r"\1"),
         (r" ?Exception raised from .*", ""),
         (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?", ""),
@@ -76,8 +76,8 @@ _INCIDENTAL = tuple(
 def plain(error: str) -> str:
     """Return an error as it reads on every rank and in every run, in at most 500 characters."""
     error = ENFORCED.sub("", error)
-    for pattern, told in _INCIDENTAL:
-        error = pattern.sub(told, error)
+    for pattern, replacement in _INCIDENTAL:
+        error = pattern.sub(replacement, error)
     return error.strip()[:LONGEST_ERROR]
 
 
@@ -101,19 +101,19 @@ class _Traceback:
 class _ReportedError:
     """An error, when it came, and after how many iterations."""
 
-    line: ErrorLine
+    error: ErrorLine
     rank: int | None
     order: int
     after: int
 
     @property
     def key(self) -> tuple[Weight, int]:
-        """The first error of each key is kept."""
-        return self.line.weight, self.after
+        """The weight and when it came: the first error of each key is kept."""
+        return self.error.weight, self.after
 
     @property
     def importance(self) -> tuple[Weight, int]:
-        return self.line.weight, self.order
+        return self.error.weight, self.order
 
 
 class RootCause:
@@ -135,38 +135,40 @@ class RootCause:
         return bool(self._tracebacks)
 
     def iterated(self) -> None:
-        """An iteration line came: errors of long before did not end the run."""
+        """Take it that an iteration line came: errors of long before did not end the run."""
         self._iterations += 1
         self._first = {
-            key: error for key, error in self._first.items() if key[1] + SURVIVED > self._iterations
+            key: report
+            for key, report in self._first.items()
+            if key[1] + SURVIVED > self._iterations
         }
 
     def cause(self) -> Cause | None:
         """Return what explains the other errors; None if there is none, or all were survived."""
         if not self._first:
             return None
-        first = min(self._first.values(), key=lambda error: error.importance)
-        return Cause(error=plain(first.line.error), kind=first.line.kind, rank=first.rank)
+        first = min(self._first.values(), key=lambda report: report.importance)
+        return Cause(error=plain(first.error.error), kind=first.error.kind, rank=first.rank)
 
-    def read(self, line: str) -> None:
+    def read(self, text: str) -> None:
         """Take the next line, whatever it is."""
-        said = labelled(line)
-        if self._marks(said) or self._continues(said):
+        line = labelled(text)
+        if self._marks(line) or self._continues(line):
             return
-        if raised := read_exception(said.text, in_traceback=False):
-            self._raise(said, raised, traceback=_Traceback())
-        elif error := read_error(said.text):
-            self._add(said, error)
+        if raised := read_exception(line.text, in_traceback=False):
+            self._raise(line, raised, traceback=_Traceback())
+        elif error := read_error(line.text):
+            self._add(line, error)
 
-    def _marks(self, said: LabelledLine) -> bool:
+    def _marks(self, line: LabelledLine) -> bool:
         """Whether it is one of the lines that frame tracebacks."""
-        if TRACEBACK in said.text:
-            self._open(said.label, _Traceback(ignored=said.label in self._ignoring))
-            self._ignoring.discard(said.label)
-        elif CHAINED in said.text:
-            _note(said.label, self._chained)
-        elif said.text.startswith(IGNORED):
-            _note(said.label, self._ignoring)
+        if TRACEBACK in line.text:
+            self._open(line.label, _Traceback(ignored=line.label in self._ignoring))
+            self._ignoring.discard(line.label)
+        elif CHAINED in line.text:
+            _note(line.label, self._chained)
+        elif line.text.startswith(IGNORED):
+            _note(line.label, self._ignoring)
         else:
             return False
         return True
@@ -177,7 +179,7 @@ class RootCause:
         self._tracebacks[label] = traceback
         self._patience = PATIENCE
 
-    def _continues(self, said: LabelledLine) -> bool:
+    def _continues(self, line: LabelledLine) -> bool:
         """Whether it belongs to its writer's open traceback."""
         if not self._tracebacks:
             return False
@@ -185,25 +187,25 @@ class RootCause:
         if self._patience < 0:
             self._tracebacks.clear()
             return False
-        traceback = self._tracebacks.get(said.label)
-        if traceback is None or not said.text.strip():
+        traceback = self._tracebacks.get(line.label)
+        if traceback is None or not line.text.strip():
             return False
-        return self._goes_on(said, traceback)
+        return self._goes_on(line, traceback)
 
-    def _goes_on(self, said: LabelledLine, traceback: _Traceback) -> bool:
+    def _goes_on(self, line: LabelledLine, traceback: _Traceback) -> bool:
         if traceback.name:
-            raised: RaisedLine | None = RaisedLine(name=traceback.name, message=said.text.strip())
-        elif said.text[0] in " \t":
-            self._show(said.text, traceback)
+            raised: RaisedLine | None = RaisedLine(name=traceback.name, message=line.text.strip())
+        elif line.text[0] in " \t":
+            self._show(line.text, traceback)
             return True
         else:
-            raised = read_exception(said.text, in_traceback=True)
+            raised = read_exception(line.text, in_traceback=True)
         if raised is not None:
-            self._raise(said, raised, traceback=traceback)
+            self._raise(line, raised, traceback=traceback)
         return raised is not None
 
     def _show(self, shown: str, traceback: _Traceback) -> None:
-        """Python shows a place with two spaces before it, and below it its code with four."""
+        """Take a place, which Python shows after two spaces, or its code, after four."""
         if shown.startswith('  File "'):
             self._patience = PATIENCE
             traceback.placed = True
@@ -211,47 +213,47 @@ class RootCause:
             traceback.code = shown.strip()
             traceback.placed = False
 
-    def _raise(self, said: LabelledLine, raised: RaisedLine, *, traceback: _Traceback) -> None:
-        self._tracebacks.pop(said.label, None)
+    def _raise(self, line: LabelledLine, raised: RaisedLine, *, traceback: _Traceback) -> None:
+        self._tracebacks.pop(line.label, None)
         if traceback.ignored:
             return
-        told = raised.message or ("" if raised.message == "" else traceback.code)
-        line = weighed(f"{raised.name}: {told}" if told else raised.name)
-        if traceback.name or said.label in self._chained:
-            self._replace(said, line)
+        message = raised.message or ("" if raised.message == "" else traceback.code)
+        error = weighed(f"{raised.name}: {message}" if message else raised.name)
+        if traceback.name or line.label in self._chained:
+            self._replace(line, error)
         else:
-            self._add(said, line)
+            self._add(line, error)
         if raised.message == "":
-            self._open(said.label, _Traceback(name=raised.name))
+            self._open(line.label, _Traceback(name=raised.name))
 
-    def _add(self, said: LabelledLine, line: ErrorLine) -> None:
+    def _add(self, line: LabelledLine, error: ErrorLine) -> None:
         self._order += 1
         # NCCL's watchdog and srun name a rank in the text.
-        named = _NAMED.search(said.text) if said.rank is None else None
-        rank = int(named[1]) if named else said.rank
-        error = _ReportedError(line=line, rank=rank, order=self._order, after=self._iterations)
+        named = _NAMED.search(line.text) if line.rank is None else None
+        rank = int(named[1]) if named else line.rank
+        report = _ReportedError(error=error, rank=rank, order=self._order, after=self._iterations)
         if len(self._latest) >= WRITERS:
             self._latest.clear()
-        self._latest[said.label] = error
-        self._keep(error)
+        self._latest[line.label] = report
+        self._keep(report)
 
-    def _replace(self, said: LabelledLine, line: ErrorLine) -> None:
-        """What a writer said last is told again in other words, unless the first say more."""
-        self._chained.discard(said.label)
-        previous = self._latest.get(said.label)
+    def _replace(self, line: LabelledLine, error: ErrorLine) -> None:
+        """Put an error in place of the writer's last, unless that weighs more."""
+        self._chained.discard(line.label)
+        previous = self._latest.get(line.label)
         if previous is None:
-            self._add(said, line)
-        elif line.weight <= previous.line.weight:
+            self._add(line, error)
+        elif error.weight <= previous.error.weight:
             if self._first.get(previous.key) is previous:
                 del self._first[previous.key]
-            self._latest[said.label] = error = replace(previous, line=line)
-            self._keep(error)
+            self._latest[line.label] = report = replace(previous, error=error)
+            self._keep(report)
 
-    def _keep(self, error: _ReportedError) -> None:
-        first = self._first.get(error.key)
-        survived = error.after + SURVIVED <= self._iterations
-        if not survived and (first is None or error.order < first.order):
-            self._first[error.key] = error
+    def _keep(self, report: _ReportedError) -> None:
+        first = self._first.get(report.key)
+        survived = report.after + SURVIVED <= self._iterations
+        if not survived and (first is None or report.order < first.order):
+            self._first[report.key] = report
 
 
 def _note(label: str, labels: set[str]) -> None:

@@ -58,7 +58,7 @@ def about_a_connection(error: str) -> bool:
 # Ranks by the thousand may say the same.
 @lru_cache(maxsize=256)
 def kind_of(error: str) -> CauseKind:
-    """What an exception's text, or another program's error, means."""
+    """Return what an exception's text, or another program's error, means."""
     if out_of_memory(error):
         return CauseKind.OUT_OF_MEMORY
     return CauseKind.CONSEQUENCE if about_a_connection(error) else CauseKind.ERROR
@@ -111,16 +111,16 @@ class _Rule:
     kind: CauseKind | None
 
     def read(self, line: str) -> ErrorLine | None:
-        found = self.pattern.match(line)
-        if found is None:
+        match = self.pattern.match(line)
+        if match is None:
             return None
         if self.kind is None:
-            return weighed(found.expand(self.error), weight=self.weight)
-        return ErrorLine(weight=self.weight, kind=self.kind, error=found.expand(self.error))
+            return weighed(match.expand(self.error), weight=self.weight)
+        return ErrorLine(weight=self.weight, kind=self.kind, error=match.expand(self.error))
 
 
 def weighed(error: str, *, weight: Weight = Weight.ERROR) -> ErrorLine:
-    """An error of this text; memory that ran out and connections weigh as they always do."""
+    """Return an error of this text; memory that ran out and connections have their own weight."""
     kind = kind_of(error)
     weights = {
         CauseKind.OUT_OF_MEMORY: Weight.MEMORY,
@@ -130,7 +130,7 @@ def weighed(error: str, *, weight: Weight = Weight.ERROR) -> ErrorLine:
 
 
 def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -> _Rule:
-    """An error that says what it says. `signs` are parted by commas."""
+    """Return the rule of an error whose text decides its kind. `signs` are parted by commas."""
     return _Rule(
         signs=tuple(signs.split(",")),
         pattern=re.compile(pattern),
@@ -141,7 +141,7 @@ def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -
 
 
 def _fact(signs: str, pattern: str, kind: CauseKind, error: str, weight: Weight) -> _Rule:
-    """A line that always means the same."""
+    """Return the rule of a line that always means the same. `signs` are parted by commas."""
     return _Rule(
         signs=tuple(signs.split(",")),
         pattern=re.compile(pattern),
@@ -289,25 +289,25 @@ IGNORED = "Exception ignored"
 
 @lru_cache(maxsize=256)
 def read_error(line: str) -> ErrorLine | None:
-    """The error that a line reports by itself; None for any other line."""
+    """Return the error that a line reports by itself; None for any other line."""
     by_sign = _SLURMS_BY_SIGN if line.startswith(("slurm", "srun")) else _OTHERS_BY_SIGN
     for sign, rule in by_sign:
-        if sign in line and (found := rule.read(line)):
-            return found
+        if sign in line and (error := rule.read(line)):
+            return error
     return None
 
 
 def read_exception(line: str, *, in_traceback: bool) -> RaisedLine | None:
-    """The exception that a line names at its beginning; None for any other line."""
-    found = _EXCEPTION.match(line) or (_RAISED.match(line) if in_traceback else None)
-    if found is None:
+    """Return the exception that a line names at its beginning; None for any other line."""
+    match = _EXCEPTION.match(line) or (_RAISED.match(line) if in_traceback else None)
+    if match is None:
         return None
-    colon = found.end(1) < len(line)
-    return RaisedLine(name=found[1], message=(found[2] or "").strip() if colon else None)
+    colon = match.end(1) < len(line)
+    return RaisedLine(name=match[1], message=(match[2] or "").strip() if colon else None)
 
 
 def _least(signs: set[str]) -> tuple[str, ...]:
-    """Those that no other one is a part of."""
+    """Return the signs that have no other one in them."""
     return tuple(sorted(s for s in signs if not any(other != s and other in s for other in signs)))
 
 

@@ -63,29 +63,29 @@ class LinePiece:
     """What a piece of an iteration line tells for certain.
 
     Attributes:
-        told: as it is written, by the field's pattern.
+        values: as they are written, by the field's pattern.
         closed: it ends as a line does that is not broken.
         complete: it holds the last of the fields that matter.
     """
 
-    told: Mapping[str, str]
+    values: Mapping[str, str]
     closed: bool
     complete: bool
 
     def goes_on_in(self, later: LinePiece) -> bool:
         """Whether `later` may be of the same line: that ends once, and has each field once."""
-        return not self.closed and not later.told.keys() & self.told.keys()
+        return not self.closed and not later.values.keys() & self.values.keys()
 
     def joined(self, later: LinePiece) -> LinePiece:
-        """With what a later piece of the same line adds."""
+        """Return the piece with what a later one of the same line adds."""
         return LinePiece(
-            told={**self.told, **later.told},
+            values={**self.values, **later.values},
             closed=later.closed,
             complete=self.complete or later.complete,
         )
 
     def iteration(self, base: Iteration) -> Iteration | None:
-        """`base` with all that is told; None where the time is not."""
+        """Return `base` with all that is certain; None where the time is not."""
         elapsed_s = self._elapsed_s()
         if elapsed_s is None:
             return None
@@ -104,16 +104,16 @@ class LinePiece:
         )
 
     def _elapsed_s(self) -> float | None:
-        if _MS in self.told:
+        if _MS in self.values:
             # The float nearest to what is written, which a division by 1000 may miss.
-            return float(f"{self.told[_MS]}e-3")
+            return float(f"{self.values[_MS]}e-3")
         return self._number(_S)
 
     def _number(self, name: str) -> float | None:
-        return float(self.told[name]) if name in self.told else None
+        return float(self.values[name]) if name in self.values else None
 
     def _whole(self, name: str) -> int | None:
-        return int(self.told[name]) if name in self.told else None
+        return int(self.values[name]) if name in self.values else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class IterationStart:
 
 
 def starts(text: str) -> Iterator[IterationStart]:
-    """The iteration lines in one line of the log: more than one where no newline came between."""
+    """Yield the iteration lines in one line of a log: several where no newline came between."""
     heads = list(HEAD.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=False):
@@ -148,13 +148,13 @@ def starts(text: str) -> Iterator[IterationStart]:
 
 
 def _own_start(own: re.Match[str]) -> IterationStart:
-    told = {_MS: own[3], _LOSS: own[4]}
+    values = {_MS: own[3], _LOSS: own[4]}
     return IterationStart(
         number=int(own[2]),
         of=None,
         accumulation=int(own[1]),
         piece=LinePiece(
-            told={name: value for name, value in told.items() if value},
+            values={name: value for name, value in values.items() if value},
             closed=True,
             complete=True,
         ),
@@ -168,14 +168,14 @@ def begins_another(text: str) -> bool:
 
 
 def piece_of(text: str) -> LinePiece:
-    """What the fields in `text` tell, which begins and ends anywhere in an iteration line."""
-    told = _certain(text.replace("_", " "))
-    return LinePiece(told=told, closed=text.rstrip().endswith("|"), complete=_NAN in told)
+    """Return what is certain in `text`, which begins and ends anywhere in an iteration line."""
+    values = _certain(text.replace("_", " "))
+    return LinePiece(values=values, closed=text.rstrip().endswith("|"), complete=_NAN in values)
 
 
 def _certain(text: str) -> Mapping[str, str]:
-    """The first certain value of each known field."""
-    told: dict[str, str] = {}
+    """Return the first certain value of each known field."""
+    values: dict[str, str] = {}
     fields = text.split("|", _MOST_FIELDS)
     if not fields[-1].strip():
         fields[-1] = _END
@@ -183,9 +183,9 @@ def _certain(text: str) -> Mapping[str, str]:
         if following is not _END and not _FOLLOWING.match(following):
             continue
         for name, pattern in _PATTERNS.items():
-            if found := pattern.fullmatch(this):
-                told.setdefault(name, found[1])
-    return told
+            if value := pattern.fullmatch(this):
+                values.setdefault(name, value[1])
+    return values
 
 
 def _finite(number: float | None) -> float | None:

@@ -139,7 +139,7 @@ class _RunBuilder:
             return False
         self._draft.piece = self._draft.piece.joined(piece)
         self._settle_if_whole()
-        return bool(piece.told)
+        return bool(piece.values)
 
     def evaluated(self) -> None:
         """Take it that an evaluation ran since the line before."""

@@ -175,5 +175,5 @@ def deepspeeds_batch(text: str) -> MicroBatches | None:
 
     A line that another rank's output has broken, so that a number may be cut, is no such line.
     """
-    said = _BATCH.search(text)
-    return MicroBatches(count=int(said[1]), size=int(said[2])) if said else None
+    match = _BATCH.search(text)
+    return MicroBatches(count=int(match[1]), size=int(match[2])) if match else None
