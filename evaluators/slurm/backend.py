@@ -11,7 +11,7 @@ from pathlib import Path
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
-from evaluators.program.choice import program_of
+from evaluators.program.support import program_of
 from evaluators.slurm.attempt_files import Attempt
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.trial_job import TrialContext, TrialJob

@@ -11,7 +11,7 @@ import structlog
 from autotune.prediction import check_campaign
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
-from evaluators.program.choice import OTHER_SPACE, unsupported
+from evaluators.program.support import OTHER_SPACE, unsupported
 from evaluators.slurm.commands import SlurmUnavailable
 from evaluators.trainer import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs

@@ -48,7 +48,7 @@ class PilotBackend:
         program: Program | None = None,
         nodes: int | None = None,
     ) -> None:
-        from evaluators.program.choice import program_of
+        from evaluators.program.support import program_of
 
         self.tracker = tracker or JobTracker.of(profile)
         self.cleanup = StepCleanup(Slurm.of(profile))

@@ -20,7 +20,7 @@ from evaluators.cluster.profile import (
     Scheduling,
 )
 from evaluators.program import Launcher
-from evaluators.program.choice import program_of
+from evaluators.program.support import program_of
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model, machine_names
 from search_spaces.machine import Machine

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.cluster.profile import ClusterProfile, Megatron
-from evaluators.program.choice import program_of, unsupported
+from evaluators.program.support import program_of, unsupported
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
