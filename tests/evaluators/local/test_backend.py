@@ -227,12 +227,14 @@ def test_a_directory_that_cannot_be_made_is_told(backend: LocalBackend, tmp_path
 
 
 @pytest.mark.parametrize("moment", ["importing", "training"])
-def test_nothing_outlives_the_owner(tmp_path: Path, moment: str) -> None:
+def test_nothing_outlives_the_owner_and_the_trial_is_run_again(
+    backend: LocalBackend, tmp_path: Path, moment: str
+) -> None:
     """The owner is killed while the warm process imports, or while ranks train."""
     trial = endless(tmp_path, ranks=4)
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    asked = json.dumps(request_as_dict(trial))
-    with subprocess.Popen([sys.executable, "-c", OWNER, asked], env=environment) as owner:
+    written = json.dumps(request_as_dict(trial))
+    with subprocess.Popen([sys.executable, "-c", OWNER, written], env=environment) as owner:
         family = psutil.Process(owner.pid)
         ready = {"importing": lambda: family.children(), "training": lambda: training(trial)}
         until(ready[moment], moment)
@@ -242,15 +244,18 @@ def test_nothing_outlives_the_owner(tmp_path: Path, moment: str) -> None:
     killed = time.monotonic()
     until(lambda: not any(process.is_running() for process in below), "all have gone", limit_s=10)
     assert time.monotonic() - killed < 10
-    assert not (tmp_path / "result.json").exists()
-
-
-def test_an_interrupted_trial_is_run_again(tmp_path: Path, backend: LocalBackend) -> None:
-    first = LocalBackend()
-    trial = endless(tmp_path)
-    first.submit(trial)
-    until(lambda: training(trial), "it trains")
-    first.close()
     assert backend.poll([trial]) == {}
     again = replace(trial, protocol=replace(trial.protocol, measured_iterations=1))
     assert run(backend, again).status is TrialState.OK
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_backend_that_is_closed_ends_its_trials(tmp_path: Path) -> None:
+    first = LocalBackend()
+    before = psutil.Process().children()
+    trial = endless(tmp_path)
+    first.submit(trial)
+    (warm,) = set(psutil.Process().children()) - set(before)
+    first.close()
+    assert not warm.is_running()
+    assert first.poll([trial]) == {}
