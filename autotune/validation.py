@@ -28,6 +28,13 @@ BOUNDS = {
     "max_length": "at most {} characters",
     "expected": "{}",
 }
+KINDS = {
+    "bool_parsing": "true or false",
+    "float_parsing": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+}
+"""What would be valid, by the type of Pydantic's error, where its bounds do not say so."""
 
 
 def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireModel:
@@ -86,7 +93,8 @@ def _joined(problems: list[FieldProblem]) -> FieldProblem:
 
 def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:
     context = error.get("ctx", {})
-    valid = ", ".join(text.format(context[k]) for k, text in BOUNDS.items() if k in context)
+    bounds = [text.format(context[k]) for k, text in BOUNDS.items() if k in context]
+    valid = ", ".join(bounds) or KINDS.get(error["type"], "")
     reason = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     value = error.get("input")
     if error["type"] == "missing":

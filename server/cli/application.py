@@ -16,7 +16,7 @@ from server.cli.commands import (
     submit,
 )
 from server.cli.examples import EXAMPLES
-from server.cli.failures import EXIT_CODES, Command
+from server.cli.failures import EXIT_CODES, Command, Commands
 from server.cli.options import flattened
 
 HELP = f"""Find the parallel layout with which a language model trains fastest, by short real runs.
@@ -77,6 +77,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
 
 def _group(text: str) -> typer.Typer:
     return typer.Typer(
+        cls=Commands,
         help=text,
         no_args_is_help=True,
         rich_markup_mode="rich",

@@ -18,6 +18,8 @@ WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "n
 DIMENSION_FORMS = "auto, one value 4, a list 1,2,4, a range 4:20 or with a step 4:20:4"
 BATCH_FORMS = "one size 640, bounds 512:1024, or one of them 512: or :1024"
 
+SWITCHES = frozenset({"sequence_parallel", "flash_attention"})
+
 ONE_OF_EACH = dict.fromkeys(
     (name for name in DIMENSIONS if StrategyShape.model_fields[name].is_required()), 1
 )
@@ -132,6 +134,8 @@ def dimension(field: str, text: str | None) -> Dimension | None:
     values = [_scalar(part.strip()) for part in text.split(",")]
     if "" in values:
         raise InvalidInput(field, text, "this is no choice of values", valid=DIMENSION_FORMS)
+    if field in SWITCHES and not all(isinstance(value, bool) for value in values):
+        raise InvalidInput(field, text, "this is a switch", valid="on or off")
     return values if len(values) > 1 else values[0]
 
 
@@ -143,6 +147,9 @@ def _range(field: str, text: str) -> Range:
     if not minimum or not maximum or not step:
         reason = "the numbers of a range are greater than 0"
         raise InvalidInput(field, text, reason, valid="0 in a list, such as 0,1,2")
+    if minimum > maximum:
+        reason = f"the minimum {minimum} lies above the maximum {maximum}"
+        raise InvalidInput(field, text, reason, valid=DIMENSION_FORMS)
     return Range(minimum=minimum, maximum=maximum, step=step)
 
 
@@ -163,8 +170,7 @@ def global_batch_size(text: str | None) -> int | BatchBounds | None:
     if len(bounds) == 1:
         return int(text)
     low, high = (int(bound) if bound else None for bound in bounds)
-    try:
-        return BatchBounds(minimum=low, maximum=high)
-    except ValueError:
-        reason = "the bounds of a batch are greater than 0"
-        raise InvalidInput("global_batch_size", text, reason, valid=BATCH_FORMS) from None
+    if 0 in (low, high) or (low and high and low > high):
+        reason = "the minimum is greater than 0 and at most the maximum"
+        raise InvalidInput("global_batch_size", text, reason, valid=BATCH_FORMS)
+    return BatchBounds(minimum=low, maximum=high)

@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Iterable
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any
 
 import typer
 from pydantic import ValidationError
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from autotune.errors import ApiError, ServiceUnreachable
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -21,6 +22,9 @@ EXIT_CODES = (
     "Exit codes: 0 done · 1 failed, or no result · 2 bad input · 3 no service answers · 130 Ctrl-C"
 )
 BAD_REQUESTS = frozenset({400, 404, 422})
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""What is wrong with the words of a command; Typer exports one kind of it, and not its base."""
+
 SECTIONS = frozenset({"budget", "protocol", "slurm", "space", "strategy"})
 """Objects within a request whose fields are options of their own."""
 
@@ -43,6 +47,13 @@ class Failed(Exception):
 class Command(TyperCommand):
     """A command that shows no traceback, and names refused fields by its own flags."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            raise refused_words(error, ctx, words) from None
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -53,6 +64,40 @@ class Command(TyperCommand):
             if type(error).__module__.split(".")[0] in {"typer", "click"}:
                 raise
             raise typer.Exit(report(error, ctx)) from None
+
+
+class Commands(TyperGroup):
+    """A group of commands that says in one sentence that it has none of a name."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except UsageError as error:
+            raise refused_words(error, ctx, []) from None
+
+
+def refused_words(error: Any, ctx: Any, words: list[str]) -> typer.Exit:
+    """Say what was wrong with the words after a command, and return the end of it."""
+    reason = str(error.format_message()).rstrip(".")
+    option = getattr(error, "option_name", "").lstrip("-")
+    if error.__class__ is typer.BadParameter and error.param is not None:
+        reason = _refused_value(error, words)
+    elif ctx.parent is not None and option in getattr(ctx.parent.command, "commands", {}):
+        reason = f"No such option: --{option}; `autotune {option}` is a command of its own"
+    note(f"error: {reason} (see `{ctx.command_path} --help`)")
+    return typer.Exit(ExitCode.BAD_INPUT)
+
+
+def _refused_value(error: Any, words: list[str]) -> str:
+    parameter = error.param
+    reason = str(error.message).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
+    if parameter.param_type_name == "argument":
+        return f"{parameter.metavar}: {reason}"
+    flag = parameter.opts[0]
+    values = [value for word, value in pairwise(words) if word == flag]
+    values += [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
+    value = next((repr(value) for value in values if repr(value) not in reason), None)
+    return f"{flag}: {reason}" + (f"; got {value}" if value else "")
 
 
 def report(error: Exception, ctx: Any) -> ExitCode:
@@ -116,15 +161,18 @@ def flag(problem: InvalidInput, ctx: Any) -> str:
     its own name.
     """
     section, _, inner = problem.field.partition(".")
-    path = inner if section in SECTIONS and inner else problem.field
-    name, _, within = path.partition(".")
-    name = BROUGHT_BY.get(name, name)
-    for parameter in ctx.command.params:
-        left_out = ctx.params.get(parameter.name) in (None, ())
-        if parameter.name == name and (problem.value is None or not left_out):
-            shown = parameter.metavar if parameter.param_type_name == "argument" else None
-            return ": ".join(filter(None, [shown or parameter.opts[0], within]))
-    return problem.field
+    field, _, within = inner.partition(".")
+    parameters = {parameter.name: parameter for parameter in ctx.command.params}
+    typed = {name for name, value in ctx.params.items() if value not in (None, [], ())}
+    if not (field in parameters and (section in SECTIONS or field in typed)):
+        field, within = section if inner else BROUGHT_BY.get(section, section), inner
+    if field not in parameters or (field not in typed and problem.value is not None):
+        return problem.field
+    parameter = parameters[field]
+    name = parameter.opts[0]
+    if parameter.param_type_name == "argument":
+        name = parameter.metavar.strip("[]")
+    return f"{name}: {within}" if within else name
 
 
 def sentence(problem: InvalidInput, name: str) -> str:

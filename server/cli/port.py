@@ -23,6 +23,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
     try:
         bound.bind((host, port))
         bound.listen(BACKLOG)
+    except OverflowError:
+        bound.close()
+        raise InvalidInput("port", port, "there is no such port", valid="0 to 65535") from None
     except OSError as error:
         bound.close()
         raise _refused(host, port, error) from error

@@ -58,7 +58,7 @@ def machines(json: Json = False) -> None:
 
 
 def profiles(
-    name: Annotated[
+    profile: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Print this profile's file.")
     ] = None,
     json: Json = False,
@@ -73,11 +73,11 @@ def profiles(
     from server.settings import Settings
 
     folder = Settings().profiles_dir
-    if name is None:
+    if profile is None:
         return _list_profiles(folder, json=json)
     if json:
-        return document(profile_detail(name, folder))
-    return text(profile_file(name, folder=folder).read_text(encoding="utf-8"))
+        return document(profile_detail(profile, folder))
+    return text(profile_file(profile, folder=folder).read_text(encoding="utf-8"))
 
 
 def _list_profiles(folder: Path, *, json: bool) -> None:
@@ -88,14 +88,14 @@ def _list_profiles(folder: Path, *, json: bool) -> None:
     if json:
         return document(summaries)
     table = headed("profile", "machine", "trains with", "from", "")
-    for profile in summaries:
-        usable = not profile.problem
+    for item in summaries:
+        usable = not item.problem
         table.add_row(
-            profile.name,
-            (profile.machine or "any") if usable else NO_VALUE,
-            profile.program or NO_VALUE,
-            "you" if profile.source else "autotune",
-            Text(profile.problem or profile.description),
+            item.name,
+            (item.machine or "any") if usable else NO_VALUE,
+            item.program or NO_VALUE,
+            "you" if item.source else "autotune",
+            Text(item.problem or item.description),
             style=None if usable else "red",
         )
     out().print(table)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from autotune.client import Client
 from autotune.schemas import (
     NO_CALIBRATION,
     CalibrationDocument,
@@ -23,7 +22,14 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.commands.calibrations import known_name, read_document
 from server.cli.dimensions import SpaceOptions, StrategyOptions
 from server.cli.failures import ExitCode, Failed
-from server.cli.options import MachineOptions, ModelOptions, Nodes, ServiceOptions, name_or_file
+from server.cli.options import (
+    MachineOptions,
+    ModelOptions,
+    Nodes,
+    OptionGroup,
+    ServiceOptions,
+    name_or_file,
+)
 from server.cli.output import Json, document, out
 from server.cli.tables import predictions as tables
 
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationOptions(ServiceOptions):
+class CalibrationOptions(OptionGroup):
     """A calibration of the service, one in a file, or none."""
 
     PANEL: ClassVar[str] = "What it rests on"
@@ -47,7 +53,7 @@ class CalibrationOptions(ServiceOptions):
         ),
     ] = None
 
-    def load(self) -> tuple[Calibration | None, CalibrationSummary | None]:
+    def load(self, service: ServiceOptions) -> tuple[Calibration | None, CalibrationSummary | None]:
         """Return the calibration and what it rests on; only for a name the service is asked.
 
         Raises:
@@ -60,7 +66,7 @@ class CalibrationOptions(ServiceOptions):
             with _fields_within("calibration"):
                 return _read(read_document(choice), name=choice.name)
         name = known_name(choice, field="calibration")
-        with Client(self.url) as client:
+        with service.client() as client:
             return _read(client.calibration_document(name), name=name)
 
 
@@ -94,6 +100,7 @@ def predict(
     machine: MachineOptions,
     strategy: StrategyOptions,
     calibration: CalibrationOptions,
+    service: ServiceOptions,
     json: Json = False,
 ) -> None:
     """Predict one strategy: is it legal, does it fit, how fast is it?
@@ -111,7 +118,7 @@ def predict(
     # Here, and not above, as below: other commands need not wait for all that it imports.
     from autotune.prediction import predict as predicted
 
-    answer = predicted(query, *calibration.load())
+    answer = predicted(query, *calibration.load(service))
     if json:
         document(answer)
     else:
@@ -125,6 +132,7 @@ def sweep(
     machine: MachineOptions,
     space: SpaceOptions,
     calibration: CalibrationOptions,
+    service: ServiceOptions,
     nodes: Nodes = 1,
     top: Annotated[int, typer.Option("--top", min=1, help="Print so many of the best.")] = 20,
     json: Json = False,
@@ -139,7 +147,7 @@ def sweep(
     query = _space_query(model, machine, space, nodes=nodes)
     from autotune.prediction.sweep import sweep as ranked
 
-    answer = ranked(query, *calibration.load(), most=top)
+    answer = ranked(query, *calibration.load(service), most=top)
     if json:
         document(answer)
     else:
@@ -166,7 +174,7 @@ def space(
     else:
         out().print(tables.space(report))
     if not report.layouts:
-        raise Failed("there is nothing to try: " + "; ".join(report.warnings))
+        raise Failed("there is nothing to try: " + "".join(report.warnings[:1]))
 
 
 def _space_query(

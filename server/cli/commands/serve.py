@@ -83,8 +83,10 @@ def runner(storage: StorageOptions) -> None:
     On PostgreSQL there may be any number; on SQLite `autotune serve` brings its own.
     """
     from server.runner import run
+    from server.store.engine import parse_url
 
     settings = storage.settings()
+    parse_url(settings.url)
     with _ended_by_signal(), _one_for_each_database():
         note(f"works on campaigns of {settings.data_dir}; Ctrl-C ends it")
         run(settings)

@@ -29,7 +29,7 @@ def test_dimensions_as_typed(text: str | None, choice: object) -> None:
     assert dimension("tensor_parallel", text) == choice
 
 
-@pytest.mark.parametrize("text", ["1,,2", "4:x", "1:2:3:4", "4:20:0", ":4"])
+@pytest.mark.parametrize("text", ["1,,2", "4:x", "1:2:3:4", "4:20:0", ":4", "8:2"])
 def test_what_is_no_dimension(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         dimension("tensor_parallel", text)
@@ -50,7 +50,7 @@ def test_global_batches_as_typed(text: str | None, choice: object) -> None:
     assert global_batch_size(text) == choice
 
 
-@pytest.mark.parametrize("text", [":", "big", "1:2:3", "0:4"])
+@pytest.mark.parametrize("text", [":", "big", "1:2:3", "0:4", "8:2"])
 def test_what_is_no_global_batch(text: str) -> None:
     with pytest.raises(InvalidInput, match="global_batch_size"):
         global_batch_size(text)

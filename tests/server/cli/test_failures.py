@@ -182,10 +182,29 @@ def test_no_service(alone: Autotune) -> None:
     assert "autotune serve" in sentence
 
 
-def test_an_unknown_option_is_bad_input(alone: Autotune) -> None:
-    assert alone("submit", "--modle", "tiny").code == ExitCode.BAD_INPUT
-    assert alone("sumbit").code == ExitCode.BAD_INPUT
-    assert alone("submit", "--nodes", "many").code == ExitCode.BAD_INPUT
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("sumbit",), ["No such command 'sumbit'", "see `autotune --help`"]),
+        (("submit", "--modle", "tiny"), ["No such option: --modle", "--model"]),
+        (("predict", "--sweep"), ["No such option: --sweep; `autotune sweep`"]),
+        (("submit", "--nodes", "many"), ["--nodes: should be a valid integer", "got 'many'"]),
+        (("ls", "--limit=0"), ["--limit: ", "greater than or equal to 1; got '0'"]),
+        (("ls", "--state", "over"), ["--state: 'over' is not one of 'queued'"]),
+        (("show", "x"), ["ID: should be a valid integer"]),
+        (("show",), ["Missing argument 'ID'", "see `autotune show --help`"]),
+        (
+            ("predict", "--model", "tiny", "--sequence-parallel", "--json"),
+            ["--sequence-parallel: this is a switch"],
+        ),
+    ],
+)
+def test_words_that_are_refused(alone: Autotune, words: tuple[str, ...], parts: list[str]) -> None:
+    ran = alone(*words)
+    assert ran.code == ExitCode.BAD_INPUT
+    [sentence] = sentences(ran)
+    for part in parts:
+        assert part in sentence
 
 
 def test_a_port_in_use(alone: Autotune, tmp_path: Path) -> None:

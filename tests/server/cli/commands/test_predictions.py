@@ -149,15 +149,6 @@ def test_what_one_strategy_does_not_take(
         assert part in sentence
 
 
-@pytest.mark.parametrize("words", [("--nodes", "4"), ("--top", "4"), ("--global-batch", "512")])
-def test_options_of_a_space_are_none_of_one_strategy(
-    alone: Autotune, words: tuple[str, ...]
-) -> None:
-    ran = alone(*ONE, *words)
-    assert ran.code == ExitCode.BAD_INPUT
-    assert f"No such option: {words[0]}" in ran.err
-
-
 def test_what_a_sweep_does_not_take(alone: Autotune) -> None:
     assert "--space: no such" in refused(alone(*SWEEP[:-1], "tabel-v"))
     assert alone(*SWEEP, "--top", "0").code == ExitCode.BAD_INPUT
