@@ -58,7 +58,8 @@ class AccumulationLaw:
     def fit(
         cls, strategy: Strategy, measurements: Sequence[AccumulationMeasurement]
     ) -> AccumulationLaw:
-        """Least squares through the medians; raises ValueError for fewer than two GAS values.
+        """Fit by least squares through the medians; raises ValueError for fewer than two GAS
+        values.
 
         Where noise gives a line that physics excludes (more micro-batches in less time, or less
         than nothing fixed), all of the time is ascribed to the micro-batches, the reading that
@@ -69,18 +70,22 @@ class AccumulationLaw:
         bubble = (strategy.pipeline_parallel - 1) / strategy.virtual_stages
         slots = np.array([m.gradient_accumulation_steps + bubble for m in measurements])
         seconds = np.array([m.iteration_time_s for m in measurements])
-        each, fixed = (float(c) for c in np.polyfit(slots, seconds, 1))
-        if each <= 0 or fixed < 0:
-            each, fixed = float(slots @ seconds / (slots @ slots)), 0.0
+        micro_batch_s, fixed = (float(c) for c in np.polyfit(slots, seconds, 1))
+        if micro_batch_s <= 0 or fixed < 0:
+            micro_batch_s, fixed = float(slots @ seconds / (slots @ slots)), 0.0
         return cls(
-            fixed_s=fixed, micro_batch_s=each, bubble=bubble, measurements=tuple(measurements)
+            fixed_s=fixed,
+            micro_batch_s=micro_batch_s,
+            bubble=bubble,
+            measurements=tuple(measurements),
         )
 
     def iteration_time_s(self, gradient_accumulation_steps: int) -> float:
         return self.fixed_s + (gradient_accumulation_steps + self.bubble) * self.micro_batch_s
 
     def spread_s(self, gradient_accumulation_steps: int) -> float:
-        """Spread of a predicted time: those of the outermost measurements, carried along the line.
+        """Return the spread of a predicted time: those of the outermost measurements, carried along
+        the line.
 
         It grows with the distance from what was measured.
         """
@@ -96,20 +101,20 @@ LEAST_PROBE = 4
 
 
 def probe_accumulations(strategy: Strategy) -> tuple[int, int]:
-    """The two GAS values at which a trial of this strategy measures, smaller first.
+    """Return the two GAS values at which a trial of this strategy measures, smaller first.
 
     At least PP and twice PP (4 and 8 for short pipelines), where the law holds, and never beyond
     what the strategy itself asks for, except to have a second point. Interleaved pipelines take
     micro-batches in groups of PP, so with them both are multiples of it.
     """
-    asked = strategy.gradient_accumulation_steps
+    own = strategy.gradient_accumulation_steps
     stages = strategy.pipeline_parallel
     low = max(stages, LEAST_PROBE)
     if strategy.virtual_stages > 1:
         low = stages * ceil(low / stages)
-    if asked >= 2 * low or asked == low:
+    if own >= 2 * low or own == low:
         return low, 2 * low
-    return (low, asked) if asked > low else (asked, low)
+    return (low, own) if own > low else (own, low)
 
 
 def metrics(
@@ -121,7 +126,7 @@ def metrics(
     peak_memory_gib: float | None = None,
     loss: float | None = None,
 ) -> TrialMetrics:
-    """All figures of `strategy` from what a trial of its layout measured.
+    """Return all figures of `strategy` from what a trial of its layout measured.
 
     Raises:
         ValueError: its GAS was not measured and there are not two others to tell it.
@@ -163,7 +168,7 @@ def accumulations(
     strategy: Strategy,
     measurements: Sequence[AccumulationMeasurement],
 ) -> list[Accumulation]:
-    """Iteration time of `strategy` at every GAS of interest, in rising order.
+    """Return the iteration time of `strategy` at every GAS of interest, in rising order.
 
     The measured ones as they are; by the law the strategy's own and each power of two up to the
     largest of these, if at least two were measured.
@@ -189,7 +194,7 @@ def _times_by_law(
     strategy: Strategy, measurements: Sequence[AccumulationMeasurement]
 ) -> dict[int, float]:
     law = AccumulationLaw.fit(strategy, measurements)
-    asked = strategy.gradient_accumulation_steps
-    largest = max(asked, *(m.gradient_accumulation_steps for m in measurements))
-    wanted = {1 << power for power in range(largest.bit_length())} | {asked}
+    own = strategy.gradient_accumulation_steps
+    largest = max(own, *(m.gradient_accumulation_steps for m in measurements))
+    wanted = {1 << power for power in range(largest.bit_length())} | {own}
     return {gas: law.iteration_time_s(gas) for gas in wanted}

@@ -59,7 +59,7 @@ def strategy_of(shape: StrategyShape) -> Strategy:
 def space_of(
     spec: SpaceSpec, transformer: Transformer, machine: Machine, *, nodes: int
 ) -> SearchSpace:
-    """The ready space that is named, if any, with each given field in its place.
+    """Return the ready space that is named, if any, with each given field in its place.
 
     Raises:
         InvalidInputs: fields `space.…` and `nodes`.
@@ -80,7 +80,7 @@ def space_of(
 
 
 def _within_space(problem: InvalidInput) -> InvalidInput:
-    """The same refusal, named by its place in a request."""
+    """Return the same refusal, named by its place in a request."""
     if problem.field == "space" and isinstance(problem.value, str):
         field = "space.preset"
     else:
@@ -114,7 +114,7 @@ def strategy_shape(strategy: Strategy) -> StrategyShape:
 
 
 def subject_of(model: ModelChoice, machine: MachineChoice) -> tuple[Transformer, Machine]:
-    """Both resolved, or every fault of both."""
+    """Return both resolved; raises InvalidInputs with every fault of both."""
     problems: list[InvalidInput] = []
     resolved: list[Transformer | Machine] = []
     for resolve in (lambda: transformer_of(model), lambda: machine_of(machine)):

@@ -62,7 +62,7 @@ def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
 
 
 def _path(location: tuple[Any, ...]) -> tuple[str, str]:
-    """The field up to where its forms part, and the path within one of the forms."""
+    """Return the field up to where its forms part, and the path within one of the forms."""
     parts = [str(part) for part in location]
     if parts and parts[0] in PLACES:
         parts = parts[1:] or parts[:1]
@@ -72,7 +72,8 @@ def _path(location: tuple[Any, ...]) -> tuple[str, str]:
 
 
 def _is_form(name: str) -> bool:
-    """Whether a part of a path is how pydantic names one of several forms, and not a field."""
+    """Return whether a part of a path is how pydantic names one of several forms, and not a
+    field."""
     return name in {"str", "int", "bool", "float"} or name in FORMS or "[" in name or "-" in name
 
 

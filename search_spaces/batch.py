@@ -31,7 +31,7 @@ class GlobalBatch:
 
     @classmethod
     def of(cls, samples: int) -> GlobalBatch:
-        """One size and no other."""
+        """Return one size and no other."""
         return cls(minimum=samples, maximum=samples)
 
     @property

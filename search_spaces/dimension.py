@@ -37,7 +37,8 @@ LEAST_OF_LARGEST_ACCUMULATIONS = 32
 
 
 def values_of(dimension: str, choice: DimensionChoice) -> tuple[Scalar, ...]:
-    """The values that a choice other than `"auto"` means, without duplicates; numbers ascending.
+    """Return the values that a choice other than `"auto"` means, without duplicates; numbers
+    ascending.
 
     Raises:
         InvalidInput: named by the dimension, for a wrong type, a value beyond what the dimension
@@ -57,7 +58,7 @@ def values_of(dimension: str, choice: DimensionChoice) -> tuple[Scalar, ...]:
 
 
 def describe_valid(dimension: str) -> str:
-    """What a dimension can be, in words."""
+    """Return what a dimension can be, in words."""
     if dimension in SWITCHES:
         return "true or false"
     if dimension in NAMED:
@@ -99,7 +100,7 @@ def _values_of_range(dimension: str, choice: Mapping[str, Any]) -> list[Scalar]:
 
 
 def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
-    """What an optional dimension is where nothing is said of it."""
+    """Return what an optional dimension is where nothing is said of it."""
     defaults: dict[str, Scalar] = {
         "activation_checkpointing": "full",
         "sequence_parallel": False,
@@ -124,7 +125,7 @@ def offers_bf16(machine: Machine) -> bool:
 def automatic(
     dimension: str, transformer: Transformer, machine: Machine, *, nodes: int
 ) -> tuple[Scalar, ...]:
-    """The values of `"auto"`, for every dimension but gradient_accumulation_steps."""
+    """Return the values of `"auto"`, for every dimension but gradient_accumulation_steps."""
     if dimension == "precision":
         return ("fp32",) if machine.peak_tflops is None else _sixteen_bit(machine)
     if dimension in SWITCHES:
@@ -151,7 +152,8 @@ def _sixteen_bit(machine: Machine) -> tuple[str, ...]:
 def automatic_accumulations(
     values: Mapping[str, tuple[Scalar, ...]], machine: Machine, batch: GlobalBatch
 ) -> tuple[int, ...]:
-    """The values of `"auto"` for gradient_accumulation_steps, from all other dimensions' values.
+    """Return the values of `"auto"` for gradient_accumulation_steps, from all other dimensions'
+    values.
 
     Where the global batch has an upper bound: for each number of samples that one micro-batch
     takes through all replicas, the most accumulation that keeps within the bounds, rounded down
@@ -172,7 +174,7 @@ def automatic_accumulations(
 def _samples_per_micro_batch(
     values: Mapping[str, tuple[Scalar, ...]], machine: Machine
 ) -> list[int]:
-    """Every micro_batch_size x data_parallel that the other dimensions allow."""
+    """Return every micro_batch_size x data_parallel that the other dimensions allow."""
     tensor, pipeline, micro_batch, nodes = np.meshgrid(
         *(
             np.array(values[name], dtype=np.int64)
@@ -184,7 +186,7 @@ def _samples_per_micro_batch(
 
 
 def _roundest(low: int, high: int) -> int:
-    """The largest power of two from `low` to `high`, or `high` where there is none."""
+    """Return the largest power of two from `low` to `high`, or `high` where there is none."""
     power = 1 << (high.bit_length() - 1)
     return power if power >= low else high
 

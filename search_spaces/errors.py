@@ -29,7 +29,7 @@ class InvalidInputs(ValueError):
 
 
 def closest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
-    """The known names nearest to `name`, best first; empty where nothing is near."""
+    """Return the known names nearest to `name`, best first; empty where nothing is near."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=count, cutoff=0.5)
-    return [by_folded[folded] for folded in found]
+    near = difflib.get_close_matches(name.casefold(), by_folded, n=count, cutoff=0.5)
+    return [by_folded[folded] for folded in near]

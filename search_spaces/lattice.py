@@ -51,7 +51,7 @@ class Lattice:
         return (self.strategy(row) for row in sorted(first.values()))
 
     def take(self, rows: Mask | NDArray[np.integer[Any]]) -> Lattice:
-        """The rows chosen by a mask of shape (n,) or by indices, in that order."""
+        """Return the rows chosen by a mask of shape (n,) or by indices, in that order."""
         chosen = {name: column[rows] for name, column in self.columns.items()}
         return Lattice(columns=chosen, gpus_per_node=self.gpus_per_node)
 

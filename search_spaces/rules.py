@@ -62,7 +62,8 @@ def findings(
     machine: Machine,
     batch: GlobalBatch = GlobalBatch(),  # noqa: B008  (frozen, so shared safely)
 ) -> list[Finding]:
-    """Every rule that one strategy breaks, refusals first; none where it is legal and sound."""
+    """Return every rule that one strategy breaks, refusals first; none where it is legal and
+    sound."""
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
     context = RuleContext(transformer, machine, batch)
     return [
@@ -100,7 +101,7 @@ def _uneven_world(lattice: Lattice) -> Mask:
 
 
 def _out_of_batch(lattice: Lattice, context: RuleContext) -> Mask:
-    """Judged only where the data-parallel size is whole; the rest has another reason."""
+    """Judge only where the data-parallel size is whole; the rest breaks another rule."""
     size = lattice.global_batch_size
     outside = (size < context.batch.least) | (size > context.batch.most)
     return np.asarray(outside & ~_uneven_world(lattice))

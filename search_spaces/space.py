@@ -73,7 +73,7 @@ class SearchSpace:
         choices: Mapping[str, DimensionChoice],
         batch: GlobalBatch = GlobalBatch(),  # noqa: B008  (frozen, so shared safely)
     ) -> SearchSpace:
-        """A space from a choice for each dimension; what is left out takes its default.
+        """Return a space from a choice for each dimension; what is left out takes its default.
 
         Raises:
             InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`.
@@ -113,11 +113,11 @@ class SearchSpace:
         return math.prod(len(values) for values in self.dimensions.values())
 
     def enumerate(self) -> Enumeration:
-        """Every legal strategy, and which rule removed how many; computed once."""
+        """Return every legal strategy, and which rule removed how many; computed once."""
         return self._enumeration
 
     def lattice(self) -> Lattice:
-        """The legal strategies, in the order of the dimensions' values."""
+        """Return the legal strategies, in the order of the dimensions' values."""
         return self._enumeration.legal
 
     @cached_property
@@ -131,7 +131,8 @@ class SearchSpace:
         )
 
     def problem(self, seed: int) -> Any:
-        """The DeepHyper `HpProblem` over the same dimensions, sampling legal strategies alone.
+        """Return the DeepHyper `HpProblem` over the same dimensions, sampling legal strategies
+        alone.
 
         A fixed dimension is a constant, so that every sampled dictionary is a whole strategy.
 
@@ -166,7 +167,7 @@ class LegalSampler:
 
 
 def _domain(values: tuple[Scalar, ...]) -> Any:
-    """A list is ordinal (numbers) or categorical (the rest) to DeepHyper, one value a constant."""
+    """Return a dimension as DeepHyper takes it: a list is ordinal (numbers) or categorical."""
     return values[0] if len(values) == 1 else list(values)
 
 

@@ -39,7 +39,7 @@ class Strategy:
         return self.num_nodes * gpus_per_node
 
     def data_parallel(self, gpus_per_node: int) -> int:
-        """Replicas of the model; whole only for a legal strategy."""
+        """Return replicas of the model; whole only for a legal strategy."""
         return self.world_size(gpus_per_node) // self.model_parallel
 
     def global_batch_size(self, gpus_per_node: int) -> int:
@@ -48,18 +48,18 @@ class Strategy:
         return samples_per_replica * self.data_parallel(gpus_per_node)
 
     def with_accumulation(self, gradient_accumulation_steps: int) -> Strategy:
-        """The same layout with another number of micro-batches in a step."""
+        """Return the same layout with another number of micro-batches in a step."""
         return replace(self, gradient_accumulation_steps=gradient_accumulation_steps)
 
     def layout_key(self) -> tuple[Any, ...]:
-        """What two strategies share when they differ in `gradient_accumulation_steps` alone.
+        """Return what two strategies share when they differ in `gradient_accumulation_steps` alone.
 
         One trial measures a layout at two GAS values and so tells about all its twins.
         """
         return tuple(v for k, v in asdict(self).items() if k != "gradient_accumulation_steps")
 
     def short(self) -> str:
-        """One line for people: `TP 4 · PP 8 · MBS 2 · GAS 16 · ZeRO-1 · 16 nodes …`."""
+        """Return one line for people: `TP 4 · PP 8 · MBS 2 · GAS 16 · ZeRO-1 · 16 nodes …`."""
         parts = [
             f"TP {self.tensor_parallel}",
             f"PP {self.pipeline_parallel}",

@@ -44,7 +44,8 @@ class Transformer:
         seq_length: int = 2048,
         vocab_size: int = 51200,
     ) -> Transformer:
-        """A GPT-3-like model: four times wider MLP, one key/value head for each query head."""
+        """Return a GPT-3-like model: four times wider MLP, one key/value head for each query
+        head."""
         return cls(
             name=name,
             num_layers=num_layers,
@@ -113,7 +114,7 @@ class Transformer:
         return 2.0 * self.embedding_parameters
 
     def model_flops(self, global_batch_size: int) -> float:
-        """Operations of one iteration with no recomputation: three times the forward pass.
+        """Return operations of one iteration with no recomputation: three times the forward pass.
 
         For a GPT this is `72 B s L h^2 (1 + s/6h + V/12Lh)` (Korthikanti et al. 2022, eq. 8).
         """
@@ -123,7 +124,8 @@ class Transformer:
     def hardware_flops(
         self, global_batch_size: int, activation_checkpointing: ActivationCheckpointing
     ) -> float:
-        """Operations that the hardware executes in one iteration: model FLOPs and recomputation.
+        """Return operations that the hardware executes in one iteration: model FLOPs and
+        recomputation.
 
         Full checkpointing runs each layer's forward pass again (Narayanan et al. 2021, eq. 3, less
         its recomputed logits); selective only the attention scores, once (Korthikanti et al. 2022,

@@ -36,7 +36,7 @@ class Mixture:
 
     @classmethod
     def of(cls, quantity: Quantity, sample: Sample) -> Mixture:
-        """Each of the scales fitted from where the one before ended, weighed by its evidence.
+        """Fit each of the scales from where the one before ended, and weigh it by its evidence.
 
         Where nothing is observed, the scales' root mean square stands for all.
         """
@@ -56,11 +56,12 @@ class Mixture:
         return max(self.members, key=lambda member: member[0])[1]
 
     def predict(self, columns: Columns, *, labelled: bool = False) -> tuple[Array, Array, Array]:
-        """Mean and variance of the true logarithm and variance of a measurement's, (n,) each."""
+        """Return the mean and variance of the true logarithm and variance of a measurement's, (n,)
+        each."""
         side = np.full(len(columns), float(labelled))
         weights = np.array([weight for weight, _ in self.members])[:, np.newaxis]
-        found = [posterior.predict(columns, side) for _, posterior in self.members]
-        means, variances = (np.array(each) for each in zip(*found, strict=True))
+        predictions = [posterior.predict(columns, side) for _, posterior in self.members]
+        means, variances = (np.array(stacked) for stacked in zip(*predictions, strict=True))
         noise = np.array([[p.scales.noise**2] for _, p in self.members])
         mean = np.sum(weights * means, axis=0)
         variance = np.sum(weights * (variances + (means - mean) ** 2), axis=0)
@@ -68,7 +69,7 @@ class Mixture:
 
 
 def _weighed(posteriors: list[Posterior]) -> tuple[tuple[float, Posterior], ...]:
-    """By evidence and by how usual their scales are; the improbable ones left out."""
+    """Weigh posteriors by evidence and by how usual their scales are; leave improbable ones out."""
     log_weights = np.array([p.log_evidence + _log_prior(p.scales) for p in posteriors])
     weights = np.exp(log_weights - log_weights.max())
     weights = weights / weights.sum()

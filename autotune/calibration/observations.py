@@ -35,47 +35,57 @@ class Observation:
 
 
 def columns_of(observations: Sequence[Observation], machine: Machine) -> Columns:
-    """One row for each, whatever their models."""
+    """Return one row for each observation, whatever their models."""
     gpus = machine.gpus_per_node
     return Columns.stack(
         [
-            Columns.of(each.transformer, Lattice.of([each.strategy], gpus_per_node=gpus))
-            for each in observations
+            Columns.of(
+                observation.transformer, Lattice.of([observation.strategy], gpus_per_node=gpus)
+            )
+            for observation in observations
         ]
     )
 
 
 def time_sample(observations: Sequence[Observation], machine: Machine) -> Sample:
-    """The steps that were timed."""
-    timed = [each for each in observations if each.iteration_time_s]
-    seconds = np.array([each.iteration_time_s for each in timed], dtype=np.float64)
+    """Return the steps that were timed."""
+    timed = [observation for observation in observations if observation.iteration_time_s]
+    seconds = np.array([observation.iteration_time_s for observation in timed], dtype=np.float64)
     columns = columns_of(timed, machine) if timed else Columns.none()
     return Sample(columns=columns, log_value=np.log(seconds), side=np.zeros(len(timed)))
 
 
 def memory_sample(observations: Sequence[Observation], machine: Machine) -> Sample:
-    """Peaks that were read; where none was, on which side of the device's memory it lay."""
-    known = [each for each in observations if each.peak_memory_gib or each.fitted is not None]
+    """Return the peaks that were read; where none was, on which side of the device's memory it
+    lay."""
+    known = [
+        observation
+        for observation in observations
+        if observation.peak_memory_gib or observation.fitted is not None
+    ]
     # What was held when memory ran out is not what would have been needed.
-    peaks = [None if each.fitted is False else each.peak_memory_gib for each in known]
+    peaks = [
+        None if observation.fitted is False else observation.peak_memory_gib
+        for observation in known
+    ]
     gib = np.array([peak or machine.memory_gib for peak in peaks], dtype=np.float64)
     side = [
-        0.0 if peak else 1.0 if each.fitted else -1.0
-        for peak, each in zip(peaks, known, strict=True)
+        0.0 if peak else 1.0 if observation.fitted else -1.0
+        for peak, observation in zip(peaks, known, strict=True)
     ]
     columns = columns_of(known, machine) if known else Columns.none()
     return Sample(columns=columns, log_value=np.log(gib), side=np.array(side))
 
 
 def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[Observation]:
-    """One of each trial that ran to its end, or out of memory; others say nothing of their
-    strategy.
+    """Return an observation of each trial that ran to its end, or out of memory; others say nothing
+    of their strategy.
 
     A trial measures one layout at two accumulations. The one with most micro-batches is taken: it
     says most, and the peak of memory over both is its own.
     """
-    found = (_observation(transformer, trial) for trial in trials)
-    return [observation for observation in found if observation is not None]
+    observed = (_observation(transformer, trial) for trial in trials)
+    return [observation for observation in observed if observation is not None]
 
 
 def _observation(transformer: Transformer, trial: Trial) -> Observation | None:
@@ -83,10 +93,10 @@ def _observation(transformer: Transformer, trial: Trial) -> Observation | None:
     if trial.state is TrialState.OOM:
         # What it had when it failed is not what it needs.
         return Observation(transformer=transformer, strategy=strategy, fitted=False)
-    measured = [each for each in trial.accumulations if each.measured]
+    measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
     if trial.state is not TrialState.OK or not measured:
         return None
-    longest = max(measured, key=lambda each: each.gradient_accumulation_steps)
+    longest = max(measured, key=lambda accumulation: accumulation.gradient_accumulation_steps)
     return Observation(
         transformer=transformer,
         strategy=strategy.with_accumulation(longest.gradient_accumulation_steps),

@@ -45,7 +45,7 @@ FLAGS = (
 
 
 def coordinates(columns: Columns) -> Array:
-    """Where strategies lie, shape (n, d): distances are in doublings."""
+    """Return where strategies lie, shape (n, d): distances are in doublings."""
     size = columns["num_layers"] * columns["hidden_size"] ** 2
     axes = [
         *(weight * np.log2(columns[name]) for name, weight in DOUBLINGS.items()),
@@ -57,8 +57,8 @@ def coordinates(columns: Columns) -> Array:
 
 
 def shared(one: Array, other: Array) -> Array:
-    """Correlation of what is wrong, shape (n, m): exponential in the distance, so that it may
-    change abruptly from one strategy to the next."""
+    """Return the correlation of what is wrong, shape (n, m): exponential in the distance, so that
+    it may change abruptly from one strategy to the next."""
     squares = np.sum(one**2, axis=1)[:, np.newaxis] + np.sum(other**2, axis=1)
     squared = np.maximum(squares - 2.0 * one @ other.T, 0.0)
     return np.asarray(np.exp(-np.sqrt(squared) / LENGTH))
@@ -119,7 +119,7 @@ class Posterior:
     def of(
         cls, quantity: Quantity, sample: Sample, scales: Scales, *, start: Array | None = None
     ) -> Posterior:
-        """By Gauss-Newton steps, the observations made normal again before each.
+        """Climb by Gauss-Newton steps, the observations made normal again before each.
 
         Args:
             start: z to begin with.
@@ -141,7 +141,7 @@ class Posterior:
         )
 
     def predict(self, columns: Columns, labelled: Array) -> tuple[Array, Array]:
-        """Mean and variance of the true logarithm, noise apart, shape (n,) each."""
+        """Return the mean and variance of the true logarithm, noise apart, shape (n,) each."""
         value, slopes = self.quantity.linearised(self.z, columns, labelled)
         common = self.scales.residual**2 * shared(coordinates(columns), self.places)
         known = common @ self.precision
@@ -168,11 +168,11 @@ class _Climb:
         self._linearise()
 
     def _linearise(self) -> None:
-        found = self._quantity.linearised(self.z, self._sample.columns, self._sample.labelled)
-        self._value, self.slopes = found
+        linearised = self._quantity.linearised(self.z, self._sample.columns, self._sample.labelled)
+        self._value, self.slopes = linearised
 
     def step(self) -> float:
-        """The farthest that a constant moved."""
+        """Return the farthest that a constant moved."""
         latent = self._value + self._residual
         target, self._variance = self._sample.normal(latent, self._scales.noise)
         self.precision = np.asarray(np.linalg.inv(self._kernel + np.diag(self._variance)))
@@ -188,7 +188,8 @@ class _Climb:
         return float(np.max(np.abs(step)))
 
     def log_evidence(self) -> float:
-        """Of the observations at these scales (Laplace; Rasmussen and Williams 2006, eq. 3.32)."""
+        """Return the evidence of the observations at these scales (Laplace; Rasmussen and Williams
+        2006, eq. 3.32)."""
         root = 1.0 / np.sqrt(self._variance)
         spread = np.eye(len(root)) + root[:, np.newaxis] * self._kernel * root
         doubt = (

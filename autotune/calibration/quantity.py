@@ -20,12 +20,12 @@ NUDGE = 1e-4
 
 
 def iteration_time_s(strategies: Strategies) -> Array:
-    """Seconds of one optimizer step, shape (n,), or (k, n) for k sets of constants."""
+    """Return seconds of one optimizer step, shape (n,), or (k, n) for k sets of constants."""
     return total(time_parts(strategies, MicroBatch.of(strategies)))
 
 
 def memory_gib(strategies: Strategies) -> Array:
-    """GiB of the fullest rank, shape (n,), or (k, n) for k sets of constants."""
+    """Return GiB of the fullest rank, shape (n,), or (k, n) for k sets of constants."""
     return total(memory_parts(strategies)) / GIB
 
 
@@ -60,14 +60,15 @@ class Quantity:
         return np.array([spreads[name] for name in self.names])
 
     def parameters(self, z: Array) -> Parameters:
-        """Constants at `z`, shape (c,), or (k, c): then each is a column of shape (k, 1)."""
+        """Return the constants at `z`, shape (c,), or (k, c): then each is a column of shape (k,
+        1)."""
         medians = np.array([getattr(self.prior, name) for name in self.names])
         values = medians * np.exp(self._spreads * z)
-        each = values.T[..., np.newaxis] if z.ndim > 1 else values
-        return replace(self.prior, **dict(zip(self.names, each, strict=True)))
+        columns = values.T[..., np.newaxis] if z.ndim > 1 else values
+        return replace(self.prior, **dict(zip(self.names, columns, strict=True)))
 
     def log_value(self, z: Array, columns: Columns, labelled: Array) -> Array:
-        """Logarithm of the quantity, shape (n,), or (k, n).
+        """Return the logarithm of the quantity, shape (n,), or (k, n).
 
         Args:
             labelled: shape (n,), 1 for a strategy of which only is known whether it fitted: then of
@@ -80,7 +81,8 @@ class Quantity:
         return np.log(memory_gib(strategies)) - labelled * np.log(parameters.usable_memory)
 
     def linearised(self, z: Array, columns: Columns, labelled: Array) -> tuple[Array, Array]:
-        """Logarithm of the quantity at z, shape (n,), and its derivatives by z, shape (n, c)."""
+        """Return the logarithm of the quantity at z, shape (n,), and its derivatives by z, shape
+        (n, c)."""
         nudged = np.vstack([z, z + NUDGE * np.eye(len(z))])
         values = self.log_value(nudged, columns, labelled)
         values = np.broadcast_to(values, (len(z) + 1, len(columns)))

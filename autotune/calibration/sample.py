@@ -24,8 +24,8 @@ LONGEST_STEP = 0.5
 
 
 def edge(noise: float) -> float:
-    """Standard deviation, as a logarithm, of the margin at which one run does not fit: its own peak
-    varies as measured ones do, and so does the edge."""
+    """Return the standard deviation, as a logarithm, of the margin at which one run does not fit:
+    its own peak varies as measured ones do, and so does the edge."""
     return float(np.hypot(EDGE, noise))
 
 
@@ -48,14 +48,16 @@ class Sample:
         return np.abs(self.side)
 
     def log_likelihood(self, latent: Array, noise: float) -> float:
-        """Of all observations, given the true logarithms `latent`, shape (n,)."""
+        """Return the log likelihood of all observations, given the true logarithms `latent`, shape
+        (n,)."""
         error = (self.log_value - latent) / noise
         measured = -0.5 * (TAIL + 1.0) * np.log1p(error**2 / TAIL) - np.log(noise)
         label = log_ndtr(self.side * (self.log_value - latent) / edge(noise))
         return float(np.sum(np.where(self.side == 0, measured, label)))
 
     def normal(self, latent: Array, noise: float) -> tuple[Array, Array]:
-        """Normal observations that say the same near `latent`: values and variances, (n,) each.
+        """Return the normal observations that say the same near `latent`: values and variances,
+        (n,) each.
 
         A measurement keeps its value, with a larger variance the further off it is (an M-estimate);
         a label becomes a measurement where its likelihood has the same slope and curvature.

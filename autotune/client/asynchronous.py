@@ -73,7 +73,7 @@ class AsyncTransport:
             attempt += 1
 
     async def follow(self, follower: Follower) -> AsyncIterator[Event]:
-        """Events until the follower has seen the end; broken streams are taken up again."""
+        """Yield events until the follower has seen the end; broken streams are taken up again."""
         while not follower.ended:
             try:
                 async with self._http.sse(
@@ -126,7 +126,7 @@ class AsyncClient:
         return AsyncCampaign(self._transport, created)
 
     async def dry_run(self, **fields: Unpack[CampaignInput]) -> DryRun:
-        """What `create` with the same question would try, and what it would cost."""
+        """Return what `create` with the same fields would try, and what it would cost."""
         return await self._transport.send(calls.dry_run(fields))
 
     async def campaign(self, campaign_id: int) -> AsyncCampaign:
@@ -135,7 +135,7 @@ class AsyncClient:
         )
 
     async def campaigns(self, *, state: str | None = None) -> AsyncIterator[AsyncCampaign]:
-        """All campaigns, newest first; pages are fetched as they are needed."""
+        """Yield all campaigns, newest first; pages are fetched as they are needed."""
         cursor: str | None = None
         while True:
             page = await self._transport.send(calls.campaigns(state=state, cursor=cursor))
@@ -153,7 +153,7 @@ class AsyncClient:
         strategy: StrategyShape | Mapping[str, Any],
         calibration: str | None = None,
     ) -> Prediction:
-        """Is this strategy legal, does it fit, how long does an iteration take?
+        """Predict whether a strategy is legal and fits, and how long an iteration takes.
 
         `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
         """
@@ -170,7 +170,7 @@ class AsyncClient:
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
     ) -> SpaceReport:
-        """How many strategies there are, and which rule removes how many."""
+        """Return how many strategies there are, and which rule removes how many."""
         call = calls.space(model=model, machine=machine, nodes=nodes, space=space)
         return await self._transport.send(call)
 
@@ -184,7 +184,7 @@ class AsyncClient:
         calibration: str | None = None,
         most: int = 20,
     ) -> Sweep:
-        """The `most` fastest strategies of a space, as predicted, among those that fit."""
+        """Return the `most` fastest strategies of a space, as predicted, among those that fit."""
         call = calls.sweep(
             model=model,
             machine=machine,
@@ -196,7 +196,7 @@ class AsyncClient:
         return await self._transport.send(call)
 
     async def calibrations(self) -> list[CalibrationSummary]:
-        """All calibrations that the service keeps, newest first."""
+        """Return all calibrations that the service keeps, newest first."""
         return await self._transport.send(calls.calibrations())
 
     async def calibrate(
@@ -206,11 +206,11 @@ class AsyncClient:
         return await self._transport.send(calls.calibrate(name, campaigns, software=software))
 
     async def calibration(self, name: str) -> CalibrationDetail:
-        """What it rests on, and its constants before and after."""
+        """Return what a calibration rests on, and its constants before and after."""
         return await self._transport.send(calls.calibration(name))
 
     async def calibration_document(self, name: str) -> CalibrationDocument:
-        """All of it, as `import_calibration` takes it."""
+        """Return a whole calibration, as `import_calibration` takes it."""
         return await self._transport.send(calls.calibration_document(name))
 
     async def import_calibration(
@@ -223,30 +223,30 @@ class AsyncClient:
         await self._transport.send(calls.delete_calibration(name))
 
     async def models(self) -> list[str]:
-        """Names of models; any size such as "13B" is taken as well."""
+        """Return the names of models; any size such as "13B" is taken as well."""
         return await self._transport.send(calls.models())
 
     async def model(self, name: str) -> ModelShape:
-        """The shape that a name or a size stands for."""
+        """Return the shape that a name or a size stands for."""
         return await self._transport.send(calls.model(name))
 
     async def machines(self) -> list[str]:
-        """Names of machines; `local` is the one that the service runs on."""
+        """Return the names of machines; `local` is the one that the service runs on."""
         return await self._transport.send(calls.machines())
 
     async def machine(self, name: str) -> MachineShape:
         return await self._transport.send(calls.machine(name))
 
     async def spaces(self) -> list[str]:
-        """Names of ready search spaces."""
+        """Return the names of ready search spaces."""
         return await self._transport.send(calls.spaces())
 
     async def profiles(self) -> list[ProfileSummary]:
-        """Cluster profiles that the service knows, its user's own and the ready ones."""
+        """Return the cluster profiles that the service knows, its user's own and the ready ones."""
         return await self._transport.send(calls.profiles())
 
     async def profile(self, name: str) -> ProfileDetail:
-        """All that one of them says."""
+        """Return all that a cluster profile says."""
         return await self._transport.send(calls.profile(name))
 
 
@@ -262,7 +262,7 @@ class AsyncCampaign(CampaignView):
         return self
 
     async def watch(self, *, after: int = 0) -> AsyncIterator[Event]:
-        """Events from number `after` on (0: from the campaign's start), until it is at rest.
+        """Yield events from number `after` on (0: from the campaign's start), until it is at rest.
 
         A broken connection is taken up where it broke, with no event lost or repeated.
         """
@@ -272,7 +272,7 @@ class AsyncCampaign(CampaignView):
             yield event
 
     async def wait(self, *, timeout_s: float | None = None) -> Self:
-        """Until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
+        """Wait until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
         deadline = self.deadline(timeout_s)
         while not (await self.refresh()).at_rest:
             await asyncio.sleep(self.pause_s(deadline))
@@ -281,7 +281,7 @@ class AsyncCampaign(CampaignView):
     async def trials(
         self, *, state: str | None = None, purpose: str | None = None, sort: str = "number"
     ) -> list[Trial]:
-        """All trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
+        """Return all trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
         trials: list[Trial] = []
         cursor: str | None = None
         while True:
@@ -297,16 +297,16 @@ class AsyncCampaign(CampaignView):
         return await self._transport.send(calls.trial(self.id, number))
 
     async def log(self, number: int, *, lines: int = 200) -> str:
-        """The last lines of a trial's log."""
+        """Return the last lines of a trial's log."""
         return await self._transport.send(calls.trial_log(self.id, number, lines=lines))
 
     async def best(self) -> AsyncRecommendation:
-        """The recommendation; raises ApiError with status 404 while there is none."""
+        """Return the recommendation; raises ApiError with status 404 while there is none."""
         answer = await self._transport.send(calls.recommendation(self.id))
         return AsyncRecommendation(self._transport, answer)
 
     async def artefacts(self) -> list[str]:
-        """Names of the files that `download` writes."""
+        """Return the names of the files that `download` writes."""
         return (await self.best()).artefacts()
 
     async def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
@@ -344,10 +344,10 @@ class AsyncRecommendation(RecommendationView):
         self._transport = transport
 
     async def artefact(self, name: str, *, rank: int = 1) -> str:
-        """The text of one file, for the strategy at `rank` (1 is the best)."""
+        """Return the text of one file, for the strategy at `rank` (1 is the best)."""
         call = calls.artefact(self.recommendation.campaign_id, name, rank=rank)
         return await self._transport.send(call)
 
     async def launch_script(self, *, rank: int = 1) -> str:
-        """The script that starts training with the strategy at `rank`."""
+        """Return the script that starts training with the strategy at `rank`."""
         return await self.artefact(self.launch_script_name, rank=rank)

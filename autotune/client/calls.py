@@ -145,7 +145,7 @@ def _not_understood(url: httpx2.URL, error: ValidationError) -> dict[str, str]:
 
 
 def create(fields: CampaignInput) -> Call[Campaign]:
-    """Each call has a key of its own, sent again with each retry: a campaign is made once."""
+    """Make a campaign once: each call has a key of its own, sent again with each retry."""
     return Call(
         method="POST",
         path="/campaigns",

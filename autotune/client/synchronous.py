@@ -74,7 +74,7 @@ class Transport:
             attempt += 1
 
     def follow(self, follower: Follower) -> Iterator[Event]:
-        """Events until the follower has seen the end; broken streams are taken up again."""
+        """Yield events until the follower has seen the end; broken streams are taken up again."""
         while not follower.ended:
             try:
                 with self._http.sse(
@@ -127,14 +127,14 @@ class Client:
         return CampaignHandle(self._transport, created)
 
     def dry_run(self, **fields: Unpack[CampaignInput]) -> DryRun:
-        """What `create` with the same question would try, and what it would cost."""
+        """Return what `create` with the same fields would try, and what it would cost."""
         return self._transport.send(calls.dry_run(fields))
 
     def campaign(self, campaign_id: int) -> CampaignHandle:
         return CampaignHandle(self._transport, self._transport.send(calls.campaign(campaign_id)))
 
     def campaigns(self, *, state: str | None = None) -> Iterator[CampaignHandle]:
-        """All campaigns, newest first; pages are fetched as they are needed."""
+        """Yield all campaigns, newest first; pages are fetched as they are needed."""
         cursor: str | None = None
         while True:
             page = self._transport.send(calls.campaigns(state=state, cursor=cursor))
@@ -152,7 +152,7 @@ class Client:
         strategy: StrategyShape | Mapping[str, Any],
         calibration: str | None = None,
     ) -> Prediction:
-        """Is this strategy legal, does it fit, how long does an iteration take?
+        """Predict whether a strategy is legal and fits, and how long an iteration takes.
 
         `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
         """
@@ -169,7 +169,7 @@ class Client:
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
     ) -> SpaceReport:
-        """How many strategies there are, and which rule removes how many."""
+        """Return how many strategies there are, and which rule removes how many."""
         call = calls.space(model=model, machine=machine, nodes=nodes, space=space)
         return self._transport.send(call)
 
@@ -183,7 +183,7 @@ class Client:
         calibration: str | None = None,
         most: int = 20,
     ) -> Sweep:
-        """The `most` fastest strategies of a space, as predicted, among those that fit."""
+        """Return the `most` fastest strategies of a space, as predicted, among those that fit."""
         call = calls.sweep(
             model=model,
             machine=machine,
@@ -195,7 +195,7 @@ class Client:
         return self._transport.send(call)
 
     def calibrations(self) -> list[CalibrationSummary]:
-        """All calibrations that the service keeps, newest first."""
+        """Return all calibrations that the service keeps, newest first."""
         return self._transport.send(calls.calibrations())
 
     def calibrate(
@@ -205,11 +205,11 @@ class Client:
         return self._transport.send(calls.calibrate(name, campaigns, software=software))
 
     def calibration(self, name: str) -> CalibrationDetail:
-        """What it rests on, and its constants before and after."""
+        """Return what a calibration rests on, and its constants before and after."""
         return self._transport.send(calls.calibration(name))
 
     def calibration_document(self, name: str) -> CalibrationDocument:
-        """All of it, as `import_calibration` takes it."""
+        """Return a whole calibration, as `import_calibration` takes it."""
         return self._transport.send(calls.calibration_document(name))
 
     def import_calibration(
@@ -222,30 +222,30 @@ class Client:
         self._transport.send(calls.delete_calibration(name))
 
     def models(self) -> list[str]:
-        """Names of models; any size such as "13B" is taken as well."""
+        """Return the names of models; any size such as "13B" is taken as well."""
         return self._transport.send(calls.models())
 
     def model(self, name: str) -> ModelShape:
-        """The shape that a name or a size stands for."""
+        """Return the shape that a name or a size stands for."""
         return self._transport.send(calls.model(name))
 
     def machines(self) -> list[str]:
-        """Names of machines; `local` is the one that the service runs on."""
+        """Return the names of machines; `local` is the one that the service runs on."""
         return self._transport.send(calls.machines())
 
     def machine(self, name: str) -> MachineShape:
         return self._transport.send(calls.machine(name))
 
     def spaces(self) -> list[str]:
-        """Names of ready search spaces."""
+        """Return the names of ready search spaces."""
         return self._transport.send(calls.spaces())
 
     def profiles(self) -> list[ProfileSummary]:
-        """Cluster profiles that the service knows, its user's own and the ready ones."""
+        """Return the cluster profiles that the service knows, its user's own and the ready ones."""
         return self._transport.send(calls.profiles())
 
     def profile(self, name: str) -> ProfileDetail:
-        """All that one of them says."""
+        """Return all that a cluster profile says."""
         return self._transport.send(calls.profile(name))
 
 
@@ -261,7 +261,7 @@ class CampaignHandle(CampaignView):
         return self
 
     def watch(self, *, after: int = 0) -> Iterator[Event]:
-        """Events from number `after` on (0: from the campaign's start), until it is at rest.
+        """Yield events from number `after` on (0: from the campaign's start), until it is at rest.
 
         A broken connection is taken up where it broke, with no event lost or repeated.
         """
@@ -271,7 +271,7 @@ class CampaignHandle(CampaignView):
             yield event
 
     def wait(self, *, timeout_s: float | None = None) -> Self:
-        """Until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
+        """Wait until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
         deadline = self.deadline(timeout_s)
         while not (self.refresh()).at_rest:
             time.sleep(self.pause_s(deadline))
@@ -280,7 +280,7 @@ class CampaignHandle(CampaignView):
     def trials(
         self, *, state: str | None = None, purpose: str | None = None, sort: str = "number"
     ) -> list[Trial]:
-        """All trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
+        """Return all trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
         trials: list[Trial] = []
         cursor: str | None = None
         while True:
@@ -296,16 +296,16 @@ class CampaignHandle(CampaignView):
         return self._transport.send(calls.trial(self.id, number))
 
     def log(self, number: int, *, lines: int = 200) -> str:
-        """The last lines of a trial's log."""
+        """Return the last lines of a trial's log."""
         return self._transport.send(calls.trial_log(self.id, number, lines=lines))
 
     def best(self) -> RecommendationHandle:
-        """The recommendation; raises ApiError with status 404 while there is none."""
+        """Return the recommendation; raises ApiError with status 404 while there is none."""
         answer = self._transport.send(calls.recommendation(self.id))
         return RecommendationHandle(self._transport, answer)
 
     def artefacts(self) -> list[str]:
-        """Names of the files that `download` writes."""
+        """Return the names of the files that `download` writes."""
         return (self.best()).artefacts()
 
     def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
@@ -343,10 +343,10 @@ class RecommendationHandle(RecommendationView):
         self._transport = transport
 
     def artefact(self, name: str, *, rank: int = 1) -> str:
-        """The text of one file, for the strategy at `rank` (1 is the best)."""
+        """Return the text of one file, for the strategy at `rank` (1 is the best)."""
         call = calls.artefact(self.recommendation.campaign_id, name, rank=rank)
         return self._transport.send(call)
 
     def launch_script(self, *, rank: int = 1) -> str:
-        """The script that starts training with the strategy at `rank`."""
+        """Return the script that starts training with the strategy at `rank`."""
         return self.artefact(self.launch_script_name, rank=rank)

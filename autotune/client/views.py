@@ -42,11 +42,12 @@ class CampaignView:
         return self.state in AT_REST and self.campaign.pending == 0
 
     def deadline(self, timeout_s: float | None) -> float | None:
-        """The moment, on this machine's monotonic clock, at which waiting gives up."""
+        """Return the moment, on this machine's monotonic clock, at which waiting gives up."""
         return None if timeout_s is None else time.monotonic() + timeout_s
 
     def pause_s(self, deadline: float | None) -> float:
-        """Seconds until the campaign is looked at again; raises TimeoutError at the deadline."""
+        """Return the seconds until the campaign is looked at again; raises TimeoutError at the
+        deadline."""
         if deadline is None:
             return POLL_S
         left_s = deadline - time.monotonic()
@@ -79,7 +80,7 @@ class RecommendationView:
         return self.recommendation.simulated
 
     def artefacts(self) -> list[str]:
-        """Names of the files that come with it."""
+        """Return the names of the files that come with it."""
         return list(self.recommendation.artefacts)
 
     @property

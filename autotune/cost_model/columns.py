@@ -82,7 +82,7 @@ class Columns:
 
     @classmethod
     def of(cls, transformer: Transformer, lattice: Lattice) -> Columns:
-        """One model and all strategies of a lattice.
+        """Return the columns of one model and all strategies of a lattice.
 
         A replica axis shorter than 1, which only an illegal strategy has, counts as 1.
         """
@@ -104,15 +104,15 @@ class Columns:
         return cls.filled({**shape, **fixed_or_not}, rows=len(lattice))
 
     @classmethod
-    def filled(cls, given: Mapping[str, object], *, rows: int) -> Columns:
-        """All columns from those `given`; what ABSENT names may be missing."""
-        whole = {**ABSENT, **given}
+    def filled(cls, known: Mapping[str, object], *, rows: int) -> Columns:
+        """Return all columns from those that are `known`; what ABSENT names may be missing."""
+        whole = {**ABSENT, **known}
         values = {name: np.asarray(value, dtype=np.float64) for name, value in whole.items()}
         return cls(values=values, rows=rows)
 
     @classmethod
     def stack(cls, parts: Sequence[Columns]) -> Columns:
-        """All rows of all parts, in their order."""
+        """Return all rows of all parts, in their order."""
         names = parts[0].values
         values = {
             name: np.concatenate([np.broadcast_to(p.values[name], p.rows) for p in parts])
@@ -122,7 +122,7 @@ class Columns:
 
     @classmethod
     def none(cls) -> Columns:
-        """No strategies."""
+        """Return the columns of no strategy."""
         names = (*SHAPE, *STRATEGY, *REST, *ABSENT)
         return cls(values={name: np.empty(0) for name in names}, rows=0)
 
@@ -133,20 +133,20 @@ class Columns:
         return self.values[name]
 
     def take(self, rows: Rows | slice) -> Columns:
-        """The rows chosen by their indices, in that order, or those of a slice."""
+        """Return the rows chosen by their indices, in that order, or those of a slice."""
         chosen = {k: v if v.ndim == 0 else v[rows] for k, v in self.values.items()}
         count = len(range(self.rows)[rows]) if isinstance(rows, slice) else len(rows)
         return Columns(values=chosen, rows=count)
 
 
 def _once_if_fixed(column: NDArray[Any]) -> NDArray[Any]:
-    """Shape () where all rows agree: most spaces fix some dimensions, and nothing that follows from
-    those alone need be worked out row by row."""
+    """Return a column, of shape () where all rows agree: most spaces fix some dimensions, and
+    nothing that follows from those alone need be worked out row by row."""
     return column[0] if len(column) and np.all(column == column[0]) else column
 
 
 def distinct(columns: Sequence[Array | Mask], *, rows: int) -> tuple[Rows, Rows]:
-    """One row for each combination of values that occurs.
+    """Return one row for each combination of values that occurs.
 
     Args:
         columns: whole numbers from 0 on, shape (n,) or () each.

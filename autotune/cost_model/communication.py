@@ -11,7 +11,7 @@ from autotune.cost_model.strategies import GIGA, Strategies
 
 
 def intra_node_bytes_per_s(strategies: Strategies) -> Constant:
-    """What a ring gets of the link between two GPUs of a node."""
+    """Return what a ring gets of the link between two GPUs of a node."""
     return (
         GIGA * strategies.machine.intra_node_gb_per_s * strategies.parameters.intra_node_efficiency
     )
@@ -20,7 +20,7 @@ def intra_node_bytes_per_s(strategies: Strategies) -> Constant:
 def ring_bytes_per_s(
     strategies: Strategies, *, group: Array, stride: Array, network: Constant
 ) -> Array:
-    """What a ring over `group` ranks, `stride` apart, gets for each of its ranks.
+    """Return what a ring over `group` ranks, `stride` apart, gets for each of its ranks.
 
     Within a node the link between two GPUs; across nodes the network share of all the group's
     ranks in a node together, which the ring crosses once, but no more than the link.
@@ -37,7 +37,8 @@ def ring_bytes_per_s(
 
 
 def tensor_parallel_time_s(strategies: Strategies) -> Array:
-    """One layer and micro-batch: two all-reduces forward, two backward, two when recomputed.
+    """Return seconds for one layer and micro-batch: two all-reduces forward, two backward, two when
+    recomputed.
 
     Each of `2 s b h` bytes (Shoeybi et al. 2019, section 3). With sequence parallelism an
     all-gather and a reduce-scatter take each one's place with the same volume (Korthikanti et al.
@@ -48,8 +49,8 @@ def tensor_parallel_time_s(strategies: Strategies) -> Array:
 
 
 def tensor_all_reduce_time_s(strategies: Strategies) -> Array:
-    """Ring all-reduce of a micro-batch's hidden state over the tensor-parallel group: `2 (t - 1)/t`
-    of it over each link (Thakur et al. 2005)."""
+    """Return seconds of a ring all-reduce of a micro-batch's hidden state over the tensor-parallel
+    group: `2 (t - 1)/t` of it over each link (Thakur et al. 2005)."""
     group, parameters = strategies.tensor_parallel, strategies.parameters
     rate = ring_bytes_per_s(
         strategies,
@@ -62,8 +63,8 @@ def tensor_all_reduce_time_s(strategies: Strategies) -> Array:
 
 
 def context_parallel_time_s(strategies: Strategies) -> Array:
-    """One layer and micro-batch: keys and values go around the ring of sequence parts, forward and
-    twice backward (Liu et al. 2023, 'Ring Attention', section 3)."""
+    """Return seconds for one layer and micro-batch: keys and values go around the ring of sequence
+    parts, forward and twice backward (Liu et al. 2023, 'Ring Attention', section 3)."""
     group = strategies.context_parallel
     rate = ring_bytes_per_s(
         strategies,
@@ -76,7 +77,8 @@ def context_parallel_time_s(strategies: Strategies) -> Array:
 
 
 def pipeline_time_s(strategies: Strategies) -> Array:
-    """One micro-batch through one stage: `2 s b h` bytes each way, for each virtual stage.
+    """Return seconds for one micro-batch through one stage: `2 s b h` bytes each way, for each
+    virtual stage.
 
     Each rank of a tensor-parallel group sends its part, and the next stage gathers them within its
     node (Narayanan et al. 2021, section 4.1), unless sequence parallelism wants no more than the
@@ -98,8 +100,8 @@ def pipeline_time_s(strategies: Strategies) -> Array:
 def replica_ring_time_s(
     strategies: Strategies, *, parameters_of_rank: Array, group: Array
 ) -> Array:
-    """One all-gather of the rank's weights, or one reduce-scatter of its gradients, over `group`
-    replicas: `(d - 1)/d` of 2 bytes each (4 in fp32) over each link."""
+    """Return seconds of one all-gather of the rank's weights, or one reduce-scatter of its
+    gradients, over `group` replicas: `(d - 1)/d` of 2 bytes each (4 in fp32) over each link."""
     rate = ring_bytes_per_s(
         strategies,
         group=group,
@@ -110,7 +112,7 @@ def replica_ring_time_s(
 
 
 def micro_batch_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) -> Array:
-    """What ZeRO sends with every micro-batch.
+    """Return seconds of what ZeRO sends with every micro-batch.
 
     Stage 3 gathers the weights forward and again backward and scatters the gradients, `3 N`, unless
     a pipeline keeps them gathered; stage 2 scatters the gradients of each micro-batch (DeepSpeed,
@@ -125,7 +127,7 @@ def micro_batch_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) 
 
 
 def step_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) -> Array:
-    """What is sent once in each step.
+    """Return seconds of what is sent once in each step.
 
     An all-reduce of the gradients (stage 0), or their reduce-scatter over all replicas and an
     all-gather of the new weights over those that share them (stage 1); stage 2 has the latter
@@ -142,7 +144,8 @@ def step_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) -> Arra
 
 
 def exposed_time_s(strategies: Strategies, traffic: Array, *, behind: Array) -> Array:
-    """What is left of `traffic` seconds after a part of it ran behind `behind` seconds of work."""
+    """Return what is left of `traffic` seconds after a part of it ran behind `behind` seconds of
+    work."""
     exposed = np.minimum(strategies.parameters.exposed_data_parallel, 1.0)
     return traffic - (1.0 - exposed) * np.minimum(traffic, behind)
 

@@ -33,7 +33,8 @@ def gemm_time_s(strategies: Strategies, rows: Array, columns: Array, depth: Arra
 
 
 def gemm_efficiency(strategies: Strategies, rows: Array, columns: Array, depth: Array) -> Array:
-    """Share of the best rate: less for a short inner dimension, a partial wave, an odd width."""
+    """Return the share of the best rate: less for a short inner dimension, a partial wave, an odd
+    width."""
     saturation = depth / (depth + strategies.parameters.gemm_depth)
     waves = wave_efficiency(rows, columns, compute_units=strategies.parameters.compute_units)
     return saturation * waves * alignment(strategies, rows, columns, depth)
@@ -52,7 +53,7 @@ def _no_multiple(of: int, widths: tuple[Array, ...]) -> Mask:
 
 
 def wave_efficiency(rows: Array, columns: Array, *, compute_units: float | Array) -> Array:
-    """Share of the compute units' time that goes into results, for the best of TILES.
+    """Return the share of the compute units' time that goes into results, for the best of TILES.
 
     Tiles at the edge are computed whole, and the last wave of tiles holds all units (108 on an
     A100) for as long as the others.
@@ -68,7 +69,7 @@ def wave_efficiency(rows: Array, columns: Array, *, compute_units: float | Array
 
 
 def linear_time_s(strategies: Strategies, *, inputs: Array, outputs: Array) -> tuple[Array, Array]:
-    """Forward and backward of one linear layer, `inputs x outputs` on each rank.
+    """Return seconds, forward and backward, of one linear layer, `inputs x outputs` on each rank.
 
     Backward is two products: the gradient of the input and that of the weight.
     """
@@ -80,7 +81,8 @@ def linear_time_s(strategies: Strategies, *, inputs: Array, outputs: Array) -> t
 
 
 def matrix_time_s(strategies: Strategies) -> tuple[Array, Array]:
-    """Forward and backward of a layer's four linear layers (three wide ones when gated)."""
+    """Return seconds, forward and backward, of a layer's four linear layers (three wide ones when
+    gated)."""
     h, f, t = strategies.hidden_size, strategies.ffn_hidden_size, strategies.tensor_parallel
     shapes = (
         (h, (h + 2.0 * strategies.kv_size) / t),
@@ -96,7 +98,8 @@ def matrix_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
-    """Forward and backward of a layer's attention between query and value, projections apart."""
+    """Return seconds, forward and backward, of a layer's attention between query and value,
+    projections apart."""
     fused, plain = flash_attention_time_s(strategies), plain_attention_time_s(strategies)
     return (
         np.where(strategies.flash, fused[0], plain[0]),
@@ -105,7 +108,8 @@ def attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def score_pairs(strategies: Strategies) -> Array:
-    """Pairs of tokens whose score one rank computes for one head of width 1, `s^2 b / t`."""
+    """Return the pairs of tokens whose score one rank computes for one head of width 1, `s^2 b /
+    t`."""
     return strategies.tokens * strategies.seq_length / strategies.tensor_parallel
 
 
@@ -116,10 +120,11 @@ def _head_rate(strategies: Strategies) -> Array:
 
 
 def flash_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
-    """A causal fused kernel: half of the `4 s^2 h b / t` operations, no score matrix in memory."""
+    """Return seconds of a causal fused kernel: half of the `4 s^2 h b / t` operations, no score
+    matrix in memory."""
     parameters = strategies.parameters
-    one = strategies.flag("flash_1")
-    kernel = np.where(one, parameters.flash_1_efficiency, parameters.flash_efficiency)
+    flash_1 = strategies.flag("flash_1")
+    kernel = np.where(flash_1, parameters.flash_1_efficiency, parameters.flash_efficiency)
     saturation = (
         strategies.head_dim / (strategies.head_dim + FLASH_DEPTH) * (1.0 + FLASH_DEPTH / 128.0)
     )
@@ -129,7 +134,8 @@ def flash_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def plain_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
-    """Two batched products over all `s^2` pairs and the passes of softmax and dropout over them."""
+    """Return seconds of two batched products over all `s^2` pairs and the passes of softmax and
+    dropout over them."""
     parameters, head = strategies.parameters, strategies.head_dim
     pairs = score_pairs(strategies)
     rate = strategies.peak_flops * parameters.gemm_efficiency * _head_rate(strategies)
@@ -142,7 +148,9 @@ def plain_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def elementwise_time_s(strategies: Strategies) -> tuple[Array, Array]:
-    """Norms, biases, dropouts, residuals, activation function: HBM traffic, in `s b h` elements.
+    """Return seconds of norms, biases, dropouts, residuals and the activation function.
+
+    They are HBM traffic, counted in elements of `s b h`.
 
     Two norms read and write (4), two bias-dropout-adds read two and write one and a mask (7): 11.
     A gated model has neither biases nor dropouts: 7 where norms and residuals are one kernel. Where
@@ -164,8 +172,8 @@ def elementwise_time_s(strategies: Strategies) -> tuple[Array, Array]:
 def recomputation_time_s(
     strategies: Strategies, *, matrix: Array, attention: Array, elementwise: Array
 ) -> Array:
-    """A layer's forward times again with full checkpointing, its attention's with selective; by
-    operation every second product and what lies between them."""
+    """Return a layer's forward seconds again with full checkpointing, its attention's with
+    selective; by operation every second product and what lies between them."""
     whole = matrix + attention + elementwise
     partly = np.where(strategies.selective_checkpointing, attention, 0.0)
     between = np.where(strategies.operation_checkpointing, 0.5 * matrix + elementwise, partly)
@@ -173,12 +181,14 @@ def recomputation_time_s(
 
 
 def embedding_time_s(strategies: Strategies) -> Array:
-    """First stage: rows gathered, positions added, dropout; the gradient scattered back."""
+    """Return seconds of the first stage: rows gathered, positions added, dropout; the gradient
+    scattered back."""
     return 6.0 * strategies.hidden_bytes / strategies.memory_bytes_per_s
 
 
 def logits_time_s(strategies: Strategies) -> Array:
-    """Last stage, forward and backward: the `h x V/t` product and the loss over its result."""
+    """Return seconds of the last stage, forward and backward: the `h x V/t` product and the loss
+    over its result."""
     columns = strategies.padded_vocabulary
     forward, backward = linear_time_s(strategies, inputs=strategies.hidden_size, outputs=columns)
     # The loss reads and writes the fp32 logits about three times: maximum, exponential, gradient.
@@ -187,7 +197,8 @@ def logits_time_s(strategies: Strategies) -> Array:
 
 
 def host_time_s(strategies: Strategies) -> Array:
-    """Least time of one layer's forward, backward and repeated passes: launches by the host."""
+    """Return the least time of one layer's forward, backward and repeated passes: launches by the
+    host."""
     passes = np.where(strategies.full_checkpointing, 4.0, 3.0)
     more = np.where(strategies.tensor_parallel > 1, strategies.parameters.tensor_parallel_host, 0.0)
     return strategies.parameters.host_floor_s * passes * (1.0 + more)

@@ -51,7 +51,7 @@ def training_energy_joule(
 def iteration_energy_joule(
     machine: Machine, *, num_nodes: Array, time_parts_s: Mapping[str, Array]
 ) -> Array | None:
-    """Of one optimizer step on all nodes, shape (n,); None where power figures are not known."""
+    """Return the energy of one step on all nodes, shape (n,); None where no power is known."""
     seconds = total(time_parts_s)
     drawing = total({part: DRAW[part] * time_parts_s[part] for part in DRAW})
     return training_energy_joule(

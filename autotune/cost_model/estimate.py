@@ -58,7 +58,7 @@ def estimate(
     *,
     parameters: Parameters | None = None,
 ) -> Estimate:
-    """Step time and memory of every strategy of `lattice`, without a loop over them.
+    """Estimate step time and memory of every strategy of `lattice`, without a loop over them.
 
     Strategies are taken to be legal; what no rule allows gets some figure, never an error.
 
@@ -83,7 +83,8 @@ def estimate(
 
 
 def costs(strategies: Strategies) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Parts of time (s) and of memory (GiB) of strategies of one model, each of shape (n,).
+    """Return the parts of time (s) and of memory (GiB) of strategies of one model, each of shape
+    (n,).
 
     What a micro-batch costs is worked out once for all strategies that share it: most differ in
     stages, accumulation or nodes alone.

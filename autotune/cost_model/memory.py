@@ -17,7 +17,7 @@ from autotune.cost_model.strategies import GIB, Strategies, total
 
 
 def linear_activations(strategies: Strategies) -> Array:
-    """Activations that one layer keeps of one micro-batch, attention scores apart.
+    """Return the activations that one layer keeps of one micro-batch, attention scores apart.
 
     `s b h (10 + 24/t)`, all divided by t with sequence parallelism (Korthikanti et al. 2022,
     equations 2 and 4), the 24 written out for grouped heads and any MLP: query, key, value and
@@ -34,32 +34,33 @@ def linear_activations(strategies: Strategies) -> Array:
 
 
 def score_activations(strategies: Strategies) -> Array:
-    """One layer's score matrix where it is stored at all, `5 a s^2 b / t`: flash attention never
-    writes it."""
+    """Return bytes of one layer's score matrix where it is stored at all, `5 a s^2 b / t`: flash
+    attention never writes it."""
     parameters = strategies.parameters
     heads = strategies.columns["num_attention_heads"]
     pairs = strategies.tokens * strategies.seq_length * heads / strategies.tensor_parallel
     unfused = strategies.flag("unfused_softmax")
-    each = np.where(unfused, parameters.unfused_score_bytes, parameters.score_bytes)
-    scores = each * strategies.element_bytes / 2.0 * pairs
+    bytes_each = np.where(unfused, parameters.unfused_score_bytes, parameters.score_bytes)
+    scores = bytes_each * strategies.element_bytes / 2.0 * pairs
     return np.where(strategies.flash, 0.0, scores)
 
 
 def logits_memory(strategies: Strategies) -> Array:
-    """The last stage's logits, cut by TP: Megatron's loss is parallel over the vocabulary."""
+    """Return bytes of the last stage's logits, cut by TP: Megatron's loss is parallel over the
+    vocabulary."""
     return strategies.parameters.logits_bytes * strategies.tokens * strategies.padded_vocabulary
 
 
 def micro_batches_in_flight(strategies: Strategies) -> Array:
-    """On the first stage `min(m, p)`, interleaved times `1 + (p - 1)/(p v)` (Korthikanti et al.
-    2022, section 4.2.3)."""
+    """Return micro-batches on the first stage: `min(m, p)`, interleaved times `1 + (p - 1)/(p v)`
+    (Korthikanti et al. 2022, section 4.2.3)."""
     p, v = strategies.pipeline_parallel, strategies.virtual_stages
     interleaved = np.where(v > 1, 1.0 + (p - 1.0) / (p * v), 1.0)
     return np.minimum(strategies.micro_batches, p) * interleaved
 
 
 def checkpointed_activations(strategies: Strategies) -> tuple[Array, Array]:
-    """What one layer keeps of one micro-batch, and what it would keep without checkpointing.
+    """Return what one layer keeps of one micro-batch, and what it would keep without checkpointing.
 
     Full checkpointing keeps the layer's input, `2 s b h` (cut by sequence parallelism); selective
     all but the scores; by operation its products.
@@ -73,14 +74,14 @@ def checkpointed_activations(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def kept_products(strategies: Strategies) -> Array:
-    """A layer's input, its attention's result, and every second of its products: in `2 s b h` half
-    of query, key, value, attention projection, and the MLP's two or three."""
+    """Return bytes of a layer's input, its attention's result, and every second of its products: in
+    `2 s b h` half of query, key, value, attention projection, and the MLP's two or three."""
     h = strategies.hidden_size
     inner = np.where(strategies.gated, 2.0, 1.0) * strategies.ffn_hidden_size / h
     split = 1.0 + 0.5 * (1.0 + 2.0 * strategies.kv_size / h + inner)
     whole = 1.0 + 0.5 * 2.0
-    each = whole / strategies.sequence_shards + split / strategies.tensor_parallel
-    return strategies.parameters.activation_bytes * strategies.hidden_bytes * each
+    kept = whole / strategies.sequence_shards + split / strategies.tensor_parallel
+    return strategies.parameters.activation_bytes * strategies.hidden_bytes * kept
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class StageTerms:
 def stage_memory(
     strategies: Strategies, terms: StageTerms, *, first: bool, last: bool
 ) -> dict[str, Array]:
-    """All parts of one rank of a stage, bytes: names as in `Estimate.memory_parts_gib`.
+    """Return all parts of one rank of a stage, bytes, named as in `Estimate.memory_parts_gib`.
 
     The peak is at the start of the backward pass: what is kept, and the logits or the layer that is
     recomputed, whichever is more.
@@ -142,7 +143,8 @@ def stage_memory(
 
 
 def context_memory(strategies: Strategies) -> Array:
-    """What the framework takes before anything is trained: context, and communicators in use."""
+    """Return what the framework takes before anything is trained: context, and communicators in
+    use."""
     parameters = strategies.parameters
     communicators = (
         (strategies.tensor_parallel > 1).astype(np.float64)
@@ -153,7 +155,8 @@ def context_memory(strategies: Strategies) -> Array:
 
 
 def memory_parts(strategies: Strategies) -> dict[str, Array]:
-    """Parts of the fullest stage: without a pipeline the one, else the first or the last one.
+    """Return the parts of the fullest stage: without a pipeline the one, else the first or the last
+    one.
 
     The first has the most micro-batches in flight, the last the logits; those between hold less
     than the first.

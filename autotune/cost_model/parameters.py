@@ -32,7 +32,7 @@ CPU_BANDWIDTH = 200.0
 def constant(
     default: float, *, unit: str, spread: float = 0.0, of_memory: bool = False, reason: str
 ) -> Any:
-    """A field of `Parameters`.
+    """Make a field of `Parameters`.
 
     Args:
         spread: standard deviation of its logarithm over machines and stacks; 0 for a fact of the
@@ -292,7 +292,7 @@ class Parameters:
 
     @classmethod
     def default(cls, machine: Machine) -> Parameters:
-        """General knowledge of the machine's kind of GPU, found by its name."""
+        """Return the general knowledge of the machine's kind of GPU, found by its name."""
         if is_cpu(machine):
             return cls(**CPU)
         name = machine.gpu.casefold()
@@ -301,12 +301,14 @@ class Parameters:
 
 
 def is_cpu(machine: Machine) -> bool:
-    """Whether ranks are processes on a CPU: no published peak and no GPU's memory bandwidth."""
+    """Return whether ranks are processes on a CPU: no published peak and no GPU's memory
+    bandwidth."""
     return machine.peak_tflops is None and machine.memory_bandwidth_gb_per_s < CPU_BANDWIDTH
 
 
 def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
-    """Another plausible machine: each constant times its own log-normal factor of about 15 %.
+    """Return the constants of another plausible machine: each constant times its own log-normal
+    factor of about 15 %.
 
     The same seed gives the same machine. Fractions stay below 1, facts of the hardware as they are.
     """

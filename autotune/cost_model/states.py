@@ -62,7 +62,7 @@ def state_bytes_per_parameter(
 
 
 def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Array:
-    """Parameters of one rank of a stage, before ZeRO divides them, shape (n,).
+    """Return the parameters of one rank of a stage, before ZeRO divides them, shape (n,).
 
     `ceil(L/p)` layers, their matrices cut by TP; the first stage holds the embeddings and the last
     one the output layer, which is a copy of the embedding where the two are tied and a pipeline
@@ -81,21 +81,21 @@ def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Arra
 
 
 def vector_parameters(strategies: Strategies) -> Array:
-    """Norms and biases of one layer, which no rank is spared."""
+    """Return the parameters of norms and biases of one layer, which no rank is spared."""
     h, f = strategies.hidden_size, strategies.ffn_hidden_size
     return np.where(strategies.gated, 2.0 * h, 7.0 * h + 2.0 * strategies.kv_size + f)
 
 
 def fullest_stage_parameters(strategies: Strategies) -> Array:
-    """Parameters of a rank on the first stage, which no other exceeds but for the positions; of
-    the one stage without a pipeline."""
+    """Return the parameters of a rank on the first stage, which no other exceeds but for the
+    positions; of the one stage without a pipeline."""
     whole = stage_parameters(strategies, first=True, last=True)
     first = stage_parameters(strategies, first=True, last=False)
     return np.where(strategies.has_pipeline, first, whole)
 
 
 def state_bytes(strategies: Strategies) -> StateBytes:
-    """For each parameter of a rank, as the strategies' ZeRO stages and precisions have it."""
+    """Return bytes for each parameter of a rank, by the strategies' ZeRO stages and precisions."""
     return state_bytes_per_parameter(
         zero_stage=strategies.zero_stage,
         shards=strategies.zero_shards,

@@ -61,7 +61,7 @@ class MicroBatch:
         return total(self.layer)
 
     def take(self, rows: Rows) -> MicroBatch:
-        """Those that `rows` point at, one for each."""
+        """Return the micro-batches that `rows` point at, one for each."""
         return MicroBatch(
             layer={name: _taken(part, rows) for name, part in self.layer.items()},
             first=_taken(self.first, rows),
@@ -71,7 +71,7 @@ class MicroBatch:
 
 
 def _taken(part: Array, rows: Rows) -> Array:
-    """A part that is the same for all has no rows."""
+    """Return the rows of a part, which has none where it is the same for all."""
     return part[rows] if part.ndim else part
 
 
@@ -83,7 +83,8 @@ def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
 
 
 def layer_parts(strategies: Strategies) -> dict[str, Array]:
-    """One layer and micro-batch, forward and backward; `host` is what launches add beyond it."""
+    """Return the parts of one layer and micro-batch, forward and backward, in seconds; `host` is
+    what launches add beyond it."""
     matrix = compute.matrix_time_s(strategies)
     attention = compute.attention_time_s(strategies)
     elementwise = compute.elementwise_time_s(strategies)
@@ -103,9 +104,10 @@ def layer_parts(strategies: Strategies) -> dict[str, Array]:
 
 
 def ends_of_slowest(strategies: Strategies, micro_batch: MicroBatch) -> Array:
-    """What the slowest stage does besides its layers: the worse end, or both without a pipeline."""
-    one = np.maximum(micro_batch.first, micro_batch.last)
-    return np.where(strategies.has_pipeline, one, micro_batch.first + micro_batch.last)
+    """Return what the slowest stage does besides its layers: the worse end, or both without a
+    pipeline."""
+    larger = np.maximum(micro_batch.first, micro_batch.last)
+    return np.where(strategies.has_pipeline, larger, micro_batch.first + micro_batch.last)
 
 
 def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
@@ -130,20 +132,20 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
     """
     n = fullest_stage_parameters(strategies)
     work = strategies.stage_layers * micro_batch.layer_s
-    each = communication.micro_batch_traffic_s(strategies, parameters_of_rank=n)
-    once = communication.step_traffic_s(strategies, parameters_of_rank=n)
-    exposed_each = communication.exposed_time_s(strategies, each, behind=work)
-    exposed_once = communication.exposed_time_s(strategies, once, behind=work)
+    every_micro_batch = communication.micro_batch_traffic_s(strategies, parameters_of_rank=n)
+    every_step = communication.step_traffic_s(strategies, parameters_of_rank=n)
+    exposed_micro_batch = communication.exposed_time_s(strategies, every_micro_batch, behind=work)
+    exposed_step = communication.exposed_time_s(strategies, every_step, behind=work)
     return {
-        "zero_micro_batches": strategies.micro_batches * exposed_each,
-        "data_parallel": exposed_once + communication.replica_latency_s(strategies),
+        "zero_micro_batches": strategies.micro_batches * exposed_micro_batch,
+        "data_parallel": exposed_step + communication.replica_latency_s(strategies),
         "optimizer_step": compute.optimizer_time_s(strategies, parameters_of_rank=n),
         "step_overhead": np.asarray(strategies.parameters.step_overhead_s),
     }
 
 
 def time_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Array]:
-    """All parts of one iteration, seconds: they add up to its time."""
+    """Return all parts of one iteration, seconds: they add up to its time."""
     m = strategies.micro_batches
     layers = m * strategies.stage_layers
     parts = {name: layers * seconds for name, seconds in micro_batch.layer.items()}

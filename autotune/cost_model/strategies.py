@@ -21,7 +21,7 @@ VOCABULARY_MULTIPLE = 128
 
 
 def total(parts: Mapping[str, Array]) -> Array:
-    """The sum of all parts."""
+    """Return the sum of all parts."""
     return reduce(np.add, parts.values())
 
 

@@ -77,7 +77,7 @@ class Contender:
         return self.rate * max(relative, REPEATABILITY)
 
     def beats(self, other: Contender) -> bool:
-        """By more than both uncertainties together."""
+        """Return whether it is faster by more than both uncertainties together."""
         return self.rate - other.rate > self.uncertainty + other.uncertainty
 
 
@@ -92,7 +92,7 @@ _RATES = (
 
 
 def contenders(trials: Iterable[Trial], *, objective: Objective) -> list[Contender]:
-    """One for each layout with a successful trial, the best first.
+    """Return a contender for each layout with a successful trial, the best first.
 
     Confirmed ones come before all others, and those that failed when they were measured once more
     after all others. Of several strategies of one layout (they differ in GAS) the best stands.
@@ -100,11 +100,11 @@ def contenders(trials: Iterable[Trial], *, objective: Objective) -> list[Contend
     by_strategy: dict[Strategy, list[Trial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
         by_strategy.setdefault(strategy_of(trial.strategy), []).append(trial)
-    found = [_contender(s, same, objective=objective) for s, same in by_strategy.items()]
-    ranked = sorted((one for one in found if one is not None), key=_order)
+    every = [_contender(s, same, objective=objective) for s, same in by_strategy.items()]
+    ranked = sorted((contender for contender in every if contender is not None), key=_order)
     by_layout: dict[tuple[Any, ...], Contender] = {}
-    for one in ranked:
-        by_layout.setdefault(one.strategy.layout_key(), one)
+    for contender in ranked:
+        by_layout.setdefault(contender.strategy.layout_key(), contender)
     return list(by_layout.values())
 
 
@@ -125,5 +125,10 @@ def _contender(
     )
 
 
-def _order(one: Contender) -> tuple[bool, bool, float, Strategy]:
-    return one.failed_confirmation, not one.confirmed, -one.rate, one.strategy
+def _order(contender: Contender) -> tuple[bool, bool, float, Strategy]:
+    return (
+        contender.failed_confirmation,
+        not contender.confirmed,
+        -contender.rate,
+        contender.strategy,
+    )

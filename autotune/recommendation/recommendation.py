@@ -39,7 +39,7 @@ SECONDS_PER_DAY = 86400.0
 
 
 def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[Strategy]:
-    """The strategies to measure once more, best first; empty when that is done.
+    """Return the strategies to measure once more, best first; empty when that is done.
 
     They are the `protocol.confirmations` best layouts by what the search measured, less those
     with a confirmation already, in whatever state but withdrawn. For one whose confirmation failed
@@ -53,17 +53,26 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     pending_or_ok = {TrialState.PENDING, TrialState.OK}
     started = {_layout(t): t.state in pending_or_ok for t in _by_success(confirmations)}
     ranked = contenders(searched, objective=campaign.request.objective)
-    standing = [one for one in ranked if started.get(one.strategy.layout_key(), True)][:wanted]
-    missing = [one.strategy for one in standing if one.strategy.layout_key() not in started]
+    chosen = [
+        contender for contender in ranked if started.get(contender.strategy.layout_key(), True)
+    ][:wanted]
+    missing = [
+        contender.strategy for contender in chosen if contender.strategy.layout_key() not in started
+    ]
     if not missing and not any(t.state is TrialState.PENDING for t in confirmations):
         missing = _above_the_confirmed(contenders(trials, objective=campaign.request.objective))
     return missing[: max(0, 2 * wanted - len(confirmations))]
 
 
 def _above_the_confirmed(ranked: Sequence[Contender]) -> list[Strategy]:
-    """The best unconfirmed one, if it beats every confirmed one by more than both spreads."""
-    confirmed = [one for one in ranked if one.confirmed]
-    fresh = [one for one in ranked if not one.confirmed and not one.failed_confirmation]
+    """Return the best unconfirmed one, if it beats every confirmed one by more than both
+    spreads."""
+    confirmed = [contender for contender in ranked if contender.confirmed]
+    fresh = [
+        contender
+        for contender in ranked
+        if not contender.confirmed and not contender.failed_confirmation
+    ]
     if confirmed and fresh and fresh[0].beats(confirmed[0]):
         return [fresh[0].strategy]
     return []
@@ -72,7 +81,8 @@ def _above_the_confirmed(ranked: Sequence[Contender]) -> list[Strategy]:
 def recommend(
     campaign: Campaign, trials: Sequence[Trial], *, artefacts: Sequence[str] = ()
 ) -> Recommendation | None:
-    """The recommendation as the trials stand, in any order; None without any successful trial.
+    """Return the recommendation as the trials stand, in any order; None without any successful
+    trial.
 
     Args:
         artefacts: names of the files that go with it.
@@ -89,8 +99,8 @@ def recommend(
         objective=campaign.request.objective,
         best=_ranked(campaign, best, best=best, rank=1),
         runners_up=[
-            _ranked(campaign, one, best=best, rank=rank)
-            for rank, one in enumerate(ranked[1 : 1 + RUNNERS_UP], start=2)
+            _ranked(campaign, contender, best=best, rank=rank)
+            for rank, contender in enumerate(ranked[1 : 1 + RUNNERS_UP], start=2)
         ],
         training=_training(campaign, best),
         accumulations=_accumulations(campaign, best, trials),
@@ -111,19 +121,19 @@ def _by_success(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial.state is TrialState.OK)
 
 
-def _ranked(campaign: Campaign, one: Contender, *, best: Contender, rank: int) -> Ranked:
-    peak = one.metrics.peak_memory_gib
-    predicted = [t.predicted_iteration_time_s for t in one.trials]
-    joules = [t.joules_per_token for t in one.trials if t.joules_per_token is not None]
+def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: int) -> Ranked:
+    peak = contender.metrics.peak_memory_gib
+    predicted = [t.predicted_iteration_time_s for t in contender.trials]
+    joules = [t.joules_per_token for t in contender.trials if t.joules_per_token is not None]
     return Ranked(
         rank=rank,
-        trial_numbers=[trial.number for trial in one.trials],
-        strategy=one.shape,
-        metrics=one.metrics,
+        trial_numbers=[trial.number for trial in contender.trials],
+        strategy=contender.shape,
+        metrics=contender.metrics,
         predicted_iteration_time_s=next((p for p in predicted if p is not None), None),
-        relative_to_best=one.rate / best.rate,
-        significant=None if one is best else best.beats(one),
-        confirmed=one.confirmed,
+        relative_to_best=contender.rate / best.rate,
+        significant=None if contender is best else best.beats(contender),
+        confirmed=contender.confirmed,
         memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
         joules_per_token=median(joules) if joules else None,
     )
@@ -144,7 +154,7 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
 
 
 def _energy_mwh(campaign: Campaign, best: Contender, *, seconds: float) -> float | None:
-    """None where the machine's peak, and with it the utilisation, or its power is not known."""
+    """Return None where the machine's peak, and so the utilisation, or its power is not known."""
     if best.metrics.hfu is None:
         return None
     joule = training_energy_joule(
@@ -159,15 +169,15 @@ def _energy_mwh(campaign: Campaign, best: Contender, *, seconds: float) -> float
 def _accumulations(
     campaign: Campaign, best: Contender, trials: Sequence[Trial]
 ) -> list[Accumulation]:
-    """Of the best layout, from all its successful trials together."""
+    """Return those of the best layout, from all its successful trials together."""
     layout = best.strategy.layout_key()
     times: dict[int, list[float]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
         if trial.state is TrialState.OK and _layout(trial) == layout:
-            for one in trial.accumulations:
-                if one.measured:
-                    seconds = one.iteration_times_s or [one.iteration_time_s]
-                    times.setdefault(one.gradient_accumulation_steps, []).extend(seconds)
+            for accumulation in trial.accumulations:
+                if accumulation.measured:
+                    seconds = accumulation.iteration_times_s or [accumulation.iteration_time_s]
+                    times.setdefault(accumulation.gradient_accumulation_steps, []).extend(seconds)
     measurements = [
         AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=tuple(seconds))
         for gas, seconds in sorted(times.items())

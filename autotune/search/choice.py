@@ -50,7 +50,7 @@ class TriedLayouts:
     rows: Integers
 
     def where(self, *, state: str, out_of_memory: bool = False) -> Integers:
-        """The rows in this state."""
+        """Return the rows in this state."""
         same = [o.state == state and o.out_of_memory == out_of_memory for o in self.observations]
         return self.rows[np.array(same, dtype=np.bool_)]
 
@@ -63,7 +63,7 @@ class TriedLayouts:
 def choose(
     layouts: Layouts, known: TriedLayouts, candidates: Integers, *, risk: Floats, seed: int
 ) -> int:
-    """The row that DeepHyper asks for among `candidates`, given what is `known`.
+    """Return the row that DeepHyper asks for among `candidates`, given what is `known`.
 
     `risk`, shape (n,), lowers a layout's log rate for its chance not to fit.
 
@@ -72,21 +72,21 @@ def choose(
     """
     offered = [_point(layouts, row) for row in _offered(candidates)]
     exploring = len(known.log_rates) >= INITIAL_TRIALS
-    told = _told(layouts, known, with_running=exploring)
+    results = _results(layouts, known, with_running=exploring)
     search = _search(
         _problem(layouts, offered, seed),
         surrogate=_surrogate(layouts, known, risk),
         initial_points=[_point(layouts, _initial(layouts, known, candidates, risk))],
-        n_initial_points=1 if exploring else len(told) + 1,
+        n_initial_points=1 if exploring else len(results) + 1,
         n_points=len(offered),
         seed=seed,
     )
     # The matrices are small: BLAS threads win nothing, and on a busy machine cost a hundredfold.
     with threadpool_limits(limits=1, user_api="blas"):
-        if told:
-            search.tell(told)
-        asked = search.ask(1)[0]
-    numbers = np.array([[asked[name] for name in LAYOUT_DIMENSIONS]], dtype=np.int64)
+        if results:
+            search.tell(results)
+        point = search.ask(1)[0]
+    numbers = np.array([[point[name] for name in LAYOUT_DIMENSIONS]], dtype=np.int64)
     return int(layouts.rows_of_numbers(numbers)[0])
 
 
@@ -136,7 +136,7 @@ def _surrogate(layouts: Layouts, known: TriedLayouts, risk: Floats) -> LayoutReg
 
 
 def _problem(layouts: Layouts, offered: list[Point], seed: int) -> HpProblem:
-    """Over the layouts' dimensions as ordered numbers; its samples are the points `offered`.
+    """Return a problem over the dimensions as ordered numbers; it samples the points `offered`.
 
     Seeded, because an unseeded problem copies NumPy's global state.
     """
@@ -154,7 +154,8 @@ def _point(layouts: Layouts, row: int) -> Point:
 
 
 def _offered(candidates: Integers) -> Integers:
-    """All, or the most promising half of OFFERED and as many evenly spread over the others."""
+    """Return all, or the most promising half of OFFERED and as many evenly spread over the
+    others."""
     if len(candidates) <= OFFERED:
         return candidates
     half = OFFERED // 2
@@ -163,7 +164,8 @@ def _offered(candidates: Integers) -> Integers:
 
 
 def _initial(layouts: Layouts, known: TriedLayouts, candidates: Integers, risk: Floats) -> int:
-    """The candidate with the best predicted rate for its distance from every known layout."""
+    """Return the candidate with the best predicted rate for its distance from every known
+    layout."""
     promise = (layouts.log_rate - risk)[candidates]
     if len(known.rows):
         near = cdist(layouts.features[candidates], layouts.features[known.rows])
@@ -171,23 +173,24 @@ def _initial(layouts: Layouts, known: TriedLayouts, candidates: Integers, risk: 
     return int(candidates[np.argmax(promise)])
 
 
-def _told(
+def _results(
     layouts: Layouts, known: TriedLayouts, *, with_running: bool
 ) -> list[tuple[Point, float | str]]:
-    """Each known layout with the logarithm of its rate, a failure, or for a running one a lie.
+    """Return each known layout with the logarithm of its rate, a failure, or for a running one a
+    lie.
 
     The lie is the mean of the finished ones. DeepHyper wants floats: an integer counts as failed.
     """
     lie = float(np.mean(known.log_rates)) if known.log_rates else 0.0
-    told: list[tuple[Point, float | str]] = []
+    results: list[tuple[Point, float | str]] = []
     for row, observation in zip(known.rows.tolist(), known.observations, strict=True):
         if observation.state == "ok":
-            told.append((_point(layouts, row), float(observation.log_rate)))
+            results.append((_point(layouts, row), float(observation.log_rate)))
         elif observation.state == "failed":
-            told.append((_point(layouts, row), _failure(observation)))
+            results.append((_point(layouts, row), _failure(observation)))
         elif observation.state == "running" and with_running:
-            told.append((_point(layouts, row), lie))
-    return told
+            results.append((_point(layouts, row), lie))
+    return results
 
 
 def _failure(observation: SearchTrial) -> str:

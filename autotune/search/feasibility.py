@@ -41,7 +41,7 @@ _EDGE = 0.02
 
 
 def _log_prior() -> Floats:
-    """Over (scale, noise): within 15 % for the most part, with a tail for an estimate far off."""
+    """Return the prior of (scale, noise): within 15 % mostly, with a tail for far-off estimates."""
     near = np.exp(-0.5 * (_LOG_SCALES / 0.15) ** 2) / 0.15
     far = np.exp(-0.5 * (_LOG_SCALES / 0.7) ** 2) / 0.7
     return np.repeat(np.log(0.8 * near + 0.2 * far)[:, None], len(_NOISES), axis=1)
@@ -58,7 +58,7 @@ class MemoryBelief:
     def learn(
         cls, layouts: Layouts, rows: Integers, observed: Sequence[SearchTrial]
     ) -> MemoryBelief:
-        """From observations of the layouts `rows`; running ones say nothing."""
+        """Learn from observations of the layouts `rows`; running ones say nothing."""
         log_limit = float(np.log(layouts.memory_limit_gib))
         log_posterior = _log_prior()
         for row, observation in zip(rows, observed, strict=True):
@@ -74,7 +74,7 @@ class MemoryBelief:
         return float(np.exp(_LOG_SCALES[np.searchsorted(cumulative, 0.5)]))
 
     def probability_to_fit(self, memory_gib: Floats) -> Floats:
-        """Of layouts with these estimates, shape (n,)."""
+        """Return the probability for layouts with these estimates, shape (n,)."""
         if not len(memory_gib):
             return np.zeros(0)
         # It depends on the estimate alone, so a few hundred nodes serve a lattice of any size.
@@ -87,7 +87,7 @@ class MemoryBelief:
 
 
 def _log_likelihood(observation: SearchTrial, log_estimate: float, log_limit: float) -> Floats:
-    """Shape (161, 4), of one observation."""
+    """Return the log likelihood of one observation, shape (161, 4)."""
     centre = log_estimate + _LOG_SCALES[:, None]
     noise = _NOISES[None, :]
     if observation.state == "ok" and observation.peak_memory_gib:
@@ -102,12 +102,13 @@ def _log_likelihood(observation: SearchTrial, log_estimate: float, log_limit: fl
 
 
 def risk(probability: Floats) -> Floats:
-    """What each layout's log rate is lowered by for the chance that it does not fit, shape (n,)."""
+    """Return what each layout's log rate is lowered by for the chance that it does not fit, shape
+    (n,)."""
     return np.asarray(-CAUTION * np.log(np.maximum(probability, 1e-3)))
 
 
 def hopeless(layouts: Layouts, probability: Floats, rows: Integers) -> NDArray[np.bool_]:
-    """Shape (n,): ruled out by the layouts in `rows`, all of which ran out of memory."""
+    """Return what `rows`, all of which ran out of memory, rule out, shape (n,)."""
     if not len(rows):
         return np.zeros(len(layouts), dtype=np.bool_)
     least = layouts.memory_gib[rows].min()

@@ -61,7 +61,7 @@ class GaussianProcess:
 
     @classmethod
     def fit(cls, features: Floats, mean: Floats, y: Floats) -> GaussianProcess:
-        """From n >= 1 rows: features (n, d), predicted values `mean` and observed `y`, (n,)."""
+        """Fit to n >= 1 rows: features (n, d), predicted values `mean` and observed `y`, (n,)."""
         distances = cdist(features, features)
         fitted = [
             _fit(features, distances, mean, y, start=start)
@@ -70,10 +70,10 @@ class GaussianProcess:
                 for length_scale, noise_share in product(LENGTH_SCALES, NOISE_SHARES)
             )
         ]
-        return max(fitted, key=lambda one: one[0])[1]
+        return max(fitted, key=lambda candidate: candidate[0])[1]
 
     def believing(self, features: Floats) -> GaussianProcess:
-        """The same process, told its own prediction at `features` (k, d).
+        """Return the same process, told its own prediction at `features` (k, d).
 
         The mean stays as it is; the deviation shrinks near by: what a running trial will say is
         not known, but there is less to learn next to it (a kriging believer, Ginsbourger et al.
@@ -85,7 +85,8 @@ class GaussianProcess:
         return replace(self, features=known, factor=factor, alpha=alpha)
 
     def predict(self, features: Floats, mean: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation, each (k,), at features (k, d) with predicted `mean` (k,)."""
+        """Return the mean and standard deviation, each (k,), at features (k, d) with predicted
+        `mean` (k,)."""
         length_scale = self.hyperparameters.length_scale
         cross = kernel(cdist(features, self.features), length_scale) + OFFSET_VARIANCE
         centre = self.level + self.hyperparameters.trust * mean + cross @ self.alpha
@@ -95,7 +96,7 @@ class GaussianProcess:
 
 
 def kernel(distances: Floats, length_scale: float) -> Floats:
-    """Matérn 5/2, one at distance zero."""
+    """Return the Matérn 5/2 kernel, one at distance zero."""
     scaled = np.sqrt(5.0) * distances / length_scale
     return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
 
@@ -110,7 +111,7 @@ def _factor(distances: Floats, hyperparameters: Hyperparameters) -> Factor:
 def _fit(
     features: Floats, distances: Floats, mean: Floats, y: Floats, *, start: Hyperparameters
 ) -> tuple[float, GaussianProcess]:
-    """The best trust at the length scale and noise of `start`: log evidence and process."""
+    """Return the best trust at the length scale and noise of `start`: log evidence and process."""
     factor = _factor(distances, start)
     trust = np.array(TRUST)
     level = float(np.mean(y)) - trust * float(np.mean(mean))

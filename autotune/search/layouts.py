@@ -76,7 +76,8 @@ class Layouts:
         return len(self.lattice)
 
     def __deepcopy__(self, memo: object) -> Layouts:
-        """Itself: it never changes, and scikit-learn copies an estimator's parameters at will."""
+        """Return itself: it never changes, and scikit-learn copies an estimator's parameters at
+        will."""
         return self
 
     @cached_property
@@ -98,14 +99,16 @@ class Layouts:
         return {key.tobytes(): row for row, key in enumerate(self.numbers)}
 
     def rows_of_numbers(self, numbers: Integers) -> Integers:
-        """The rows with these `numbers`, shape (k, 10); KeyError for one that is not here."""
+        """Return the rows with these `numbers`, shape (k, 10); KeyError for one that is not
+        here."""
         keys = np.ascontiguousarray(numbers, dtype=np.int64)
         return np.array([self._row_of[key.tobytes()] for key in keys], dtype=np.int64)
 
     def row_of(self, strategy: Strategy) -> int | None:
-        """The row of a strategy's layout, whatever its GAS; None where the space lacks it."""
-        one = Lattice.of([strategy], gpus_per_node=self.lattice.gpus_per_node)
-        key = np.stack([_as_numbers(name, one[name]) for name in LAYOUT_DIMENSIONS], axis=1)
+        """Return the row of a strategy's layout, whatever its GAS; None where the space lacks
+        it."""
+        single = Lattice.of([strategy], gpus_per_node=self.lattice.gpus_per_node)
+        key = np.stack([_as_numbers(name, single[name]) for name in LAYOUT_DIMENSIONS], axis=1)
         return self._row_of.get(key[0].tobytes())
 
 
@@ -117,7 +120,8 @@ def _as_numbers(name: str, column: NDArray[Any]) -> Integers:
 
 
 def _best_twins(lattice: Lattice, log_rate: Floats, *, fits: NDArray[np.bool_]) -> Integers:
-    """Rows of the best twin of each layout, best first; equal ones in the strategies' order."""
+    """Return rows of the best twin of each layout, best first; equal ones in the strategies'
+    order."""
     columns: Sequence[Integers] = [_as_numbers(name, lattice[name]) for name in LAYOUT_DIMENSIONS]
     gas = lattice["gradient_accumulation_steps"]
     order = np.lexsort((gas, *columns[::-1], -log_rate, ~fits))

@@ -37,7 +37,7 @@ class Proposer:
     def propose(
         self, observations: Sequence[SearchTrial], *, count: int, free_nodes: int
     ) -> list[Strategy]:
-        """Up to `count` strategies, none twins and none observed before, to start at once.
+        """Return up to `count` strategies, none twins and none observed before, to start at once.
 
         Their nodes together are at most `free_nodes`; the list is empty when nothing worth trying
         is small enough now. The order of `observations` does not matter. Observed layouts that the
@@ -71,8 +71,8 @@ class Proposer:
         return proposed
 
     def _known(self, observations: Sequence[SearchTrial]) -> TriedLayouts:
-        found = [(self._layouts.row_of(o.strategy), o) for o in merged(observations)]
-        within = [(row, o) for row, o in found if row is not None]
+        rows_of_trials = [(self._layouts.row_of(o.strategy), o) for o in merged(observations)]
+        within = [(row, o) for row, o in rows_of_trials if row is not None]
         rows = np.array([row for row, _ in within], dtype=np.int64)
         return TriedLayouts(observations=[o for _, o in within], rows=rows)
 
@@ -81,7 +81,7 @@ class Proposer:
         return belief.probability_to_fit(self._layouts.memory_gib)
 
     def _open(self, known: TriedLayouts, probability: Floats) -> Integers:
-        """The rows to choose among now, most promising first; empty when there are none.
+        """Return the rows to choose among now, most promising first; empty when there are none.
 
         Those that may well fit. When these are used up: none as soon as anything was measured, for
         a trial that will hardly run buys nothing; before that, those with the least memory.
@@ -95,7 +95,7 @@ class Proposer:
         return self._least_memory(untried)
 
     def _least_memory(self, untried: NDArray[np.bool_]) -> Integers:
-        """Of the untried, the least memory for each number of nodes: the likeliest to fit."""
+        """Return the untried with least memory for each number of nodes: the likeliest to fit."""
         rows = np.flatnonzero(untried)
         rows = rows[np.argsort(self._layouts.memory_gib[rows], kind="stable")]
         _, first = np.unique(self._layouts.lattice["num_nodes"][rows], return_index=True)

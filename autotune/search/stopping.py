@@ -8,7 +8,7 @@ from autotune.schemas import Budget
 
 
 def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datetime) -> str | None:
-    """Why no further trial may start, as a sentence; None while the budget lasts.
+    """Return why no further trial may start, as a sentence; None while the budget lasts.
 
     Args:
         trials: of the search, running ones included; confirmations are not counted.
@@ -26,7 +26,7 @@ def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datet
 
 
 def _in_zone_of(now: datetime, deadline: datetime) -> datetime:
-    """The deadline made comparable: both aware, or both naive."""
+    """Return the deadline made comparable: both aware, or both naive."""
     if (now.tzinfo is None) == (deadline.tzinfo is None):
         return deadline
     return deadline.replace(tzinfo=now.tzinfo)

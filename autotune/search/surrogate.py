@@ -36,7 +36,7 @@ class LayoutRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # u
         self.running = running
 
     def fit(self, X: NDArray[Any], y: NDArray[Any] | list[float]) -> LayoutRegressor:
-        """From what DeepHyper was told: X of shape (n, d) and the values to minimise, (n,)."""
+        """Fit to what DeepHyper was told: X of shape (n, d) and the values to minimise, (n,)."""
         rows = self._rows(X)
         telling = ~np.isin(rows, np.concatenate([self.out_of_memory, self.running]))
         rows, target = rows[telling], np.asarray(y, dtype=np.float64)[telling]
@@ -46,7 +46,7 @@ class LayoutRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # u
         return self
 
     def predict(self, X: NDArray[Any], return_std: bool = False) -> Floats | tuple[Floats, Floats]:
-        """Shape (k,), and the standard deviation likewise if asked for."""
+        """Return values, shape (k,), and their standard deviations where wanted."""
         rows = self._rows(X)
         mean, deviation = self.process_.predict(
             self.layouts.features[rows], -self.layouts.log_rate[rows]

@@ -45,7 +45,7 @@ class SearchTrial:
 
 
 def merged(observations: Iterable[SearchTrial]) -> list[SearchTrial]:
-    """One observation for each layout, in an order that does not depend on the order given.
+    """Return one observation for each layout, in an order that does not depend on the order given.
 
     A layout with an ok trial is ok, with the median rate of these; otherwise it is running if any
     of its trials runs; otherwise it failed, or was refused if none of them ever started.

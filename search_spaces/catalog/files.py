@@ -15,25 +15,25 @@ LARGEST_FILE_BYTES = 1_000_000  # a model's or a machine's file is far smaller t
 
 @cache
 def packaged_names(folder: str) -> tuple[str, ...]:
-    """Names of the catalog's files in one of its folders, sorted."""
+    """Return the names of the catalog's files in one of its folders, sorted."""
     entries = (entry.name for entry in (files(__package__) / folder).iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in entries if name.endswith(".toml")))
 
 
 def read_packaged(folder: str, name: str) -> dict[str, Any]:
-    """One file of the catalog; the name must be one of `packaged_names`."""
+    """Return one file of the catalog; the name must be one of `packaged_names`."""
     return tomllib.loads((files(__package__) / folder / f"{name}.toml").read_text("utf-8"))
 
 
 def unknown_name(field: str, value: str, known: list[str], *, also: str = "") -> InvalidInput:
-    """The refusal of a name that the catalog lacks, with the closest ones offered."""
+    """Return the refusal of a name that the catalog lacks, with the closest ones offered."""
     near = closest(value, known)
     reason = f"no such {field}" + (f"; did you mean {' or '.join(near)}?" if near else "")
     return InvalidInput(field, value, reason, valid=", ".join(known) + also)
 
 
 def read_text(path: Path, *, field: str) -> str:
-    """A user's file; raises InvalidInput where it cannot be read as text."""
+    """Return a user's file; raises InvalidInput where it cannot be read as text."""
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise InvalidInput(field, str(path), "the file is larger than 1 MB")
@@ -46,7 +46,7 @@ def read_text(path: Path, *, field: str) -> str:
 
 
 def read_toml(path: Path, *, field: str) -> dict[str, Any]:
-    """A user's TOML file; raises InvalidInput where it is not TOML."""
+    """Return a user's TOML file; raises InvalidInput where it is not TOML."""
     text = read_text(path, field=field)
     try:
         return tomllib.loads(text)

@@ -48,7 +48,7 @@ FAMILIES = {
 
 
 def model_from_hugging_face(config: Mapping[str, Any], *, name: str) -> Transformer:
-    """The shape that a `config.json` describes.
+    """Return the shape that a `config.json` describes.
 
     The sequence length is the configuration's longest context, at most 8192. Biases that only some
     families have, and rotary positions of a model without a gated MLP, change the parameter count

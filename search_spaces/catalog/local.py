@@ -34,7 +34,7 @@ LOOPBACK_GB_PER_S = 1.0
 
 @cache
 def local_machine() -> Machine:
-    """This machine: its NVIDIA GPUs where `nvidia-smi` lists any, its CPU otherwise.
+    """Return this machine: its NVIDIA GPUs where `nvidia-smi` lists any, its CPU otherwise.
 
     Read once in a process, so that a campaign sees one machine.
     """
@@ -43,7 +43,7 @@ def local_machine() -> Machine:
 
 
 def machine_of_cpus() -> Machine:
-    """Four to eight ranks that share cores and memory; no peak, and so no MFU."""
+    """Return four to eight ranks that share cores and memory; no peak, and so no MFU."""
     cores = len(os.sched_getaffinity(0))
     ranks = min(max(FEWEST_RANKS, cores), MOST_RANKS)
     memory_gib = _memory_bytes() / 2**30
@@ -66,7 +66,7 @@ def machine_of_cpus() -> Machine:
 
 
 def machine_of_gpus(gpus: list[tuple[str, float, float | None]]) -> Machine:
-    """A node of equal NVIDIA GPUs; the least memory counts where they are not equal.
+    """Return a node of equal NVIDIA GPUs; the least memory counts where they are not equal.
 
     Args:
         gpus: name, memory in GiB, power cap in W (None where not told) of each.
@@ -90,7 +90,7 @@ def machine_of_gpus(gpus: list[tuple[str, float, float | None]]) -> Machine:
 
 
 def parse_gpus(listing: str) -> list[tuple[str, float, float | None]]:
-    """Lines of `name, MiB, W` as name, GiB and W; a line that is not so lists no GPU."""
+    """Return lines of `name, MiB, W` as name, GiB and W; a line that is not so lists no GPU."""
     gpus = []
     for line in listing.splitlines():
         parts = [part.strip() for part in line.split(",")]
@@ -100,7 +100,7 @@ def parse_gpus(listing: str) -> list[tuple[str, float, float | None]]:
 
 
 def _number(text: str) -> float | None:
-    """None for `[N/A]`, which nvidia-smi prints for what a device does not tell."""
+    """Return None for `[N/A]`, which nvidia-smi prints for what a device does not tell."""
     try:
         return float(text)
     except ValueError:
@@ -108,7 +108,7 @@ def _number(text: str) -> float | None:
 
 
 def _query_gpus() -> str:
-    """The listing of nvidia-smi; empty where there is none, or it hangs or fails."""
+    """Return the listing of nvidia-smi; empty where there is none, or it hangs or fails."""
     try:
         done = subprocess.run(
             QUERY, capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=False
@@ -119,16 +119,17 @@ def _query_gpus() -> str:
 
 
 def _known_kind(name: str) -> dict[str, Any]:
-    """Figures of the first kind in `gpus.toml` that the name holds; its last kind matches all."""
+    """Return figures of the first kind in `gpus.toml` that the name holds; its last kind matches
+    all."""
     kinds = tomllib.loads((files(__package__) / "gpus.toml").read_text("utf-8"))["kind"]
-    found: dict[str, Any] = next(
+    known: dict[str, Any] = next(
         kind for kind in kinds if kind["holds"].casefold() in name.casefold()
     )
-    return {"peak_tflops": None} | found
+    return {"peak_tflops": None} | known
 
 
 def _memory_bytes() -> int:
-    """RAM, or less where a container may not use all of it."""
+    """Return RAM, or less where a container may not use all of it."""
     total = int(psutil.virtual_memory().total)
     try:
         return min(total, int(CGROUP_LIMIT.read_text()))

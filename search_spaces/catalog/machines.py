@@ -117,12 +117,12 @@ RENAMED = {
 
 
 def machine_names() -> list[str]:
-    """Names of the presets, and `local`; sorted."""
+    """Return the names of the presets, and `local`; sorted."""
     return sorted([*packaged_names(FOLDER), LOCAL])
 
 
 def load_machine(choice: str) -> Machine:
-    """A preset by its name; `local` is read off the machine that this runs on.
+    """Return a preset by its name; `local` is read off the machine that this runs on.
 
     Raises:
         InvalidInput: field `machine`, with the closest names.
@@ -135,7 +135,8 @@ def load_machine(choice: str) -> Machine:
 
 
 def read_machine(path: Path) -> Machine:
-    """A user's TOML file, with the fields of `Machine`; the name may be left to the file's name.
+    """Return a user's TOML file, with the fields of `Machine`; the name may be left to the file's
+    name.
 
     Raises:
         InvalidInput, InvalidInputs: where the file cannot be read or a figure is refused.
@@ -144,7 +145,7 @@ def read_machine(path: Path) -> Machine:
 
 
 def machine_from_table(table: Mapping[str, Any]) -> Machine:
-    """A machine from its fields.
+    """Return a machine from its fields.
 
     Raises:
         InvalidInputs: fields `machine.…`: unknown, missing, of a wrong type, or not plausible in

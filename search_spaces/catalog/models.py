@@ -24,12 +24,12 @@ FOLDER = "models"
 
 
 def model_names() -> list[str]:
-    """Names of the presets, sorted."""
+    """Return the names of the presets, sorted."""
     return list(packaged_names(FOLDER))
 
 
 def load_model(choice: str) -> Transformer:
-    """A preset by its name, or a conventional shape for a bare size such as "13B" or "350M".
+    """Return a preset by its name, or a conventional shape for a bare size such as "13B" or "350M".
 
     Raises:
         InvalidInput: field `model`, with the closest names.
@@ -43,7 +43,7 @@ def load_model(choice: str) -> Transformer:
 
 
 def read_model(path: Path) -> Transformer:
-    """A user's TOML file, or a Hugging Face `config.json`.
+    """Return a user's TOML file, or a Hugging Face `config.json`.
 
     Raises:
         InvalidInput, InvalidInputs: where the file cannot be read or its shape is refused.

@@ -40,13 +40,13 @@ FIELDS = (
 
 
 def model_from_table(table: Mapping[str, Any]) -> Transformer:
-    """A transformer from its fields; what is left out, or None, follows GPT-3.
+    """Return a transformer from its fields; what is left out, or None, follows GPT-3.
 
     Raises:
         InvalidInputs: fields `model.…`: every wrong figure, or every pair that does not divide.
     """
-    given = {key: value for key, value in table.items() if value is not None}
-    shape = checked(given, FIELDS, prefix="model")
+    present = {key: value for key, value in table.items() if value is not None}
+    shape = checked(present, FIELDS, prefix="model")
     transformer = Transformer(
         **{
             "name": "custom",

@@ -26,7 +26,7 @@ WIDE_HEAD_FROM = 2048  # hidden size from which a head is 128 wide, not 64, as i
 
 
 def parameters_of_size(text: str) -> float | None:
-    """The parameters that "13B", "1.3b", "350M" or "1T" ask for; None for any other text.
+    """Return the parameters that "13B", "1.3b", "350M" or "1T" ask for; None for any other text.
 
     Raises:
         InvalidInput: field `model`, for a size beyond what is conventional.
@@ -41,7 +41,7 @@ def parameters_of_size(text: str) -> float | None:
 
 
 def conventional_shape(parameters: float, *, name: str) -> Transformer:
-    """The GPT-3-like shape that comes nearest, sequence 2048, vocabulary 51200.
+    """Return the GPT-3-like shape that comes nearest, sequence 2048, vocabulary 51200.
 
     Weighs the distance from the asked size, from the family's trend of width over depth, and how
     well heads and layers divide by the usual parallel degrees. Known members come out as they
@@ -52,7 +52,8 @@ def conventional_shape(parameters: float, *, name: str) -> Transformer:
 
 
 def _candidates(parameters: float, *, name: str) -> Iterator[Transformer]:
-    """Shapes about the trend: layers even, hidden a multiple of 128 and near the asked size."""
+    """Yield shapes about the trend: layers even, hidden a multiple of 128 and near the asked
+    size."""
     expected_layers = (parameters / (12 * _trend(parameters) ** 2)) ** (1 / 3)
     fewest = max(4, int(expected_layers / 3) // 2 * 2)
     for layers in range(fewest, int(expected_layers * 2) + 9, 2):
@@ -62,7 +63,7 @@ def _candidates(parameters: float, *, name: str) -> Iterator[Transformer]:
 
 
 def _hidden_size(parameters: float, layers: int) -> float:
-    """The root of `12 L h^2 + (V + s) h = parameters`."""
+    """Return the root of `12 L h^2 + (V + s) h = parameters`."""
     embeddings = VOCAB_SIZE + SEQ_LENGTH
     discriminant = embeddings**2 + 48 * layers * parameters
     return (math.sqrt(discriminant) - embeddings) / (24 * layers)
@@ -84,7 +85,7 @@ def _trend(parameters: float) -> float:
 
 
 def _strangeness(shape: Transformer, parameters: float) -> float:
-    """How far a shape is from what one would expect; the weights make known members win."""
+    """Return how far a shape is from what one would expect; the weights make known members win."""
     off_size = math.log(shape.parameters / parameters) / TOLERANCE
     off_trend = abs(math.log(shape.hidden_size / shape.num_layers / _trend(parameters)))
     heads, layers = shape.num_attention_heads, shape.num_layers

@@ -11,12 +11,12 @@ FOLDER = "spaces"
 
 
 def space_names() -> list[str]:
-    """Names of the ready spaces, sorted."""
+    """Return the names of the ready spaces, sorted."""
     return list(packaged_names(FOLDER))
 
 
 def load_space(name: str) -> Mapping[str, Any]:
-    """Dimension name -> choice, and `global_batch_size` where the space has one.
+    """Return dimension name -> choice, and `global_batch_size` where the space has one.
 
     Raises:
         InvalidInput: field `space`, with the closest names.

@@ -46,7 +46,7 @@ class TableField:
         return noun + bounds + (f" {self.unit}" if self.unit else "")
 
     def fault(self, value: object) -> str | None:
-        """Why `value` will not do, or None."""
+        """Return why `value` will not do, or None."""
         if value is None:
             return None if self.nullable else "a value is needed"
         if not self._of_kind(value):
@@ -75,7 +75,8 @@ def checked(
     prefix: str,
     renamed: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The table's values, floats made of integers where asked; absent optional ones are left out.
+    """Return the table's values, floats made of integers where asked; absent optional ones are left
+    out.
 
     Args:
         prefix: of the field names in refusals: `machine` makes `machine.memory_gib`.
@@ -110,9 +111,9 @@ def _faults(
             if field.required:
                 reason = "this field is missing"
                 yield InvalidInput(f"{prefix}.{field.name}", None, reason, valid=field.valid)
-        elif (reason_found := field.fault(table[field.name])) is not None:
+        elif (fault := field.fault(table[field.name])) is not None:
             value = table[field.name]
-            yield InvalidInput(f"{prefix}.{field.name}", value, reason_found, valid=field.valid)
+            yield InvalidInput(f"{prefix}.{field.name}", value, fault, valid=field.valid)
 
 
 def refuse_all(faults: Iterable[InvalidInput]) -> None:
