@@ -1,4 +1,4 @@
-"""What a trial is asked, and what came of it."""
+"""A trial: what is asked of it, how it stands, and what came of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from search_spaces.transformer import Transformer
 
 @dataclass(frozen=True, kw_only=True)
 class TrialProtocol:
-    """How a trial measures.
+    """The way in which a trial measures.
 
     Attributes:
         warmup_iterations: run before each GAS value is timed, and left out.
@@ -56,7 +56,7 @@ class TrialRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialProgress:
-    """How a trial stands that has not ended.
+    """The state of a trial that has not ended.
 
     Attributes:
         phase: `waiting` until it has nodes, `running` from then on.
@@ -76,7 +76,7 @@ RUNNING = TrialProgress(phase="running")
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
-    """What came of a trial.
+    """The result of a trial, whatever came of it.
 
     Attributes:
         status: final, so never `pending`.
@@ -109,13 +109,17 @@ class TrialOutcome:
     job_id: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: the result file's content."""
+        """Return the result file's content, as JSON can hold it."""
         plain = {"status": self.status.value, "started_at": self.started_at.isoformat()}
         return asdict(self) | plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialOutcome:
-        """The reverse of `as_dict`; raises KeyError, TypeError or ValueError on anything else."""
+        """Return what `as_dict` was called on.
+
+        Raises:
+            KeyError, TypeError, ValueError: `data` is anything else.
+        """
         measurements = tuple(
             AccumulationMeasurement(
                 gradient_accumulation_steps=m["gradient_accumulation_steps"],

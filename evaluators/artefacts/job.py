@@ -1,4 +1,4 @@
-"""What every sbatch script here begins with: its head, its settings, its environment."""
+"""The parts that every sbatch script here has: head, settings, environment, srun."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MEETING = f"# --- where the ranks meet\n{RENDEZVOUS}"
 
 
 def comment(text: str) -> str:
-    """One line of it: a user's name may hold anything, and a line break would end the comment."""
+    """Return one line: a user's name may hold anything, and a line break would end a comment."""
     return "# " + " ".join(text.split())
 
 
 def job_name(name: str) -> str:
-    """The name in letters that Slurm, a shell and a file system take as they are."""
+    """Return the name in letters that Slurm, a shell and a file system take as they are."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "training"
 
 
@@ -50,11 +50,11 @@ def head(
     *,
     name: str,
 ) -> str:
-    """The first lines: what the profile asks of sbatch, and for people what the script is."""
+    """Return the first lines: what the profile asks of sbatch, and what the script is."""
     gpus = machine.gpus_per_node
-    own = [f"--job-name={job_name(name)}", f"--time={TIME_LIMIT}", "--output=%x-%j.log"]
+    options = [f"--job-name={job_name(name)}", f"--time={TIME_LIMIT}", "--output=%x-%j.log"]
     directives = [
-        *map(directive_line, own),
+        *map(directive_line, options),
         *sbatch_directives(profile, nodes=strategy.num_nodes, gpus_per_node=gpus),
     ]
     comments = [
@@ -67,7 +67,11 @@ def head(
 
 
 def settings(values: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Lines of bash for variables that a user may set: name -> its value without, what it is."""
+    """Return bash for variables that a user may set.
+
+    Args:
+        values: name -> its value where the user sets none, and its meaning.
+    """
     return [
         f"default {name} {shlex.quote(value)}  # {meaning}"
         for name, (value, meaning) in values.items()
@@ -75,9 +79,9 @@ def settings(values: Mapping[str, tuple[str, str]]) -> list[str]:
 
 
 def environment(profile: ClusterProfile) -> str:
-    """The profile's environment, as a trial has it. The user's own value of a variable wins.
+    """Return the profile's environment, as a trial has it; a user's own value of a variable wins.
 
-    It is told in the log, because the run is then not quite the one that was measured.
+    The log says so, because the run is then not quite the one that was measured.
     """
     title = "# --- the environment of the cluster profile"
     names = " ".join(profile.environment.variables)
@@ -103,7 +107,7 @@ def environment(profile: ClusterProfile) -> str:
 def srun(
     machine: Machine, strategy: Strategy, profile: ClusterProfile, lines: Iterable[str]
 ) -> str:
-    """The command that starts one task for each GPU; `lines` (of bash) are what it becomes."""
+    """Return the command that starts one task for each GPU, which becomes `lines` (of bash)."""
     options = [
         f"--nodes={strategy.num_nodes}",
         *srun_words(profile, gpus_per_node=machine.gpus_per_node),

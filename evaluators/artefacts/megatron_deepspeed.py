@@ -152,7 +152,7 @@ def _inputs(transformer: Transformer, profile: ClusterProfile, megatron: Megatro
 
 
 def _data(transformer: Transformer, profile: ClusterProfile) -> str:
-    """Where the trials had synthetic data, so has this script, unless the user brings some."""
+    """Return what makes synthetic data where the trials had some and the user brings none."""
     megatron = profile.megatron
     if not megatron or megatron.data_path or megatron.tokenizer_type != "NullTokenizer":
         return ""
@@ -180,12 +180,12 @@ def _checks(profile: ClusterProfile, variant: Variant) -> str:
 def _layout(
     transformer: Transformer, machine: Machine, strategy: Strategy, megatron: Megatron
 ) -> str:
-    """The model's and the strategy's arguments, and DeepSpeed's file where that is used."""
-    chosen = arguments(transformer, machine, strategy, megatron.variant)
+    """Return the arguments of model and strategy, and DeepSpeed's file where that is used."""
+    layout = arguments(transformer, machine, strategy, megatron.variant)
     lines = [
         "# --- the recommended strategy",
         "layout=(",
-        *(f"    {shlex.join(argument)}" for argument in chosen),
+        *(f"    {shlex.join(argument)}" for argument in layout),
         ")",
         "# --- the cluster profile's arguments, which win as they did in the trials",
         f"profile=({shlex.join(megatron.arguments)})",

@@ -1,4 +1,4 @@
-"""The scripts that train one strategy with the bundled trainer: on this machine, and by Slurm."""
+"""The bundled trainer with one strategy: a script for this machine, and one for Slurm."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ fi
 def train_script(
     transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str, python: str
 ) -> str:
-    """A bash script that holds its own request; `python` is the interpreter it uses by default.
+    """Return a bash script with its own request; `python` is its interpreter by default.
 
     It trains at the strategy's own GAS and leaves its files in a folder of its own.
     """
@@ -77,7 +77,7 @@ def train_sbatch(
     *,
     name: str,
 ) -> str:
-    """The same as a job: the bundled trainer, one task of srun for each GPU."""
+    """Return the same as a job, with one task of srun for each GPU."""
     values = {"PYTHON": (python_of(profile), "where autotune[trials] is installed")}
     folder = f'"${{SLURM_SUBMIT_DIR:-$PWD}}/{job_name(name)}-${{SLURM_JOB_ID:-}}"'
     sections = [
@@ -95,7 +95,7 @@ def train_sbatch(
 
 
 def _request(transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str) -> str:
-    """Bash that writes the trial's request into a folder of its own, and goes there."""
+    """Return bash that writes the trial's request into a folder of its own, and goes there."""
     protocol = TrialProtocol(
         accumulations=(strategy.gradient_accumulation_steps,),
         measured_iterations=ITERATIONS,

@@ -88,7 +88,7 @@ def _activations(strategy: Strategy) -> list[Argument]:
 
 
 def _kernels(strategy: Strategy) -> list[Argument]:
-    """FlashAttention has 16-bit kernels alone."""
+    """Return precision and attention; FlashAttention has 16-bit kernels alone."""
     if strategy.precision == "fp32":
         return [("--attention-backend", "unfused")]
     backend = "flash" if strategy.flash_attention else "unfused"

@@ -61,7 +61,7 @@ def check(strategy: Strategy) -> None:
 
 
 def _section(name: str, values: Mapping[str, Any]) -> str:
-    """One level of YAML, or two; a scalar in JSON is one in YAML as well."""
+    """Return one or two levels of YAML; a scalar in JSON is one in YAML as well."""
     lines = [f"{name}:"]
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -132,7 +132,7 @@ def _activations(strategy: Strategy) -> dict[str, Any]:
 
 
 def _sharding(strategy: Strategy) -> dict[str, Any]:
-    """O2 keeps main parameters beside 16-bit ones; NeMo has it for bf16, and not with FSDP."""
+    """Return the optimizer; O2, main parameters beside 16-bit ones, is for bf16 without FSDP."""
     stage = strategy.zero_stage
     distributed = {1: "mcore_distributed_optim"}.get(stage, "fused_adam")
     sharded = {"fsdp": True, "fsdp_sharding_strategy": _FSDP[stage]} if stage in _FSDP else {}

@@ -1,4 +1,4 @@
-"""Which Python a program runs with on the nodes."""
+"""The Python that a program runs with on the nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANY = "python3"
 
 
 def python(profile: ClusterProfile) -> str:
-    """The profile's; without one this service's own, unless the job sets up one of its own."""
+    """Return the profile's; without one this service's own, unless the job sets up its own."""
     if profile.python:
         return profile.python
     environment = profile.environment
@@ -22,7 +22,7 @@ def python(profile: ClusterProfile) -> str:
 
 
 def import_path(profile: ClusterProfile) -> list[str]:
-    """Lines of bash with which this service's own interpreter finds this package on a node.
+    """Return bash with which this service's own interpreter finds this package on a node.
 
     Any other must have the package installed: this service's libraries are not for it.
     """

@@ -56,16 +56,16 @@ BUILD_LIMIT_MIN = 10
 
 VERSIONS = "versions.json"
 
-_TELL_VERSIONS = f"""import json, platform
+_WRITE_VERSIONS = f"""import json, platform
 from importlib.metadata import PackageNotFoundError, version
-found = {{"python": platform.python_version()}}
+versions = {{"python": platform.python_version()}}
 for name in ("torch", "deepspeed"):
     try:
-        found[name] = version(name)
+        versions[name] = version(name)
     except PackageNotFoundError:
         pass
 with open("{VERSIONS}", "w") as file:
-    json.dump(found, file)"""
+    json.dump(versions, file)"""
 
 LEAST_CLEAN = 2
 """Iterations that must remain of each GAS, where so many were asked for."""
@@ -110,7 +110,7 @@ class MegatronProgram:
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
         """Return bash for one run after the other; the first that fails is the last."""
         versions = shlex.join(
-            [*launcher.container, python(self._profile), "-c", _TELL_VERSIONS],
+            [*launcher.container, python(self._profile), "-c", _WRITE_VERSIONS],
         )
         train = " &&\n".join(
             task.as_ranks(launcher, folder, *self._words(request, folder, run, number))
@@ -198,18 +198,19 @@ class MegatronProgram:
         return data
 
     def _extensions(self, folder: Path) -> str:
-        own = folder.parents[1] / EXTENSIONS / self._profile.name
-        return _OWN_EXTENSIONS.format(folder=shlex.quote(str(own)), minutes=BUILD_LIMIT_MIN)
+        """Bash that names the folder of compiled extensions, beside the trials."""
+        extensions = shlex.quote(str(folder.parents[1] / EXTENSIONS / self._profile.name))
+        return _OWN_EXTENSIONS.format(folder=extensions, minutes=BUILD_LIMIT_MIN)
 
     def _data_path(self, request: TrialRequest, folder: Path) -> str:
-        """The profile's dataset, or a synthetic one that lies beside the trials."""
+        """Return the profile's dataset, or a synthetic one that lies beside the trials."""
         if self._megatron.data_path:
             return self._megatron.data_path
         model = request.transformer
-        made = synthetic_dataset(
+        dataset = synthetic_dataset(
             folder.parents[1] / DATASETS, vocab_size=model.vocab_size, seq_length=model.seq_length
         )
-        return str(made)
+        return str(dataset)
 
 
 def _config_name(number: int) -> str:
@@ -217,14 +218,14 @@ def _config_name(number: int) -> str:
 
 
 def _paired(log: TrainingLog, planned: Sequence[PlannedRun]) -> list[tuple[LoggedRun, PlannedRun]]:
-    """Each planned run with what the log has of it: nothing where it has fewer."""
+    """Pair each planned run with what the log has of it: nothing where it has fewer."""
     runs = [run for run in log.runs if run.iterations or run.damaged]
     missing = [LoggedRun()] * max(0, len(planned) - len(runs))
     return list(zip([*runs, *missing], planned, strict=False))
 
 
 def _other_micro_batches(run: LoggedRun, planned: PlannedRun) -> str | None:
-    """Why the run is not the one that was planned: DeepSpeed cut the batch up in its own way.
+    """Return how DeepSpeed cut up the batch, where that is not what was planned; else None.
 
     Megatron computes the figures that it logs from its arguments, so no other line betrays it.
     """
@@ -247,7 +248,7 @@ class _Measured:
 
     @property
     def iterations(self) -> list[Iteration]:
-        """Those that count: an optimizer step, and nothing else, is in their time."""
+        """The iterations that count: an optimizer step, and nothing else, is in their time."""
         return [i for i in self._logged if i.stepped and not i.after_evaluation]
 
     @property
@@ -259,7 +260,7 @@ class _Measured:
 
     @property
     def fault(self) -> str | None:
-        """Why there is no measurement; None where there is one."""
+        """The reason why there is no measurement; None where there is one."""
         gas = f"GAS {self.segment.gradient_accumulation_steps}"
         return self._incomplete(gas) or self._other_batch(gas) or self._unclean(gas)
 
@@ -269,23 +270,23 @@ class _Measured:
 
     def _incomplete(self, gas: str) -> str | None:
         numbers = {i.number for i in self.run.iterations} | set(self.run.damaged)
-        first, count = self.segment.first_iteration, self.segment.iterations
-        there = len(numbers & set(range(first, first + count)))
-        if there == count:
+        first, planned = self.segment.first_iteration, self.segment.iterations
+        logged = len(numbers & set(range(first, first + planned)))
+        if logged == planned:
             return None
-        return f"{gas}: the log has {there} of {count} iterations, though all ended well"
+        return f"{gas}: the log has {logged} of {planned} iterations, though all ended well"
 
     def _other_batch(self, gas: str) -> str | None:
-        asked = self.segment.global_batch_size
-        others = {i.global_batch_size for i in self._logged} - {asked, None}
+        planned = self.segment.global_batch_size
+        others = {i.global_batch_size for i in self._logged} - {planned, None}
         if not others:
             return None
-        told = ", ".join(str(batch) for batch in sorted(filter(None, others)))
-        return f"{gas}: it trained with a global batch of {told} where {asked} was asked for"
+        batches = ", ".join(str(batch) for batch in sorted(filter(None, others)))
+        return f"{gas}: it trained with a global batch of {batches} where {planned} was asked for"
 
     def _unclean(self, gas: str) -> str | None:
-        clean, asked = len(self.iterations), self.segment.measured_iterations
-        if clean >= min(LEAST_CLEAN, asked):
+        clean, planned = len(self.iterations), self.segment.measured_iterations
+        if clean >= min(LEAST_CLEAN, planned):
             return None
         reasons = {
             "a loss or gradient was no number": any(i.nan for i in self._logged),
@@ -294,25 +295,25 @@ class _Measured:
             "another rank's output broke the line": bool(self.run.damaged),
         }
         why = ", ".join(reason for reason, holds in reasons.items() if holds)
-        return f"{gas}: {clean} of {asked} measured iterations count: {why}"
+        return f"{gas}: {clean} of {planned} measured iterations count: {why}"
 
 
 def _energy(log: TrainingLog, measured: Sequence[_Measured], request: TrialRequest) -> Energy:
-    """The energy of the last run, which has the largest batches."""
+    """Return the energy of the last run, which has the largest batches."""
     run = measured[-1].run
-    own = [segment for segment in measured if segment.run is run]
-    batches = sum(each.segment.global_batch_size * len(each.iterations) for each in own)
+    segments = [each for each in measured if each.run is run]
+    samples = sum(each.segment.global_batch_size * len(each.iterations) for each in segments)
     return energy(
         log,
         run,
-        [i for each in own for i in each.iterations],
+        [i for each in segments for i in each.iterations],
         nodes=request.strategy.num_nodes,
-        tokens=batches * request.transformer.seq_length,
+        tokens=samples * request.transformer.seq_length,
     )
 
 
 def _peaks(log: TrainingLog) -> tuple[float, ...]:
-    """Of the ranks that told it, those of the first replica, in rank order, GiB."""
+    """Return the peak of each rank that logged it, in rank order, GiB."""
     peaks: dict[int, float] = {}
     for run in log.runs:
         for rank, peak in run.memory.items():
@@ -328,7 +329,7 @@ def _last_loss(log: TrainingLog) -> float | None:
 
 def _versions(folder: Path) -> Mapping[str, str]:
     try:
-        told = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
-        return {str(name): str(version) for name, version in told.items()}
+        versions = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
+        return {str(name): str(version) for name, version in versions.items()}
     except (OSError, ValueError, AttributeError):
         return {}

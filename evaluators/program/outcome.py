@@ -45,7 +45,7 @@ def log_of(folder: Path) -> TrainingLog:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptFailure:
-    """Why an attempt failed. `error` is one line."""
+    """The reason why an attempt failed, in one line: `error`."""
 
     status: TrialState
     error: str
@@ -76,13 +76,14 @@ def failure_of(ended: AttemptEnd, cause: Cause | None, folder: Path) -> AttemptF
 
 
 def _own_words(folder: Path) -> str | None:
+    """Return what the job's script says of a failure of its own."""
     lines = reversed(log_tail(folder).splitlines())
-    said = (line.removeprefix(OWN_WORDS) for line in lines if line.startswith(OWN_WORDS))
-    return next(said, None)
+    reasons = (line.removeprefix(OWN_WORDS) for line in lines if line.startswith(OWN_WORDS))
+    return next(reasons, None)
 
 
 def _last_words(folder: Path) -> str:
-    """What the program had logged last when its time was up, which tells where it was stuck."""
+    """Return what the program logged last before its time was up: it tells where it hung."""
     lines = (line.strip() for line in reversed(log_tail(folder).splitlines()))
     last = next((line for line in lines if line and not line.startswith(_NOT_THE_PROGRAMS)), "")
     return f"; its log ends with: {last[:MOST_OF_A_LINE]}" if last else "; its log is empty"

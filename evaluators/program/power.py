@@ -65,7 +65,7 @@ sample() {
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """Drawn by the GPUs for one token; `note` says how it was told, or why it was not."""
+    """Energy that GPUs drew for one token; `note` says how it was sampled, or why it was not."""
 
     joules_per_token: float | None
     note: str
@@ -74,7 +74,7 @@ class Energy:
 def energy(
     log: TrainingLog, run: LoggedRun, measured: Sequence[Iteration], *, nodes: int, tokens: int
 ) -> Energy:
-    """Mean power of each node while `measured` ran, over their time, for each of their `tokens`.
+    """Return the mean power of the nodes while `measured` ran, over their time, for each token.
 
     Args:
         log: of the whole attempt: a node without a tool may have said so before `run` began.
@@ -99,7 +99,7 @@ def energy(
 def _lacking(
     watts: Mapping[str, Sequence[float]], absent: Collection[str], nodes: int
 ) -> str | None:
-    """Why there is no figure; None where there is enough for one."""
+    """Return why there is no figure; None where there is enough for one."""
     if not watts and absent:
         return f"no power was sampled: {', '.join(sorted(absent))}"
     if len(watts) < nodes:

@@ -26,7 +26,7 @@ class Launcher:
     container: tuple[str, ...] = ()
 
     def command(self, *words: str) -> str:
-        """One line of bash that runs `words` (of bash, quoted where they must be) as each task."""
+        """Return a line of bash that runs `words` (of bash, quoted where need be) as each task."""
         return " ".join([shlex.join(self.srun), shlex.join(self.container), *words])
 
 
@@ -57,10 +57,10 @@ class Program(Protocol):
 
     @property
     def name(self) -> str:
-        """As profiles name it."""
+        """The name by which profiles choose it."""
 
     def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:
-        """By name: the files that are written into the attempt's folder before it is submitted.
+        """Return by name the files that go into the attempt's folder before it is submitted.
 
         Raises:
             InvalidInput: this program cannot run the request's strategy.
@@ -68,10 +68,10 @@ class Program(Protocol):
         """
 
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
-        """Lines of bash that train and measure, run in `folder`; their exit code is theirs.
+        """Return bash that trains and measures, run in `folder`; its exit code is the attempt's.
 
         What they print goes to the attempt's log.
         """
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
-        """What came of it, from the log and the files in `folder`. Never raises."""
+        """Return what came of it, from the log and the files in `folder`. Never raises."""

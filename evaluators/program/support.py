@@ -32,7 +32,11 @@ _DECISIVE_IN_MEGATRON = (
 
 
 def program_of(profile: ClusterProfile) -> Program:
-    """Raises ValueError where the profile names Megatron-DeepSpeed and has no `[megatron]`."""
+    """Return the program that the profile names.
+
+    Raises:
+        ValueError: it names Megatron-DeepSpeed and has no `[megatron]`.
+    """
     return TrainerProgram(profile) if profile.program == "trainer" else MegatronProgram(profile)
 
 
@@ -46,10 +50,10 @@ def unsupported(
     if profile.program == "trainer":
         reason = unsupported_within(lattice, reason_of=unsupported_anywhere)
         return [InvalidInput("space", "trainer", reason, valid=OTHER_SPACE)] if reason else []
-    found: dict[str, InvalidInput] = {}
+    problems: dict[str, InvalidInput] = {}
     for problem in _unsupported_by_megatron(profile.megatron, transformer, lattice):
-        found.setdefault(problem.field, problem)
-    return [_of_request(problem, transformer) for problem in found.values()]
+        problems.setdefault(problem.field, problem)
+    return [_of_request(problem, transformer) for problem in problems.values()]
 
 
 def _unsupported_by_megatron(
@@ -66,7 +70,7 @@ def _unsupported_by_megatron(
 
 
 def _of_request(problem: InvalidInput, transformer: Transformer) -> InvalidInput:
-    """The same problem by the field of a campaign that says it."""
+    """Return the problem by the field of a campaign that says it."""
     if hasattr(transformer, problem.field):
         reason = f"{problem.field} = {problem.value}: {problem.reason}"
         return InvalidInput("model", transformer.name, reason, valid=problem.valid)

@@ -37,5 +37,5 @@ SCRIPT = "\n".join([_HEAD, RANK_VARIABLES, SAMPLER, _BECOME])
 
 
 def as_ranks(launcher: Launcher, folder: Path, *words: str) -> str:
-    """One line of bash: `words` (of bash) as every rank, with the script that lies in `folder`."""
+    """Return a line of bash: `words` (of bash) as every rank, by the script that is in `folder`."""
     return launcher.command("bash", shlex.quote(str(folder / SCRIPT_NAME)), *words)

@@ -63,7 +63,11 @@ class TrainerProgram:
             return failed(failure, folder, ended)
         result = read_result(folder)
         if result is None or not result.measurements:
-            return failed(_without_result(folder), folder, ended)
+            cut = (folder / RESULT).exists()
+            fault = "cannot be read: it is cut or damaged" if cut else "is missing"
+            error = f"it ended well, but {RESULT} {fault}"
+            failure = AttemptFailure(status=TrialState.CRASHED, error=error)
+            return failed(failure, folder, ended)
         return succeeded(
             _energy(log, request),
             folder,
@@ -75,15 +79,8 @@ class TrainerProgram:
         )
 
 
-def _without_result(folder: Path) -> AttemptFailure:
-    there = (folder / RESULT).exists()
-    what = "cannot be read: it is cut or damaged" if there else "is missing"
-    error = f"it ended well, but {RESULT} {what}"
-    return AttemptFailure(status=TrialState.CRASHED, error=error)
-
-
 def _energy(log: TrainingLog, request: TrialRequest) -> Energy:
-    """The log's lines of iterations count anew at each GAS."""
+    """Return the energy of all measured iterations, which the log numbers anew at each GAS."""
     warmup = request.protocol.warmup_iterations
     gpus = request.machine.gpus_per_node
     measured = [i for i in log.last.iterations if i.accumulation and i.number > warmup]

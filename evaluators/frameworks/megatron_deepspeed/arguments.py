@@ -118,7 +118,7 @@ def _layout(transformer: Transformer, machine: Machine, strategy: Strategy) -> l
 
 
 def _activations(strategy: Strategy) -> list[Argument]:
-    """DeepSpeed's engine goes by the older `--checkpoint-activations`, Megatron's by the newer."""
+    """Return the recomputation, which DeepSpeed's engine takes by the older options."""
     match strategy.activation_checkpointing:
         case "none":
             return []
@@ -131,7 +131,7 @@ def _activations(strategy: Strategy) -> list[Argument]:
 
 
 def _kernels(strategy: Strategy, variant: Variant) -> list[Argument]:
-    """FlashAttention has 16-bit kernels alone; with fp32 its option would end the run.
+    """Return precision and attention; FlashAttention's option would end a run with fp32.
 
     The fusion of gradient accumulation is switched off in the source, but its option, which is on
     by default, still demands Apex.
@@ -144,7 +144,7 @@ def _kernels(strategy: Strategy, variant: Variant) -> list[Argument]:
 
 
 def _engine(strategy: Strategy) -> list[Argument]:
-    """`--deepspeed_config` is left to the launcher, which knows where the file lies."""
+    """Return the engine; where `--deepspeed_config` lies is known to the launcher alone."""
     if not uses_deepspeed(strategy):
         return [("--use-distributed-optimizer",)] if strategy.zero_stage == 1 else []
     engine: list[Argument] = [("--deepspeed",), ("--zero-stage", str(strategy.zero_stage))]

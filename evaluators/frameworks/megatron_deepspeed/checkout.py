@@ -1,4 +1,4 @@
-"""Whether a profile's Megatron-DeepSpeed can be trained with: seen before the first trial."""
+"""A profile's checkout of Megatron-DeepSpeed, looked over before the first trial."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ COMPRESSION = "deepspeed.compression.compress"
 # Nothing is imported: torch and DeepSpeed would take seconds, and a GPU that is not here.
 _LOOK = """
 import importlib.metadata, importlib.util, json, os, sys
-found = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
-places = found["deepspeed"].submodule_search_locations if found.get("deepspeed") else []
+specs = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
+places = specs["deepspeed"].submodule_search_locations if specs.get("deepspeed") else []
 compress = [os.path.join(place, "compression", "compress.py") for place in places or []]
 try:
     version = importlib.metadata.version("deepspeed")
 except importlib.metadata.PackageNotFoundError:
     version = ""
 print(json.dumps({
-    "missing": [name for name, spec in found.items() if spec is None],
+    "missing": [name for name, spec in specs.items() if spec is None],
     "compression": any(map(os.path.exists, compress)),
     "deepspeed": version,
 }))
@@ -77,15 +77,15 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
         return [_of_python(python, "there is no such interpreter", "the path of a Python")]
     needed = _needed(Path(megatron.path))
     try:
-        seen = _look(python, needed)
+        packages = _look(python, needed)
     except subprocess.TimeoutExpired:
         return [_of_python(python, f"it did not answer within {TIME_LIMIT_S:.0f} s", "")]
     except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
         return [_of_python(python, f"it cannot be asked for its packages: {error}", "")]
-    if seen.missing:
+    if packages.missing:
         valid = f"a Python with {', '.join(_WORDS.get(name, name) for name in needed)}"
-        return [_of_python(python, f"it lacks {', '.join(seen.missing)}", valid)]
-    return _compression(megatron, python, seen)
+        return [_of_python(python, f"it lacks {', '.join(packages.missing)}", valid)]
+    return _compression(megatron, python, packages)
 
 
 def _needed(root: Path) -> list[str]:
@@ -98,16 +98,16 @@ def _needed(root: Path) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """What an interpreter has: modules that it lacks, its DeepSpeed and whether that compresses."""
+class _Packages:
+    """The modules that an interpreter lacks, its DeepSpeed, and whether that compresses."""
 
     missing: tuple[str, ...]
     deepspeed: str
     compression: bool
 
 
-def _look(python: str, modules: Iterable[str]) -> _Seen:
-    asked = subprocess.run(
+def _look(python: str, modules: Iterable[str]) -> _Packages:
+    answer = subprocess.run(
         [python, "-c", _LOOK, *modules],
         capture_output=True,
         text=True,
@@ -115,25 +115,26 @@ def _look(python: str, modules: Iterable[str]) -> _Seen:
         timeout=TIME_LIMIT_S,
         check=True,
     )
-    found = json.loads(asked.stdout.splitlines()[-1])
-    return _Seen(
-        missing=tuple(found["missing"]),
-        deepspeed=found["deepspeed"],
-        compression=found["compression"],
+    packages = json.loads(answer.stdout.splitlines()[-1])
+    return _Packages(
+        missing=tuple(packages["missing"]),
+        deepspeed=packages["deepspeed"],
+        compression=packages["compression"],
     )
 
 
 def _of_python(python: str, reason: str, valid: str) -> InvalidInput:
-    said = f"{reason}, and Megatron-DeepSpeed is to run with it"
-    return InvalidInput("python", python, said, valid=valid)
+    reason = f"{reason}, and Megatron-DeepSpeed is to run with it"
+    return InvalidInput("python", python, reason, valid=valid)
 
 
-def _compression(megatron: Megatron, python: str, seen: _Seen) -> list[InvalidInput]:
-    if seen.compression or COMPRESSION not in source(Path(megatron.path, "megatron/training.py")):
+def _compression(megatron: Megatron, python: str, packages: _Packages) -> list[InvalidInput]:
+    training = source(Path(megatron.path, "megatron/training.py"))
+    if packages.compression or COMPRESSION not in training:
         return []
     reason = (
-        f"its DeepSpeed {seen.deepspeed} is too new for this checkout, whose megatron/training.py "
-        f"imports {COMPRESSION}, which it no longer has"
+        f"its DeepSpeed {packages.deepspeed} is too new for this checkout, whose "
+        f"megatron/training.py imports {COMPRESSION}, which it no longer has"
     )
     return [_of_python(python, reason, "a Python with an older DeepSpeed, such as 0.16.9")]
 
@@ -218,6 +219,6 @@ def _absence(value: str) -> str:
 
 
 def _is_there(tokenizer: str, value: str) -> bool:
-    """Hugging Face's may be a name on its hub, which the nodes may have cached."""
+    """Return whether a file is there; Hugging Face's may be a name that the nodes have cached."""
     a_name = tokenizer == "HFTokenizer" and value and not value.startswith(("/", ".", "~"))
     return bool(a_name) or (bool(value) and Path(value).exists())

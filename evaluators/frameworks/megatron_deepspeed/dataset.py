@@ -33,7 +33,7 @@ LEAST_SAMPLES = 32
 
 
 def synthetic_dataset(folder: Path, *, vocab_size: int, seq_length: int) -> Path:
-    """The dataset's path, without .bin or .idx; it is written if it is not there yet.
+    """Return the dataset's path, without .bin or .idx; it is written if it is not there yet.
 
     Its tokens are random, the same ones always, and below the vocabulary size less one, which is
     the null tokenizer's end of a document. Several processes may ask at once.
@@ -54,13 +54,13 @@ def synthetic_dataset(folder: Path, *, vocab_size: int, seq_length: int) -> Path
 
 
 def _document_length(seq_length: int) -> int:
-    """Tokens, so that all documents hold TOKENS of them or LEAST_SAMPLES samples."""
-    wanted = max(TOKENS, LEAST_SAMPLES * seq_length)
-    return -(-wanted // DOCUMENTS) + 1
+    """Return the tokens of each document, which together hold TOKENS or LEAST_SAMPLES samples."""
+    tokens = max(TOKENS, LEAST_SAMPLES * seq_length)
+    return -(-tokens // DOCUMENTS) + 1
 
 
 def _index(length: int) -> bytes:
-    """Of DOCUMENTS documents of this length, each of one sequence."""
+    """Return the index of DOCUMENTS documents of this length, each of one sequence."""
     head = MAGIC + struct.pack("<QBQQ", VERSION, INT32, DOCUMENTS, DOCUMENTS + 1)
     lengths = np.full(DOCUMENTS, length, dtype="<i4")
     places = np.arange(DOCUMENTS, dtype="<i8") * length * lengths.itemsize

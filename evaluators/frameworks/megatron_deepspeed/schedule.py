@@ -1,4 +1,4 @@
-"""The runs of a trial: which batches they train, for how long, and which iterations count.
+"""The runs of a trial: the batches that they train, for how long, and what of it counts.
 
 Two GAS values share one start-up: the batch is ramped up from the smaller to the larger. Such a
 run is counted in samples, because Megatron's ramp-up refuses `--train-iters`. With a ramp of one
@@ -64,7 +64,7 @@ class Segment:
 
     @property
     def measured(self) -> range:
-        """The log's numbers of the iterations that count."""
+        """The numbers that the log gives the iterations that count."""
         first = self.first_iteration + self.warmup_iterations
         return range(first, first + self.measured_iterations)
 

@@ -1,4 +1,4 @@
-"""What the lines of Megatron-DeepSpeed differ in, and what one of them has no words for."""
+"""The lines of Megatron-DeepSpeed: what they differ in, and what one has no words for."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant
 
 
 def uses_deepspeed(strategy: Strategy) -> bool:
-    """Whether DeepSpeed's engine runs the strategy, or Megatron's own.
+    """Return whether DeepSpeed's engine runs the strategy, and not Megatron's own.
 
     DeepSpeed's pipeline knows no interleaving (it would train the first virtual stage alone), so
     virtual stages need Megatron's schedules, which ZeRO 0 and 1 have a counterpart for.
