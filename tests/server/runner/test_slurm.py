@@ -5,6 +5,7 @@ REST -> runner -> DeepHyper -> sbatch or a pilot's srun -> the bundled trainer -
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ from server.settings import Settings
 from server.store import Store
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm, slurm_session
+from tests.evaluators.program.checkout import make_checkout
 from tests.requirement import require
 
 __all__ = ["slurm", "slurm_session"]
@@ -28,7 +30,7 @@ __all__ = ["slurm", "slurm_session"]
 pytestmark = pytest.mark.xdist_group("slurm-service")
 
 PATIENCE_S = 480.0
-PROFILE = """
+TRAINER = """
 description = "virtual nodes on this machine"
 
 [slurm]
@@ -36,12 +38,20 @@ gpu_request = "none"
 exclusive = false
 
 [polling]
-interval_s = 0.5
+interval_s = 0.2
 
 [pilot]
 nodes = 3
 idle_release_s = 1
 """
+STAND_IN = """
+program = "megatron-deepspeed"
+python = "{python}"
+{trainer}
+[megatron]
+path = "{checkout}"
+"""
+"""Trials of a second: nothing is trained, which one campaign alone need do."""
 QUESTION: dict[str, Any] = {
     "model": {
         "name": "tinier",
@@ -77,10 +87,10 @@ QUESTION: dict[str, Any] = {
         "flash_attention": False,
         "activation_checkpointing": "none",
     },
-    "budget": {"max_trials": 4},
+    "budget": {"max_trials": 2},
     "protocol": {"confirmations": 1, "measured_iterations": 2, "time_limit_s": 120.0},
 }
-FEW: dict[str, Any] = {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
+ONE: dict[str, Any] = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}
 
 
 class SlurmService:
@@ -144,8 +154,17 @@ class SlurmService:
 def profiles(tmp_path: Path) -> Path:
     folder = tmp_path / "profiles"
     folder.mkdir()
-    (folder / "virtual.toml").write_text(PROFILE)
+    (folder / "trainer.toml").write_text(TRAINER)
+    (folder / "virtual.toml").write_text(quick(tmp_path))
     return folder
+
+
+def quick(tmp_path: Path) -> str:
+    """The profile of clusters on which trials last a second."""
+    checkout = tmp_path / "Megatron-DeepSpeed"
+    if not checkout.exists():
+        make_checkout(checkout)
+    return STAND_IN.format(python=sys.executable, trainer=TRAINER, checkout=checkout)
 
 
 @pytest.fixture
@@ -167,18 +186,21 @@ def service(
     found.close()
 
 
-@pytest.mark.parametrize("mode", ["sbatch", "pilot"])
+@pytest.mark.parametrize(
+    ("profile", "mode", "file"),
+    [("trainer", "sbatch", "train.sbatch"), ("virtual", "pilot", "launch.sbatch")],
+)
 def test_a_campaign_searches_confirms_and_recommends(
-    service: SlurmService, slurm: Cluster, mode: str
+    service: SlurmService, slurm: Cluster, profile: str, mode: str, file: str
 ) -> None:
-    campaign = service.create(slurm={"profile": "virtual", "mode": mode})
+    campaign = service.create(slurm={"profile": profile, "mode": mode})
     done = service.until_state(campaign, "done")
     trials = service.trials(campaign)
     assert {trial.state for trial in trials} == {TrialState.OK}, [t.error for t in trials]
     purposes = [trial.purpose for trial in trials]
-    assert purposes[:5] == ["search"] * 4 + ["confirmation"]
-    assert len(purposes) <= 6, "one more may stand above the confirmed"
-    assert done.reason == "The budget of 4 trials is spent."
+    assert purposes[:3] == ["search"] * 2 + ["confirmation"]
+    assert len(purposes) <= 4, "one more may stand above the confirmed"
+    assert done.reason == "The budget of 2 trials is spent."
     for trial in trials:
         assert trial.job_id
         assert trial.host
@@ -189,12 +211,13 @@ def test_a_campaign_searches_confirms_and_recommends(
         assert trial.node_hours == pytest.approx(
             trial.strategy.num_nodes * (trial.duration_s or 0.0) / 3600
         )
-        assert len(trial.peak_memory_gib_by_rank) == trial.strategy.num_nodes
+        if profile == "trainer":
+            assert len(trial.peak_memory_gib_by_rank) == trial.strategy.num_nodes
         assert "loss" in service.log(trial)
     found = service.recommendation(campaign)
     assert not found.simulated
     assert found.best.confirmed
-    assert "train.sbatch" in found.artefacts
+    assert file in found.artefacts
     assert (len({trial.job_id for trial in trials}) == 1) == (mode == "pilot")
     slurm.wait_idle()
 
@@ -202,14 +225,15 @@ def test_a_campaign_searches_confirms_and_recommends(
 def test_a_restarted_runner_finds_its_jobs_and_runs_none_twice(
     service: SlurmService, slurm: Cluster
 ) -> None:
-    campaign = service.create(**FEW)
+    longer = {"confirmations": 0, "measured_iterations": 40, "time_limit_s": 120.0}
+    campaign = service.create(**ONE | {"protocol": longer})
     service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
     before = {trial.token: trial.job_id for trial in service.trials(campaign)}
     service.restart_runner()
     assert slurm.jobs(), "jobs run on without a runner"
     service.until_state(campaign, "done")
     after = {trial.token: trial for trial in service.trials(campaign)}
-    assert len(after) == 2
+    assert len(after) == 1
     known = {token: job for token, job in before.items() if job}
     assert {token: after[token].job_id for token in known} == known
     assert all(len(list(folder.glob("attempt-*"))) == 1 for folder in _folders(service, after))
@@ -224,7 +248,7 @@ def test_a_waiting_trial_says_why_and_a_pause_withdraws_it(
 ) -> None:
     for node in slurm.nodes:
         slurm.drain(node)
-    campaign = service.create(**FEW)
+    campaign = service.create(**ONE)
     service.until(
         lambda: (
             bool(service.trials(campaign))
@@ -245,11 +269,11 @@ def test_a_waiting_trial_says_why_and_a_pause_withdraws_it(
     service.steer(campaign, "resume")
     service.until_state(campaign, "done")
     states = [trial.state for trial in service.trials(campaign)]
-    assert states.count(TrialState.OK) == 2
+    assert states.count(TrialState.OK) == 1
 
 
 def test_an_edited_profile_is_for_later_campaigns(service: SlurmService, profiles: Path) -> None:
-    campaign = service.create(**FEW | {"budget": {"max_trials": 1}})
+    campaign = service.create(**ONE)
     (profiles / "virtual.toml").write_text('[slurm]\npartition = "gone"\n')
     service.until_state(campaign, "done")
     assert [trial.state for trial in service.trials(campaign)] == [TrialState.OK]
@@ -318,12 +342,12 @@ def test_a_campaign_waits_for_a_slurm_that_does_not_answer(
     service: SlurmService, slurm: Cluster, profiles: Path
 ) -> None:
     """A mistake that could not be seen then is said once it can be, and a corrected one goes on."""
-    (profiles / "virtual.toml").write_text(PROFILE.replace("= 0.5", "= 0.5\ncommand_limit_s = 2"))
+    mine = profiles / "virtual.toml"
+    mine.write_text(mine.read_text().replace("= 0.2", "= 0.2\ncommand_limit_s = 2"))
     slurm.stop_controller()
-    one = FEW | {"budget": {"max_trials": 1}}
-    sound = service.create(**one)
+    sound = service.create(**ONE)
     (profiles / "virtual.toml").write_text('[slurm]\npartition = "gone"')
-    mistaken = service.create(**one)
+    mistaken = service.create(**ONE)
     service.until(lambda: "Slurm does not answer" in service.campaign(sound).reason)
     assert service.campaign(sound).state == "queued"
     slurm.start_controller()
