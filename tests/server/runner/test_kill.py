@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -35,17 +35,17 @@ from server.store.trials import all_trials
 from tests.requirement import require
 from tests.server.asking import body
 
-KILLS = int(os.environ.get("AUTOTUNE_KILLS", "3"))
-THOROUGH = "AUTOTUNE_KILLS" in os.environ
+KILLS = int(os.environ.get("AUTOTUNE_KILLS", "0"))
+"""So many at random; otherwise one of each target, and two where trials are real."""
 EACH = ["sqlite", "postgresql"]
 MARK = "AUTOTUNE_KILL_TEST"
 END_LIMIT_S = 10.0
-LONGEST_S = 60.0 + 30.0 * KILLS
+LONGEST_S = 60.0 + 30.0 * max(KILLS, 3)
 SEED = 20
 TARGETS = ("runner", "service", "both")
 
-SIMULATED_TRIALS = max(12, 2 * KILLS)
-REAL_TRIALS = max(4, KILLS)
+SIMULATED_TRIALS = max(8, 2 * KILLS)
+REAL_TRIALS = max(3, KILLS)
 TINY: dict[str, Any] = {
     "name": "tinier",
     "num_layers": 2,
@@ -195,9 +195,13 @@ class FinishedTrials:
         return self.settings.trial_dir(trial.token) / "result.json"
 
 
-def kill_at_random(settings: Settings, request: dict[str, Any]) -> tuple[list[Trial], int]:
-    """Kill at random moments until the kills are used up, then let the campaign end."""
+def kill_at_random(
+    settings: Settings, request: dict[str, Any], targets: Sequence[str]
+) -> tuple[list[Trial], int]:
+    """Kill each target at a random moment, then let the campaign end; its trials, and the kills."""
     rng = random.Random(SEED)
+    if KILLS:
+        targets = [*targets, *rng.choices(targets, k=KILLS - len(targets))]
     ends = time.monotonic() + LONGEST_S
     with served(settings) as service:
         finished = FinishedTrials(settings)
@@ -208,9 +212,9 @@ def kill_at_random(settings: Settings, request: dict[str, Any]) -> tuple[list[Tr
             assert time.monotonic() < ends, f"still {state} after {kills} kills"
             finished.check()
             # Most kills wait until the runner is at work again; some meet it as it starts.
-            if kills < KILLS and (finished.events() > events or rng.random() < 0.002):
+            if kills < len(targets) and (finished.events() > events or rng.random() < 0.002):
                 time.sleep(rng.uniform(0.0, 0.5))
-                service.kill(TARGETS[kills % 3] if kills < 3 else rng.choice(TARGETS))
+                service.kill(targets[kills])
                 kills, events = kills + 1, finished.events()
             time.sleep(0.02)
         assert state == "done"
@@ -230,18 +234,18 @@ def check_end(settings: Settings, trials: list[Trial]) -> None:
         assert (settings.trial_dir(trial.token) / "result.json").exists()
 
 
-@pytest.mark.parametrize("database_url", EACH if THOROUGH else EACH[1:], indirect=True)
+@pytest.mark.parametrize("database_url", EACH if KILLS else EACH[1:], indirect=True)
 def test_a_simulated_campaign_survives_every_kill(settings: Settings) -> None:
-    trials, kills = kill_at_random(settings, SIMULATED)
-    assert kills == KILLS
+    trials, kills = kill_at_random(settings, SIMULATED, TARGETS)
+    assert kills == max(KILLS, len(TARGETS))
     check_end(settings, trials)
     assert sum(trial.purpose == "search" for trial in trials) == SIMULATED_TRIALS
 
 
-@pytest.mark.parametrize("database_url", EACH if THOROUGH else EACH[:1], indirect=True)
+@pytest.mark.parametrize("database_url", EACH if KILLS else EACH[:1], indirect=True)
 def test_a_campaign_of_real_trials_survives_every_kill(settings: Settings) -> None:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
-    trials, kills = kill_at_random(settings, REAL)
+    trials, kills = kill_at_random(settings, REAL, TARGETS if KILLS else ("both", "runner"))
     check_end(settings, trials)
     assert {trial.state for trial in trials} == {TrialState.OK}
     purposes = Counter(trial.purpose for trial in trials)
