@@ -16,7 +16,8 @@ from server.cli.failures import EXIT_CODES
 HEAD = f"""# The command line
 
 Every command has `--help`, and all but `serve`, `runner` and `demo` print one JSON document to
-stdout with `--json`; progress, notes and errors go to stderr. An error is one sentence.
+stdout with `--json`; progress, notes and errors go to stderr. An error is one sentence: which flag
+is refused, why, what was given, and what would be valid.
 
 {EXIT_CODES}
 """

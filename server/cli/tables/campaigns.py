@@ -146,14 +146,14 @@ def _metrics(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]
 
 def recommendation(answer: Recommendation) -> RenderableType:
     """Return the best strategy, what training with it would take, and those behind it."""
-    standing = "provisional" if answer.provisional else "confirmed by another run"
+    status = "provisional" if answer.provisional else "confirmed by another run"
     if not answer.provisional and not answer.best.confirmed:
-        standing = "measured once"
+        status = "measured once"
     energy = answer.training.energy_mwh
     best = [
         ("best", strategy_line(answer.best.strategy)),
         *_metrics(answer.best.metrics, simulated=answer.simulated),
-        ("standing", standing),
+        ("status", status),
         (
             "to train",
             _cost(answer.training) + (f", {with_unit(energy, 'MWh')}" if energy else ""),

@@ -81,7 +81,7 @@ def prediction(answer: Prediction) -> RenderableType:
         ("strategy", strategy_line(answer.strategy)),
     ]
     if not answer.legal:
-        return Group(facts([*head, ("verdict", "not legal")]), *reasons)
+        return Group(facts([*head, ("result", "not legal")]), *reasons)
     return Group(
         facts(head + _predicted(answer)),
         *reasons,
@@ -108,7 +108,7 @@ def _predicted(answer: Prediction) -> list[tuple[str, str]]:
         energy = f"{with_unit(answer.joules_per_token, 'J/token')}, hosts included (not calibrated)"
     return [
         (
-            "verdict",
+            "result",
             f"legal, {fits} (predicted); probability of fitting "
             f"{probability(answer.fit_probability)}",
         ),

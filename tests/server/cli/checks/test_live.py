@@ -48,16 +48,16 @@ FINE = Rank(
 def checked(*ranks: Rank, program: str = "trainer") -> dict[str, CheckResult]:
     tables: dict[str, Any] = {"name": "mine", "program": program, "megatron": {"path": "/m"}}
     profile = profile_from_dict(tables, source="test")
-    found = Found(node="n1", ranks=ranks)
-    checks = node_results(found, profile, gpus_per_node=len(ranks), folder=Path("/data"))
+    report = Found(node="n1", ranks=ranks)
+    checks = node_results(report, profile, gpus_per_node=len(ranks), folder=Path("/data"))
     return {check.name: check for check in checks}
 
 
 def test_a_node_that_has_all() -> None:
-    found = checked(FINE, replace(FINE, rank=1))
-    assert {check.status for check in found.values()} == {"ok"}
-    assert found["GPUs on n1"].found == "2 tasks, each sees 1 × MI250X"
-    assert found["power on n1"].found == "rocm-smi tells it"
+    results = checked(FINE, replace(FINE, rank=1))
+    assert {check.status for check in results.values()} == {"ok"}
+    assert results["GPUs on n1"].found == "2 tasks, each sees 1 × MI250X"
+    assert results["power on n1"].found == "rocm-smi tells it"
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_a_node_that_has_all() -> None:
     ],
 )
 def test_what_a_task_lacks_is_a_failure_with_advice(what: str, change: dict[str, Any]) -> None:
-    found = checked(replace(FINE, **change), replace(FINE, rank=1))
-    failed = [check for check in found.values() if check.status == "fail"]
+    results = checked(replace(FINE, **change), replace(FINE, rank=1))
+    failed = [check for check in results.values() if check.status == "fail"]
     assert [check.name for check in failed] == [f"{what} on n1"]
     assert failed[0].advice
     assert "\n" not in failed[0].found
@@ -94,12 +94,12 @@ def test_a_megatron_that_cannot_be_imported_is_a_failure_with_advice() -> None:
 
 
 def test_without_gpus_and_power_trials_can_be_run_all_the_same() -> None:
-    found = checked(replace(FINE, gpus=(), power=""))
-    assert {name for name, check in found.items() if check.status == "warn"} == {
+    results = checked(replace(FINE, gpus=(), power=""))
+    assert {name for name, check in results.items() if check.status == "warn"} == {
         "GPUs on n1",
         "power on n1",
     }
-    assert "fail" not in {check.status for check in found.values()}
+    assert "fail" not in {check.status for check in results.values()}
 
 
 @pytest.mark.xdist_group("slurm-service")

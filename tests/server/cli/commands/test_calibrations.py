@@ -43,7 +43,7 @@ def test_listing(autotune: Autotune, fitted: str) -> None:
     assert "gpt-22b" in row
     assert "simulated" in row
     assert "ours" in row
-    assert fitted in [one["name"] for one in autotune("calibrations", "list", "--json").json()]
+    assert fitted in [each["name"] for each in autotune("calibrations", "list", "--json").json()]
 
 
 def test_listing_where_there_is_nothing(autotune: Autotune) -> None:
@@ -54,12 +54,12 @@ def test_listing_where_there_is_nothing(autotune: Autotune) -> None:
 
 def test_showing_puts_first_what_the_trials_tell_of(autotune: Autotune, fitted: str) -> None:
     detail = autotune("calibrations", "show", fitted, "--json").json()
-    told = [one["spread"] / one["prior_spread"] for one in detail["constants"]]
-    assert min(told[:3]) < 0.9
-    assert told[-1] > 0.99
+    narrowed = [each["spread"] / each["prior_spread"] for each in detail["constants"]]
+    assert min(narrowed[:3]) < 0.9
+    assert narrowed[-1] > 0.99
     out = autotune("calibrations", "show", fitted).out
     rows = out[out.index("generally known") :].splitlines()[1:]
-    assert [row.split()[0] for row in rows] == [one["name"] for one in detail["constants"]]
+    assert [row.split()[0] for row in rows] == [each["name"] for each in detail["constants"]]
     assert any("µs" in row for row in rows)
 
 
@@ -116,7 +116,7 @@ def test_a_name_that_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "reason"),
     [
         (("fit", "a/b", "--campaign", "1"), "NAME: no calibration can have this name"),
         (("fit", "none", "--campaign", "1"), "use no calibration"),
@@ -130,10 +130,10 @@ def test_a_name_that_is_taken(
         (("import", "a", "/absent.json"), "FILE: the file cannot be read"),
     ],
 )
-def test_bad_input(autotune: Autotune, words: tuple[str, ...], said: str) -> None:
+def test_bad_input(autotune: Autotune, words: tuple[str, ...], reason: str) -> None:
     ran = autotune("calibrations", *words)
     assert (ran.code, ran.out) == (ExitCode.BAD_INPUT, "")
-    assert said in ran.err
+    assert reason in ran.err
     assert "Traceback" not in ran.err
 
 

@@ -124,8 +124,8 @@ def test_watch_says_once_why_nothing_runs(
         assert f"3 trials not started yet: {FREE_NODES}" in watching.stderr.readline()
         campaigns.stand(trials[1:2], phase="waiting", reason=FREE_NODES)
         campaigns.stand(trials[2:], phase="waiting", reason=PRIORITY)
-        said = watching.stderr.readline()
-        assert f"3 trials not started yet: 2 × {FREE_NODES}, 1 × {PRIORITY}" in said
+        news = watching.stderr.readline()
+        assert f"3 trials not started yet: 2 × {FREE_NODES}, 1 × {PRIORITY}" in news
         campaigns.stand(trials[2:], phase="waiting", reason=FREE_NODES)
         campaigns.stand(trials[:1], phase="running")
         campaigns.end(queue, trials[0], TrialState.TIMEOUT, error="the time limit")

@@ -55,10 +55,10 @@ def test_a_broken_one_says_what_is_wrong_and_hides_no_other(alone: Autotune, fol
     assert "slurm.partitoin" in row
     assert "did you mean" in row
     assert "frontier" in ran.out
-    found = {one["name"]: one for one in alone("profiles", "--json").json()}
-    assert "slurm.partitoin" in found["broken"]["problem"]
-    assert found["broken"]["source"] == str(folder / "broken.toml")
-    assert found["frontier"]["problem"] == ""
+    summaries = {each["name"]: each for each in alone("profiles", "--json").json()}
+    assert "slurm.partitoin" in summaries["broken"]["problem"]
+    assert summaries["broken"]["source"] == str(folder / "broken.toml")
+    assert summaries["frontier"]["problem"] == ""
 
 
 def test_one_is_printed_as_a_file_to_start_from(alone: Autotune, folder: Path) -> None:

@@ -64,8 +64,8 @@ def test_doctor_on_a_database_that_is_in_use(alone: Autotune, tmp_path: Path) ->
     store.upgrade()
     store.close()
     checks = alone("doctor", "--data-dir", str(tmp_path), "--json").json()
-    [found] = [check["found"] for check in checks if check["name"] == "database"]
-    assert "up to date" in found
+    [schema] = [check["found"] for check in checks if check["name"] == "database"]
+    assert "up to date" in schema
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_profile_with_which_trials_can_be_submitted(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "nodes", "said"),
+    ("text", "nodes", "parts"),
     [
         ('[slurm]\npartition = "batsh"', "1", ["batsh", "batch"]),
         ("", "9", ["9"]),
@@ -111,12 +111,12 @@ def test_a_profile_with_which_trials_can_be_submitted(folder: Path) -> None:
 )
 @pytest.mark.usefixtures("slurm")
 def test_what_keeps_trials_from_being_submitted(
-    folder: Path, text: str, nodes: str, said: list[str]
+    folder: Path, text: str, nodes: str, parts: list[str]
 ) -> None:
     ran = doctor(folder, text, "--nodes", nodes)
     assert ran.code == ExitCode.FAILED
     failed = [check for check in rows(ran).values() if check["status"] == "fail"]
-    for part in said:
+    for part in parts:
         assert part in json.dumps(failed)
     assert all(check["advice"] for check in failed)
 
@@ -144,10 +144,10 @@ def test_a_job_tells_what_a_node_has(slurm: Cluster, folder: Path) -> None:
     ran = doctor(folder, "", "--live")
     assert ran.code == 0, ran.out
     node = next(name for name in slurm.nodes if f"torch on {name}" in rows(ran))
-    found = rows(ran)
-    assert "is seen by every task" in found[f"data folder on {node}"]["found"]
-    assert found[f"GPUs on {node}"]["status"] == "warn"
-    assert "energy stays empty" in found[f"power on {node}"]["advice"]
+    results = rows(ran)
+    assert "is seen by every task" in results[f"data folder on {node}"]["found"]
+    assert results[f"GPUs on {node}"]["status"] == "warn"
+    assert "energy stays empty" in results[f"power on {node}"]["advice"]
     assert f"runs on {node}" in ran.err
     assert slurm.jobs() == {}
 

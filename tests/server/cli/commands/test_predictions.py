@@ -32,8 +32,8 @@ def refused(ran: Ran) -> str:
 
 
 def line(ran: Ran, name: str) -> str:
-    [found] = [each for each in ran.out.splitlines() if each.startswith(f"{name}  ")]
-    return found.removeprefix(name).strip()
+    [row] = [each for each in ran.out.splitlines() if each.startswith(f"{name}  ")]
+    return row.removeprefix(name).strip()
 
 
 def test_figures_have_intervals(alone: Autotune) -> None:
@@ -46,13 +46,13 @@ def test_figures_have_intervals(alone: Autotune) -> None:
     assert line(ran, "iteration") == f"{seconds(median)} (80 %: {seconds(low)} to {seconds(high)})"
     fastest, slowest = (answer["tokens_per_s"] * median / each for each in (low, high))
     assert line(ran, "throughput").endswith(f"(80 %: {figure(slowest)} to {figure(fastest)})")
-    assert "fits (predicted); probability of fitting" in line(ran, "verdict")
+    assert "fits (predicted); probability of fitting" in line(ran, "result")
 
 
 def test_a_prediction_says_that_it_is_not_calibrated(alone: Autotune) -> None:
     ran = alone(*ONE)
-    said = "general knowledge of its kind of machine (MI250X GCD), not calibrated"
-    assert line(ran, "rests on") == said
+    basis = "general knowledge of its kind of machine (MI250X GCD), not calibrated"
+    assert line(ran, "rests on") == basis
     assert alone(*ONE, "--json").json()["calibration"] is None
     assert alone(*ONE, "--calibration", "none").out == ran.out
 
@@ -72,8 +72,8 @@ def test_a_calibration_of_a_file(alone: Autotune, tmp_path: Path) -> None:
     assert 1.7 < after["iteration_time_s"] / before["iteration_time_s"] < 2.3
     assert _width(after) < _width(before)
     assert after["calibration"]["observations"] == 8
-    said = line(alone(*ONE, "--calibration", path), "rests on")
-    assert said == "calibration slow.json: 8 trials of gpt-22b on frontier (a slow stack)"
+    basis = line(alone(*ONE, "--calibration", path), "rests on")
+    assert basis == "calibration slow.json: 8 trials of gpt-22b on frontier (a slow stack)"
 
 
 def _width(answer: dict[str, float]) -> float:
@@ -95,7 +95,7 @@ def test_a_calibration_of_another_machine(alone: Autotune, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "parts"),
     [
         ("{", ["--calibration: the file is not JSON"]),
         ("[]", ["--calibration: the file holds no calibration"]),
@@ -105,12 +105,12 @@ def test_a_calibration_of_another_machine(alone: Autotune, tmp_path: Path) -> No
     ],
 )
 def test_a_file_that_is_no_calibration(
-    alone: Autotune, tmp_path: Path, content: object, said: list[str]
+    alone: Autotune, tmp_path: Path, content: object, parts: list[str]
 ) -> None:
     ran = alone(*ONE, "--calibration", written(tmp_path / "x.json", content))
     assert (ran.code, ran.out) == (ExitCode.BAD_INPUT, "")
     assert "Traceback" not in ran.err
-    for part in said:
+    for part in parts:
         assert part in ran.err
 
 
@@ -217,8 +217,8 @@ def test_a_sweep_with_a_calibration(alone: Autotune, tmp_path: Path) -> None:
         alone(*arguments, *more, "--json").json()["rows"] for more in ((), ("--calibration", path))
     )
     assert after["tokens_per_s"] < 0.75 * before["tokens_per_s"]
-    said = line(alone(*arguments, "--calibration", path), "rests on")
-    assert said.startswith("calibration slow.json: 8 trials of gpt-22b")
+    basis = line(alone(*arguments, "--calibration", path), "rests on")
+    assert basis.startswith("calibration slow.json: 8 trials of gpt-22b")
 
 
 def test_a_sweep_where_nothing_fits(alone: Autotune) -> None:

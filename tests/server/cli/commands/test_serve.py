@@ -65,8 +65,8 @@ def test_without_a_runner_and_a_runner_of_its_own(alone: Autotune, tmp_path: Pat
         assert second.code == 1
         assert "already works on the database" in second.err
         runner.terminate()
-        _, said = runner.communicate(timeout=PROMPTLY_S)
-        assert runner.returncode == 0, said
+        _, log = runner.communicate(timeout=PROMPTLY_S)
+        assert runner.returncode == 0, log
 
 
 def _until_locked(path: Path) -> None:
