@@ -161,10 +161,10 @@ def test_the_simulated_machine_can_be_learned(tmp_path: Path) -> None:
             ],
         )
         lattice = Lattice.of(held_out, gpus_per_node=machine.gpus_per_node)
-        found = calibration.forecast(transformer, lattice)
+        forecast = calibration.forecast(transformer, lattice)
         general = estimate(transformer, machine, lattice).iteration_time_s
         before.append(np.median(np.abs(np.log(general / times[10:]))))
-        after.append(np.median(np.abs(np.log(found.iteration_time_s / times[10:]))))
+        after.append(np.median(np.abs(np.log(forecast.iteration_time_s / times[10:]))))
     assert np.mean(after) < 0.5 * np.mean(before)
     assert max(after) < 0.05
 

@@ -79,8 +79,8 @@ def test_the_profiles_variables_win_and_the_common_ones_yield() -> None:
     lines = environment_lines(profile(variables={"NCCL_NET": "OFI", "OMP_NUM_THREADS": "7"}))
     after = environment_after(lines, NCCL_NET="Socket", CUDA_DEVICE_MAX_CONNECTIONS="32")
     assert after["NCCL_NET"] == "OFI"
-    told = {name: after[name] for name in COMMON_VARIABLES}
-    assert told == {
+    common = {name: after[name] for name in COMMON_VARIABLES}
+    assert common == {
         "CUDA_DEVICE_MAX_CONNECTIONS": "32",
         "OMP_NUM_THREADS": "7",
         "PYTHONUNBUFFERED": "1",

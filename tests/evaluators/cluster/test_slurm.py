@@ -40,9 +40,9 @@ def test_sbatch_reads_any_directive_as_it_was_meant(
     lines = ["#!/bin/bash", directive_line(f"--comment=<{value}>"), directive_line("--hold")]
     script.write_text("\n".join([*lines, "exit", ""]), "utf-8")
     job = slurm.command("sbatch", "--parsable", "--output=/dev/null", str(script)).strip()
-    said = slurm.command("squeue", "--noheader", f"--jobs={job}", "--format=%k")
+    comment = slurm.command("squeue", "--noheader", f"--jobs={job}", "--format=%k")
     slurm.command("scancel", job)
-    assert said == f"<{value}>\n"
+    assert comment == f"<{value}>\n"
 
 
 def test_a_job_has_the_shape_and_the_environment_of_its_profile(
@@ -76,7 +76,7 @@ def test_a_job_has_the_shape_and_the_environment_of_its_profile(
     deadline = time.monotonic() + ENDS_WITHIN_S
     while not (tmp_path / "ended").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
-    told = sorted((tmp_path / "job.log").read_text().splitlines())
-    assert told == [f'{rank}/4 it\'s $HOME; "a b" 1 1' for rank in range(4)]
+    printed = sorted((tmp_path / "job.log").read_text().splitlines())
+    assert printed == [f'{rank}/4 it\'s $HOME; "a b" 1 1' for rank in range(4)]
     for words in ("NumNodes=2", "Partition=batch", "OverSubscribe=NO"):
         assert words in shown

@@ -112,15 +112,15 @@ def until(condition: Callable[[], object], what: str, *, limit_s: float = PATIEN
 
 def finished(backend: LocalBackend, trial: TrialRequest) -> TrialOutcome:
     """The outcome of a submitted trial, once it is there."""
-    found: list[TrialOutcome] = []
+    outcomes: list[TrialOutcome] = []
 
     def there() -> bool:
         outcome = backend.poll([trial])[trial.token]
-        found.extend([outcome] if isinstance(outcome, TrialOutcome) else [])
-        return bool(found)
+        outcomes.extend([outcome] if isinstance(outcome, TrialOutcome) else [])
+        return bool(outcomes)
 
     until(there, f"the outcome of {trial.token}")
-    return found[0]
+    return outcomes[0]
 
 
 def run(backend: LocalBackend, trial: TrialRequest) -> TrialOutcome:

@@ -19,9 +19,13 @@ def failure(error: str, *, rank: int = 0, at: float = 0.0) -> RankFailure:
 
 
 def test_the_cause_is_the_first_error_that_is_not_about_a_connection() -> None:
-    told = [failure(CLOSED, at=1), failure("ValueError: b", rank=2, at=3), failure("x: a", at=4)]
-    assert root_cause(told).rank == 2
-    assert root_cause(told[:1]).error == CLOSED
+    failures = [
+        failure(CLOSED, at=1),
+        failure("ValueError: b", rank=2, at=3),
+        failure("x: a", at=4),
+    ]
+    assert root_cause(failures).rank == 2
+    assert root_cause(failures[:1]).error == CLOSED
 
 
 @pytest.mark.parametrize(
@@ -57,9 +61,9 @@ def test_a_signal_is_named() -> None:
 
 
 def test_memory_that_ran_out_is_said_first_and_without_torchs_own_source_line() -> None:
-    told = failure(error_line(RuntimeError(ALLOCATOR.removeprefix("RuntimeError: "))), rank=3)
-    assert told.sentence().startswith("out of memory on rank 3: RuntimeError: DefaultCPUAllocator")
-    assert "2147483648 bytes" in told.sentence()
+    full = failure(error_line(RuntimeError(ALLOCATOR.removeprefix("RuntimeError: "))), rank=3)
+    assert full.sentence().startswith("out of memory on rank 3: RuntimeError: DefaultCPUAllocator")
+    assert "2147483648 bytes" in full.sentence()
     assert failure("ValueError: x", rank=3).sentence() == "rank 3: ValueError: x"
 
 

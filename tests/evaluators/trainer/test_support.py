@@ -49,11 +49,13 @@ def test_a_model_that_cannot_be_cut_is_refused() -> None:
 
 
 def test_it_is_told_without_torch() -> None:
-    told = (
+    imports = (
         "import sys; import evaluators.trainer, evaluators.local, evaluators.trainer.supervisor; "
         "print(sorted({'torch', 'deepspeed'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", imports], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 

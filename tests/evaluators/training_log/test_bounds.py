@@ -58,9 +58,9 @@ def test_noise_takes_no_memory(noise: bytes) -> None:
 def test_a_line_as_long_as_the_limit_is_read_and_a_longer_one_is_not() -> None:
     longest = b"x" * (LONGEST_LINE - len(ITERATION) + 1) + ITERATION
     for size in (MIB, 1000):
-        for line, told in ((longest, 1), (b"x" + longest, 0)):
+        for line, count in ((longest, 1), (b"x" + longest, 0)):
             log, _ = read(line[n : n + size] for n in range(0, len(line), size))
-            assert len(log.last.iterations) == told
+            assert len(log.last.iterations) == count
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -71,12 +71,12 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 def test_too_many_samples_of_power_are_thinned_and_each_iteration_keeps_its_first_and_last() -> (
     None
 ):
-    taken = PowerLines()
+    lines = PowerLines()
     most, iterations = MOST_SAMPLES + 1000, 50
     for n in range(most):
         after = n * iterations // most
-        assert taken.read(f"[autotune power] n{n % 2} {n}.0 {n % 7}.5", after=after)
-    samples = taken.power().samples
+        assert lines.read(f"[autotune power] n{n % 2} {n}.0 {n % 7}.5", after=after)
+    samples = lines.power().samples
     assert MOST_SAMPLES / 4 < sum(len(s) for s in samples.values()) <= MOST_SAMPLES
     for node, kept in enumerate((samples["n0"], samples["n1"])):
         for after in (0, iterations // 2, iterations - 1):
@@ -87,8 +87,8 @@ def test_too_many_samples_of_power_are_thinned_and_each_iteration_keeps_its_firs
 
 
 def test_where_thinning_helps_no_more_samples_are_left_out() -> None:
-    taken = PowerLines()
+    lines = PowerLines()
     for n in range(MOST_SAMPLES + 1000):
-        taken.read(f"[autotune power] n01 {n}.0 100.0", after=n)
-    kept = taken.power().samples["n01"]
+        lines.read(f"[autotune power] n01 {n}.0 100.0", after=n)
+    kept = lines.power().samples["n01"]
     assert [sample.after for sample in kept] == list(range(MOST_SAMPLES))

@@ -47,11 +47,11 @@ def cause(*lines: str) -> Cause | None:
 def test_the_same_cause_reads_the_same_on_every_rank_and_in_every_run(
     here: str, there: str
 ) -> None:
-    one, other = cause(here), cause(f"7: {there}")
-    assert one is not None
-    assert other is not None
-    assert one.error == other.error
-    assert one.kind is other.kind
+    first, second = cause(here), cause(f"7: {there}")
+    assert first is not None
+    assert second is not None
+    assert first.error == second.error
+    assert first.kind is second.kind
 
 
 def test_an_error_that_differs_reads_differently() -> None:
@@ -60,14 +60,14 @@ def test_an_error_that_differs_reads_differently() -> None:
 
 
 def test_a_long_error_is_cut() -> None:
-    told = cause("ValueError: " + "x" * 10_000)
-    assert told is not None
-    assert len(told.error) == 500
+    root = cause("ValueError: " + "x" * 10_000)
+    assert root is not None
+    assert len(root.error) == 500
 
 
 def test_a_time_at_the_beginning_is_no_rank() -> None:
-    told = cause("12:34:56 ERROR the data is not there", "12:35:00 ERROR nothing to do")
-    assert told == Cause(error="the data is not there", kind=CauseKind.ERROR, rank=None)
+    root = cause("12:34:56 ERROR the data is not there", "12:35:00 ERROR nothing to do")
+    assert root == Cause(error="the data is not there", kind=CauseKind.ERROR, rank=None)
 
 
 def test_a_port_in_use_is_no_consequence_though_it_is_about_a_socket() -> None:
@@ -102,10 +102,10 @@ def test_the_weights_of_errors() -> None:
     before: list[str] = []
     for kind, line in lines.items():
         before.append(line)
-        told = cause(*before)
-        assert told is not None
-        assert told.kind is kind
-        assert told.out_of_memory is (kind is CauseKind.OUT_OF_MEMORY)
+        root = cause(*before)
+        assert root is not None
+        assert root.kind is kind
+        assert root.out_of_memory is (kind is CauseKind.OUT_OF_MEMORY)
 
 
 def test_a_traceback_that_broke_off_is_forgotten() -> None:
@@ -116,6 +116,6 @@ def test_a_traceback_that_broke_off_is_forgotten() -> None:
 
 def test_an_exception_that_says_less_than_the_one_before_does_not_hide_it() -> None:
     chain = "During handling of the above exception, another exception occurred:"
-    told = cause("KeyError: 'x'", chain, "RuntimeError: Broken pipe", "ValueError: later")
-    assert told is not None
-    assert told.error == "KeyError: 'x'"
+    root = cause("KeyError: 'x'", chain, "RuntimeError: Broken pipe", "ValueError: later")
+    assert root is not None
+    assert root.error == "KeyError: 'x'"

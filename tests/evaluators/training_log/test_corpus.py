@@ -32,24 +32,26 @@ LOGS = sorted(CORPUS.glob("*.log"))
 
 def reading(log: Path) -> TrainingLog:
     """What is put down beside a log."""
-    told = json.loads(log.with_suffix(".json").read_text())
-    return TrainingLog(runs=tuple(run_of(run) for run in told["runs"]), cut=told.get("cut", False))
+    content = json.loads(log.with_suffix(".json").read_text())
+    return TrainingLog(
+        runs=tuple(run_of(run) for run in content["runs"]), cut=content.get("cut", False)
+    )
 
 
-def run_of(told: Mapping[str, Any]) -> LoggedRun:
-    power = told.get("power", {"samples": {}, "absent": {}})
+def run_of(content: Mapping[str, Any]) -> LoggedRun:
+    power = content.get("power", {"samples": {}, "absent": {}})
     return LoggedRun(
         iterations=tuple(
             Iteration(**({"line": line} | i))
-            for line, i in enumerate(told.get("iterations", ()), 1)
+            for line, i in enumerate(content.get("iterations", ()), 1)
         ),
-        damaged=tuple(told.get("damaged", ())),
+        damaged=tuple(content.get("damaged", ())),
         memory={
             int(rank): PeakMemory(allocated_gib=allocated, reserved_gib=reserved)
-            for rank, (allocated, reserved) in told.get("memory", {}).items()
+            for rank, (allocated, reserved) in content.get("memory", {}).items()
         },
-        overflows=told.get("overflows", 0),
-        evaluations=told.get("evaluations", 0),
+        overflows=content.get("overflows", 0),
+        evaluations=content.get("evaluations", 0),
         power=Power(
             samples={
                 node: tuple(PowerSample(at_s=t, watts=w, after=a) for t, w, a in samples)
@@ -57,15 +59,15 @@ def run_of(told: Mapping[str, Any]) -> LoggedRun:
             },
             absent=power["absent"],
         ),
-        micro_batches=MicroBatches(**batch) if (batch := told.get("micro_batches")) else None,
-        failure=cause_of(told.get("failure")),
+        micro_batches=MicroBatches(**batch) if (batch := content.get("micro_batches")) else None,
+        failure=cause_of(content.get("failure")),
     )
 
 
-def cause_of(told: Mapping[str, Any] | None) -> Cause | None:
-    if told is None:
+def cause_of(content: Mapping[str, Any] | None) -> Cause | None:
+    if content is None:
         return None
-    return Cause(error=told["error"], kind=CauseKind(told["kind"]), rank=told["rank"])
+    return Cause(error=content["error"], kind=CauseKind(content["kind"]), rank=content["rank"])
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)

@@ -161,20 +161,28 @@ def iterations(draw: st.DrawFn) -> list[Iteration]:
     ]
 
 
+# Characters of a line's beginning, and of its last field that matters and what follows.
+BEGINNING, ENDING = 33, 80
+
+
 @st.composite
 def broken(draw: st.DrawFn, line: str) -> str:
-    """A line with the output of other ranks within it."""
+    """A line with the output of other ranks within it: anywhere, or where most depends on it."""
     for _ in range(draw(st.integers(0, 3))):
-        at = draw(st.integers(0, len(line)))
+        length = len(line)
+        decisive = st.integers(0, min(length, BEGINNING)) | st.integers(
+            max(length - ENDING, 0), length
+        )
+        at = draw(st.integers(0, length) | decisive)
         other = draw(st.sampled_from(NOISE)) + draw(st.sampled_from(["", "\n", "\n", "\r\n"]))
         line = line[:at] + other + line[at:]
     return line
 
 
-def assert_right(told: Sequence[Iteration], true: Sequence[Iteration]) -> None:
+def assert_right(iterations_read: Sequence[Iteration], true: Sequence[Iteration]) -> None:
     """Each figure is the true one, or none at all."""
     by_number = {i.number: asdict(i) for i in true}
-    for iteration in told:
+    for iteration in iterations_read:
         expected = by_number[iteration.number]
         figures = asdict(iteration)
         # A line whose very number was broken is not known to be one.
