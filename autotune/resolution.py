@@ -89,6 +89,7 @@ def _within_space(problem: InvalidInput) -> InvalidInput:
 
 
 def _choice_of(dimension: Dimension) -> DimensionChoice:
+    """Return a dimension's wire form as the search space takes it."""
     return dimension.model_dump() if isinstance(dimension, Range) else dimension
 
 

@@ -127,7 +127,8 @@ def automatic(
 ) -> tuple[Scalar, ...]:
     """Return the values of `"auto"`, for every dimension but gradient_accumulation_steps."""
     if dimension == "precision":
-        return ("fp32",) if machine.peak_tflops is None else _sixteen_bit(machine)
+        sixteen_bit = ("bf16", "fp16") if offers_bf16(machine) else ("fp16",)
+        return ("fp32",) if machine.peak_tflops is None else sixteen_bit
     if dimension in SWITCHES:
         return (False, True)
     if dimension in NAMED:
@@ -143,10 +144,6 @@ def automatic(
         "virtual_stages": {stages for stages in by_layers if stages <= LARGEST_AUTOMATIC_STAGES},
     }
     return tuple(sorted(whole[dimension]))
-
-
-def _sixteen_bit(machine: Machine) -> tuple[str, ...]:
-    return ("bf16", "fp16") if offers_bf16(machine) else ("fp16",)
 
 
 def automatic_accumulations(
@@ -165,7 +162,7 @@ def automatic_accumulations(
     if batch.maximum is None:
         stages = max(int(stages) for stages in values["pipeline_parallel"])
         highest = max(ACCUMULATIONS_PER_STAGE * stages, LEAST_OF_LARGEST_ACCUMULATIONS, *least)
-        return tuple(powers_of_two(_power_of_two_from(highest)))
+        return tuple(powers_of_two(1 << (highest - 1).bit_length()))
     most = [batch.maximum // s for s in samples]
     fitting = {_roundest(low, high) for low, high in zip(least, most, strict=True) if low <= high}
     return tuple(sorted(fitting)) or (1,)
@@ -191,12 +188,8 @@ def _roundest(low: int, high: int) -> int:
     return power if power >= low else high
 
 
-def _power_of_two_from(least: int) -> int:
-    return 1 << (least - 1).bit_length()
-
-
 def powers_of_two(most: int) -> list[int]:
-    """1, 2, 4, … up to `most`."""
+    """Return 1, 2, 4, … up to `most`."""
     return [1 << exponent for exponent in range(most.bit_length())]
 
 

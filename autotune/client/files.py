@@ -53,13 +53,13 @@ def save_archive(archive: bytes, path: Path) -> list[Path]:
         return [write_whole(path, archive)]
     path.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-        entries = [entry for entry in opened.infolist() if not entry.is_dir()]
-        return [_save(opened.read(entry), path / Path(entry.filename).name) for entry in entries]
-
-
-def _save(content: bytes, path: Path) -> Path:
-    """Write one entry, a script as one that can be run.
-
-    `path` has the base name of the entry alone: none can place a file outside of the folder.
-    """
-    return write_whole(path, content, executable=content.startswith(b"#!"))
+        # The base name alone: an entry cannot place a file outside of the folder.
+        contents = {
+            Path(entry.filename).name: opened.read(entry)
+            for entry in opened.infolist()
+            if not entry.is_dir()
+        }
+    return [
+        write_whole(path / name, content, executable=content.startswith(b"#!"))
+        for name, content in contents.items()
+    ]

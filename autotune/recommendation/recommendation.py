@@ -51,7 +51,9 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     searched = [t for t in trials if t.purpose == "search"]
     confirmations = [t for t in trials if t.purpose == "confirmation" and not t.withdrawn]
     pending_or_ok = {TrialState.PENDING, TrialState.OK}
-    started = {_layout(t): t.state in pending_or_ok for t in _by_success(confirmations)}
+    # Successful ones last: they decide where a layout was confirmed more than once.
+    by_success = sorted(confirmations, key=lambda trial: trial.state is TrialState.OK)
+    started = {_layout(t): t.state in pending_or_ok for t in by_success}
     ranked = contenders(searched, objective=campaign.request.objective)
     chosen = [
         contender for contender in ranked if started.get(contender.strategy.layout_key(), True)
@@ -114,11 +116,6 @@ def recommend(
 
 def _layout(trial: Trial) -> tuple[object, ...]:
     return strategy_of(trial.strategy).layout_key()
-
-
-def _by_success(trials: Sequence[Trial]) -> list[Trial]:
-    """Successful ones last, so that they decide where a layout was confirmed more than once."""
-    return sorted(trials, key=lambda trial: trial.state is TrialState.OK)
 
 
 def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: int) -> Ranked:

@@ -187,11 +187,8 @@ def _results(
         if observation.state == "ok":
             results.append((_point(layouts, row), float(observation.log_rate)))
         elif observation.state == "failed":
-            results.append((_point(layouts, row), _failure(observation)))
+            failure = "F_oom" if observation.out_of_memory else "F_failed"
+            results.append((_point(layouts, row), failure))
         elif observation.state == "running" and with_running:
             results.append((_point(layouts, row), lie))
     return results
-
-
-def _failure(observation: SearchTrial) -> str:
-    return "F_oom" if observation.out_of_memory else "F_failed"

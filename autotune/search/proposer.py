@@ -50,7 +50,8 @@ class Proposer:
         proposed: list[Strategy] = []
         while len(proposed) < count:
             known = self._known(seen)
-            probability = self._probability_to_fit(known)
+            belief = MemoryBelief.learn(self._layouts, known.rows, known.observations)
+            probability = belief.probability_to_fit(self._layouts.memory_gib)
             open_rows = self._open(known, probability)
             if not len(open_rows) and not proposed:
                 raise NothingToPropose(self._exhausted(known))
@@ -75,10 +76,6 @@ class Proposer:
         within = [(row, o) for row, o in rows_of_trials if row is not None]
         rows = np.array([row for row, _ in within], dtype=np.int64)
         return TriedLayouts(observations=[o for _, o in within], rows=rows)
-
-    def _probability_to_fit(self, known: TriedLayouts) -> Floats:
-        belief = MemoryBelief.learn(self._layouts, known.rows, known.observations)
-        return belief.probability_to_fit(self._layouts.memory_gib)
 
     def _open(self, known: TriedLayouts, probability: Floats) -> Integers:
         """Return the rows to choose among now, most promising first; empty when there are none.

@@ -17,7 +17,8 @@ def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datet
             of `now`.
     """
     if trials >= budget.max_trials:
-        return f"The budget of {budget.max_trials} trial{_s(budget.max_trials)} is spent."
+        plural = "" if budget.max_trials == 1 else "s"
+        return f"The budget of {budget.max_trials} trial{plural} is spent."
     if budget.max_node_hours is not None and node_hours >= budget.max_node_hours:
         return f"The budget of {budget.max_node_hours:g} node-hours is spent ({node_hours:.3g})."
     if budget.deadline is not None and now >= _in_zone_of(now, budget.deadline):
@@ -30,7 +31,3 @@ def _in_zone_of(now: datetime, deadline: datetime) -> datetime:
     if (now.tzinfo is None) == (deadline.tzinfo is None):
         return deadline
     return deadline.replace(tzinfo=now.tzinfo)
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"

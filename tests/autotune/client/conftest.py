@@ -1,4 +1,4 @@
-"""A question to a real service, and a client that asks it."""
+"""A campaign for a real service, and a client of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune import Client
 from autotune.client import CampaignHandle, CampaignInput
 from tests.serving import Served, serving
 
-QUESTION: CampaignInput = {
+CAMPAIGN: CampaignInput = {
     "model": "gpt-22b",
     "machine": "frontier",
     "nodes": 2,
@@ -31,9 +31,9 @@ STRATEGY = {
 }
 
 
-def asked(**changes: Any) -> CampaignInput:
-    """The question with other values in some fields."""
-    return cast("CampaignInput", {**QUESTION, **changes})
+def campaign_input(**changes: Any) -> CampaignInput:
+    """Return the campaign with other values in some fields."""
+    return cast("CampaignInput", {**CAMPAIGN, **changes})
 
 
 @pytest.fixture(scope="session")
@@ -52,4 +52,4 @@ def client(service: Served) -> Iterator[Client]:
 def finished(service: Served) -> Iterator[CampaignHandle]:
     """A campaign that is done, shared by the tests that only read."""
     with Client(service.url) as connected:
-        yield connected.create(**QUESTION).wait(timeout_s=60)
+        yield connected.create(**CAMPAIGN).wait(timeout_s=60)

@@ -16,7 +16,7 @@ from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
 
-QUESTION: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier"}
+SUBJECT: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier"}
 
 
 def test_from_a_campaign_to_a_sweep(service: Served, finished: CampaignHandle) -> None:
@@ -28,13 +28,13 @@ def test_from_a_campaign_to_a_sweep(service: Served, finished: CampaignHandle) -
         assert mine.observations == ended.count(TrialState.OK) + ended.count(TrialState.OOM)
         assert client.calibration("mine") == mine
         assert [each.name for each in client.calibrations()] == ["mine"]
-        prediction = client.predict(**QUESTION, strategy=STRATEGY, calibration="mine")
+        prediction = client.predict(**SUBJECT, strategy=STRATEGY, calibration="mine")
         assert prediction.calibration is not None
         assert prediction.calibration.name == "mine"
-        assert prediction == client.predict(**QUESTION, strategy=STRATEGY)
-        general = client.predict(**QUESTION, strategy=STRATEGY, calibration="none")
+        assert prediction == client.predict(**SUBJECT, strategy=STRATEGY)
+        general = client.predict(**SUBJECT, strategy=STRATEGY, calibration="none")
         assert general.calibration is None
-        swept = client.sweep(**QUESTION, nodes=2, space={"zero_stage": 1}, most=3)
+        swept = client.sweep(**SUBJECT, nodes=2, space={"zero_stage": 1}, most=3)
         assert swept.calibration == prediction.calibration
         assert [row.rank for row in swept.rows] == [1, 2, 3]
         assert {row.strategy.zero_stage for row in swept.rows} == {1}
@@ -71,7 +71,7 @@ def test_bad_input_is_told_before_anything_is_sent() -> None:
         with pytest.raises(InvalidInputs, match="observations"):
             nobody.import_calibration("mine", {"machine": {}, "observations": []})
         with pytest.raises(InvalidInputs, match="most"):
-            nobody.sweep(**QUESTION, most=0)
+            nobody.sweep(**SUBJECT, most=0)
 
 
 def test_a_name_is_never_a_path(service: Served) -> None:

@@ -18,7 +18,7 @@ from autotune.client.patience import Patience
 from autotune.client.synchronous import Transport
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState
-from tests.autotune.client.conftest import QUESTION, asked
+from tests.autotune.client.conftest import CAMPAIGN, campaign_input
 from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -80,7 +80,7 @@ def test_watching_yields_every_event_once_and_ends(finished: CampaignHandle) -> 
 
 
 def test_watching_a_campaign_that_runs(client: Client) -> None:
-    handle = client.create(**asked(seed=1))
+    handle = client.create(**campaign_input(seed=1))
     ended = {
         event.trial.number
         for event in handle.watch()
@@ -91,7 +91,7 @@ def test_watching_a_campaign_that_runs(client: Client) -> None:
 
 
 def test_pause_resume_cancel_extend_delete(client: Client) -> None:
-    handle = client.create(**asked(time_scale=1.0))
+    handle = client.create(**campaign_input(time_scale=1.0))
     assert handle.pause().state == CampaignState.PAUSED
     assert handle.resume().state in {CampaignState.QUEUED, CampaignState.RUNNING}
     assert handle.extend(max_trials=9).campaign.request.budget.max_trials == 9
@@ -113,7 +113,7 @@ def test_campaigns_are_listed_newest_first(client: Client, finished: CampaignHan
 
 
 def test_waiting_gives_up_at_its_time_limit(client: Client) -> None:
-    handle = client.create(**asked(time_scale=1.0))
+    handle = client.create(**campaign_input(time_scale=1.0))
     with pytest.raises(TimeoutError, match="goes on by itself"):
         handle.wait(timeout_s=0.1)
     handle.cancel()
@@ -143,8 +143,8 @@ def test_following_a_campaign_that_is_gone(service: Served, finished: CampaignHa
 def test_the_async_client(service: Served, tmp_path: Path) -> None:
     async def program() -> None:
         async with AsyncClient(service.url) as client:
-            first = await client.create(**QUESTION)
-            second = await client.create(**asked(seed=2))
+            first = await client.create(**CAMPAIGN)
+            second = await client.create(**campaign_input(seed=2))
             numbers = [event.id async for event in first.watch()]
             assert numbers == sorted(set(numbers))
             await second.wait(timeout_s=60)

@@ -19,7 +19,7 @@ from autotune.client import (
 from autotune.errors import ApiError
 from autotune.schemas import CampaignCreate, CampaignState, ModelShape
 from search_spaces.errors import InvalidInput, InvalidInputs
-from tests.autotune.client.conftest import QUESTION, STRATEGY, asked
+from tests.autotune.client.conftest import CAMPAIGN, STRATEGY, campaign_input
 from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -62,8 +62,8 @@ def test_catalog_space_prediction_and_dry_run(client: Client) -> None:
     prediction = client.predict(model="gpt-22b", machine="frontier", strategy=STRATEGY)
     assert prediction.legal
     assert prediction.fits
-    assert client.dry_run(**QUESTION).space.legal > 0
-    assert client.dry_run(**QUESTION).trials_affordable > 0
+    assert client.dry_run(**CAMPAIGN).space.legal > 0
+    assert client.dry_run(**CAMPAIGN).trials_affordable > 0
 
 
 def test_files_are_read_here_and_not_by_the_service(client: Client, tmp_path: Path) -> None:
@@ -92,13 +92,13 @@ def test_files_are_read_here_and_not_by_the_service(client: Client, tmp_path: Pa
 
 def test_bad_input_is_told_before_anything_is_sent() -> None:
     with Client("http://127.0.0.1:9") as nobody, pytest.raises(InvalidInputs) as refused:
-        nobody.create(**asked(nodes=0, budget={"max_trials": 0}))
+        nobody.create(**campaign_input(nodes=0, budget={"max_trials": 0}))
     assert [p.field for p in refused.value.problems] == ["nodes", "budget.max_trials"]
 
 
 def test_the_service_names_each_refused_field(client: Client) -> None:
     with pytest.raises(ApiError) as refused:
-        client.create(**asked(model="gpt-22c"))
+        client.create(**campaign_input(model="gpt-22c"))
     assert refused.value.status == 422
     assert refused.value.problem["errors"][0]["field"] == "model"
     assert "gpt-22b" in str(refused.value)
@@ -109,7 +109,7 @@ def test_the_async_client_controls_and_gives_up(service: Served) -> None:
         async with AsyncClient(service.url) as client:
             assert client.base_url == service.url
             assert (await client.model("tiny")).name == "tiny"
-            handle = await client.create(**asked(time_scale=1.0))
+            handle = await client.create(**campaign_input(time_scale=1.0))
             assert (await handle.extend(max_trials=8)).campaign.request.budget.max_trials == 8
             assert (await handle.pause()).state == CampaignState.PAUSED
             with pytest.raises(TimeoutError):

@@ -14,7 +14,7 @@ from autotune import AsyncClient, Client
 from autotune.client import CampaignHandle, calls
 from autotune.client.patience import Patience, is_loopback, retry_after_s, settings
 from autotune.errors import ApiError, ServiceUnreachable
-from tests.autotune.client.conftest import QUESTION
+from tests.autotune.client.conftest import CAMPAIGN
 from tests.flaky_proxy import flaky_proxy
 from tests.serving import Served, serving
 
@@ -54,7 +54,7 @@ def test_a_create_whose_answer_was_lost_makes_one_campaign(service: Served) -> N
     with flaky_proxy(service.url) as (url, proxy):
         proxy.cuts = [0, 0]
         with Client(url, patience=Patience(first_wait_s=0.01)) as retrying:
-            handle = retrying.create(**QUESTION)
+            handle = retrying.create(**CAMPAIGN)
         posts = [head for head in proxy.requests if head.startswith("POST")]
     with Client(service.url) as direct:
         assert len(list(direct.campaigns())) == before + 1
@@ -125,7 +125,7 @@ def test_watching_ends_when_the_service_stays_away(tmp_path: Path) -> None:
     with serving(tmp_path, "--no-runner") as served:
         patience = Patience(attempts=1, first_wait_s=0.01, stream_attempts=2)
         with Client(served.url, patience=patience) as connected:
-            events = connected.create(**QUESTION).watch()
+            events = connected.create(**CAMPAIGN).watch()
             next(events)
             served.process.terminate()
             with pytest.raises(ServiceUnreachable):
