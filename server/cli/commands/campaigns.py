@@ -100,6 +100,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a campaign and its trials, or one trial."""
+    if log and trial is None:
+        raise InvalidInput("log", log, "a log is that of one trial", valid="--trial as well")
     with service.client() as client:
         handle = client.campaign(campaign)
         if trial is not None:
