@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from autotune.schemas import TrialState
 from evaluators import processes
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.failure import ended_by
 from evaluators.trainer.libraries import load
-from evaluators.trainer.supervisor import measurements_of
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import LOG, write_result
+from evaluators.trainer.supervisor import outcome_of
+from evaluators.trial import TrialRequest
+from evaluators.trial_files import write_result
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 FAILED = 1
@@ -97,18 +95,8 @@ def _be_rank(
     started_at, started = datetime.now(UTC), time.monotonic()
     code, report = run_rank(request, settings)
     if report:
-        outcome = TrialOutcome(
-            status=TrialState.OK,
-            started_at=started_at,
-            duration_s=time.monotonic() - started,
-            simulated=False,
-            measurements=measurements_of(report),
-            peak_memory_gib=tuple(report["peak_memory_gib"]),
-            loss=report["losses"][-1],
-            log_path=str(request.directory / LOG),
-            host=socket.gethostname(),
-            versions=report["versions"],
-        )
+        duration_s = time.monotonic() - started
+        outcome = outcome_of(request, report, started_at=started_at, duration_s=duration_s)
         try:
             write_result(request.directory, outcome)
         except OSError as error:

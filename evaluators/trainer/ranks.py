@@ -30,12 +30,11 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass
 class RankProcess:
-    """One rank's process; `exit_code` is None while it runs."""
+    """One rank's process, and the file descriptor of its messages."""
 
     number: int
     pid: int
     reports: int
-    exit_code: int | None = None
     unread: bytes = b""
 
 
@@ -50,7 +49,6 @@ class RankProcesses:
     request: TrialRequest
     device: Device
     running: list[RankProcess] = field(default_factory=list)
-    ended: list[RankProcess] = field(default_factory=list)
     failures: list[RankFailure] = field(default_factory=list)
     report: Mapping[str, Any] | None = None
     progress: str = "starting up"
@@ -117,20 +115,19 @@ class RankProcesses:
         """Take in what the ranks sent, and which of them have ended."""
         for rank in list(self.running):
             # Its end first and its messages after, so that none of them is missed.
-            rank.exit_code = processes.exit_code_of(rank.pid)
+            exit_code = processes.exit_code_of(rank.pid)
             self._read(rank)
-            if rank.exit_code is not None:
-                self._take_end(rank)
+            if exit_code is not None:
+                self._take_end(rank, exit_code)
 
-    def _take_end(self, rank: RankProcess) -> None:
+    def _take_end(self, rank: RankProcess, exit_code: int) -> None:
         os.close(rank.reports)
         self.running.remove(rank)
-        self.ended.append(rank)
         reported = any(failure.rank == rank.number for failure in self.failures)
-        if rank.exit_code and not reported:
+        if exit_code and not reported:
             words = log_tail(self.request.directory)
             self.failures.append(
-                ended_by(rank.number, rank.exit_code, last_words=words, at=time.monotonic())
+                ended_by(rank.number, exit_code, last_words=words, at=time.monotonic())
             )
 
     def _read(self, rank: RankProcess) -> None:

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -90,22 +90,15 @@ class Supervisor:
             error = f"supervisor: {type(raised).__name__}: {raised}"
         finally:
             self.ranks.end()
-        report: dict[str, Any] = dict(self.ranks.report or {})
-        trained = state is TrialState.OK
-        return TrialOutcome(
-            status=state,
+        outcome = outcome_of(
+            self.request,
+            self.ranks.report or {},
+            state=state,
+            error=error,
             started_at=started_at,
             duration_s=time.monotonic() - self.started,
-            simulated=False,
-            measurements=measurements_of(report) if trained else (),
-            peak_memory_gib=tuple(report.get("peak_memory_gib", ())),
-            loss=report["losses"][-1] if trained else None,
-            error=error,
-            log_tail=log_tail(self.request.directory),
-            log_path=str(self.request.directory / LOG),
-            host=socket.gethostname(),
-            versions=report.get("versions", {}),
         )
+        return replace(outcome, log_tail=log_tail(self.request.directory))
 
     def _run(self, each_poll: Callable[[], None]) -> tuple[TrialState, str | None]:
         """Return the trial's state and error once it has ended."""
@@ -175,14 +168,40 @@ class Supervisor:
         return cause.status, cause.sentence()
 
 
-def measurements_of(report: Mapping[str, Any]) -> tuple[AccumulationMeasurement, ...]:
-    """Return what rank 0 reports as measured; nothing where it reported nothing."""
-    return tuple(
+def outcome_of(
+    request: TrialRequest,
+    report: Mapping[str, Any],
+    *,
+    started_at: datetime,
+    duration_s: float,
+    state: TrialState = TrialState.OK,
+    error: str | None = None,
+) -> TrialOutcome:
+    """Return the outcome of a trial on this machine.
+
+    Args:
+        report: what rank 0 measured; empty where it did not come so far.
+    """
+    trained = state is TrialState.OK
+    measurements = (
         AccumulationMeasurement(
-            gradient_accumulation_steps=m["gradient_accumulation_steps"],
-            iteration_times_s=tuple(m["iteration_times_s"]),
+            gradient_accumulation_steps=measured["gradient_accumulation_steps"],
+            iteration_times_s=tuple(measured["iteration_times_s"]),
         )
-        for m in report.get("measurements", ())
+        for measured in report.get("measurements", ())
+    )
+    return TrialOutcome(
+        status=state,
+        started_at=started_at,
+        duration_s=duration_s,
+        simulated=False,
+        measurements=tuple(measurements) if trained else (),
+        peak_memory_gib=tuple(report.get("peak_memory_gib", ())),
+        loss=report["losses"][-1] if trained else None,
+        error=error,
+        log_path=str(request.directory / LOG),
+        host=socket.gethostname(),
+        versions=report.get("versions", {}),
     )
 
 
