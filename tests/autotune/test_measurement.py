@@ -75,8 +75,8 @@ def test_a_trial_probes_two_values_within_reach_of_the_law(pp: int, gas: int) ->
 
 @given(pp=st.integers(3, 20), groups=st.integers(1, 40))
 def test_an_interleaved_pipeline_is_probed_at_multiples_of_its_stages(pp: int, groups: int) -> None:
-    asked = strategy(pp=pp, gas=pp * groups)
-    interleaved = Strategy(**asked.as_dict() | {"virtual_stages": 2})
+    wanted = strategy(pp=pp, gas=pp * groups)
+    interleaved = Strategy(**wanted.as_dict() | {"virtual_stages": 2})
     low, high = probe_accumulations(interleaved)
     assert low < high
     assert low % pp == high % pp == 0
@@ -88,13 +88,13 @@ def test_figures_of_the_studys_22b_setting() -> None:
     batch = subject.global_batch_size(8)
     assert batch == 640
     seconds = MODEL.hardware_flops(batch, "full") / (0.3838 * 191.5e12 * 16)
-    found = metrics(MODEL, MACHINE, subject, [measured(320, seconds)], peak_memory_gib=50.0)
-    assert found.measured
-    assert found.hfu == pytest.approx(0.3838)
-    assert found.mfu == pytest.approx(0.3838 * 3 / 4, rel=0.02)
-    assert found.tokens_per_s == pytest.approx(640 * 2048 / seconds)
-    assert found.tokens_per_s_per_gpu == pytest.approx(found.tokens_per_s / 16)
-    assert found.peak_memory_gib == 50.0
+    figures = metrics(MODEL, MACHINE, subject, [measured(320, seconds)], peak_memory_gib=50.0)
+    assert figures.measured
+    assert figures.hfu == pytest.approx(0.3838)
+    assert figures.mfu == pytest.approx(0.3838 * 3 / 4, rel=0.02)
+    assert figures.tokens_per_s == pytest.approx(640 * 2048 / seconds)
+    assert figures.tokens_per_s_per_gpu == pytest.approx(figures.tokens_per_s / 16)
+    assert figures.peak_memory_gib == 50.0
 
 
 def test_interleaved_stages_shorten_the_bubble() -> None:
@@ -114,11 +114,11 @@ def test_a_line_that_physics_excludes_goes_through_the_origin(later: float) -> N
 
 
 def test_an_unmeasured_accumulation_follows_by_the_law() -> None:
-    found = metrics(
+    figures = metrics(
         MODEL, MACHINE, strategy(gas=80), [measured(8, 1.7), measured(16, 2.3, 2.5, 2.7)]
     )
-    assert not found.measured
-    assert found.iteration_time_s == pytest.approx(0.2 + 87 * 0.1)
+    assert not figures.measured
+    assert figures.iteration_time_s == pytest.approx(0.2 + 87 * 0.1)
 
 
 def test_the_spread_grows_with_the_distance_from_what_was_measured() -> None:
@@ -142,11 +142,11 @@ def test_neither_measured_nor_two_others_is_an_error() -> None:
 
 
 def test_the_curve_marks_what_was_measured() -> None:
-    found = accumulations(
+    times = accumulations(
         MODEL, MACHINE, strategy(gas=12), [measured(8, 1.6, 1.7, 1.8), measured(16, 2.5)]
     )
-    assert [one.gradient_accumulation_steps for one in found] == [1, 2, 4, 8, 12, 16]
-    by_gas = {one.gradient_accumulation_steps: one for one in found}
+    assert [one.gradient_accumulation_steps for one in times] == [1, 2, 4, 8, 12, 16]
+    by_gas = {one.gradient_accumulation_steps: one for one in times}
     assert by_gas[8].measured
     assert by_gas[8].iteration_times_s == [1.6, 1.7, 1.8]
     assert not by_gas[12].measured
@@ -157,6 +157,6 @@ def test_the_curve_marks_what_was_measured() -> None:
 
 
 def test_one_measured_value_is_shown_alone_and_none_is_nothing() -> None:
-    found = accumulations(MODEL, MACHINE, strategy(gas=80), [measured(80, 4.0)])
-    assert [(one.gradient_accumulation_steps, one.measured) for one in found] == [(80, True)]
+    times = accumulations(MODEL, MACHINE, strategy(gas=80), [measured(80, 4.0)])
+    assert [(one.gradient_accumulation_steps, one.measured) for one in times] == [(80, True)]
     assert accumulations(MODEL, MACHINE, strategy(), []) == []

@@ -301,17 +301,17 @@ def main() -> None:
     given = arguments()
     print(f"{given.trials} trials of {given.seconds:g} s on {given.width} of {NODES} nodes each\n")
     print(f"{'':10} {'median gap':>12} {'idle':>8} {'Slurm calls a trial':>22}")
-    found: dict[str, dict[str, float]] = {}
+    results: dict[str, dict[str, float]] = {}
     with Cluster(nodes=NODES, gpus=1, accounting=True) as cluster:
         os.environ |= cluster.environment
         for method in METHODS:
-            row = found[method] = measured(method, given)
+            row = results[method] = measured(method, given)
             cells = f"{row['median_gap_s']:10.2f} s {100 * row['idle_fraction']:6.1f} %"
             print(f"{method:10} {cells} {row['slurm_calls_per_trial']:22.1f}", flush=True)
-    added = found["sbatch"]["median_gap_s"] - found["slurm"]["median_gap_s"]
+    added = results["sbatch"]["median_gap_s"] - results["slurm"]["median_gap_s"]
     print(f"\nsbatch mode adds {added:.2f} s to what Slurm itself takes between two jobs")
     if given.json:
-        rows = {method: found[method] for method in MEASURED_BY_METHODS}
+        rows = {method: results[method] for method in MEASURED_BY_METHODS}
         given.json.write_text(json.dumps(rows, indent=2) + "\n")
 
 

@@ -100,9 +100,9 @@ def seconds(read: Callable[[Path], list[float]], path: Path, *, repeat: int) -> 
 
 
 def compared(path: Path, *, repeat: int) -> dict[str, float]:
-    told = stream(path)
-    if len(told) != ITERATIONS or any(
-        abs(a - b) > 1e-9 for a, b in zip(told, plain(path), strict=True)
+    sentence = stream(path)
+    if len(sentence) != ITERATIONS or any(
+        abs(a - b) > 1e-9 for a, b in zip(sentence, plain(path), strict=True)
     ):
         raise SystemExit("the two parsers differ")
     size = path.stat().st_size / 1e6

@@ -78,8 +78,8 @@ def truth(
     machine: Machine = FRONTIER,
 ) -> tuple[Array, Array]:
     """Seconds and GiB where the formulas hold with these constants."""
-    found = estimate(transformer, machine, lattice(strategies, machine), parameters=parameters)
-    return found.iteration_time_s, found.memory_gib
+    estimated = estimate(transformer, machine, lattice(strategies, machine), parameters=parameters)
+    return estimated.iteration_time_s, estimated.memory_gib
 
 
 def trials(
@@ -126,14 +126,14 @@ def measured_world(
     columns = Columns.of(GPT_22B, lattice(strategies))
     places = coordinates(columns)
     root = np.linalg.cholesky(shared(places, places) + 1e-9 * np.eye(len(strategies)))
-    found = []
+    results = []
     for of_memory in (False, True):
         quantity = Quantity(machine=FRONTIER, prior=GENERAL, of_memory=of_memory)
         z = generator.normal(size=len(quantity.names))
         formulas = quantity.log_value(z, columns, np.zeros(len(strategies)))
         wrong = residual * root @ generator.normal(size=len(strategies))
-        found.append(np.exp(formulas + wrong + noise * generator.normal(size=len(strategies))))
-    return found[0], found[1]
+        results.append(np.exp(formulas + wrong + noise * generator.normal(size=len(strategies))))
+    return results[0], results[1]
 
 
 def forecast(

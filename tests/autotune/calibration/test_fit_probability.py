@@ -33,9 +33,9 @@ def labels(*fitted: bool) -> list[Observation]:
 
 def test_general_knowledge_is_sure_of_extremes_alone() -> None:
     sizes = truth(AROUND, GENERAL)[1]
-    found = forecast(GENERALLY, AROUND).fit_probability
-    assert (found[sizes < 20] > 0.99).all()
-    assert (found[sizes > 150] < 0.01).all()
+    predicted = forecast(GENERALLY, AROUND).fit_probability
+    assert (predicted[sizes < 20] > 0.99).all()
+    assert (predicted[sizes > 150] < 0.01).all()
     doubtful = forecast(GENERALLY, DOUBTFUL)
     assert (np.abs(doubtful.fit_probability - 0.5) < 0.15).all()
     assert (np.abs(doubtful.memory_gib / (float(GENERAL.usable_memory) * 64) - 1) < 0.1).all()
@@ -44,23 +44,23 @@ def test_general_knowledge_is_sure_of_extremes_alone() -> None:
 def test_it_falls_with_the_memory_that_is_needed() -> None:
     """Strictly by what is expected, where all are known alike: one layout, ever larger batches."""
     chosen = [strategy(micro_batch_size=b, activation_checkpointing="none") for b in range(1, 33)]
-    found = forecast(GENERALLY, chosen)
-    assert (np.diff(found.memory_gib) > 0).all()
-    assert (np.diff(found.fit_probability) <= 1e-12).all()
-    assert found.fit_probability[0] > 0.85
-    assert found.fit_probability[-1] < 0.1
+    predicted = forecast(GENERALLY, chosen)
+    assert (np.diff(predicted.memory_gib) > 0).all()
+    assert (np.diff(predicted.fit_probability) <= 1e-12).all()
+    assert predicted.fit_probability[0] > 0.85
+    assert predicted.fit_probability[-1] < 0.1
 
 
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_it_rises_with_the_memory_there_is(calibrated: bool) -> None:
     calibration = Calibration.of(FRONTIER, labels(False, True)) if calibrated else GENERALLY
     columns = Columns.of(GPT_22B, lattice(AROUND))
-    found = [
+    results = [
         replace(calibration, machine=replace(FRONTIER, memory_gib=gib)).fit_probability(columns)
         for gib in (16, 40, 64, 80, 192)
     ]
-    assert (np.diff(found, axis=0) >= 0).all()
-    assert np.mean(found[-1] - found[0]) > 0.3
+    assert (np.diff(results, axis=0) >= 0).all()
+    assert np.mean(results[-1] - results[0]) > 0.3
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])
@@ -81,11 +81,11 @@ def test_layouts_that_ran(count: int) -> None:
 
 
 def test_more_labels_say_more() -> None:
-    found = [
+    results = [
         forecast(Calibration.of(FRONTIER, labels(*[False] * count)), DOUBTFUL).fit_probability
         for count in (0, 2, 8)
     ]
-    means = [float(np.mean(each)) for each in found]
+    means = [float(np.mean(each)) for each in results]
     assert means[0] > means[1] + 0.1 > means[2] + 0.15
 
 
@@ -120,8 +120,8 @@ def test_it_is_a_normal_distribution_of_what_is_needed() -> None:
     mean, _, variance = GENERALLY.memory.predict(columns, labelled=True)
     deviation = np.sqrt(variance + EDGE**2)
     expected = norm.cdf((np.log(64) - mean) / deviation)
-    found = GENERALLY.fit_probability(columns)
-    np.testing.assert_allclose(found, expected)
+    results = GENERALLY.fit_probability(columns)
+    np.testing.assert_allclose(results, expected)
     known = trials(SPACE[:60], GENERAL, noise=0.003)
     sure = Calibration.of(FRONTIER, known).fit_probability(columns)
     assert ((sure > 0.05) & (sure < 0.95)).any()
@@ -149,10 +149,13 @@ def test_a_probability_is_no_empty_word() -> None:
     """Over other plausible machines: of layouts that get 60 to 90 % most fit, of those that get 10
     to 40 % few."""
     chosen = SPACE[:400]
-    found = forecast(GENERALLY, chosen).fit_probability
+    predicted = forecast(GENERALLY, chosen).fit_probability
     sizes = np.array([truth(chosen, perturbed(GENERAL, seed=seed))[1] for seed in range(30)])
     fits = np.mean(sizes <= 64 * float(GENERAL.usable_memory), axis=0)
-    probable, improbable = (found > 0.6) & (found < 0.9), (found > 0.1) & (found < 0.4)
+    probable, improbable = (
+        (predicted > 0.6) & (predicted < 0.9),
+        (predicted > 0.1) & (predicted < 0.4),
+    )
     assert min(probable.sum(), improbable.sum()) > 20
     assert np.mean(fits[probable]) > 0.6
     assert np.mean(fits[improbable]) < 0.4

@@ -45,11 +45,11 @@ def test_coverage_over_worlds(count: int) -> None:
         chosen = [SPACE[at] for at in np.random.default_rng(seed).permutation(400)[: count + 30]]
         seconds, gib = measured_world(chosen, seed=seed, residual=0.08, noise=0.03)
         seen = observations(chosen[:count], seconds[:count], gib[:count])
-        found = forecast(Calibration.of(FRONTIER, seen), chosen[count:])
+        predicted = forecast(Calibration.of(FRONTIER, seen), chosen[count:])
         shares[0].append(
-            within(found.iteration_time_low_s, seconds[count:], found.iteration_time_high_s)
+            within(predicted.iteration_time_low_s, seconds[count:], predicted.iteration_time_high_s)
         )
-        shares[1].append(within(found.memory_low_gib, gib[count:], found.memory_high_gib))
+        shares[1].append(within(predicted.memory_low_gib, gib[count:], predicted.memory_high_gib))
     for share in shares:
         assert 0.7 < np.mean(share) < 0.9
 
@@ -57,14 +57,14 @@ def test_coverage_over_worlds(count: int) -> None:
 def test_coverage_where_nothing_was_observed() -> None:
     """What is generally known holds the machines that it speaks of, and hardly more than 80 %."""
     chosen = SPACE[:60]
-    found = forecast(nothing_observed(), chosen)
+    predicted = forecast(nothing_observed(), chosen)
     shares = []
     for seed in range(WORLDS):
         seconds, gib = measured_world(chosen, seed=seed, residual=0.08, noise=0.03)
         shares.append(
             [
-                within(found.iteration_time_low_s, seconds, found.iteration_time_high_s),
-                within(found.memory_low_gib, gib, found.memory_high_gib),
+                within(predicted.iteration_time_low_s, seconds, predicted.iteration_time_high_s),
+                within(predicted.memory_low_gib, gib, predicted.memory_high_gib),
             ]
         )
     assert (np.mean(shares, axis=0) > 0.75).all()
@@ -92,9 +92,9 @@ def test_trials_make_intervals_narrower() -> None:
     world = perturbed(GENERAL, seed=3)
     widths = []
     for count in (0, 5, 20):
-        found = forecast(Calibration.of(FRONTIER, trials(SPACE[:count], world)), SPACE[100:140])
-        time = found.iteration_time_high_s / found.iteration_time_low_s
-        memory = found.memory_high_gib / found.memory_low_gib
+        predicted = forecast(Calibration.of(FRONTIER, trials(SPACE[:count], world)), SPACE[100:140])
+        time = predicted.iteration_time_high_s / predicted.iteration_time_low_s
+        memory = predicted.memory_high_gib / predicted.memory_low_gib
         widths.append([np.median(np.log(time)), np.median(np.log(memory))])
     for wide, narrow in pairwise(widths):
         assert (np.array(narrow) < 0.8 * np.array(wide)).all()
@@ -118,10 +118,14 @@ def test_what_was_tried_is_known_best() -> None:
 
 
 def test_intervals_lie_round_their_medians() -> None:
-    found = forecast(nothing_observed(), SPACE[:50])
+    predicted = forecast(nothing_observed(), SPACE[:50])
     for low, middle, high in (
-        (found.iteration_time_low_s, found.iteration_time_s, found.iteration_time_high_s),
-        (found.memory_low_gib, found.memory_gib, found.memory_high_gib),
+        (
+            predicted.iteration_time_low_s,
+            predicted.iteration_time_s,
+            predicted.iteration_time_high_s,
+        ),
+        (predicted.memory_low_gib, predicted.memory_gib, predicted.memory_high_gib),
     ):
         assert (low < middle).all()
         assert (middle < high).all()
@@ -134,7 +138,7 @@ def test_noise_is_learned_from_trials() -> None:
     widths = []
     for noise in (0.01, 0.15):
         seen = trials(SPACE[:30], perturbed(GENERAL, seed=1), noise=noise)
-        found = forecast(Calibration.of(FRONTIER, seen), SPACE[100:140])
-        widths.append(np.median(found.iteration_time_high_s / found.iteration_time_low_s))
+        predicted = forecast(Calibration.of(FRONTIER, seen), SPACE[100:140])
+        widths.append(np.median(predicted.iteration_time_high_s / predicted.iteration_time_low_s))
     assert widths[0] < 1.15
     assert widths[1] > 1.3

@@ -105,5 +105,5 @@ def test_each_trial_speaks_for_itself() -> None:
         trial(state=TrialState.CRASHED),
         trial(purpose="confirmation", accumulations=[accumulation(64, 32.0)]),
     ]
-    found = observations_of(MODEL, trials)
-    assert [each.iteration_time_s for each in found] == [5.0, 32.0]
+    observations = observations_of(MODEL, trials)
+    assert [each.iteration_time_s for each in observations] == [5.0, 32.0]

@@ -119,9 +119,9 @@ def test_variance_of_a_mixture() -> None:
     mixture = Mixture.of(TIME, near_sample())
     mean, variance, measured = mixture.predict(HELD_OUT)
     weights = np.array([weight for weight, _ in mixture.members])
-    found = [each.predict(HELD_OUT, NONE) for _, each in mixture.members]
-    first = sum(w * m for w, (m, _) in zip(weights, found, strict=True))
-    second = sum(w * (v + m**2) for w, (m, v) in zip(weights, found, strict=True))
+    results = [each.predict(HELD_OUT, NONE) for _, each in mixture.members]
+    first = sum(w * m for w, (m, _) in zip(weights, results, strict=True))
+    second = sum(w * (v + m**2) for w, (m, v) in zip(weights, results, strict=True))
     np.testing.assert_allclose(mean, first)
     np.testing.assert_allclose(variance, second - first**2, rtol=1e-6)
     noise = sum(w * each.scales.noise**2 for w, each in mixture.members)
@@ -185,8 +185,8 @@ def test_likelihood_of_measurements() -> None:
         for side in (1.0, -1.0)
     )
     for latent in (0.8, 1.0, 1.05):
-        found = [np.exp(each.log_likelihood(np.array([latent]), 0.03)) for each in (fits, fails)]
-        assert sum(found) == pytest.approx(1)
+        results = [np.exp(each.log_likelihood(np.array([latent]), 0.03)) for each in (fits, fails)]
+        assert sum(results) == pytest.approx(1)
     assert fits.log_likelihood(np.array([1.0]), 0.03) == pytest.approx(np.log(0.5))
 
 

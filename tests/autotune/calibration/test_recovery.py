@@ -38,17 +38,17 @@ HELD_OUT = SPACE[100:160]
 
 def errors_of_worlds(count: int) -> tuple[list[float], ...]:
     """Of time, with and without calibration, and of memory, over 5 worlds."""
-    found: tuple[list[float], ...] = ([], [], [], [])
+    results: tuple[list[float], ...] = ([], [], [], [])
     for seed in range(5):
         world = perturbed(GENERAL, seed=seed)
         calibrated = Calibration.of(FRONTIER, trials(SPACE[:count], world, seed=seed))
         after, before = forecast(calibrated, HELD_OUT), truth(HELD_OUT, GENERAL)
         true = truth(HELD_OUT, world)
-        found[0].append(error(after.iteration_time_s, true[0]))
-        found[1].append(error(before[0], true[0]))
-        found[2].append(error(after.memory_gib, true[1]))
-        found[3].append(error(before[1], true[1]))
-    return found
+        results[0].append(error(after.iteration_time_s, true[0]))
+        results[1].append(error(before[0], true[0]))
+        results[2].append(error(after.memory_gib, true[1]))
+        results[3].append(error(before[1], true[1]))
+    return results
 
 
 @pytest.mark.parametrize(("count", "factor"), [(6, 2.0), (20, 4.0)])
@@ -97,11 +97,11 @@ def test_the_constants_themselves_are_recovered() -> None:
 def test_what_nothing_was_seen_of_stays_as_it_was() -> None:
     """No trial without a fused softmax, in 8 bits or in fp32."""
     calibration = Calibration.of(FRONTIER, trials(SPACE[:20], perturbed(GENERAL, seed=1)))
-    found = {constant.name: constant for constant in calibration.constants}
+    results = {constant.name: constant for constant in calibration.constants}
     for name in ("unfused_score_traffic", "unfused_score_bytes", "fp8_gain", "fp32_rate"):
-        assert found[name].value == pytest.approx(found[name].prior)
-        assert found[name].spread == pytest.approx(found[name].prior_spread)
-    assert found["gemm_efficiency"].spread < 0.6 * found["gemm_efficiency"].prior_spread
+        assert results[name].value == pytest.approx(results[name].prior)
+        assert results[name].spread == pytest.approx(results[name].prior_spread)
+    assert results["gemm_efficiency"].spread < 0.6 * results["gemm_efficiency"].prior_spread
 
 
 def test_models_teach_about_each_other() -> None:
@@ -127,10 +127,10 @@ def test_models_teach_about_each_other() -> None:
             SPACE[8:16], world, transformer=LLAMA, seed=seed + 100
         )
         calibration = Calibration.of(FRONTIER, seen)
-        found = forecast(calibration, large, transformer=GPT_175B)
+        predicted = forecast(calibration, large, transformer=GPT_175B)
         true = truth(large, world, transformer=GPT_175B)
         general = truth(large, GENERAL, transformer=GPT_175B)
-        after += [error(found.iteration_time_s, true[0]), error(found.memory_gib, true[1])]
+        after += [error(predicted.iteration_time_s, true[0]), error(predicted.memory_gib, true[1])]
         before += [error(general[0], true[0]), error(general[1], true[1])]
     assert np.mean(after) < 0.35 * np.mean(before)
 
@@ -160,10 +160,10 @@ def test_the_fitted_constants_rank_a_space() -> None:
     world = perturbed(GENERAL, seed=3)
     calibration = Calibration.of(FRONTIER, trials(SPACE[:20], world))
     everything = lattice(SPACE)
-    found = estimate(GPT_22B, FRONTIER, everything, parameters=calibration.parameters)
+    estimated = estimate(GPT_22B, FRONTIER, everything, parameters=calibration.parameters)
     true, sizes = truth(SPACE, world)
-    assert error(found.iteration_time_s, true) < 0.04
-    assert error(found.memory_gib, sizes) < 0.02 < error(truth(SPACE, GENERAL)[1], sizes)
+    assert error(estimated.iteration_time_s, true) < 0.04
+    assert error(estimated.memory_gib, sizes) < 0.02 < error(truth(SPACE, GENERAL)[1], sizes)
     tokens = everything.global_batch_size
     best = int(np.argmin(true / tokens))
-    assert best in np.argsort(found.iteration_time_s / tokens)[:10]
+    assert best in np.argsort(estimated.iteration_time_s / tokens)[:10]

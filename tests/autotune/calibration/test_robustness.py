@@ -59,9 +59,9 @@ def test_one_trial_far_off_changes_little(factor: float) -> None:
     changes = []
     for at in range(0, len(SEEN), 3):
         spoiled = [*SEEN[:at], slower(SEEN[at], factor), *SEEN[at + 1 :]]
-        found = of(spoiled).iteration_time_s
-        changes.append(error(found, plain))
-        assert error(found, true) < 0.5 * uncalibrated
+        predicted = of(spoiled).iteration_time_s
+        changes.append(error(predicted, plain))
+        assert error(predicted, true) < 0.5 * uncalibrated
     of_a_mean = abs(np.log(factor)) / len(SEEN)
     assert max(changes) < of_a_mean
     assert np.median(changes) < 0.5 * of_a_mean
@@ -83,9 +83,9 @@ def test_the_same_trials_give_the_same_forecast() -> None:
 def test_an_absurd_trial_leaves_figures_finite(value: float) -> None:
     """Alone it moves little, and among others next to nothing."""
     absurd = replace(SEEN[0], iteration_time_s=value, peak_memory_gib=value)
-    found = of([absurd])
-    assert_sound(found)
-    assert error(found.iteration_time_s, of([]).iteration_time_s) < 0.1
+    predicted = of([absurd])
+    assert_sound(predicted)
+    assert error(predicted.iteration_time_s, of([]).iteration_time_s) < 0.1
     among = of([absurd, *SEEN[1:]])
     assert_sound(among)
     assert error(among.iteration_time_s, of(SEEN).iteration_time_s) < 0.05
@@ -94,13 +94,13 @@ def test_an_absurd_trial_leaves_figures_finite(value: float) -> None:
 
 def test_one_trial() -> None:
     """Its own layout is known well from then on, the others a little better."""
-    found = of(SEEN[:1])
-    assert_sound(found)
+    predicted = of(SEEN[:1])
+    assert_sound(predicted)
     own = forecast(Calibration.of(FRONTIER, SEEN[:1]), SPACE[:1])
     assert own.iteration_time_s[0] == pytest.approx(SEEN[0].iteration_time_s, rel=0.03)
     assert own.memory_gib[0] == pytest.approx(SEEN[0].peak_memory_gib, rel=0.03)
     true = truth(HELD_OUT, WORLD)[0]
-    assert error(found.iteration_time_s, true) < error(of([]).iteration_time_s, true)
+    assert error(predicted.iteration_time_s, true) < error(of([]).iteration_time_s, true)
 
 
 def test_one_trial_many_times() -> None:
@@ -115,8 +115,8 @@ def test_one_trial_many_times() -> None:
 
 def test_trials_that_disagree() -> None:
     """The same layout once at half and once at twice its time: something between."""
-    found = of([slower(SEEN[0], 0.5), slower(SEEN[0], 2.0)])
-    assert_sound(found)
+    predicted = of([slower(SEEN[0], 0.5), slower(SEEN[0], 2.0)])
+    assert_sound(predicted)
     own = forecast(
         Calibration.of(FRONTIER, [slower(SEEN[0], 0.5), slower(SEEN[0], 2.0)]), SPACE[:1]
     )
@@ -151,9 +151,9 @@ def test_time_says_nothing_of_memory_and_memory_nothing_of_time() -> None:
 
 
 def test_many_trials_at_once() -> None:
-    found = of(trials(SPACE[200:320], WORLD) + trials(SPACE[:30], WORLD, transformer=LLAMA))
-    assert_sound(found)
-    assert error(found.iteration_time_s, truth(HELD_OUT, WORLD)[0]) < 0.03
+    predicted = of(trials(SPACE[200:320], WORLD) + trials(SPACE[:30], WORLD, transformer=LLAMA))
+    assert_sound(predicted)
+    assert error(predicted.iteration_time_s, truth(HELD_OUT, WORLD)[0]) < 0.03
 
 
 def test_no_strategies_to_forecast() -> None:
@@ -169,13 +169,13 @@ def test_what_is_generally_known_of_a_machine(machine: Machine) -> None:
     calibration = Calibration.of(machine)
     transformer = TINY if machine is CPU else GPT_22B
     layouts = [replace(each, precision="fp32") for each in SPACE[:20]]
-    found = forecast(calibration, layouts, transformer=transformer)
-    assert_sound(found)
+    predicted = forecast(calibration, layouts, transformer=transformer)
+    assert_sound(predicted)
     times, sizes = truth(
         layouts, Parameters.default(machine), transformer=transformer, machine=machine
     )
-    np.testing.assert_allclose(found.iteration_time_s, times, rtol=1e-9)
-    np.testing.assert_allclose(found.memory_gib, sizes, rtol=1e-9)
+    np.testing.assert_allclose(predicted.iteration_time_s, times, rtol=1e-9)
+    np.testing.assert_allclose(predicted.memory_gib, sizes, rtol=1e-9)
     assert calibration.parameters == Parameters.default(machine)
     for constant in calibration.constants:
         assert constant.value == pytest.approx(constant.prior)

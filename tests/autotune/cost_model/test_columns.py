@@ -130,17 +130,22 @@ def test_more_rows_than_a_block() -> None:
 
 def test_no_strategies() -> None:
     empty = Lattice.of([strategy()], gpus_per_node=8).take(np.array([], dtype=np.int64))
-    found = estimate(GPT_22B, FRONTIER, empty)
-    assert found.iteration_time_s.shape == found.memory_gib.shape == found.fits.shape == (0,)
+    estimated = estimate(GPT_22B, FRONTIER, empty)
+    assert (
+        estimated.iteration_time_s.shape
+        == estimated.memory_gib.shape
+        == estimated.fits.shape
+        == (0,)
+    )
     assert len(Columns.none()) == 0
     assert Columns.none().values.keys() == columns(strategy()).values.keys()
 
 
 def test_an_illegal_strategy_gets_some_figure() -> None:
     """More ranks than GPUs: no error, and nothing infinite."""
-    found = cost(strategy(tensor_parallel=8, pipeline_parallel=64, num_nodes=1))
-    assert np.isfinite(found.iteration_time_s).all()
-    assert np.isfinite(found.memory_gib).all()
+    costs = cost(strategy(tensor_parallel=8, pipeline_parallel=64, num_nodes=1))
+    assert np.isfinite(costs.iteration_time_s).all()
+    assert np.isfinite(costs.memory_gib).all()
 
 
 def test_columns_of_a_strategy() -> None:

@@ -50,17 +50,19 @@ def on_a100(*chosen: Strategy, parameters: Parameters = PLAIN, **changes: Any) -
 def test_what_a_ring_gets(group: int, stride: int, rate: float) -> None:
     """The link within a node; across nodes the network share of the group's ranks in a node."""
     one = on_a100(strategy())
-    found = communication.ring_bytes_per_s(
+    seconds = communication.ring_bytes_per_s(
         one, group=np.array(group), stride=np.array(stride), network=1.0
     )
-    assert float(found) == pytest.approx(rate)
+    assert float(seconds) == pytest.approx(rate)
 
 
 def test_a_ring_across_nodes_is_no_faster_than_its_links() -> None:
     slow = replace(DGX_A100, intra_node_gb_per_s=30)
     one = strategies_of(strategy(), machine=slow, parameters=PLAIN)
-    found = communication.ring_bytes_per_s(one, group=np.array(16), stride=np.array(1), network=1.0)
-    assert float(found) == pytest.approx(30e9)
+    seconds = communication.ring_bytes_per_s(
+        one, group=np.array(16), stride=np.array(1), network=1.0
+    )
+    assert float(seconds) == pytest.approx(30e9)
 
 
 @pytest.mark.parametrize("tensor_parallel", [1, 2, 4, 8])
@@ -69,8 +71,8 @@ def test_a_ring_all_reduce_sends_its_data_twice_but_for_one_part(tensor_parallel
     constants = replace(PLAIN, collective_latency_s=1e-3)
     one = on_a100(strategy(tensor_parallel=tensor_parallel), parameters=constants)
     expected = 2 * (tensor_parallel - 1) / tensor_parallel * HIDDEN / LINK
-    found = communication.tensor_all_reduce_time_s(one)
-    assert found[0] == pytest.approx(expected + 1e-3 * np.log2(tensor_parallel))
+    seconds = communication.tensor_all_reduce_time_s(one)
+    assert seconds[0] == pytest.approx(expected + 1e-3 * np.log2(tensor_parallel))
 
 
 def test_all_reduces_of_a_layer() -> None:
@@ -127,9 +129,9 @@ def test_a_transfer_between_stages(nodes: int, rate: float) -> None:
         strategy(tensor_parallel=1, num_nodes=nodes, virtual_stages=v, pipeline_parallel=p)
         for v, p in ((1, 4), (3, 4), (1, 1))
     ]
-    found = communication.pipeline_time_s(on_a100(*chosen, parameters=constants))
+    seconds = communication.pipeline_time_s(on_a100(*chosen, parameters=constants))
     hop = HIDDEN / rate + 1e-3
-    assert found.tolist() == pytest.approx([2 * hop, 6 * hop, 0])
+    assert seconds.tolist() == pytest.approx([2 * hop, 6 * hop, 0])
 
 
 def test_a_rank_sends_its_own_part_to_the_next_stage() -> None:
@@ -148,11 +150,11 @@ def test_a_ring_of_replicas_sends_its_data_once_but_for_one_part(precision: str)
     one = on_a100(
         strategy(tensor_parallel=8, pipeline_parallel=1, num_nodes=4, precision=precision)
     )
-    found = communication.replica_ring_time_s(
+    seconds = communication.replica_ring_time_s(
         one, parameters_of_rank=np.array(1e9), group=one.replicas
     )
     width = 4 if precision == "fp32" else 2
-    assert found[0] == pytest.approx(3 / 4 * width * 1e9 / NIC)
+    assert seconds[0] == pytest.approx(3 / 4 * width * 1e9 / NIC)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +185,8 @@ def test_zero_over_a_part_of_the_replicas() -> None:
     """The gradients are reduced over all of them, the weights gathered over those that share."""
     layout = strategy(tensor_parallel=8, pipeline_parallel=1, num_nodes=8)
     one, n = on_a100(layout, zero_shard_gpus=2.0), np.array(1e9)
-    found = communication.step_traffic_s(one, parameters_of_rank=n)
-    assert found[0] == pytest.approx((7 / 8 + 1 / 2) * 2e9 / NIC)
+    seconds = communication.step_traffic_s(one, parameters_of_rank=n)
+    assert seconds[0] == pytest.approx((7 / 8 + 1 / 2) * 2e9 / NIC)
 
 
 @pytest.mark.parametrize(
@@ -196,8 +198,8 @@ def test_traffic_behind_computation(
 ) -> None:
     """What is hidden is no more than the work that it runs behind; never less than nothing."""
     one = on_a100(strategy(), parameters=replace(PLAIN, exposed_data_parallel=exposed))
-    found = communication.exposed_time_s(one, np.array(traffic), behind=np.array(behind))
-    assert float(found) == pytest.approx(expected)
+    seconds = communication.exposed_time_s(one, np.array(traffic), behind=np.array(behind))
+    assert float(seconds) == pytest.approx(expected)
 
 
 def test_latency_of_the_replicas() -> None:
@@ -207,8 +209,8 @@ def test_latency_of_the_replicas() -> None:
         strategy(zero_stage=z, num_nodes=n, tensor_parallel=1, pipeline_parallel=8)
         for z, n in ((0, 8), (1, 8), (3, 8), (1, 1))
     ]
-    found = communication.replica_latency_s(on_a100(*chosen, parameters=constants))
-    assert found.tolist() == pytest.approx([0.003, 0.007, 0.007, 0])
+    seconds = communication.replica_latency_s(on_a100(*chosen, parameters=constants))
+    assert seconds.tolist() == pytest.approx([0.003, 0.007, 0.007, 0])
 
 
 def test_constants_of_links() -> None:

@@ -54,15 +54,15 @@ def value(array: object) -> float:
 )
 def test_waves_of_tiles(rows: float, columns: float, expected: float) -> None:
     """On an A100's 108 units, the best of 256 x 128, 128 x 128 (0.96) and 64 x 64 (0.75)."""
-    found = compute.wave_efficiency(np.array(rows), np.array(columns), compute_units=108)
-    assert value(found) == pytest.approx(expected)
+    efficiency = compute.wave_efficiency(np.array(rows), np.array(columns), compute_units=108)
+    assert value(efficiency) == pytest.approx(expected)
 
 
 def test_a_tile_at_the_edge_is_computed_whole() -> None:
     """100 x 100 of one 128 x 128 tile against four of 64 x 64: two waves against 4/216 of one."""
-    found = compute.wave_efficiency(np.array(100.0), np.array(100.0), compute_units=1)
+    efficiency = compute.wave_efficiency(np.array(100.0), np.array(100.0), compute_units=1)
     used = 100 * 100 / 128**2
-    assert value(found) == pytest.approx(max(0.96 * used, 0.75 * used))
+    assert value(efficiency) == pytest.approx(max(0.96 * used, 0.75 * used))
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_a_product_that_waits_for_memory() -> None:
     """Its three matrices of 2 bytes through the HBM, where that takes longer."""
     slow = replace(DGX_A100, memory_bandwidth_gb_per_s=1.0)
     one = strategies_of(strategy(), machine=slow, parameters=replace(A100, memory_efficiency=0.5))
-    found = compute.gemm_time_s(one, np.array(512.0), np.array(256.0), np.array(128.0))
-    assert value(found) == pytest.approx(2 * (512 * 256 + 512 * 128 + 256 * 128) / 0.5e9)
+    seconds = compute.gemm_time_s(one, np.array(512.0), np.array(256.0), np.array(128.0))
+    assert value(seconds) == pytest.approx(2 * (512 * 256 + 512 * 128 + 256 * 128) / 0.5e9)
 
 
 def test_precisions() -> None:
@@ -274,8 +274,8 @@ def test_the_hosts_launches() -> None:
         strategy(tensor_parallel=t, activation_checkpointing=c)
         for t, c in ((1, "none"), (1, "selective"), (1, "full"), (2, "full"))
     ]
-    found = compute.host_time_s(strategies_of(*chosen, machine=DGX_A100, parameters=constants))
-    assert found.tolist() == pytest.approx([0.003, 0.003, 0.004, 0.005])
+    seconds = compute.host_time_s(strategies_of(*chosen, machine=DGX_A100, parameters=constants))
+    assert seconds.tolist() == pytest.approx([0.003, 0.003, 0.004, 0.005])
 
 
 @pytest.mark.parametrize(("zero_stage", "shards"), [(0, 1), (1, 2), (2, 2), (3, 2)])
@@ -284,5 +284,5 @@ def test_the_optimizers_traffic(zero_stage: int, shards: int) -> None:
     constants = replace(A100, memory_efficiency=0.8, optimizer_efficiency=0.5)
     layout = strategy(zero_stage=zero_stage)
     one = strategies_of(layout, machine=DGX_A100, parameters=constants)
-    found = compute.optimizer_time_s(one, parameters_of_rank=np.array(1e9))
-    assert value(found) == pytest.approx((6 + 14 / shards) * 1e9 / (2000e9 * 0.8 * 0.5))
+    seconds = compute.optimizer_time_s(one, parameters_of_rank=np.array(1e9))
+    assert value(seconds) == pytest.approx((6 + 14 / shards) * 1e9 / (2000e9 * 0.8 * 0.5))

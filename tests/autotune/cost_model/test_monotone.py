@@ -161,8 +161,8 @@ def test_accumulation_never_costs_throughput(
     parameters = perturbed(Parameters.default(machine), seed=seed)
     counts = np.array([1, 2, 3, 8, 64])
     chosen = [layout.with_accumulation(int(m)) for m in counts]
-    found = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
-    each = found.iteration_time_s / counts
+    costs = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
+    each = costs.iteration_time_s / counts
     assert (np.diff(each) <= each[:-1] * 1e-9).all()
 
 
@@ -178,9 +178,9 @@ def test_recomputation_is_never_faster(
         replace(layout, activation_checkpointing=c, pipeline_parallel=1)
         for c in ("none", "selective", "full")
     ]
-    found = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
-    assert (np.diff(found.iteration_time_s) >= -1e-9 * found.iteration_time_s[0]).all()
-    kept = found.memory_parts_gib["activations"]
+    costs = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
+    assert (np.diff(costs.iteration_time_s) >= -1e-9 * costs.iteration_time_s[0]).all()
+    kept = costs.memory_parts_gib["activations"]
     assert (np.diff(kept) <= 1e-9 * kept[0]).all()
 
 
@@ -217,9 +217,9 @@ def test_zero_never_needs_more_state(
     """Without a pipeline, which keeps what stage 3 gathers."""
     parameters = replace(Parameters.default(machine), gradient_bytes=gradient_bytes)
     chosen = [replace(layout, zero_stage=z, pipeline_parallel=1) for z in range(4)]
-    found = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
+    costs = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
     names = ("parameters", "gradients", "optimizer")
-    states = total({name: found.memory_parts_gib[name] for name in names})
+    states = total({name: costs.memory_parts_gib[name] for name in names})
     assert (np.diff(states) <= 1e-9 * states[0]).all()
 
 
@@ -234,9 +234,9 @@ def test_tensor_parallelism_never_needs_more_memory(
         replace(layout, tensor_parallel=t, pipeline_parallel=1, num_nodes=16 * t)
         for t in (1, 2, 4, 8)
     ]
-    found = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
+    costs = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
     names = ("parameters", "gradients", "optimizer", "activations")
-    sizes = total({name: found.memory_parts_gib[name] for name in names})
+    sizes = total({name: costs.memory_parts_gib[name] for name in names})
     assert (np.diff(sizes) <= 1e-9 * sizes[0]).all()
 
 
@@ -247,12 +247,12 @@ def test_no_gpu_exceeds_its_peak(
 ) -> None:
     """MFU below 1, and in fp32 below the share of the peak that it has."""
     parameters = Parameters.default(machine)
-    found = cost(layout, transformer=transformer, machine=machine, parameters=parameters)
+    costs = cost(layout, transformer=transformer, machine=machine, parameters=parameters)
     gpus = layout.world_size(machine.gpus_per_node)
     batch = layout.global_batch_size(machine.gpus_per_node)
     peak = 1e12 * (machine.peak_tflops or float(parameters.nominal_tflops))
     rate = float(parameters.fp32_rate) if layout.precision == "fp32" else 1.0
-    flops = transformer.model_flops(batch) / found.iteration_time_s[0]
+    flops = transformer.model_flops(batch) / costs.iteration_time_s[0]
     assert 0 < flops < gpus * peak * rate
 
 
@@ -274,6 +274,6 @@ def test_no_model_exceeds_the_peak(name: str) -> None:
         default = Parameters.default(machine)
         for seed in range(20):
             parameters = perturbed(default, seed=seed)
-            found = cost(layout, transformer=transformer, machine=alone, parameters=parameters)
+            costs = cost(layout, transformer=transformer, machine=alone, parameters=parameters)
             peak = 1e12 * (machine.peak_tflops or float(parameters.nominal_tflops))
-            assert causal / found.iteration_time_s[0] < peak
+            assert causal / costs.iteration_time_s[0] < peak

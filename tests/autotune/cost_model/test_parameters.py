@@ -37,8 +37,8 @@ def test_families_name_constants_within_their_units(values: dict[str, float]) ->
      ("perlmutter", "a100"), ("polaris", "a100"), ("dgx-h100", "h100"), ("aurora", "1550")],
 )  # fmt: skip
 def test_a_gpu_is_known_by_its_name(machine: str, family: str) -> None:
-    found = Parameters.default(load_machine(machine))
-    assert all(getattr(found, name) == value for name, value in FAMILIES[family].items())
+    results = Parameters.default(load_machine(machine))
+    assert all(getattr(results, name) == value for name, value in FAMILIES[family].items())
 
 
 def test_a_grace_hopper_is_a_hopper() -> None:

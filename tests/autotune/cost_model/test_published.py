@@ -95,10 +95,10 @@ each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
 
 def activations_gib(row: PublishedModel, checkpointing: str, *, sequence_parallel: bool) -> float:
-    found = row.estimate(
+    estimated = row.estimate(
         checkpointing, sequence_parallel=sequence_parallel, parameters=paper_bytes(DGX_A100)
     )
-    return float(found.memory_parts_gib["activations"][0])
+    return float(estimated.memory_parts_gib["activations"][0])
 
 
 @each_row
@@ -123,8 +123,8 @@ def test_table_2(
     layers = row.num_layers / row.stages * in_flight
     hidden = 2048 * row.micro_batch * row.hidden_size
     expected = layers * hidden * (linear + scores * row.scores) / 2**30
-    found = activations_gib(row, checkpointing, sequence_parallel=sequence_parallel)
-    assert found == pytest.approx(expected, rel=1e-3)
+    size = activations_gib(row, checkpointing, sequence_parallel=sequence_parallel)
+    assert size == pytest.approx(expected, rel=1e-3)
 
 
 @each_row
@@ -135,8 +135,8 @@ def test_figure_1(row: PublishedModel) -> None:
     reduced = activations_gib(row, "selective", sequence_parallel=True)
     assert plain == pytest.approx(row.plain_gib, rel=1e-3)
     assert reduced == pytest.approx(row.reduced_gib, rel=1e-3)
-    found = row.estimate("none", sequence_parallel=False).memory_parts_gib
-    states = sum(float(found[name][0]) for name in ("parameters", "gradients", "optimizer"))
+    estimated = row.estimate("none", sequence_parallel=False).memory_parts_gib
+    states = sum(float(estimated[name][0]) for name in ("parameters", "gradients", "optimizer"))
     embeddings = 18 * (51200 / 8 + 2048) * row.hidden_size / 2**30
     assert states - embeddings == pytest.approx(row.states_gib, rel=0.005)
 

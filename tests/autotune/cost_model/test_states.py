@@ -168,8 +168,8 @@ def test_states_of_a_rank(
     """DP 2 with the pipeline, 8 without; a gradient of 3 bytes under ZeRO."""
     constants = replace(paper_bytes(FRONTIER), gradient_bytes=3.0)
     layout = strategy(zero_stage=zero_stage, pipeline_parallel=pipeline_parallel)
-    found = state_bytes(strategies_of(layout, parameters=constants))
-    sizes = (found.parameters[0], found.gradients[0], found.optimizer[0])
+    size = state_bytes(strategies_of(layout, parameters=constants))
+    sizes = (size.parameters[0], size.gradients[0], size.optimizer[0])
     assert tuple(map(float, sizes)) == pytest.approx(expected)
 
 
@@ -181,5 +181,5 @@ def test_zero_3_gathers_its_largest_layer(transformer: Transformer, largest: flo
     """4 bytes for each parameter of a layer, or of the embedding; nothing where a pipeline keeps
     them, and nothing under other stages."""
     chosen = [strategy(zero_stage=z, pipeline_parallel=p) for z, p in ((3, 1), (3, 4), (2, 1))]
-    found = gather_memory(strategies_of(*chosen, transformer=transformer))
-    assert found.tolist() == pytest.approx([4 * largest, 0, 0])
+    size = gather_memory(strategies_of(*chosen, transformer=transformer))
+    assert size.tolist() == pytest.approx([4 * largest, 0, 0])

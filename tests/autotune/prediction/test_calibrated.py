@@ -34,12 +34,12 @@ def query(machine: str | MachineShape = "frontier", **changes: Any) -> Predictio
 
 def figures(answer: Prediction) -> tuple[float, float, float]:
     """A step's time: low, median, high."""
-    found = (
+    results = (
         answer.iteration_time_low_s,
         answer.iteration_time_s,
         answer.iteration_time_high_s,
     )
-    low, median, high = (each for each in found if each is not None)
+    low, median, high = (each for each in results if each is not None)
     return low, median, high
 
 

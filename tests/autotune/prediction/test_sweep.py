@@ -52,8 +52,8 @@ def test_a_row_agrees_with_the_prediction_of_its_strategy() -> None:
     answer = sweep(query(), calibration, summary, most=3)
     assert answer.calibration == summary
     for row in answer.rows:
-        asked = PredictionQuery(model="gpt-22b", machine="frontier", strategy=row.strategy)
-        alone = predict(asked, calibration, summary)
+        wanted = PredictionQuery(model="gpt-22b", machine="frontier", strategy=row.strategy)
+        alone = predict(wanted, calibration, summary)
         assert row.tokens_per_s == pytest.approx(alone.tokens_per_s)
         assert row.memory_gib == pytest.approx(alone.memory_gib)
         assert row.fit_probability == pytest.approx(alone.fit_probability)
@@ -70,8 +70,8 @@ def test_all_rows_where_most_is_more_than_there_are() -> None:
 
 
 def test_the_whole_of_table_v() -> None:
-    asked = query(model="gpt-175b", nodes=16, space=SpaceSpec(preset="table-v"))
-    answer = sweep(asked)
+    wanted = query(model="gpt-175b", nodes=16, space=SpaceSpec(preset="table-v"))
+    answer = sweep(wanted)
     assert answer.legal > 2000
     assert len(answer.rows) == 20
     assert answer.seconds < 5

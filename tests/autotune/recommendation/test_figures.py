@@ -16,10 +16,12 @@ from tests.autotune.recommendation.examples import MACHINE, A, B, C, D, answer, 
 
 
 def test_headroom_is_what_the_fullest_gpu_has_left() -> None:
-    found = answer([trial(1, A, seconds=1.0, peak=50.5), trial(2, B, seconds=2.0, peak=None)])
-    assert found.best.memory_headroom_gib == pytest.approx(MACHINE.memory_gib - 50.5)
-    assert found.runners_up[0].memory_headroom_gib is None
-    assert found.best.predicted_iteration_time_s == 9.9
+    recommendation = answer(
+        [trial(1, A, seconds=1.0, peak=50.5), trial(2, B, seconds=2.0, peak=None)]
+    )
+    assert recommendation.best.memory_headroom_gib == pytest.approx(MACHINE.memory_gib - 50.5)
+    assert recommendation.runners_up[0].memory_headroom_gib is None
+    assert recommendation.best.predicted_iteration_time_s == 9.9
 
 
 def test_what_the_gpus_drew_is_the_median_of_the_trials_that_say() -> None:
@@ -27,31 +29,35 @@ def test_what_the_gpus_drew_is_the_median_of_the_trials_that_say() -> None:
         trial(n, A, seconds=1.0).model_copy(update={"joules_per_token": joules})
         for n, joules in enumerate((0.5, None, 0.7, 0.9), start=1)
     ]
-    found = answer([*drawn, trial(5, B, seconds=2.0)])
-    assert found.best.joules_per_token == pytest.approx(0.7)
-    assert found.runners_up[0].joules_per_token is None
+    recommendation = answer([*drawn, trial(5, B, seconds=2.0)])
+    assert recommendation.best.joules_per_token == pytest.approx(0.7)
+    assert recommendation.runners_up[0].joules_per_token is None
 
 
 # --- what it costs -------------------------------------------------------------------------------
 
 
 def test_training_takes_whole_iterations_of_the_global_batch() -> None:
-    found = answer([trial(1, A, seconds=2.0)], tokens=1e9)
+    recommendation = answer([trial(1, A, seconds=2.0)], tokens=1e9)
     batch = A.global_batch_size(8)
-    assert found.training.iterations == math.ceil(1e9 / (batch * 2048))
-    assert found.training.days == pytest.approx(found.training.iterations * 2.0 / 86400)
-    assert found.training.node_hours == pytest.approx(found.training.days * 24 * 2)
+    assert recommendation.training.iterations == math.ceil(1e9 / (batch * 2048))
+    assert recommendation.training.days == pytest.approx(
+        recommendation.training.iterations * 2.0 / 86400
+    )
+    assert recommendation.training.node_hours == pytest.approx(
+        recommendation.training.days * 24 * 2
+    )
 
 
 def test_energy_follows_from_hardware_utilisation() -> None:
-    found = answer([trial(1, A, seconds=20.0)])
-    hfu = found.best.metrics.hfu
+    recommendation = answer([trial(1, A, seconds=20.0)])
+    hfu = recommendation.best.metrics.hfu
     assert hfu is not None
     assert hfu < 0.6
-    seconds = found.training.iterations * 20.0
+    seconds = recommendation.training.iterations * 20.0
     joule = training_energy_joule(MACHINE, num_nodes=2, seconds=seconds, utilisation=hfu / 0.6)
     assert joule is not None
-    assert found.training.energy_mwh == pytest.approx(joule / 3.6e9)
+    assert recommendation.training.energy_mwh == pytest.approx(joule / 3.6e9)
     capped = answer([trial(1, A, seconds=0.01)]).training
     full = training_energy_joule(
         MACHINE, num_nodes=2, seconds=capped.iterations * 0.01, utilisation=1.0
@@ -81,14 +87,18 @@ def test_counts_are_those_of_all_trials() -> None:
         trial(4, D, state=TrialState.PENDING, node_hours=None),
         trial(5, D, state=TrialState.LOST),
     ]
-    found = answer(trials)
-    assert (found.trials, found.failures, found.node_hours) == (5, 2, 1.25)
+    recommendation = answer(trials)
+    assert (recommendation.trials, recommendation.failures, recommendation.node_hours) == (
+        5,
+        2,
+        1.25,
+    )
 
 
 def test_artefacts_are_named() -> None:
-    found = recommend(campaign(), [trial(1, A, seconds=1)], artefacts=["launch.sbatch"])
-    assert found is not None
-    assert found.artefacts == ["launch.sbatch"]
+    recommendation = recommend(campaign(), [trial(1, A, seconds=1)], artefacts=["launch.sbatch"])
+    assert recommendation is not None
+    assert recommendation.artefacts == ["launch.sbatch"]
 
 
 # --- the GAS curve -------------------------------------------------------------------------------
@@ -96,8 +106,8 @@ def test_artefacts_are_named() -> None:
 
 def test_every_power_of_two_follows_from_the_measured_two() -> None:
     subject = A.with_accumulation(24)
-    found = answer([trial(1, subject, seconds=2.4, probes=(4, 8))])
-    by_gas = {one.gradient_accumulation_steps: one for one in found.accumulations}
+    recommendation = answer([trial(1, subject, seconds=2.4, probes=(4, 8))])
+    by_gas = {one.gradient_accumulation_steps: one for one in recommendation.accumulations}
     assert list(by_gas) == [1, 2, 4, 8, 16, 24]
     assert [gas for gas, one in by_gas.items() if one.measured] == [4, 8]
     assert by_gas[24].iteration_time_s == pytest.approx(2.4)
@@ -126,7 +136,9 @@ def test_a_stored_prediction_is_not_taken_for_a_measurement() -> None:
     stored = one.accumulations[0].model_copy(
         update={"gradient_accumulation_steps": 2, "measured": False, "iteration_time_s": 77.0}
     )
-    found = answer([one.model_copy(update={"accumulations": [*one.accumulations, stored]})])
-    by_gas = {one.gradient_accumulation_steps: one for one in found.accumulations}
+    recommendation = answer(
+        [one.model_copy(update={"accumulations": [*one.accumulations, stored]})]
+    )
+    by_gas = {one.gradient_accumulation_steps: one for one in recommendation.accumulations}
     assert not by_gas[2].measured
     assert by_gas[2].iteration_time_s == pytest.approx(1.6 * 5 / 19)

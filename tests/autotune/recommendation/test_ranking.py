@@ -85,10 +85,10 @@ def test_the_published_mistake_is_not_repeated() -> None:
         trial(number, s, seconds=t)
         for number, s, t in zip([9, 2, 7, 30, 1], layouts, times, strict=True)
     ]
-    found = answer(trials)
-    assert found.best.trial_numbers == [7]
-    assert found.best.metrics.iteration_time_s == pytest.approx(15.05)
-    order = [found.best, *found.runners_up]
+    recommendation = answer(trials)
+    assert recommendation.best.trial_numbers == [7]
+    assert recommendation.best.metrics.iteration_time_s == pytest.approx(15.05)
+    order = [recommendation.best, *recommendation.runners_up]
     assert [one.trial_numbers for one in order] == [[7], [30], [9], [1], [2]]
     assert [one.rank for one in order] == [1, 2, 3, 4, 5]
 
@@ -118,9 +118,9 @@ def test_four_distinct_layouts_follow_the_best() -> None:
     layouts = [strategy(tp=tp, pp=pp) for tp in (1, 2, 4) for pp in (1, 2, 4)]
     trials = [trial(i, s, seconds=1 + i) for i, s in enumerate(layouts)]
     trials += [trial(20 + i, s.with_accumulation(128), seconds=9) for i, s in enumerate(layouts)]
-    found = answer(trials)
-    assert len(found.runners_up) == 4
-    shapes = [one.strategy for one in (found.best, *found.runners_up)]
+    recommendation = answer(trials)
+    assert len(recommendation.runners_up) == 4
+    shapes = [one.strategy for one in (recommendation.best, *recommendation.runners_up)]
     assert len({(s.tensor_parallel, s.pipeline_parallel) for s in shapes}) == 5
 
 
@@ -130,12 +130,12 @@ def test_a_confirmed_figure_outranks_a_better_unconfirmed_one() -> None:
         trial(2, B, seconds=1.2),
         trial(3, B, seconds=1.2, purpose="confirmation"),
     ]
-    found = answer(trials)
-    assert found.best.trial_numbers == [2, 3]
-    assert found.best.confirmed
-    assert not found.runners_up[0].confirmed
-    assert found.runners_up[0].relative_to_best == pytest.approx(1.2)
-    assert any("unconfirmed layout 20.0% faster" in sentence for sentence in found.caveats)
+    recommendation = answer(trials)
+    assert recommendation.best.trial_numbers == [2, 3]
+    assert recommendation.best.confirmed
+    assert not recommendation.runners_up[0].confirmed
+    assert recommendation.runners_up[0].relative_to_best == pytest.approx(1.2)
+    assert any("unconfirmed layout 20.0% faster" in sentence for sentence in recommendation.caveats)
 
 
 def test_the_median_of_all_measurements_of_a_strategy_counts() -> None:
@@ -167,10 +167,10 @@ def test_what_failed_when_measured_once_more_ranks_last() -> None:
         trial(2, B, seconds=2.0),
         trial(3, A, purpose="confirmation", state=TrialState.OOM),
     ]
-    found = answer(trials)
-    assert found.best.trial_numbers == [2]
-    said = "The layout of trial 1 failed when measured once more, and is ranked last."
-    assert said in found.caveats
+    recommendation = answer(trials)
+    assert recommendation.best.trial_numbers == [2]
+    text = "The layout of trial 1 failed when measured once more, and is ranked last."
+    assert text in recommendation.caveats
     both = answer(
         [
             *trials,
@@ -179,8 +179,8 @@ def test_what_failed_when_measured_once_more_ranks_last() -> None:
         ]
     )
     assert both.best.trial_numbers == [4]
-    said = "The layouts of trials 1, 2 failed when measured once more, and are ranked last."
-    assert said in both.caveats
+    text = "The layouts of trials 1, 2 failed when measured once more, and are ranked last."
+    assert text in both.caveats
     alone = answer([trials[0], trials[2]])
     assert alone.best.trial_numbers == [1]
     assert "failed when it was measured once more" in " ".join(alone.caveats)
@@ -209,8 +209,11 @@ def test_the_objective_decides_between_many_and_few_nodes() -> None:
 def test_a_difference_counts_beyond_both_spreads(
     seconds: float, spread: float, significant: bool
 ) -> None:
-    found = answer([trial(1, A, seconds=1.0, spread=spread), trial(2, B, seconds=seconds)])
-    runner_up = found.runners_up[0]
+    recommendation = answer([trial(1, A, seconds=1.0, spread=spread), trial(2, B, seconds=seconds)])
+    runner_up = recommendation.runners_up[0]
     assert runner_up.significant is significant
-    assert found.best.significant is None
-    assert any("level with the best" in sentence for sentence in found.caveats) is not significant
+    assert recommendation.best.significant is None
+    assert (
+        any("level with the best" in sentence for sentence in recommendation.caveats)
+        is not significant
+    )

@@ -85,9 +85,9 @@ def test_ours_asks_another_point_for_each_running_one() -> None:
     seen = results(8)
     subject = proposer()
     for _ in range(4):
-        found = subject.propose(seen, count=1, free_nodes=8)
-        assert found[0].layout_key() not in {o.strategy.layout_key() for o in seen}
-        seen += running(found)
+        proposed = subject.propose(seen, count=1, free_nodes=8)
+        assert proposed[0].layout_key() not in {o.strategy.layout_key() for o in seen}
+        seen += running(proposed)
 
 
 def test_the_same_rows_give_the_same_answer_as_often_as_asked() -> None:
@@ -139,14 +139,15 @@ def test_the_told_point_is_the_observed_one_whatever_the_order_of_names() -> Non
 
 def test_a_whole_number_and_a_log_rate_of_zero_are_results_like_others() -> None:
     """DeepHyper takes integers for failures in places, and loses an objective of exactly 0.0."""
-    told = strategies(4, fitting=True)
+    sentence = strategies(4, fitting=True)
     rates = [1, 2, 3, 1.0]
     seen = [
-        SearchTrial(strategy=s, state="ok", objective=r) for s, r in zip(told, rates, strict=True)
+        SearchTrial(strategy=s, state="ok", objective=r)
+        for s, r in zip(sentence, rates, strict=True)
     ]
     as_floats = [
         SearchTrial(strategy=s, state="ok", objective=float(r))
-        for s, r in zip(told, rates, strict=True)
+        for s, r in zip(sentence, rates, strict=True)
     ]
     assert proposer().propose(seen, count=2, free_nodes=8) == proposer().propose(
         as_floats, count=2, free_nodes=8

@@ -91,10 +91,10 @@ def sheet_of(row: PublishedRow) -> Sheet:
     """Raises:
     LookupError: where `unknown_gpu`.
     """
-    found = _found(row["gpu"])
-    if found is None:
+    results = _found(row["gpu"])
+    if results is None:
         raise LookupError(f"no data sheet of {row['gpu']!r} is known")
-    return found
+    return results
 
 
 def _found(gpu: str) -> Sheet | None:
@@ -140,8 +140,8 @@ def _catalog_machine(row: PublishedRow, sheet: Sheet) -> Machine | None:
 
 
 def _is_a(sheet: Sheet, machine: Machine) -> bool:
-    found = _found(machine.gpu)
-    return found is not None and found.kind == sheet.kind
+    results = _found(machine.gpu)
+    return results is not None and results.kind == sheet.kind
 
 
 @cache

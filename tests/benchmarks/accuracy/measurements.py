@@ -133,7 +133,7 @@ def _peak(gib: float) -> Cells:
 def cells(model: Transformer, lattice: Lattice, number: int) -> Cells:
     """One strategy of a lattice as a row of either table."""
     strategy = lattice.strategy(number)
-    said = {name: getattr(model, name) for name in OF_MODEL} | {
+    text = {name: getattr(model, name) for name in OF_MODEL} | {
         name: getattr(strategy, name) for name in OF_STRATEGY
     }
     return {
@@ -146,5 +146,5 @@ def cells(model: Transformer, lattice: Lattice, number: int) -> Cells:
         "gpus_per_node": MACHINE.gpus_per_node,
         "data_parallel": int(lattice.data_parallel[number]),
         "global_batch_size": int(lattice.global_batch_size[number]),
-        **{name: int(value) if isinstance(value, bool) else value for name, value in said.items()},
+        **{name: int(value) if isinstance(value, bool) else value for name, value in text.items()},
     }

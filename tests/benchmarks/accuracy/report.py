@@ -150,6 +150,6 @@ def _peers() -> Table:
 
 
 def _left_out(console: Console, what: str, reasons: Counter[str]) -> None:
-    said = [f"{count} {reason}" for reason, count in reasons.items() if count]
-    if said:
-        console.print(f"Rows left out of {what}: {'; '.join(said)}.\n", highlight=False)
+    text = [f"{count} {reason}" for reason, count in reasons.items() if count]
+    if text:
+        console.print(f"Rows left out of {what}: {'; '.join(text)}.\n", highlight=False)

@@ -55,11 +55,11 @@ def stacks_of(rows: Iterable[PublishedRow], facts: Facts, *, zero_stage: ZeroSta
     grouped: dict[tuple[str, str, str], list[PublishedRow]] = defaultdict(list)
     for row in rows:
         grouped[row["cluster"], row["framework"], kind_of(row)].append(row)
-    found = []
+    results = []
     for (cluster, framework, kind), members in grouped.items():
         machine = machine_of(members[0])
         columns = columns_of(members, facts, zero_stage=zero_stage)
-        found.append(
+        results.append(
             Stack(
                 cluster=cluster,
                 framework=framework,
@@ -69,7 +69,7 @@ def stacks_of(rows: Iterable[PublishedRow], facts: Facts, *, zero_stage: ZeroSta
                 columns=as_run(columns, members, machine),
             )
         )
-    return found
+    return results
 
 
 def named(stacks: Sequence[Stack]) -> dict[str, Stack]:

@@ -110,9 +110,9 @@ def test_tables_without_a_row_give_nulls_throughout(
 def test_a_bad_cell_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = tables(tmp_path, times=[{**PLAIN, "num_layers": "many"}], sizes=[])
     assert main(given) == 2
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith("accuracy: ")
-    assert "line 2: num_layers='many' is no number" in said
+    printed = capsys.readouterr().err.strip().splitlines()[-1]
+    assert printed.startswith("accuracy: ")
+    assert "line 2: num_layers='many' is no number" in printed
 
 
 def test_rows_on_a_gpu_without_a_data_sheet_are_left_out_and_counted(
@@ -157,8 +157,8 @@ def test_draws_are_a_whole_number(
 def test_help_names_the_columns_and_how_gaps_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_status:
         main(["--help"])
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert exit_status.value.code == 0
     for column in (*THROUGHPUT, *MEMORY):
-        assert column in said
-    assert "stage" in said.split("Columns")[0]
+        assert column in printed
+    assert "stage" in printed.split("Columns")[0]

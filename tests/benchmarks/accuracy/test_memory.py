@@ -56,24 +56,24 @@ def test_the_threshold_balances_where_neither_side_is_clean() -> None:
 
 def test_labels_are_learned_from_the_other_folds(made: Stack) -> None:
     done: list[None] = []
-    found = memory.labels([made], progress=lambda: done.append(None))
-    assert found is not None
-    assert (found.rows, found.failures) == (48, sum(row["status"] == "oom" for row in made.rows))
-    assert found.auc > 0.95
-    assert found.auc >= found.auc_zero_shot > 0.8
-    assert found.condemned(found.threshold) < 0.15
-    assert found.missed(found.threshold) < 0.15
-    assert found.condemned(0.0) == 0.0
-    assert found.missed(0.0) == 1.0
+    labels = memory.labels([made], progress=lambda: done.append(None))
+    assert labels is not None
+    assert (labels.rows, labels.failures) == (48, sum(row["status"] == "oom" for row in made.rows))
+    assert labels.auc > 0.95
+    assert labels.auc >= labels.auc_zero_shot > 0.8
+    assert labels.condemned(labels.threshold) < 0.15
+    assert labels.missed(labels.threshold) < 0.15
+    assert labels.condemned(0.0) == 0.0
+    assert labels.missed(0.0) == 1.0
     assert len(done) + 2 == memory.calibrations(made, draws=2)
 
 
 def test_peaks_are_learned_from_five(made: Stack) -> None:
-    found = memory.peaks(made, draws=2)
-    assert found is not None
-    assert found.rows == sum(row.known("peak_memory_gb") for row in made.rows)
-    assert found.after_5 < 0.06
-    assert found.after_5 < found.zero_shot < 0.4
+    peaks = memory.peaks(made, draws=2)
+    assert peaks is not None
+    assert peaks.rows == sum(row.known("peak_memory_gb") for row in made.rows)
+    assert peaks.after_5 < 0.06
+    assert peaks.after_5 < peaks.zero_shot < 0.4
 
 
 def test_a_limit_is_that_of_the_row(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ def test_a_limit_is_that_of_the_row(tmp_path: Path) -> None:
     rows = measured("gpt-1.4b", count=20)[1]
     small: list[Cells] = [{**row, "gpu_memory_gb": 1, "status": "oom"} for row in rows]
     large: list[Cells] = [{**row, "gpu_memory_gb": 80, "status": "ok"} for row in rows]
-    found = memory.labels([stack_of(tmp_path, *small, *large)])
-    assert found is not None
-    assert found.auc_zero_shot == found.auc == 1.0
+    labels = memory.labels([stack_of(tmp_path, *small, *large)])
+    assert labels is not None
+    assert labels.auc_zero_shot == labels.auc == 1.0
 
 
 def test_without_failures_or_peaks_there_is_nothing_to_judge(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def of_times(folder: Path, *rows: Cells) -> Stack:
 def test_repeats_lie_round_their_median(tmp_path: Path) -> None:
     alike: list[Cells] = [{"iteration_time_s": seconds} for seconds in (4.0, 5.0, 6.0)]
     others: list[Cells] = [{"global_batch_size": 64 + 8 * n} for n in range(12)]
-    found = noise_floor(of_times(tmp_path, *alike, *others[1:]), "iteration_time_s")
-    assert found == pytest.approx((1 / 4 + 1 / 6) / 3)
+    floor = noise_floor(of_times(tmp_path, *alike, *others[1:]), "iteration_time_s")
+    assert floor == pytest.approx((1 / 4 + 1 / 6) / 3)
     assert noise_floor(of_times(tmp_path, *others), "iteration_time_s") is None
     assert noise_floor(of_times(tmp_path, *others), "peak_memory_gb") is None
 

@@ -91,8 +91,8 @@ def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack]
         },
     )
     alone = independent(usable)
-    found = stacks_of(alone, facts, zero_stage=no_zero)
-    judged = [stack for stack in found if len(stack) >= LEAST_ROWS]
+    results = stacks_of(alone, facts, zero_stage=no_zero)
+    judged = [stack for stack in results if len(stack) >= LEAST_ROWS]
     left_out["not independent"] = len(usable) - len(alone)
     left_out[f"in a stack of fewer than {LEAST_ROWS}"] = len(alone) - sum(map(len, judged))
     return named(judged), left_out

@@ -149,21 +149,21 @@ def predict(
 
 def _forecast(calibration: Calibration, rows: Sequence[MeasuredTrial]) -> dict[str, Array]:
     """All that a calibration says, in the rows' order: a forecast is of one model at a time."""
-    found = {name: np.empty(len(rows)) for name in Predicted.__dataclass_fields__}
+    results = {name: np.empty(len(rows)) for name in Predicted.__dataclass_fields__}
     for transformer, places in _by_model(rows).items():
         strategies = [rows[i].strategy for i in places]
         one = calibration.forecast(transformer, Lattice.of(strategies, gpus_per_node=1))
-        found["time"][places] = one.iteration_time_s
-        found["time_low"][places] = one.iteration_time_low_s
-        found["time_high"][places] = one.iteration_time_high_s
-        found["memory"][places] = one.memory_gib
-        found["memory_low"][places] = one.memory_low_gib
-        found["memory_high"][places] = one.memory_high_gib
-        found["fit"][places] = one.fit_probability
+        results["time"][places] = one.iteration_time_s
+        results["time_low"][places] = one.iteration_time_low_s
+        results["time_high"][places] = one.iteration_time_high_s
+        results["memory"][places] = one.memory_gib
+        results["memory_low"][places] = one.memory_low_gib
+        results["memory_high"][places] = one.memory_high_gib
+        results["fit"][places] = one.fit_probability
         samples = [strategy.global_batch_size(1) for strategy in strategies]
         joule = np.nan if one.energy_joule is None else one.energy_joule
-        found["energy"][places] = joule / (np.array(samples) * transformer.seq_length)
-    return found
+        results["energy"][places] = joule / (np.array(samples) * transformer.seq_length)
+    return results
 
 
 def _by_model(rows: Sequence[MeasuredTrial]) -> Mapping[Transformer, list[int]]:

@@ -66,11 +66,11 @@ class Bench:
 
     def _outcome(self, request: TrialRequest) -> TrialOutcome:
         while True:
-            found = self.backend.poll([request]).get(request.token)
-            if found is None:
+            results = self.backend.poll([request]).get(request.token)
+            if results is None:
                 raise Broken("a trial ended and left no result")
-            if isinstance(found, TrialOutcome):
-                return found
+            if isinstance(results, TrialOutcome):
+                return results
             time.sleep(POLL_INTERVAL_S)
 
     def _energy(self, request: TrialRequest, outcome: TrialOutcome) -> Energy:
@@ -156,13 +156,13 @@ def opened(file: Path, machine: Machine) -> list[MeasuredTrial]:
         raise InvalidInput("--output", str(file), reason) from None
     if file.read_text("utf-8", "replace") == header():
         return []
-    found = read_table(file)
+    table = read_table(file)
     for name in ("gpu", "memory_gib"):
-        there, here = getattr(found.machine, name), getattr(machine, name)
+        there, here = getattr(table.machine, name), getattr(machine, name)
         if there != here:
             reason = f"has trials of another machine ({name} {there}; here it is {here})"
             raise InvalidInput("--output", str(file), reason, valid="a new file for each GPU")
-    return list(found.rows)
+    return list(table.rows)
 
 
 def measure(
