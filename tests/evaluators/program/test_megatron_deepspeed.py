@@ -112,7 +112,7 @@ def test_a_step_that_was_skipped_is_not_timed(run: Run) -> None:
 @pytest.mark.xdist_group("slurm")
 def test_a_trial_that_hangs_is_ended_at_its_limit(tmp_path: Path, slurm: Cluster) -> None:
     site = profile(make_checkout(tmp_path / "checkout"), "--misbehave", "hang")
-    job = Job.submit(MegatronProgram(site), site, trial(tmp_path, time_limit_s=5.0))
+    job = Job.submit(MegatronProgram(site), site, trial(tmp_path, time_limit_s=2.0))
     assert job.ended().exit_code == 124
     slurm.wait_idle()
 

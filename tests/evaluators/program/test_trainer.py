@@ -107,7 +107,7 @@ def test_a_node_that_loses_its_first_task_ends_the_trial(tmp_path: Path, nodes: 
 
 @pytest.mark.xdist_group("slurm")
 def test_a_time_limit_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
-    limited = trial(tmp_path, measured_iterations=FOREVER, time_limit_s=8.0)
+    limited = trial(tmp_path, measured_iterations=FOREVER, time_limit_s=5.0)
     job = Job.submit(PROGRAM, PROFILE, limited)
     assert job.ended().exit_code == 124
     nodes.wait_idle()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -229,6 +230,25 @@ def test_bad_input_is_refused_with_field_value_and_reason(
 def test_several_faults_are_told_at_once(client: TestClient) -> None:
     answer = client.post(CAMPAIGNS, json=body(model="gpt-22", machine="fronteer"))
     assert {error["field"] for error in answer.json()["errors"]} == {"model", "machine"}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_what_a_checkout_cannot_train_is_refused_before_anything_is_queued(
+    client: TestClient, sqlite_settings: Settings, tmp_path: Path, *, dry_run: bool
+) -> None:
+    source = tmp_path / "checkout" / "megatron" / "model" / "rotary_pos_embedding.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("rope = [base.cos(), base.sin()]\n")
+    sqlite_settings.profiles_dir.mkdir(parents=True)
+    (sqlite_settings.profiles_dir / "mine.toml").write_text(
+        f'program = "megatron-deepspeed"\n[megatron]\npath = "{tmp_path}/checkout"\n'
+    )
+    asked = body(model="llama-2-7b", evaluator="slurm", slurm={"profile": "mine"})
+    answer = client.post(CAMPAIGNS, params={"dry_run": dry_run}, json=asked)
+    assert answer.status_code == 422, answer.text
+    (refusal,) = [e for e in answer.json()["errors"] if e["field"] == "model"]
+    assert "gated_mlp" in refusal["reason"]
+    assert "6acc370a" in refusal["valid"]
 
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(app: FastAPI, store: Store) -> None:
