@@ -79,7 +79,8 @@ def finished(watched: Ran) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all that needs the service, which has to be started, in one process."""
+    """Run all that shares a service, which has to be started, in one process."""
     for item in items:
-        if item.path.is_relative_to(HERE) and "service" in getattr(item, "fixturenames", ()):
+        shared = {"service", "resting"} & set(getattr(item, "fixturenames", ()))
+        if shared and item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.xdist_group("cli-service"))
