@@ -28,6 +28,16 @@ from server.problems import install
 from server.settings import Settings
 from server.store import Store
 
+RESOURCES = (
+    campaigns,
+    trials,
+    recommendations,
+    catalog,
+    profiles,
+    predictions,
+    calibrations,
+    events,
+)
 DESCRIPTION = "How should this model be laid out on this cluster so that it trains fastest?"
 
 
@@ -65,26 +75,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.stopping = threading.Event()
     app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))
     install(app)
-    app.include_router(_api())
+    api = APIRouter(prefix="/api/v1")
+    for resource in RESOURCES:
+        api.include_router(resource.router)
+    app.include_router(api)
     app.include_router(health.router)
     dashboard.install(app)
     return app
-
-
-def _api() -> APIRouter:
-    api = APIRouter(prefix="/api/v1")
-    for resource in (
-        campaigns,
-        trials,
-        recommendations,
-        catalog,
-        profiles,
-        predictions,
-        calibrations,
-        events,
-    ):
-        api.include_router(resource.router)
-    return api
 
 
 @asynccontextmanager

@@ -72,12 +72,12 @@ async def of_all(
     request: Request, store: StoreOf, after: ResumeAfter = None
 ) -> AsyncIterator[ServerSentEvent]:
     """All campaigns' changes from now on, or after `Last-Event-ID` (or `after`)."""
-    start = after if after is not None else await run_in_threadpool(_last, store)
+    start = after if after is not None else await run_in_threadpool(_newest, store)
     async for message in follow(request, store, start):
         yield message
 
 
-def _last(store: Store) -> int:
+def _newest(store: Store) -> int:
     with store.session() as session:
         return last_event_id(session)
 

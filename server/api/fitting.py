@@ -52,9 +52,12 @@ def document_for(session: Session, request: CalibrationCreate) -> CalibrationDoc
     software = request.software
     if software is None and not problems:
         labels = list(dict.fromkeys(label for each in campaigns for label in each.software))
-        problems += _ambiguous(labels)
         software = (labels or [""])[0]
-    observations = [observation_shape(one) for each in campaigns for one in each.observations]
+        if len(labels) > 1:
+            reason = f"their trials ran on several stacks: {'; '.join(labels)}"
+            valid = "campaigns of one stack, or a label for all of them"
+            problems.append(InvalidInput("software", None, reason, valid=valid))
+    observations = [observation_shape(seen) for each in campaigns for seen in each.observations]
     if not problems and len(observations) > MOST_OBSERVATIONS:
         reason = f"their trials give {len(observations)} observations"
         valid = f"campaigns with {MOST_OBSERVATIONS} or fewer"
@@ -132,10 +135,3 @@ def _differences(first: FittedCampaign, other: FittedCampaign) -> Iterator[Inval
         words = {True: "simulated", False: "measured"}
         reason = f"it was {words[two.simulated]}, and campaign {one.id} {words[one.simulated]}"
         yield InvalidInput(field, two.id, reason, valid="all simulated, or all measured")
-
-
-def _ambiguous(labels: Sequence[str]) -> Iterator[InvalidInput]:
-    if len(labels) > 1:
-        reason = f"their trials ran on several stacks: {'; '.join(labels)}"
-        valid = "campaigns of one stack, or a label for all of them"
-        yield InvalidInput("software", None, reason, valid=valid)

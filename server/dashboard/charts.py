@@ -101,8 +101,11 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
         axis=_axis(bool(series.best), format="~s", tickCount=6),
         scale=_scale(bool(series.best), range=[alt.expr(f"height - {FAILURE_LANE_PX}"), 0]),
     )
-    colour = alt.Color("outcome:N", title=None, scale=_outcome_scale(palette))
-    shape = alt.Shape("outcome:N", title=None, scale=_shape_scale())
+    names = [outcome.value for outcome in Outcome]
+    colours = alt.Scale(domain=names, range=[palette.of(outcome) for outcome in Outcome])
+    colour = alt.Color("outcome:N", title=None, scale=colours)
+    shapes = alt.Scale(domain=names, range=[SHAPES[outcome] for outcome in Outcome])
+    shape = alt.Shape("outcome:N", title=None, scale=shapes)
     tooltip = ["number:O", "strategy:N", "outcome:N", "objective:Q", "note:N"]
     lane = alt.Chart(alt.NamedData("lane")).mark_rect(color=palette.lane)
     lane = lane.encode(
@@ -115,7 +118,8 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
     best = alt.Chart(alt.NamedData("best")).mark_line(
         interpolate="step-after", color=palette.text, strokeWidth=1.5, strokeOpacity=0.75
     )
-    marks: Spec = {"filled": True, "size": _mark_size(series.drawn), "strokeWidth": 0}
+    area_px = 90 if series.drawn <= 150 else 45 if series.drawn <= 800 else 22
+    marks: Spec = {"filled": True, "size": area_px, "strokeWidth": 0}
     measured = alt.Chart(alt.NamedData("measured")).mark_point(opacity=0.85, **marks)
     failed = alt.Chart(alt.NamedData("failed")).mark_point(opacity=1, **marks)
     layers = alt.layer(
@@ -224,27 +228,6 @@ def _scale(has_rows: bool, **options: Any) -> Any:
 
     extent: Spec = {"zero": True} if has_rows else {"domain": [0, 1]}
     return alt.Scale(**extent, **options)
-
-
-def _outcome_scale(palette: Palette) -> Any:
-    import altair as alt
-
-    return alt.Scale(
-        domain=[o.value for o in Outcome], range=[palette.of(outcome) for outcome in Outcome]
-    )
-
-
-def _shape_scale() -> Any:
-    import altair as alt
-
-    return alt.Scale(
-        domain=[o.value for o in Outcome], range=[SHAPES[outcome] for outcome in Outcome]
-    )
-
-
-def _mark_size(points: int) -> int:
-    """Area of a mark in square pixels: smaller where there are many."""
-    return 90 if points <= 150 else 45 if points <= 800 else 22
 
 
 def _config(palette: Palette) -> Spec:

@@ -9,7 +9,6 @@ from typing import Any
 from autotune.resolution import model_shape
 from autotune.schemas import CampaignCreate, ProfileSummary, SpaceSpec
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
-from search_spaces.machine import Machine
 from server.dashboard.wording import figure, parameters
 from server.profiles import profile_summaries
 
@@ -63,6 +62,7 @@ SHAPE_FIELDS = (
     FormField(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),
 )
 
+LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes"}
 DIMENSION_HINTS = {
     "tensor_parallel": "such as 1, 2, 4, 8",
     "micro_batch_size": "such as 4..20 step 4",
@@ -79,7 +79,7 @@ def dimension_fields() -> list[FormField]:
     return [
         FormField(
             name=f"space.{name}",
-            label=_label(name),
+            label=LABELS.get(name, name.replace("_", " ").capitalize()),
             kind="dimension",
             hint=DIMENSION_HINTS.get(name, ""),
         )
@@ -102,7 +102,11 @@ def model_choices() -> list[SelectOption]:
 def machine_choices() -> list[SelectOption]:
     """Ready machines, the one that the service runs on first."""
     names = sorted(machine_names(), key=lambda name: (name != LOCAL, name))
-    return [SelectOption(name, _machine_label(load_machine(name), name)) for name in names]
+    options = []
+    for name, machine in ((name, load_machine(name)) for name in names):
+        gpus = f"{machine.gpus_per_node} × {machine.gpu}, {figure(machine.memory_gib)} GiB each"
+        options.append(SelectOption(name, f"{'this machine' if name == LOCAL else name}: {gpus}"))
+    return options
 
 
 def space_choices() -> list[SelectOption]:
@@ -119,14 +123,10 @@ def profile_choices(folder: Path) -> list[ProfileGroup]:
 
 
 def _profile_option(profile: ProfileSummary) -> ProfileOption:
-    return ProfileOption(profile.name, _profile_label(profile), machine=profile.machine)
-
-
-def _profile_label(profile: ProfileSummary) -> str:
-    if profile.problem:
-        return f"{profile.name}: cannot be used as it is written"
     sentence = profile.description.partition(". ")[0].rstrip(".")
-    return f"{profile.name}: {sentence}" if sentence else profile.name
+    remark = "cannot be used as it is written" if profile.problem else sentence
+    label = f"{profile.name}: {remark}" if remark else profile.name
+    return ProfileOption(profile.name, label, machine=profile.machine)
 
 
 def examples() -> dict[str, dict[str, Any]]:
@@ -159,13 +159,3 @@ def default_of(path: str) -> str:
     for part in path.split("."):
         value = getattr(value, part)
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _label(name: str) -> str:
-    words = name.replace("_", " ").capitalize()
-    return {"Zero stage": "ZeRO stage", "Num nodes": "Nodes"}.get(words, words)
-
-
-def _machine_label(machine: Machine, name: str) -> str:
-    gpus = f"{machine.gpus_per_node} × {machine.gpu}, {figure(machine.memory_gib)} GiB each"
-    return f"{'this machine' if name == LOCAL else name}: {gpus}"

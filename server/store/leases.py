@@ -61,7 +61,10 @@ def claim(session: Session, owner: str, *, seconds: float, limit: int) -> list[L
     """
     open_ids = (
         select(CampaignRow.id)
-        .where(_has_work(), _is_free())
+        .where(
+            _has_work(),
+            or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds()),
+        )
         .order_by(CampaignRow.id)
         .limit(limit)
         .with_for_update(skip_locked=True)
@@ -102,7 +105,7 @@ def renew_all(session: Session, leases: Sequence[Lease]) -> set[int]:
 def _renewed(session: Session, lease: Lease) -> bool:
     statement = (
         update(CampaignRow)
-        .where(*_held(lease))
+        .where(*_still_of(lease))
         .values(lease_until=database_seconds() + lease.seconds)
         .execution_options(synchronize_session=False)
         .returning(CampaignRow.id)
@@ -113,7 +116,7 @@ def _renewed(session: Session, lease: Lease) -> bool:
 def release(session: Session, lease: Lease) -> None:
     """Let others claim it; nothing happens where that was so already."""
     session.execute(
-        update(CampaignRow).where(*_held(lease)).values(lease_owner=None, lease_until=None)
+        update(CampaignRow).where(*_still_of(lease)).values(lease_owner=None, lease_until=None)
     )
 
 
@@ -129,16 +132,12 @@ def free_the_gone(session: Session) -> int:
     return len(gone)
 
 
-def _held(lease: Lease) -> Sequence[ColumnElement[bool]]:
+def _still_of(lease: Lease) -> Sequence[ColumnElement[bool]]:
     return (
         CampaignRow.id == lease.campaign_id,
         CampaignRow.lease_owner == lease.owner,
         CampaignRow.lease_epoch == lease.epoch,
     )
-
-
-def _is_free() -> ColumnElement[bool]:
-    return or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds())
 
 
 def _has_work() -> ColumnElement[bool]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from server.store.errors import InUse
 from server.store.store import Store
@@ -17,15 +17,19 @@ from server.store.store import Store
 Role = Literal["serve", "runner"]
 NAMES: dict[Role, str] = {"serve": "autotune serve", "runner": "a runner"}
 PATIENCE_S = 2.0
+"""PostgreSQL notices a little late that a killed holder has gone."""
 LOCKS: dict[Role, int] = {"serve": 0x73657276, "runner": 0x72756E6E}
 
 
 @contextmanager
-def ownership(store: Store, role: Role) -> Iterator[None]:
-    """Held while the block runs, and let go however this process ends.
+def ownership(store: Store, role: Role, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Hold a role on this database while the block runs; it ends with this process, too.
 
     On SQLite there is one `serve` and one runner for each file; on PostgreSQL one `serve`, and as
     many runners as one likes: leases divide the campaigns between them.
+
+    Args:
+        patience_s: how long another `serve` on PostgreSQL may take to be gone.
 
     Raises:
         InUse: another process holds it.
@@ -34,7 +38,7 @@ def ownership(store: Store, role: Role) -> Iterator[None]:
         with _file_lock(store, role):
             yield
     elif role == "serve":
-        with _advisory_lock(store, role):
+        with _advisory_lock(store, role, patience_s=patience_s):
             yield
     else:
         yield
@@ -52,24 +56,17 @@ def _file_lock(store: Store, role: Role) -> Iterator[None]:
 
 
 @contextmanager
-def _advisory_lock(store: Store, role: Role) -> Iterator[None]:
-    """Tied to a connection of its own, which ends with this process."""
+def _advisory_lock(store: Store, role: Role, *, patience_s: float) -> Iterator[None]:
+    """Lock on a connection of its own, which ends with this process."""
+    lock, ends = LOCKS[role], time.monotonic() + patience_s
     with store.engine.connect() as connection:
         connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-        if not _locked_in_time(connection, LOCKS[role]):
-            shown = store.engine.url.render_as_string(hide_password=True)
-            raise InUse(f"{NAMES[role]} already works on the database {shown}")
+        while not connection.scalar(select(func.pg_try_advisory_lock(lock))):
+            if time.monotonic() > ends:
+                shown = store.engine.url.render_as_string(hide_password=True)
+                raise InUse(f"{NAMES[role]} already works on the database {shown}")
+            time.sleep(patience_s / 40)
         try:
             yield
         finally:
-            connection.execute(select(func.pg_advisory_unlock(LOCKS[role])))
-
-
-def _locked_in_time(connection: Connection, lock: int) -> bool:
-    """Asks for a while: the server notices a little late that a killed holder has gone."""
-    end = time.monotonic() + PATIENCE_S
-    while not connection.scalar(select(func.pg_try_advisory_lock(lock))):
-        if time.monotonic() > end:
-            return False
-        time.sleep(PATIENCE_S / 40)
-    return True
+            connection.execute(select(func.pg_advisory_unlock(lock)))

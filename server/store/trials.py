@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from autotune.schemas import (
@@ -290,7 +290,9 @@ def list_trials(
         query = query.where(TrialRow.purpose == purpose)
     if cursor is not None:
         query = query.where(_after(key, falling, cursor))
-    rows = session.execute(_ordered(query, key, falling).limit(limit + 1)).all()
+    missing = case((key.is_(None), 1), else_=0)
+    order = (missing, key.desc() if falling else key.asc(), TrialRow.number)
+    rows = session.execute(query.order_by(*order).limit(limit + 1)).all()
     following = None
     if len(rows) > limit:
         last = rows[limit - 1]
@@ -309,11 +311,6 @@ def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
         return TrialRow.metrics[name].as_float(), sort.startswith("-")
     column: ColumnElement[Any] = getattr(TrialRow, name)
     return column, sort.startswith("-")
-
-
-def _ordered(query: Select[Any], key: ColumnElement[Any], falling: bool) -> Select[Any]:
-    missing = case((key.is_(None), 1), else_=0)
-    return query.order_by(missing, key.desc() if falling else key.asc(), TrialRow.number)
 
 
 def _after(key: ColumnElement[Any], falling: bool, cursor: str) -> ColumnElement[bool]:

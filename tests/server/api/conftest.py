@@ -8,6 +8,7 @@ from socket import create_server
 
 import pytest
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign
 from server.app import create_app
@@ -17,6 +18,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign
 from tests.server.asking import created
+from tests.server.conftest import ADDRESS
 
 
 @pytest.fixture
@@ -41,6 +43,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI
     runner.close()
     yield app, campaign
     store.close()
+
+
+@pytest.fixture(scope="module")
+def shared_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """For what changes nothing, refusals above all: one application for a module."""
+    folder = tmp_path_factory.mktemp("shared")
+    app = create_app(Settings(data_dir=folder / "data", profiles_dir=folder / "profiles"))
+    with TestClient(app, base_url=ADDRESS) as opened:
+        yield opened
 
 
 @dataclass(frozen=True, kw_only=True)

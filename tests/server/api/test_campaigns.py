@@ -213,9 +213,9 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize(("changes", "field", "told"), BAD.values(), ids=BAD)
 def test_bad_input_is_refused_with_field_value_and_reason(
-    client: TestClient, changes: dict[str, Any], field: str, told: str
+    shared_client: TestClient, changes: dict[str, Any], field: str, told: str
 ) -> None:
-    answer = client.post(CAMPAIGNS, json=body(**changes))
+    answer = shared_client.post(CAMPAIGNS, json=body(**changes))
     assert answer.status_code == 422, answer.text
     assert answer.headers["Content-Type"] == "application/problem+json"
     problem = answer.json()
@@ -224,11 +224,11 @@ def test_bad_input_is_refused_with_field_value_and_reason(
     assert field in named, problem["errors"]
     assert told in str(named[field]["reason"]) + str(named[field]["valid"])
     assert "\n" not in problem["detail"]
-    assert client.get(CAMPAIGNS).json()["items"] == []
+    assert shared_client.get(CAMPAIGNS).json()["items"] == []
 
 
-def test_several_faults_are_told_at_once(client: TestClient) -> None:
-    answer = client.post(CAMPAIGNS, json=body(model="gpt-22", machine="fronteer"))
+def test_several_faults_are_told_at_once(shared_client: TestClient) -> None:
+    answer = shared_client.post(CAMPAIGNS, json=body(model="gpt-22", machine="fronteer"))
     assert {error["field"] for error in answer.json()["errors"]} == {"model", "machine"}
 
 

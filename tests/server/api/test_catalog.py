@@ -16,6 +16,11 @@ STRATEGY = {
 }
 
 
+@pytest.fixture
+def client(shared_client: TestClient) -> TestClient:
+    return shared_client
+
+
 def test_every_name_of_the_catalog_can_be_read(client: TestClient) -> None:
     for name in client.get("/api/v1/models").json():
         assert ModelShape.model_validate(client.get(f"/api/v1/models/{name}").json()).name == name

@@ -25,7 +25,7 @@ def test_a_second_service_on_one_database_is_refused_in_one_sentence(store: Stor
     with (
         ownership(store, "serve"),
         pytest.raises(InUse, match="autotune serve already works on the database") as caught,
-        ownership(other, "serve"),
+        ownership(other, "serve", patience_s=0.2),
     ):
         pass
     assert "\n" not in str(caught.value)
@@ -55,7 +55,7 @@ def test_a_killed_service_lets_go(store: Store, settings: Settings) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(InUse), ownership(store, "serve"):
+        with pytest.raises(InUse), ownership(store, "serve", patience_s=0.2):
             pass
         holder.kill()
         holder.wait()
