@@ -1,7 +1,8 @@
-"""Two hundred trials while runner, controller, node and client are killed: none lost or doubled."""
+"""Trials while runner, controller, node and client are killed: none lost, none run twice."""
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ __all__ = ["slurm", "slurm_session"]
 pytestmark = pytest.mark.xdist_group("slurm-service")
 
 WIDEST = (4, 1, 2, 4)
-TRIALS_EACH = 50
+TRIALS_EACH = int(os.environ.get("AUTOTUNE_TRIALS_UNDER_FIRE", "40")) // len(WIDEST)
 LIMIT_S = 420.0
 SEED = 7
 
@@ -46,8 +47,11 @@ def ended(scene: Scene, campaigns: list[Campaign]) -> int:
 
 
 @pytest.mark.timeout(600)
-def test_two_hundred_trials_under_fire(scene: Scene, slurm: Cluster, runner: RunnerProcess) -> None:
-    """Kills of the runner, two restarts of the controller, a node down, an sbatch killed."""
+def test_trials_under_fire(scene: Scene, slurm: Cluster, runner: RunnerProcess) -> None:
+    """Kills of the runner, two restarts of the controller, a node down, an sbatch killed.
+
+    Forty of them; AUTOTUNE_TRIALS_UNDER_FIRE=200 takes some minutes.
+    """
     chance = random.Random(SEED)
     campaigns = [scene.create(trials=TRIALS_EACH, seed=7, nodes=nodes) for nodes in WIDEST]
     whole = len(WIDEST) * TRIALS_EACH
@@ -111,7 +115,7 @@ def test_ten_campaigns_share_the_nodes_fairly(
     done = CampaignState.DONE
     until(lambda: all(scene.campaign(c).state == done for c in campaigns), 200.0, "the end")
     trials = [trial for campaign in campaigns for trial in scene.trials(campaign)]
-    assert {trial.state for trial in trials} == {TrialState.OK}
+    assert {(trial.state, trial.error) for trial in trials} == {(TrialState.OK, None)}
     by_begin = sorted(trials, key=lambda trial: trial.started_at or trial.created_at)
     begun_first = Counter(trial.campaign_id for trial in by_begin[: len(trials) // 2])
     assert len(begun_first) == 10, begun_first
