@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.cluster import accounting
-from tests.cluster.configuration import Shape, make_devices, write
+from tests.cluster.configuration import Shape, host_address, make_devices, write
 from tests.cluster.daemons import (
     NODE_MARK,
     PATH,
@@ -32,6 +33,7 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd")
 START_LIMIT_S = 30.0
 COMMAND_LIMIT_S = 20.0
+CONNECT_LIMIT_S = 1.0
 LOOK_S = 0.03
 
 MISSED = "down*"
@@ -66,6 +68,7 @@ class Cluster:
         self.folder = Path()
         self.environment: Mapping[str, str] = {}
         self._running: Daemons | None = None
+        self._port = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -122,10 +125,16 @@ class Cluster:
         self._daemons.end("slurmctld", signal.SIGTERM)
 
     def start_controller(self) -> None:
-        """It answers when this returns."""
+        """It answers when this returns, and has heard of its nodes.
+
+        By itself it looks for them after some seconds; on SIGHUP they come to it.
+        """
         if not self.is_up("slurmctld"):
             self._start_slurmctld()
             self._wait(self._answers)
+            for node in self.nodes:
+                if pid := self._daemons.pid(node):
+                    os.kill(pid, signal.SIGHUP)
 
     def restart_controller(self) -> None:
         self.stop_controller()
@@ -236,9 +245,9 @@ class Cluster:
     def _write_files(self) -> None:
         for name in ("state", "log", *(f"spool/{node}" for node in self.nodes)):
             (self.folder / name).mkdir(parents=True)
-        controller, accounts, *nodes = free_ports(2 + len(self.nodes))
+        self._port, accounts, *nodes = free_ports(2 + len(self.nodes))
         accounted = accounting.write(self.folder, accounts) if self.shape.accounting else {}
-        write(self.folder, self.shape, controller=controller, nodes=nodes, accounting=accounted)
+        write(self.folder, self.shape, controller=self._port, nodes=nodes, accounting=accounted)
         if self.gpus:
             make_devices(self.folder, self.gpus)
 
@@ -252,6 +261,11 @@ class Cluster:
         self._wait(lambda: self._answers() and self._is_idle())
 
     def _answers(self) -> bool:
+        """A client that finds nobody there tries again for seconds: it is called afterwards."""
+        try:
+            socket.create_connection((host_address(), self._port), timeout=CONNECT_LIMIT_S).close()
+        except OSError:
+            return False
         return "is UP" in self.command("scontrol", "ping", check=False)
 
     def _start_munge(self) -> None:

@@ -86,7 +86,7 @@ def test_failures_are_told_apart(backends: Backends, tmp_path: Path) -> None:
     assert ended["silent"].log_tail == ""
 
 
-SITES_PACE = replace(PROFILE, polling=Polling(interval_s=5.0))
+SITES_PACE = replace(PROFILE, polling=Polling(interval_s=5.0, settle_s=1.5))
 """As profiles have it: what is seen is often older than what lies in the folders."""
 
 

@@ -15,7 +15,7 @@ from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import PROFILE, SECOND, asked, gaps, pilot, ran_on, stay
 from tests.evaluators.slurm.trials import finish, run, wait
 
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
+pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
 
 
 def test_trials_of_several_widths_run_side_by_side(slurm: Cluster, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tests.evaluators.slurm.trials import (
     wait,
 )
 
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
+pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
 
 STUBBORN = "{srun} bash -c 'trap \"\" TERM; echo $SLURMD_NODENAME >>ran; sleep 99; sleep 98'"
 FIRST_HANGS = (

@@ -27,7 +27,7 @@ from tests.evaluators.slurm.pilot.scene import (
 )
 from tests.evaluators.slurm.trials import finish, run, wait
 
-pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
+pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
 
 ROOT = Path(tests.__file__).parents[1]
 SERVICE = [sys.executable, "-m", "tests.evaluators.slurm.pilot.service"]
