@@ -95,14 +95,14 @@ class Slurm:
     def of(cls, profile: ClusterProfile) -> Self:
         """A user's own SBATCH_ACCOUNT and the like hold where the profile says nothing."""
         slurm = profile.slurm
-        said = {
+        defaults = {
             "SBATCH_ACCOUNT": slurm.account,
             "SBATCH_PARTITION": slurm.partition,
             "SBATCH_QOS": slurm.qos,
             "SBATCH_RESERVATION": slurm.reservation,
             "SBATCH_CONSTRAINT": slurm.constraint,
         }
-        keep = [name for name, value in said.items() if not value]
+        keep = [name for name, value in defaults.items() if not value]
         return cls(limit_s=profile.polling.command_limit_s, keep=keep)
 
     def environment(self) -> Mapping[str, str]:
@@ -187,8 +187,10 @@ class Slurm:
     def partitions(self) -> dict[str, dict[str, str]]:
         """By name: what scontrol says of each partition (`MaxTime`, `TotalNodes`, …)."""
         text = self._run("scontrol", "show", "partition", "--oneliner", "--all")
-        found = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines()]
-        return {fields["PartitionName"]: fields for fields in found if "PartitionName" in fields}
+        partitions = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines()]
+        return {
+            fields["PartitionName"]: fields for fields in partitions if "PartitionName" in fields
+        }
 
     def accounts(self) -> frozenset[str]:
         """The accounts whose hours this user may use; empty where accounting cannot say."""

@@ -66,17 +66,19 @@ def _partition(
         near = closest(name, known) or sorted(known)
         reason = "this cluster has no such partition"
         yield InvalidInput("slurm.partition", name, reason, valid=", ".join(near))
-    found = {name: known[name] for name in names if name in known}
-    if unknown or not found:
+    named = {name: known[name] for name in names if name in known}
+    if unknown or not named:
         return
-    words = f"the partition {' or '.join(found)}"
-    most = max(_number(each.get("MaxNodes"), each.get("TotalNodes")) for each in found.values())
+    words = f"the partition {' or '.join(named)}"
+    most = max(
+        _number(fields.get("MaxNodes"), fields.get("TotalNodes")) for fields in named.values()
+    )
     if nodes > most:
         yield InvalidInput("nodes", nodes, f"{words} has {most:.0f}", valid=f"1 to {most:.0f}")
-    asked = 60 * time_limit.slurm_minutes(time_limit_s)
-    longest = max(_seconds(each.get("MaxTime", "")) for each in found.values())
-    if asked > longest:
-        spare = longest - (asked - time_limit_s)
+    limit_s = 60 * time_limit.slurm_minutes(time_limit_s)
+    longest = max(_seconds(fields.get("MaxTime", "")) for fields in named.values())
+    if limit_s > longest:
+        spare = longest - (limit_s - time_limit_s)
         reason = f"{words} ends jobs after {longest / 60:g} min, start-up and margin included"
         valid = f"up to {spare:.0f} s" if spare > 0 else "another partition"
         yield InvalidInput("time_limit_s", time_limit_s, reason, valid=valid)
@@ -85,7 +87,7 @@ def _partition(
 def _partition_names(profile: ClusterProfile, known: _Partitions) -> list[str]:
     """Of the profile, of the user's environment, or the cluster's own."""
     named = profile.slurm.partition or os.environ.get("SBATCH_PARTITION", "")
-    default = [name for name, each in known.items() if each.get("Default") == "YES"]
+    default = [name for name, fields in known.items() if fields.get("Default") == "YES"]
     return [name.strip() for name in named.split(",") if name.strip()] or default
 
 
@@ -147,7 +149,7 @@ def _trainer(interpreter: str) -> Iterator[InvalidInput]:
         reason = "there is no such interpreter"
     else:
         try:
-            asked = subprocess.run(
+            search = subprocess.run(
                 [interpreter, "-c", _LOOK],
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
@@ -157,7 +159,7 @@ def _trainer(interpreter: str) -> Iterator[InvalidInput]:
         except (OSError, subprocess.SubprocessError) as error:
             reason = f"it cannot be asked for its packages: {error}"
         else:
-            reason = "it has no torch" if asked.returncode else ""
+            reason = "it has no torch" if search.returncode else ""
     if reason:
-        said = f"{reason}, and the trainer is to run with it"
-        yield InvalidInput("python", interpreter, said, valid="a Python with torch and DeepSpeed")
+        reason = f"{reason}, and the trainer is to run with it"
+        yield InvalidInput("python", interpreter, reason, valid="a Python with torch and DeepSpeed")

@@ -28,7 +28,7 @@ from evaluators.slurm.pending_reasons import why_pending
 MINUTES = 10
 """Of the job: the first import of torch from a shared file system may take some of them."""
 SETTLE_S = 10.0
-"""Until a job that Slurm knows no more, or a file that it left, is given up."""
+"""Until a job that Slurm knows no more, or a file that it left, is waited for no longer."""
 PAUSE_S = 1.0
 
 _MARK = "[autotune probe] "
@@ -38,7 +38,7 @@ _RANK = f"""
 import json, os, shutil, sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-found = dict(
+report = dict(
     rank=int(os.environ["SLURM_PROCID"]),
     python=sys.version.split()[0],
     executable=sys.executable,
@@ -47,28 +47,28 @@ found = dict(
     power=next(filter(shutil.which, ("nvidia-smi", "rocm-smi")), ""),
 )
 try:
-    found["deepspeed"] = version("deepspeed")
+    report["deepspeed"] = version("deepspeed")
 except PackageNotFoundError:
-    found["deepspeed"] = ""
+    report["deepspeed"] = ""
 try:
     import torch
-    found["torch"] = torch.__version__
-    found["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    report["torch"] = torch.__version__
+    report["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 except Exception as error:
-    found["torch_error"] = type(error).__name__ + ": " + str(error)
+    report["torch_error"] = type(error).__name__ + ": " + str(error)
 if checkout := sys.argv[2]:
     sys.path.insert(0, checkout)  # as where a script that lies there is run
     try:
         import megatron.training
     except Exception as error:
-        found["megatron_error"] = type(error).__name__ + ": " + str(error)
-sys.stdout.write("{_MARK}" + json.dumps(found) + chr(10))
+        report["megatron_error"] = type(error).__name__ + ": " + str(error)
+sys.stdout.write("{_MARK}" + json.dumps(report) + chr(10))
 """
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rank:
-    """What one task found, in the interpreter that trials train with.
+class TaskReport:
+    """What one task sees, in the interpreter that trials train with.
 
     Attributes:
         sees_folder: whether the trials' files are there, inside a container too.
@@ -95,20 +95,20 @@ class Rank:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ProbeReport:
     """What the job left.
 
     Attributes:
         node: that it ran on; empty where it left nothing: the nodes do not see the folder, or the
             job did not run.
         ranks: in rank order, one for each GPU; fewer where tasks did not start.
-        said: the last other lines of its log.
+        last_lines: the last other lines of its log.
         gave_up: why the job was not waited for any longer; empty where it ended.
     """
 
     node: str = ""
-    ranks: tuple[Rank, ...] = ()
-    said: tuple[str, ...] = ()
+    ranks: tuple[TaskReport, ...] = ()
+    last_lines: tuple[str, ...] = ()
     gave_up: str = ""
 
 
@@ -120,13 +120,13 @@ def probe(
     wait_s: float,
     tell: Callable[[str], None],
     settle_s: float = SETTLE_S,
-) -> Found:
+) -> ProbeReport:
     """Run the job, with its files below `folder` while it lasts.
 
     Args:
         wait_s: for nodes, after which the job is taken back.
         tell: is given a sentence whenever the job stands otherwise.
-        settle_s: until a job that Slurm knows no more, and that left no file, is given up.
+        settle_s: for so long a job that Slurm knows no more, and that left no file, is waited for.
 
     Raises:
         SlurmError: sbatch refused it (`SlurmRefused`), or does not answer.
@@ -135,14 +135,14 @@ def probe(
     """
     name = f"autotune-probe-{secrets.token_hex(4)}"
     slurm = Slurm.of(profile)
-    with _place(folder / name) as place:
+    with _new_folder(folder / name) as place:
         script = place / "job.sh"
         script.write_text(script_of(profile, name=name, gpus_per_node=gpus_per_node, folder=place))
         with _ended_at_last(slurm, name):
             slurm.sbatch(script)
             watch = _Watch(slurm=slurm, name=name, wait_s=wait_s, settle_s=settle_s, tell=tell)
             gave_up = watch.until_ended(place)
-        return found_in(place / "probe.log", gave_up=gave_up)
+        return report_in(place / "probe.log", gave_up=gave_up)
 
 
 def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder: Path) -> str:
@@ -173,29 +173,32 @@ def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder:
     )
 
 
-def found_in(log: Path, *, gave_up: str = "") -> Found:
+def report_in(log: Path, *, gave_up: str = "") -> ProbeReport:
     """What the job's log tells; nothing where there is no log."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
-        return Found(gave_up=gave_up)
-    told = [_document(line) for line in lines if line.startswith(_MARK)]
-    ranks = [Rank(**{**one, "gpus": tuple(one.get("gpus", ()))}) for one in told if "rank" in one]
-    return Found(
-        node=next((str(one["node"]) for one in told if "node" in one), ""),
+        return ProbeReport(gave_up=gave_up)
+    reports: list[dict[str, Any]] = [
+        json.loads(line.removeprefix(_MARK)) for line in lines if line.startswith(_MARK)
+    ]
+    ranks = [
+        TaskReport(**{**report, "gpus": tuple(report.get("gpus", ()))})
+        for report in reports
+        if "rank" in report
+    ]
+    return ProbeReport(
+        node=next((str(report["node"]) for report in reports if "node" in report), ""),
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
-        said=tuple(line for line in lines if line.strip() and not line.startswith(_MARK))[-3:],
+        last_lines=tuple(line for line in lines if line.strip() and not line.startswith(_MARK))[
+            -3:
+        ],
         gave_up=gave_up,
     )
 
 
-def _document(line: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(line.removeprefix(_MARK))
-    return found
-
-
 @contextmanager
-def _place(folder: Path) -> Iterator[Path]:
+def _new_folder(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True)
     try:
         yield folder
@@ -228,12 +231,12 @@ class _Watch:
     wait_s: float
     settle_s: float
     tell: Callable[[str], None]
-    told: str = ""
+    last_told: str = ""
     seen_at: float = field(default_factory=time.monotonic)
     waits_since: float = field(default_factory=time.monotonic)
 
     def until_ended(self, place: Path) -> str:
-        """Why it was given up; empty where it ended, or Slurm knows it no more."""
+        """Why it was waited for no longer; empty where it ended, or Slurm knows it no more."""
         gave_up: str | None = None
         # A new listing, because a file that was looked for once may stay unseen on NFS.
         while gave_up is None and ENDED not in os.listdir(place):
@@ -243,18 +246,18 @@ class _Watch:
 
     def _look(self) -> str | None:
         """None while it is to be waited for."""
-        standing = self._standing()
-        if standing and standing != self.told:
-            self.told = standing
-            self.tell(standing)
+        progress = self._progress()
+        if progress and progress != self.last_told:
+            self.last_told = progress
+            self.tell(progress)
         now = time.monotonic()
         if now - self.seen_at > self.settle_s:
             return ""
         if now - self.waits_since > self.wait_s:
-            return f"no node within {self.wait_s:.0f} s: {self.told}"
+            return f"no node within {self.wait_s:.0f} s: {self.last_told}"
         return None
 
-    def _standing(self) -> str:
+    def _progress(self) -> str:
         """Empty where the job is not in the queue."""
         now = time.monotonic()
         try:

@@ -27,7 +27,7 @@ UP = "up\n"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class RunningCluster:
     """The cluster that a process in the background holds."""
 
     pid: int
@@ -38,9 +38,9 @@ class Held:
     def known(cls) -> Self | None:
         """None where there is none, or where its holder has died: then it is gone as well."""
         with contextlib.suppress(OSError, ValueError, TypeError):
-            held = cls(**json.loads(KNOWN.read_text()))
-            if __package__ in Path(f"/proc/{held.pid}/cmdline").read_text().split("\0"):
-                return held
+            running = cls(**json.loads(KNOWN.read_text()))
+            if __package__ in Path(f"/proc/{running.pid}/cmdline").read_text().split("\0"):
+                return running
         return None
 
     def told(self) -> str:
@@ -56,14 +56,14 @@ def up(arguments: argparse.Namespace) -> int:
         print(f"this machine has no {', '.join(absent)}; on Debian and Ubuntu:", file=sys.stderr)
         print(f"  apt-get install --no-install-recommends {wanted}", file=sys.stderr)
         return 1
-    held = Held.known()
-    if held is None:
+    running = RunningCluster.known()
+    if running is None:
         shape = json.dumps({"nodes": arguments.nodes, "accounting": arguments.accounting})
         holder = subprocess.Popen(
             [sys.executable, "-m", __package__, "hold", shape],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,  # no pipe of ours is held open in the background
+            stderr=subprocess.STDOUT,  # no pipe of ours is running open in the background
             text=True,
             start_new_session=True,
         )
@@ -71,8 +71,8 @@ def up(arguments: argparse.Namespace) -> int:
         if (said := holder.stdout.readline()) != UP:
             print(said + holder.stdout.read(), file=sys.stderr)
             return 1
-        held = Held.known()
-    print(held.told() if held else "it went down again at once")
+        running = RunningCluster.known()
+    print(running.told() if running else "it went down again at once")
     return 0
 
 
@@ -80,35 +80,35 @@ def hold(arguments: argparse.Namespace) -> int:
     """What `up` leaves in the background: it ends with SIGTERM, and the cluster with it."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with Cluster(**json.loads(arguments.shape)) as cluster:
-        held = Held(pid=os.getpid(), folder=str(cluster.folder), gpus=cluster.gpus)
+        running = RunningCluster(pid=os.getpid(), folder=str(cluster.folder), gpus=cluster.gpus)
         KNOWN.parent.mkdir(parents=True, exist_ok=True)
-        KNOWN.write_text(json.dumps(asdict(held)))
+        KNOWN.write_text(json.dumps(asdict(running)))
         print(UP, end="", flush=True)
         while True:
             signal.pause()
 
 
 def down(_: argparse.Namespace) -> int:
-    held = Held.known()
-    if held is not None:
-        os.kill(held.pid, signal.SIGTERM)
+    running = RunningCluster.known()
+    if running is not None:
+        os.kill(running.pid, signal.SIGTERM)
         ends = time.monotonic() + DOWN_LIMIT_S
-        while Held.known() and time.monotonic() < ends:
+        while RunningCluster.known() and time.monotonic() < ends:
             time.sleep(0.02)
     KNOWN.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         KNOWN.parent.rmdir()
-    print("down; in a shell that knew it: unset SLURM_CONF" if held else "there was no cluster")
+    print("down; in a shell that knew it: unset SLURM_CONF" if running else "there was no cluster")
     return 0
 
 
 def status(_: argparse.Namespace) -> int:
-    held = Held.known()
-    if held is None:
+    running = RunningCluster.known()
+    if running is None:
         print("there is no cluster; bring one up with: make slurm-up")
         return 1
-    print(held.told())
-    variables = {**os.environ, "SLURM_CONF": f"{held.folder}/slurm.conf"}
+    print(running.told())
+    variables = {**os.environ, "SLURM_CONF": f"{running.folder}/slurm.conf"}
     for command in ("sinfo", "squeue"):
         subprocess.run([command], env=variables, check=False)
     return 0

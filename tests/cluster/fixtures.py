@@ -1,7 +1,7 @@
 """Fixtures of tests on a real Slurm; a conftest imports the names it wants.
 
-Mark such tests `pytest.mark.xdist_group("slurm")`, those of pilot mode "slurm-pilot" and those of the
-service "slurm-service": each group has one process, which owns a cluster.
+Mark such tests `pytest.mark.xdist_group("slurm")`, those of pilot mode "slurm-pilot", those
+of the service "slurm-service": each group has one process, which owns a cluster.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaluators.cluster import ClusterProfile
 from evaluators.slurm.commands import SlurmError, SlurmRefused
-from evaluators.slurm.probe_job import SETTLE_S, Found, Rank, probe
+from evaluators.slurm.probe_job import SETTLE_S, ProbeReport, TaskReport, probe
 from server.cli.checks.result import CheckResult
 
 QUEUE_LIMIT_S = 600.0
@@ -51,7 +51,7 @@ def check_node(
 
 
 def node_results(
-    report: Found, profile: ClusterProfile, *, gpus_per_node: int, folder: Path
+    report: ProbeReport, profile: ClusterProfile, *, gpus_per_node: int, folder: Path
 ) -> list[CheckResult]:
     """Return what there is on the node, or what keeps trials from running there."""
     if report.gave_up:
@@ -63,7 +63,7 @@ def node_results(
         return [CheckResult.fail("data folder", reason, advice=advice)]
     if len(report.ranks) < gpus_per_node:
         ended = f"{len(report.ranks)} of {gpus_per_node} tasks came to their end"
-        reason = ": ".join(filter(None, [ended, "; ".join(report.said)]))
+        reason = ": ".join(filter(None, [ended, "; ".join(report.last_lines)]))
         advice = "see [environment], [tasks], [container] and `python` in the profile"
         return [CheckResult.fail(f"tasks on {report.node}", reason, advice=advice)]
     first = report.ranks[0]
@@ -79,7 +79,7 @@ def node_results(
     return [replace(result, name=f"{result.name} on {report.node}") for result in results]
 
 
-def _data_folder(report: Found, folder: Path) -> CheckResult:
+def _data_folder(report: ProbeReport, folder: Path) -> CheckResult:
     if all(rank.sees_folder for rank in report.ranks):
         return CheckResult.ok("data folder", f"{folder} is seen by every task")
     advice = "bind it in the profile's container.options"
@@ -87,7 +87,7 @@ def _data_folder(report: Found, folder: Path) -> CheckResult:
     return CheckResult.fail("data folder", unseen, advice=advice)
 
 
-def _interpreter(rank: Rank, profile: ClusterProfile) -> CheckResult:
+def _interpreter(rank: TaskReport, profile: ClusterProfile) -> CheckResult:
     python = f"{rank.executable} ({rank.python})"
     if rank.trainer or profile.program != "trainer":
         return CheckResult.ok("Python", python)
@@ -96,7 +96,7 @@ def _interpreter(rank: Rank, profile: ClusterProfile) -> CheckResult:
     return CheckResult.fail("Python", without, advice=advice)
 
 
-def _torch(rank: Rank) -> CheckResult:
+def _torch(rank: TaskReport) -> CheckResult:
     if rank.torch:
         return CheckResult.ok("torch", rank.torch)
     reason = next(iter(rank.torch_error.splitlines()), "missing")
@@ -104,13 +104,13 @@ def _torch(rank: Rank) -> CheckResult:
     return CheckResult.fail("torch", reason, advice=advice)
 
 
-def _deepspeed(rank: Rank) -> CheckResult:
+def _deepspeed(rank: TaskReport) -> CheckResult:
     if rank.deepspeed:
         return CheckResult.ok("deepspeed", rank.deepspeed)
     return CheckResult.fail("deepspeed", "missing", advice=f"install it into {rank.executable}")
 
 
-def _megatron(report: Found, profile: ClusterProfile) -> list[CheckResult]:
+def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]:
     """Return whether every task can import the profile's checkout, where trials train with it."""
     if profile.program != "megatron-deepspeed" or profile.megatron is None:
         return []
@@ -126,7 +126,7 @@ def _megatron(report: Found, profile: ClusterProfile) -> list[CheckResult]:
     return [CheckResult.fail("Megatron", reason, advice=advice)]
 
 
-def _gpus(report: Found) -> CheckResult:
+def _gpus(report: ProbeReport) -> CheckResult:
     """GPUs are no must: without any, trials run on the processor."""
     names_of_ranks = {rank.gpus for rank in report.ranks}
     if names_of_ranks == {()}:
@@ -143,7 +143,7 @@ def _gpus(report: Found) -> CheckResult:
     return CheckResult.ok("GPUs", seen)
 
 
-def _power(rank: Rank) -> CheckResult:
+def _power(rank: TaskReport) -> CheckResult:
     if rank.power:
         return CheckResult.ok("power", f"{rank.power} tells it")
     advice = "energy stays empty; with a container, bind the tool into it"

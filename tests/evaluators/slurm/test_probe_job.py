@@ -10,7 +10,7 @@ import pytest
 
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.slurm.commands import SlurmRefused
-from evaluators.slurm.probe_job import Found, found_in, probe
+from evaluators.slurm.probe_job import ProbeReport, probe, report_in
 from tests.cluster.cluster import Cluster
 
 pytestmark = pytest.mark.xdist_group("slurm")
@@ -22,7 +22,7 @@ def profile(**tables: Any) -> ClusterProfile:
     return profile_from_dict({"name": "test"} | tables, source="test")
 
 
-def look(folder: Path, told: list[str], *, wait_s: float = 60.0, **tables: Any) -> Found:
+def look(folder: Path, told: list[str], *, wait_s: float = 60.0, **tables: Any) -> ProbeReport:
     """On a node with two GPUs."""
     found = probe(
         profile(**tables), gpus_per_node=2, folder=folder, wait_s=wait_s, tell=told.append
@@ -42,7 +42,7 @@ def test_every_task_tells_what_trials_would_find(slurm: Cluster, tmp_path: Path)
         assert rank.deepspeed
         assert rank.sees_folder
         assert rank.trainer
-    assert (found.said, found.gave_up) == ((), "")
+    assert (found.last_lines, found.gave_up) == ((), "")
     assert any(f"runs on {found.node}" in sentence for sentence in told)
     assert slurm.jobs() == {}
 
@@ -60,7 +60,7 @@ def test_what_the_profile_sets_up_is_not_there(tmp_path: Path) -> None:
     found = look(tmp_path, [], environment={"virtual_environment": "/nowhere/venv"})
     assert found.node
     assert found.ranks == ()
-    assert "environment.virtual_environment: none is at /nowhere/venv" in found.said[-1]
+    assert "environment.virtual_environment: none is at /nowhere/venv" in found.last_lines[-1]
 
 
 @pytest.mark.usefixtures("slurm")
@@ -102,4 +102,4 @@ def test_no_node_comes_free(slurm: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
-    assert found_in(tmp_path / "probe.log") == Found()
+    assert report_in(tmp_path / "probe.log") == ProbeReport()

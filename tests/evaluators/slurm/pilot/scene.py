@@ -47,7 +47,7 @@ def asked(trials: Path, *widths: int, prefix: str = "t", **changes: Any) -> list
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stay:
+class NodeUse:
     """A trial's last attempt on its nodes, in epoch seconds."""
 
     nodes: tuple[str, ...]
@@ -55,15 +55,15 @@ class Stay:
     end: float
 
 
-def stay(trial: TrialRequest, attempt: int = 1) -> Stay:
+def stay(trial: TrialRequest, attempt: int = 1) -> NodeUse:
     evidence = read_attempt_files(trial.directory / f"attempt-{attempt}")
     assert evidence.claim
     assert evidence.end
     nodes = tuple(evidence.claim.nodes.split(","))
-    return Stay(nodes=nodes, begin=evidence.end.began_at, end=evidence.end.ended_at)
+    return NodeUse(nodes=nodes, begin=evidence.end.began_at, end=evidence.end.ended_at)
 
 
-def gaps(stays: Sequence[Stay]) -> list[float]:
+def gaps(stays: Sequence[NodeUse]) -> list[float]:
     """Seconds between two trials on one node; below zero where they shared it."""
     found = []
     for node in {node for each in stays for node in each.nodes}:

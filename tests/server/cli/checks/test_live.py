@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from evaluators.cluster import profile_from_dict
-from evaluators.slurm.probe_job import Found, Rank
+from evaluators.slurm.probe_job import ProbeReport, TaskReport
 from server.cli.checks.live import node_results
 from server.cli.checks.result import CheckResult
 from tests.cluster.fixtures import slurm, slurm_session
@@ -32,7 +32,7 @@ folder = Path(sys.argv[1])
 results = check_node(profile, gpus_per_node=2, folder=folder, tell=sys.stderr.write, settle_s=0.5)
 print(json.dumps([result.as_dict() for result in results]))
 """
-FINE = Rank(
+FINE = TaskReport(
     rank=0,
     python="3.11.7",
     executable="/venv/bin/python",
@@ -45,10 +45,10 @@ FINE = Rank(
 )
 
 
-def checked(*ranks: Rank, program: str = "trainer") -> dict[str, CheckResult]:
+def checked(*ranks: TaskReport, program: str = "trainer") -> dict[str, CheckResult]:
     tables: dict[str, Any] = {"name": "mine", "program": program, "megatron": {"path": "/m"}}
     profile = profile_from_dict(tables, source="test")
-    report = Found(node="n1", ranks=ranks)
+    report = ProbeReport(node="n1", ranks=ranks)
     checks = node_results(report, profile, gpus_per_node=len(ranks), folder=Path("/data"))
     return {check.name: check for check in checks}
 
