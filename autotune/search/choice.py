@@ -44,20 +44,20 @@ Point = dict[str, int]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TriedLayouts:
-    """What is known of some layouts: `observations[i]` is about row `rows[i]`, each row once."""
+    """What is known of some layouts: `trials[i]` is about row `rows[i]`, each row once."""
 
-    observations: Sequence[SearchTrial]
+    trials: Sequence[SearchTrial]
     rows: Integers
 
     def where(self, *, state: str, out_of_memory: bool = False) -> Integers:
         """Return the rows in this state."""
-        same = [o.state == state and o.out_of_memory == out_of_memory for o in self.observations]
+        same = [o.state == state and o.out_of_memory == out_of_memory for o in self.trials]
         return self.rows[np.array(same, dtype=np.bool_)]
 
     @property
     def log_rates(self) -> list[float]:
         """Of the ok ones."""
-        return [o.log_rate for o in self.observations if o.state == "ok"]
+        return [o.log_rate for o in self.trials if o.state == "ok"]
 
 
 def choose(
@@ -183,12 +183,12 @@ def _results(
     """
     lie = float(np.mean(known.log_rates)) if known.log_rates else 0.0
     results: list[tuple[Point, float | str]] = []
-    for row, observation in zip(known.rows.tolist(), known.observations, strict=True):
-        if observation.state == "ok":
-            results.append((_point(layouts, row), float(observation.log_rate)))
-        elif observation.state == "failed":
-            failure = "F_oom" if observation.out_of_memory else "F_failed"
+    for row, trial in zip(known.rows.tolist(), known.trials, strict=True):
+        if trial.state == "ok":
+            results.append((_point(layouts, row), float(trial.log_rate)))
+        elif trial.state == "failed":
+            failure = "F_oom" if trial.out_of_memory else "F_failed"
             results.append((_point(layouts, row), failure))
-        elif observation.state == "running" and with_running:
+        elif trial.state == "running" and with_running:
             results.append((_point(layouts, row), lie))
     return results

@@ -58,12 +58,12 @@ class MemoryBelief:
     def learn(
         cls, layouts: Layouts, rows: Integers, observed: Sequence[SearchTrial]
     ) -> MemoryBelief:
-        """Learn from observations of the layouts `rows`; running ones say nothing."""
+        """Learn from trials of the layouts `rows`; running ones say nothing."""
         log_limit = float(np.log(layouts.memory_limit_gib))
         log_posterior = _log_prior()
-        for row, observation in zip(rows, observed, strict=True):
+        for row, trial in zip(rows, observed, strict=True):
             log_estimate = float(np.log(layouts.memory_gib[row]))
-            log_posterior = log_posterior + _log_likelihood(observation, log_estimate, log_limit)
+            log_posterior = log_posterior + _log_likelihood(trial, log_estimate, log_limit)
         weights = np.exp(log_posterior - log_posterior.max())
         return cls(posterior=weights / weights.sum(), log_limit=log_limit)
 
@@ -86,17 +86,17 @@ class MemoryBelief:
         return np.asarray(np.interp(log_memory, nodes, probability))
 
 
-def _log_likelihood(observation: SearchTrial, log_estimate: float, log_limit: float) -> Floats:
-    """Return the log likelihood of one observation, shape (161, 4)."""
+def _log_likelihood(trial: SearchTrial, log_estimate: float, log_limit: float) -> Floats:
+    """Return the log likelihood of one trial, shape (161, 4)."""
     centre = log_estimate + _LOG_SCALES[:, None]
     noise = _NOISES[None, :]
-    if observation.state == "ok" and observation.peak_memory_gib:
-        z = (np.log(observation.peak_memory_gib) - centre) / noise
+    if trial.state == "ok" and trial.peak_memory_gib:
+        z = (np.log(trial.peak_memory_gib) - centre) / noise
         return np.asarray(-0.5 * z**2 - np.log(noise))
     margin = (log_limit - centre) / np.hypot(noise, _EDGE)
-    if observation.state == "ok":
+    if trial.state == "ok":
         return np.asarray(np.log(np.maximum(ndtr(margin), 1e-12)))
-    if observation.out_of_memory:
+    if trial.out_of_memory:
         return np.asarray(np.log(np.maximum(ndtr(-margin), 1e-12)))
     return np.zeros((len(_LOG_SCALES), len(_NOISES)))
 

@@ -19,7 +19,7 @@ from search_spaces.strategy import Strategy
 
 
 class Proposer:
-    """Proposes strategies from (seed, observations) alone; it remembers nothing between calls.
+    """Proposes strategies from (seed, trials) alone; it remembers nothing between calls.
 
     Attributes:
         candidates: a row for each layout that the cost model predicts to fit, the highest
@@ -35,22 +35,22 @@ class Proposer:
         self.candidates: Lattice = lattice.take(fits) if fits.any() else lattice
 
     def propose(
-        self, observations: Sequence[SearchTrial], *, count: int, free_nodes: int
+        self, trials: Sequence[SearchTrial], *, count: int, free_nodes: int
     ) -> list[Strategy]:
         """Return up to `count` strategies, none twins and none observed before, to start at once.
 
         Their nodes together are at most `free_nodes`; the list is empty when nothing worth trying
-        is small enough now. The order of `observations` does not matter. Observed layouts that the
+        is small enough now. The order of `trials` does not matter. Observed layouts that the
         space lacks are left out of account.
 
         Raises:
             NothingToPropose: every layout has been tried or is ruled out.
         """
-        seen = list(observations)
+        seen = list(trials)
         proposed: list[Strategy] = []
         while len(proposed) < count:
             known = self._known(seen)
-            belief = MemoryBelief.learn(self._layouts, known.rows, known.observations)
+            belief = MemoryBelief.learn(self._layouts, known.rows, known.trials)
             probability = belief.probability_to_fit(self._layouts.memory_gib)
             open_rows = self._open(known, probability)
             if not len(open_rows) and not proposed:
@@ -71,11 +71,11 @@ class Proposer:
             free_nodes -= strategy.num_nodes
         return proposed
 
-    def _known(self, observations: Sequence[SearchTrial]) -> TriedLayouts:
-        rows_of_trials = [(self._layouts.row_of(o.strategy), o) for o in merged(observations)]
+    def _known(self, trials: Sequence[SearchTrial]) -> TriedLayouts:
+        rows_of_trials = [(self._layouts.row_of(o.strategy), o) for o in merged(trials)]
         within = [(row, o) for row, o in rows_of_trials if row is not None]
         rows = np.array([row for row, _ in within], dtype=np.int64)
-        return TriedLayouts(observations=[o for _, o in within], rows=rows)
+        return TriedLayouts(trials=[o for _, o in within], rows=rows)
 
     def _open(self, known: TriedLayouts, probability: Floats) -> Integers:
         """Return the rows to choose among now, most promising first; empty when there are none.

@@ -44,15 +44,15 @@ class SearchTrial:
         return math.log(float(self.objective or 0.0))
 
 
-def merged(observations: Iterable[SearchTrial]) -> list[SearchTrial]:
-    """Return one observation for each layout, in an order that does not depend on the order given.
+def merged(trials: Iterable[SearchTrial]) -> list[SearchTrial]:
+    """Return one trial for each layout, in an order that does not depend on the order given.
 
     A layout with an ok trial is ok, with the median rate of these; otherwise it is running if any
     of its trials runs; otherwise it failed, or was refused if none of them ever started.
     """
     by_layout: dict[tuple[Any, ...], list[SearchTrial]] = {}
-    for observation in observations:
-        by_layout.setdefault(observation.strategy.layout_key(), []).append(observation)
+    for trial in trials:
+        by_layout.setdefault(trial.strategy.layout_key(), []).append(trial)
     return [_one(by_layout[key]) for key in sorted(by_layout)]
 
 

@@ -1,4 +1,4 @@
-"""One observation for each layout."""
+"""One trial for each layout."""
 
 from __future__ import annotations
 
