@@ -124,10 +124,13 @@ class _Samples:
 class PowerLines:
     """Takes the sampler's lines in the log's order.
 
-    Past MOST_SAMPLES it thins what it has; samples that do not fit even then are left out.
+    Args:
+        most_samples: past which it thins those that it has; what does not fit even then is left
+            out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_samples: int = MOST_SAMPLES) -> None:
+        self._most = most_samples
         self._nodes: dict[str, _Samples] = {}
         self._absent: dict[str, str] = {}
         self._count = 0
@@ -150,13 +153,13 @@ class PowerLines:
         return True
 
     def _has_room(self) -> bool:
-        if self._count >= MOST_SAMPLES and not self._full:
+        if self._count >= self._most and not self._full:
             for samples in self._nodes.values():
                 samples.thin()
             self._count = sum(len(samples.after) for samples in self._nodes.values())
             # Where it helps little, it is not worth a try for each further sample.
-            self._full = self._count > 0.9 * MOST_SAMPLES
-        return self._count < MOST_SAMPLES and not self._full
+            self._full = self._count > 0.9 * self._most
+        return self._count < self._most and not self._full
 
     def power(self) -> Power:
         """Return what was sampled so far."""

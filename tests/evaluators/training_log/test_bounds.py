@@ -11,9 +11,10 @@ import pytest
 
 from evaluators.training_log import LogReader, TrainingLog, read_log
 from evaluators.training_log.lines import LONGEST_LINE
-from evaluators.training_log.reports import MOST_SAMPLES, PowerLines
+from evaluators.training_log.reports import PowerLines
 
 MIB = 1 << 20
+MOST_SAMPLES = 20_000
 ITERATION = (
     b" iteration        1/       2 | elapsed time per iteration (ms): 101.9 |"
     b" number of nan iterations:   0 |\n"
@@ -71,7 +72,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 def test_too_many_samples_of_power_are_thinned_and_each_iteration_keeps_its_first_and_last() -> (
     None
 ):
-    lines = PowerLines()
+    lines = PowerLines(most_samples=MOST_SAMPLES)
     most, iterations = MOST_SAMPLES + 1000, 50
     for n in range(most):
         after = n * iterations // most
@@ -87,7 +88,7 @@ def test_too_many_samples_of_power_are_thinned_and_each_iteration_keeps_its_firs
 
 
 def test_where_thinning_helps_no_more_samples_are_left_out() -> None:
-    lines = PowerLines()
+    lines = PowerLines(most_samples=MOST_SAMPLES)
     for n in range(MOST_SAMPLES + 1000):
         lines.read(f"[autotune power] n01 {n}.0 100.0", after=n)
     kept = lines.power().samples["n01"]
