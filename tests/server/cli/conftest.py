@@ -78,8 +78,12 @@ def finished(watched: Ran) -> str:
     return str(watched.json()["campaign"]["id"])
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all that shares a service, which has to be started, in one process."""
+    """Run all that shares a service, which has to be started, in one process.
+
+    First, because pytest-xdist reads the groups in a hook of the same name.
+    """
     for item in items:
         shared = {"service", "resting"} & set(getattr(item, "fixturenames", ()))
         if shared and item.path.is_relative_to(HERE):
