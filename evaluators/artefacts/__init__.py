@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autotune.schemas import EvaluatorName
-from evaluators.artefacts.megatron_deepspeed import ds_config_json, sbatch_script
+from evaluators.artefacts.megatron_deepspeed import sbatch_script
 from evaluators.artefacts.trainer import train_sbatch, train_script
 from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.frameworks import megatron_lm, nemo
+from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import arguments, variants
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine

@@ -16,7 +16,7 @@ from evaluators.artefacts.job import (
 )
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.cluster.shell import container_words
-from evaluators.frameworks.deepspeed import as_json, deepspeed_config
+from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import dataset
 from evaluators.frameworks.megatron_deepspeed.arguments import (
     arguments,
@@ -82,16 +82,6 @@ if [[ -n "$CHECKPOINT_DIR" ]]; then
 fi
 read -r -a extra <<<"$EXTRA_ARGS"
 """
-
-
-def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
-    """Return the configuration that belongs to the arguments of the same strategy."""
-    replicas = strategy.data_parallel(machine.gpus_per_node)
-    return as_json(
-        deepspeed_config(
-            transformer, strategy, data_parallel=replicas, program="megatron-deepspeed"
-        )
-    )
 
 
 def sbatch_script(

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from evaluators.cluster.profile import ProgramName
+from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -58,8 +59,14 @@ def deepspeed_config(
     }
 
 
-def as_json(config: dict[str, Any]) -> str:
-    """Return the text of a `ds_config.json`."""
+def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
+    """Return the text of the file that belongs to Megatron-DeepSpeed's arguments."""
+    config = deepspeed_config(
+        transformer,
+        strategy,
+        data_parallel=strategy.data_parallel(machine.gpus_per_node),
+        program="megatron-deepspeed",
+    )
     return json.dumps(config, indent=2) + "\n"
 
 

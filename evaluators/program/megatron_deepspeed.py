@@ -12,7 +12,7 @@ from pathlib import Path
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron
-from evaluators.frameworks.deepspeed import as_json, deepspeed_config
+from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron import Argument
 from evaluators.frameworks.megatron_deepspeed.arguments import entry_words, null_vocabulary
 from evaluators.frameworks.megatron_deepspeed.dataset import synthetic_dataset
@@ -93,14 +93,7 @@ class MegatronProgram:
         for refusal in refusals(defects, request.transformer, request.strategy):
             raise refusal
         configurations = {
-            _config_name(number): as_json(
-                deepspeed_config(
-                    request.transformer,
-                    run.strategy,
-                    data_parallel=run.strategy.data_parallel(request.machine.gpus_per_node),
-                    program="megatron-deepspeed",
-                )
-            )
+            _config_name(number): ds_config_json(request.transformer, request.machine, run.strategy)
             for number, run in enumerate(self._runs(request), start=1)
             if run.uses_deepspeed
         }
@@ -109,9 +102,8 @@ class MegatronProgram:
 
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
         """Return bash for one run after the other; the first that fails is the last."""
-        versions = shlex.join(
-            [*launcher.container, python(self._profile), "-c", _WRITE_VERSIONS],
-        )
+        interpreter = python(self._profile)
+        versions = shlex.join([*launcher.container, interpreter, "-c", _WRITE_VERSIONS])
         train = " &&\n".join(
             task.as_ranks(launcher, folder, *self._words(request, folder, run, number))
             for number, run in enumerate(self._runs(request), start=1)

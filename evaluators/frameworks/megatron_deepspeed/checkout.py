@@ -207,15 +207,14 @@ def _tokenizer(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
     values = {key: str(getattr(megatron, key)) for key in _FILES.get(name, ())}
     return [
         InvalidInput(
-            f"megatron.{key}", value, _absence(value), valid=f"the path of a file of {name}"
+            f"megatron.{key}",
+            value,
+            "there is no such file on this machine" if value else "it is needed by the tokenizer",
+            valid=f"the path of a file of {name}",
         )
         for key, value in values.items()
         if not _is_there(name, value)
     ]
-
-
-def _absence(value: str) -> str:
-    return "there is no such file on this machine" if value else "it is needed by the tokenizer"
 
 
 def _is_there(tokenizer: str, value: str) -> bool:

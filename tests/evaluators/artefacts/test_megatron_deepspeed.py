@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.artefacts.megatron_deepspeed import ds_config_json, sbatch_script
+from evaluators.artefacts.megatron_deepspeed import sbatch_script
 from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import (
     ClusterProfile,
@@ -19,6 +19,7 @@ from evaluators.cluster.profile import (
     Megatron,
     Scheduling,
 )
+from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.program import Launcher
 from evaluators.program.support import program_of
 from evaluators.trial import TrialProtocol, TrialRequest

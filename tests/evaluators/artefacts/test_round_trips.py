@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.artefacts.megatron_deepspeed import ds_config_json, sbatch_script
+from evaluators.artefacts.megatron_deepspeed import sbatch_script
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.frameworks import megatron_lm
+from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments
 from evaluators.frameworks.megatron_deepspeed.variants import uses_deepspeed
 from evaluators.frameworks.nemo import nemo_yaml

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from evaluators.cluster.profile import ProgramName
-from evaluators.frameworks.deepspeed import as_json, deepspeed_config
-from search_spaces.catalog import load_model
+from evaluators.frameworks.deepspeed import deepspeed_config, ds_config_json
+from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.frameworks.strategies import BASE, GPUS, STRATEGIES
 
@@ -67,4 +67,6 @@ def test_a_bucket_is_no_larger_than_what_a_rank_holds() -> None:
 
 
 def test_the_file_is_the_configuration_as_json() -> None:
-    assert json.loads(as_json(config(BASE))) == config(BASE)
+    machine = load_machine("frontier")
+    assert machine.gpus_per_node == GPUS
+    assert json.loads(ds_config_json(GPT, machine, BASE)) == config(BASE)
