@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 
 import numpy as np
 import pytest
@@ -305,21 +304,6 @@ def test_the_objective_per_gpu_is_the_rate_over_all_gpus() -> None:
         other = whole.row_of(strategy)
         expected = whole.log_rate[other] - math.log(8 * strategy.num_nodes)
         assert per_gpu.log_rate[row] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("count", [300, 600])
-def test_a_proposal_from_hundreds_of_trials_takes_less_than_a_second(count: int) -> None:
-    space = space_22b()
-    factors = np.random.default_rng(5).lognormal(0.0, 0.1, count)
-    seen = [ok(space, s, factor=float(f)) for s, f in zip(some(space, count), factors, strict=True)]
-    subject = proposer(space)
-    subject.propose(seen[:3], count=1, free_nodes=9)  # imports
-    used = []
-    for _ in range(3):
-        started = time.process_time()
-        assert subject.propose(seen, count=1, free_nodes=9)
-        used.append(time.process_time() - started)
-    assert min(used) < 1.0
 
 
 def test_a_very_large_space_is_offered_in_part() -> None:
