@@ -153,9 +153,12 @@ class ClaimedCampaign:
                 finish_all(session, row.id, _unrun(TrialState.LOST, reason))
             else:
                 change_state(session, row, CampaignState.FAILED, reason=reason)
-        if had_ended and self._started:
-            with contextlib.suppress(OSError):
-                self._polling.cancel(self._started)
+        if had_ended:
+            if self._started:
+                with contextlib.suppress(OSError):
+                    self._polling.cancel(self._started)
+            self.release()
+            self.at_rest = True
 
     def pause(self, reason: str) -> None:
         """Pause the campaign, unless it rests already."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
@@ -23,6 +24,15 @@ def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("AUTOTUNE_CONFIG", str(tmp_path / "no-config.toml"))
     for name in Settings.model_fields:
         monkeypatch.delenv(f"AUTOTUNE_{name.upper()}", raising=False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _plain_tracebacks() -> None:
+    """As the runner logs them: those with all variables, the library's default, take a second."""
+    plain = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    structlog.configure(processors=[structlog.processors.add_log_level, plain])
 
 
 @pytest.fixture(scope="session")

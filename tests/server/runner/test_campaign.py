@@ -231,6 +231,9 @@ def test_a_campaign_whose_row_makes_no_sense_fails_alone(running_on_sqlite: Runn
         row.model = row.model | {"num_attention_heads": 7}
     assert "num_attention_heads" in running_on_sqlite.until_state(broken, "failed").reason
     running_on_sqlite.until_state(sound, "done")
+    with store.session() as session:
+        row = session.get_one(CampaignRow, broken.id)
+        assert row.lease_owner is None, "nothing is left to do for it"
 
 
 def test_trials_that_all_crash_alike_pause_the_campaign(running_on_sqlite: Running) -> None:
