@@ -52,7 +52,7 @@ class Attempt:
 
     @cached_property
     def name(self) -> str:
-        """Of the job or step: unique, so that it is found again by it.
+        """The name of its job or step: unique, so that it is found again by it.
 
         A token may be chosen again in another folder, by a search for the same model.
         """
@@ -79,7 +79,7 @@ class Attempt:
 
 
 def attempts_of(request: TrialRequest) -> list[Attempt]:
-    """Those that have a folder, first to last."""
+    """Return the attempts that have a folder, first to last."""
     numbers = sorted(
         int(number)
         for folder in request.directory.glob("attempt-*")
@@ -135,7 +135,7 @@ class AttemptFiles:
 
 
 def read_attempt_files(folder: Path) -> AttemptFiles:
-    """What is there. Files that are cut, empty or unreadable count as far as they can be read."""
+    """Return what is there; files that are cut, empty or unreadable count as far as they go."""
     try:
         # On NFS a listing sees what a look for one file may not see yet.
         names = set(os.listdir(folder))
@@ -154,7 +154,7 @@ def read_attempt_files(folder: Path) -> AttemptFiles:
 
 
 def read_log_end(folder: Path) -> str:
-    """The last lines of the attempt's log; empty where there is none."""
+    """Return the last lines of the attempt's log; empty where there is none."""
     try:
         with (folder / LOG).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
@@ -201,7 +201,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _intended_at(path: Path) -> float | None:
-    """Of a file that cannot be read, the time when it was written."""
+    """Return what the file says or, where it cannot be read, when it was written."""
     try:
         return float(_json(path)["at"])
     except (KeyError, TypeError, ValueError):
@@ -249,7 +249,7 @@ def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
 
 
 def nodes_to_exclude(trials: Path, *, failures: int) -> tuple[str, ...]:
-    """The nodes that failed under at least so many attempts, in order."""
+    """Return the nodes that failed under at least so many attempts, in order."""
     try:
         lines = (trials / FAILED_NODES).read_text(encoding="utf-8").splitlines()
     except OSError:

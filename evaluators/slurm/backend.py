@@ -57,7 +57,7 @@ class SlurmBackend:
                 self._jobs[request.token] = TrialJob.begun(request, self._context)
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """By token: the outcome of each trial that has ended, and how each other one stands.
+        """Return by token the outcome of each trial that has ended, and how each other one stands.
 
         A trial that was never submitted is left out.
         """
@@ -84,7 +84,7 @@ class SlurmBackend:
             self._jobs.clear()
 
     def _job(self, request: TrialRequest) -> TrialJob | None:
-        """Of a trial that is under way."""
+        """Return the trial, where it is under way."""
         job = self._jobs.get(request.token)
         if job is None and read_result(request.directory) is None:
             job = TrialJob.found(request, self._context)

@@ -185,7 +185,7 @@ class Slurm:
         return self._run("scontrol", "show", "hostnames", expression).split()
 
     def partitions(self) -> dict[str, dict[str, str]]:
-        """By name: what scontrol says of each partition (`MaxTime`, `TotalNodes`, …)."""
+        """Return by name what scontrol says of each partition (`MaxTime`, `TotalNodes`, …)."""
         text = self._run("scontrol", "show", "partition", "--oneliner", "--all")
         partitions = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines()]
         return {

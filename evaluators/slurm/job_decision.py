@@ -300,7 +300,7 @@ class _Case:
 
     @property
     def job(self) -> SlurmJob | None:
-        """Of several jobs of one name the one that began; before that, one that still may.
+        """The one of several jobs of a name that began; before that, one that still may.
 
         An id is given again by a controller that was rolled back, which is why only jobs of this
         name are looked at.

@@ -63,11 +63,11 @@ class JobRecords:
             self._records[name].ids.add(job_id)
 
     def since(self, name: str) -> float:
-        """When it was first to be submitted (epoch); 0 where that is not known."""
+        """Return when it was first to be submitted (epoch); 0 where that is not known."""
         return self._records[name].since if name in self._records else 0.0
 
     def ours(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-        """Of jobs with any names, those of tracked names that are not older than their names."""
+        """Return those of the jobs that have a tracked name and are not older than it."""
         return [
             job
             for job in jobs
@@ -98,7 +98,7 @@ class JobRecords:
                 record.ids.add(submitted.job_id)
 
     def status(self, name: str, *, now: float, accounting: bool) -> JobStatus:
-        """What is known of a name; `accounting`: whether this cluster keeps any."""
+        """Return what is known of a name; `accounting`: whether this cluster keeps any."""
         record = self._records[name]
         jobs = {job.id: job for job in self.ours(self._jobs.get(name, ()))}
         for job in record.ended_jobs:
@@ -138,7 +138,7 @@ class JobRecords:
             self._records[name].accounted = True
 
     def node_failures(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
-        """By name: the nodes of each job that a node's failure ended, until it is known which."""
+        """Return by name the nodes of jobs that a node's failure ended, until it is known which."""
         return {
             job.name: job.nodes
             for job in self.ours(jobs)
@@ -186,7 +186,7 @@ class Cancellations:
         unsettled: Collection[str],
         now: float,
     ) -> list[str]:
-        """The ids that are to be ended now; names of which nothing can be left are dropped.
+        """Return the ids that are to be ended now; names of which nothing can be left are dropped.
 
         Args:
             jobs: of the newest status call. An id of before may be another's by now.
@@ -221,7 +221,7 @@ def is_since(job: SlurmJob, since: float) -> bool:
 
 
 def by_name(jobs: Iterable[SlurmJob]) -> dict[str, tuple[SlurmJob, ...]]:
-    """Several jobs may have one name."""
+    """Return the jobs by name: several may have the same."""
     named: dict[str, tuple[SlurmJob, ...]] = {}
     for job in jobs:
         named[job.name] = (*named.get(job.name, ()), job)

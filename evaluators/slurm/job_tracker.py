@@ -136,7 +136,7 @@ class JobTracker:
             return self._records.status(name, now=time.time(), accounting=self._accounting)
 
     def failed_nodes(self, name: str) -> frozenset[str]:
-        """Of a tracked job that a node's failure ended: its nodes that were down then."""
+        """Return the nodes that were down when a node's failure ended this job."""
         with self._wake:
             return self._records.failed_nodes(name)
 

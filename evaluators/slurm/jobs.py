@@ -85,7 +85,7 @@ class SlurmJob:
 
 
 def jobs_of_squeue(text: str) -> list[SlurmJob]:
-    """Each job in the output of `squeue --format=SQUEUE_FORMAT` with times in epoch seconds.
+    """Return each job in the output of `squeue --format=SQUEUE_FORMAT` with times in epoch seconds.
 
     Lines that are none (a cluster's heading, a name's second line) are left out.
     """
@@ -93,7 +93,7 @@ def jobs_of_squeue(text: str) -> list[SlurmJob]:
 
 
 def jobs_of_sacct(text: str) -> list[SlurmJob]:
-    """Each job in the output of `sacct -X --parsable2 --format=SACCT_FORMAT`.
+    """Return each job in the output of `sacct -X --parsable2 --format=SACCT_FORMAT`.
 
     Lines that are none are left out.
     """
@@ -149,7 +149,7 @@ def _text(text: str) -> str:
 
 
 def _exit_code(text: str) -> int | None:
-    """Of `code:signal`, as a shell would say it."""
+    """Return `code:signal` as a shell would say it."""
     code, _, signal = text.partition(":")
     if not (code.isdigit() and signal.isdigit()):
         return None

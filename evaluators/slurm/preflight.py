@@ -16,7 +16,7 @@ from search_spaces.errors import InvalidInput, closest
 from search_spaces.machine import Machine
 
 TIME_LIMIT_S = 60.0
-"""For an interpreter to look around: on a parallel file system its start alone takes seconds."""
+"""How long an interpreter may look around: on a parallel file system it starts slowly."""
 
 # Nothing is imported: torch would take seconds.
 _LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
@@ -85,7 +85,7 @@ def _partition(
 
 
 def _partition_names(profile: ClusterProfile, known: _Partitions) -> list[str]:
-    """Of the profile, of the user's environment, or the cluster's own."""
+    """Return those of the profile, of the user's environment, or the cluster's own."""
     named = profile.slurm.partition or os.environ.get("SBATCH_PARTITION", "")
     default = [name for name, fields in known.items() if fields.get("Default") == "YES"]
     return [name.strip() for name in named.split(",") if name.strip()] or default
@@ -98,7 +98,7 @@ def _number(limit: str | None, total: str | None) -> float:
 
 
 def _seconds(text: str) -> float:
-    """Of `1-00:00:00`, `02:00:00`, or anything else: no limit."""
+    """Return the seconds of `1-00:00:00` or `02:00:00`; anything else is no limit."""
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdigit() for part in parts) or (days and not days.isdigit()):

@@ -26,7 +26,7 @@ from evaluators.slurm.jobs import SlurmJob
 from evaluators.slurm.pending_reasons import why_pending
 
 MINUTES = 10
-"""Of the job: the first import of torch from a shared file system may take some of them."""
+"""The job's time limit: the first import of torch from a shared file system takes some."""
 SETTLE_S = 10.0
 """Until a job that Slurm knows no more, or a file that it left, is waited for no longer."""
 PAUSE_S = 1.0
@@ -218,7 +218,7 @@ def _ended_at_last(slurm: Slurm, name: str) -> Iterator[None]:
 
 
 def _job(slurm: Slurm, name: str) -> SlurmJob | None:
-    """By its name, and only while it has not ended."""
+    """Return the job of this name while it has not ended."""
     return next((job for job in slurm.squeue() if job.name == name and not job.finished), None)
 
 

@@ -98,7 +98,7 @@ class SubmitQueue:
     def withdraw(self, name: str) -> bool:
         """Whether there was one of that name; there is none now."""
         waiting = len(self._waiting)
-        self._waiting = deque(each for each in self._waiting if each.name != name)
+        self._waiting = deque(job for job in self._waiting if job.name != name)
         return len(self._waiting) < waiting
 
 

@@ -44,15 +44,18 @@ def abandon(attempt: Attempt, ended: AttemptEnd, *, status: str) -> None:
 
 
 def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
-    """The trial's outcome, in its file too; only then is the notice of its end thrown away.
+    """Return the trial's outcome, and write it; only then is the notice of its end removed.
 
     Args:
         attempt: the last one. What those before it held of nodes counts, too.
         read: what the attempt left; this may take long.
     """
     outcome = _or_crashed(attempt, read)
-    earlier = (each for each in attempts_of(attempt.request) if each.number < attempt.number)
-    held_s = sum(abandoned_duration_s(each.folder) for each in earlier)
+    held_s = sum(
+        abandoned_duration_s(earlier.folder)
+        for earlier in attempts_of(attempt.request)
+        if earlier.number < attempt.number
+    )
     outcome = replace(outcome, duration_s=outcome.duration_s + held_s)
     try:
         attempt.request.directory.mkdir(parents=True, exist_ok=True)
@@ -73,7 +76,7 @@ def _or_crashed(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutc
 
 
 def without_run(attempt: Attempt, status: TrialState, error: str) -> TrialOutcome:
-    """Of a trial whose last attempt did not run, or left nothing that can be read."""
+    """Return the outcome of a trial whose last attempt did not run, or left nothing readable."""
     return TrialOutcome(
         status=status,
         started_at=datetime.now(UTC),

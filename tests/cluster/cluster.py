@@ -136,6 +136,15 @@ class Cluster:
                 if pid := self._daemons.pid(node):
                     os.kill(pid, signal.SIGHUP)
 
+    def wait_saved(self, *, since: float) -> None:
+        """Until the controller has saved its jobs after that (epoch); it then waits for 5 s.
+
+        Raises:
+            TimeoutError: it did not.
+        """
+        saved = self.folder / "state" / "job_state"
+        self._wait(lambda: saved.exists() and saved.stat().st_mtime > since)
+
     def restart_controller(self) -> None:
         self.stop_controller()
         self.start_controller()

@@ -134,8 +134,9 @@ def test_a_restarted_controller_keeps_its_jobs(slurm: Cluster) -> None:
 
 
 def test_a_killed_controller_forgets_what_it_had_not_written(slurm: Cluster) -> None:
+    began = time.time()
     submit(slurm, "sleep 600", "--hold")
-    time.sleep(0.5)  # it has been written; what follows is only after 5 s
+    slurm.wait_saved(since=began)
     forgotten = submit(slurm, "sleep 600", "--hold")
     slurm.kill_controller()
     assert not slurm.is_up("slurmctld")

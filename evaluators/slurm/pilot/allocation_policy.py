@@ -91,7 +91,7 @@ class AllocationPolicy:
         )
 
     def _refuse(self, waiting: Sequence[PilotTrial]) -> None:
-        """Those that no allocation can ever hold."""
+        """Refuse those that no allocation can ever hold."""
         allocation = self._allocation.running
         for trial in waiting:
             reason = ""

@@ -67,7 +67,7 @@ class PilotBackend:
                 self._take(PilotTrial.of(request))
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """By token: the outcome of each trial that has ended, and how each other one stands.
+        """Return by token the outcome of each trial that has ended, and how each other one stands.
 
         A trial that was never started is left out.
         """
@@ -94,7 +94,7 @@ class PilotBackend:
         self._dispatcher = None
 
     def _known(self, request: TrialRequest) -> PilotTrial | None:
-        """Of a trial that is under way, perhaps since before this object was made."""
+        """Return the trial, where it is under way, perhaps since before this object was made."""
         trial = self._dispatcher.trial(request.token) if self._dispatcher else None
         if trial is None and read_result(request.directory) is None and attempts_of(request):
             trial = self._take(PilotTrial.of(request))

@@ -228,7 +228,7 @@ class Dispatcher:
             trial.run(process, place)
 
     def _free(self, allocation: RunningAllocation, trials: Sequence[PilotTrial]) -> set[str]:
-        """On which nothing runs: neither a trial of ours, nor one of an earlier process."""
+        """Return the nodes on which nothing runs, neither of ours nor of an earlier process."""
         places = [trial.place for trial in trials if trial.holds_nodes and trial.place]
         places += self._orphans.places(allocation.job_id)
         taken = {

@@ -84,7 +84,7 @@ class HeldAllocation:
             return None
         decision = job.advance()
         if job.status:
-            self._job_ids |= {each.id for each in job.status.jobs}
+            self._job_ids |= {slurm_job.id for slurm_job in job.status.jobs}
             submitted_s = time.time() - self._tracker.submit_status(job.name).at
             self._tracker.watch(hurry=self.running is None and submitted_s < PATIENCE_S)
         match decision:
@@ -134,7 +134,7 @@ class HeldAllocation:
             files, request = read_attempt_files(folder), _written(folder)
             if request and files.intended_at is not None and not files.abandoned:
                 written.append((files.intended_at, folder, request))
-        written.sort(key=lambda one: one[0])
+        written.sort(key=lambda allocation: allocation[0])
         for _, folder, request in written:
             if self._job:
                 self._job.cancel()

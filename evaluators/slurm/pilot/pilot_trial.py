@@ -92,7 +92,7 @@ class PilotTrial:
 
     @classmethod
     def of(cls, request: TrialRequest) -> PilotTrial:
-        """With what its folder says about earlier attempts."""
+        """Return it with what its folder says about earlier attempts."""
         attempts = attempts_of(request)
         abandoned = [_status_when_abandoned(attempt) for attempt in attempts]
         return cls(

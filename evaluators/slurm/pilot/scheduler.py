@@ -173,7 +173,7 @@ class GroupShares:
         self._used[group] = self._used.get(group, 0.0) + node_seconds
 
     def of(self, held: Mapping[str, int]) -> dict[str, GroupShare]:
-        """By group, where `held` says how many nodes each has now."""
+        """Return each group's share; `held`: how many nodes each has now."""
         nodes = Counter(held)
         groups = nodes.keys() | self._used.keys()
         return {

@@ -157,7 +157,7 @@ def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str])
 
 
 def survivors() -> dict[Path, psutil.Process]:
-    """By folder: attempts that run on this host, whoever started them."""
+    """Return by folder the attempts that run on this host, whoever started them."""
     running: dict[Path, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -173,7 +173,7 @@ def this_host() -> str:
 
 
 def absolute(folder: Path) -> Path:
-    """Of an attempt, as its process's command line names it."""
+    """Return an attempt's folder as its process's command line names it."""
     return Path(os.path.abspath(folder))
 
 

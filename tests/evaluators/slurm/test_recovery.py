@@ -143,8 +143,9 @@ def test_a_rolled_back_controller_is_set_right(
     """One job ended and runs again, one vanished, and its id is given to somebody else's job."""
     backend = backends.make(COUNTED)
     before, ended, vanished = (request(tmp_path, name) for name in ("before", "ended", "vanished"))
+    began = time.time()
     run(backend, before)
-    time.sleep(1)
+    slurm.wait_saved(since=began)
     first = run(backend, ended)[0]
     backend.submit(vanished)
     wait(
