@@ -42,7 +42,7 @@ DESCRIPTION = "How should this model be laid out on this cluster so that it trai
 
 
 class Application(FastAPI):
-    """Its description also has the schema that every refusal refers to and no endpoint answers."""
+    """The service; its description has the schema of refusals, which no endpoint answers with."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

@@ -117,7 +117,7 @@ def run(*, once: bool, port: int | None, data_dir: Path | None, json: bool) -> N
 
 
 def _serve_on(process: subprocess.Popen[bytes], *, log: Path) -> None:
-    """Until Ctrl-C, which is the way to end it and no failure."""
+    """Serve until Ctrl-C, which is the way to end it and no failure."""
     note("serving on; Ctrl-C ends it")
     sys.stdout.flush()
     try:
@@ -234,7 +234,7 @@ def _show(result: Result) -> None:
 
 
 def judge(results: list[Result]) -> None:
-    """Raises Failed naming each campaign that is not done or has nothing to recommend."""
+    """Raise Failed, naming each campaign that is not done or has nothing to recommend."""
     failed = [result.handle.campaign for result in results if not result.succeeded]
     if failed:
         raise Failed("; ".join(f"campaign {c.id} {c.state}: {c.reason}" for c in failed))

@@ -24,22 +24,22 @@ OF_REQUEST = {
 def obstacles(
     request: CampaignCreate, profile: ClusterProfile, space: SearchSpace
 ) -> list[InvalidInput]:
-    """All of them, named by the request's fields; empty where the cluster would do.
+    """Return all obstacles, named by the request's fields; none where the cluster would do.
 
     Raises:
         SlurmUnavailable: Slurm does not answer, so that nothing is known.
     """
     nodes, time_limit_s = _largest_job(request, profile, space)
     try:
-        found = check(profile, nodes=nodes, time_limit_s=time_limit_s, machine=space.machine)
+        problems = check(profile, nodes=nodes, time_limit_s=time_limit_s, machine=space.machine)
     except SlurmRefused as error:
         valid = "a machine on which Slurm's commands work"
         return [InvalidInput("evaluator", request.evaluator, str(error), valid=valid)]
-    return [_of_request(problem, request) for problem in found]
+    return [_of_request(problem, request) for problem in problems]
 
 
 def quickly(profile: ClusterProfile, *, limit_s: float) -> ClusterProfile:
-    """The same, no command of Slurm waited for longer."""
+    """Return the same profile, with no command of Slurm waited for longer."""
     limit_s = min(limit_s, profile.polling.command_limit_s)
     return replace(profile, polling=replace(profile.polling, command_limit_s=limit_s))
 
@@ -47,7 +47,7 @@ def quickly(profile: ClusterProfile, *, limit_s: float) -> ClusterProfile:
 def _largest_job(
     request: CampaignCreate, profile: ClusterProfile, space: SearchSpace
 ) -> tuple[int, float]:
-    """Nodes and seconds of the largest job that is asked for."""
+    """Return the nodes and seconds of the largest job that is asked for."""
     widest = int(space.lattice()["num_nodes"].max())
     if request.slurm is None or request.slurm.mode == "sbatch":
         return widest, request.protocol.time_limit_s
@@ -58,12 +58,12 @@ def _largest_job(
 
 
 def _of_request(problem: InvalidInput, request: CampaignCreate) -> InvalidInput:
-    """What is wrong with the profile's content is so with the profile that was chosen."""
+    """Return a problem as one of the request, whose chosen profile has the faulty content."""
     pilot = request.slurm is not None and request.slurm.mode == "pilot"
     field = problem.field
     if field in OF_REQUEST and not (pilot and field == "time_limit_s"):
         return InvalidInput(OF_REQUEST[field], problem.value, problem.reason, valid=problem.valid)
-    said = "pilot.time_limit_h" if field == "time_limit_s" else field
+    name = "pilot.time_limit_h" if field == "time_limit_s" else field
     chosen = request.slurm.profile if request.slurm else ""
-    reason = f"{said} = {problem.value!r}: {problem.reason}"
+    reason = f"{name} = {problem.value!r}: {problem.reason}"
     return InvalidInput("slurm.profile", chosen, reason, valid=problem.valid)

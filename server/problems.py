@@ -32,7 +32,7 @@ def problem(
     errors: Iterable[FieldProblem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """One problem document as a response."""
+    """Return one problem document as a response."""
     listed = [error.model_copy(update={"value": plain(error.value)}) for error in errors]
     body = Problem(
         title=HTTPStatus(status).phrase, status=status, detail=detail, errors=listed
@@ -41,7 +41,7 @@ def problem(
 
 
 def plain(value: Any) -> Any:
-    """The value as it can be shown in JSON: itself, or a short text."""
+    """Return the value as it can be shown in JSON: itself, or a short text."""
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -50,16 +50,16 @@ def plain(value: Any) -> Any:
 
 
 def of_invalid_input(error: InvalidInput | InvalidInputs) -> Response:
-    found = error.problems if isinstance(error, InvalidInputs) else (error,)
+    refused = error.problems if isinstance(error, InvalidInputs) else (error,)
     errors = [
         FieldProblem(field=e.field, value=plain(e.value), reason=e.reason, valid=e.valid)
-        for e in found
+        for e in refused
     ]
     return refusal(errors)
 
 
 def refusal(errors: Sequence[FieldProblem]) -> Response:
-    """422 with all refused fields."""
+    """Return 422 with all refused fields."""
     sentences = [_sentence(error) for error in errors]
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(sentences), errors=errors)
 
@@ -70,12 +70,12 @@ def _sentence(error: FieldProblem) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """What the database or the system said, without the statement that it was about."""
+    """Return what the database or the system said, without the statement that it was about."""
     return str(error.orig if isinstance(error, DBAPIError) else error).strip()
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether the database's disk, or this host's, has no room left."""
+    """Return whether the database's disk, or this host's, has no room left."""
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return True
     if not isinstance(error, DBAPIError):

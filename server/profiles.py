@@ -11,12 +11,12 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 
 
 def profile_summaries(folder: Path) -> list[ProfileSummary]:
-    """All of them by name, those in `folder` too; one whose file cannot be used says why."""
+    """Return all profiles by name, those in `folder` too; one that cannot be used says why."""
     return [_summary(name, folder) for name in profile_names(folder)]
 
 
 def profile_detail(name: str, folder: Path) -> ProfileDetail:
-    """All that one says.
+    """Return all that one profile says.
 
     Raises:
         InvalidInput, InvalidInputs: there is none of this name, or its file is refused.
@@ -34,7 +34,7 @@ def _summary(name: str, folder: Path) -> ProfileSummary:
 
 
 def _source(name: str, folder: Path) -> str:
-    """The file of one's own; empty for a ready one."""
+    """Return the file of one's own profile; an empty text for a ready one."""
     path = profile_file(name, folder=folder)
     return str(path) if path.parent == folder else ""
 

@@ -67,6 +67,6 @@ def run(
 
 
 def address(settings: Settings) -> str:
-    """Where a browser on this machine finds the pages."""
+    """Return where a browser on this machine finds the pages."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{settings.port}"

@@ -86,7 +86,7 @@ class Settings(BaseSettings):
         return self.data_dir / "trials"
 
     def trial_dir(self, token: str) -> Path:
-        """Where one trial alone writes its log and its result."""
+        """Return the folder where one trial alone writes its log and its result."""
         return self.trials_dir / token
 
     def environment(self) -> dict[str, str]:

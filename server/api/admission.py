@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """What a campaign searches; and the cluster's profile, with the slurm evaluator."""
+    """An accepted campaign: its space and, with the slurm evaluator, the cluster's profile."""
 
     space: SearchSpace
     profile: ClusterProfile | None
@@ -80,7 +80,7 @@ def chosen_profile(request: CampaignCreate, settings: Settings) -> ClusterProfil
 def _in_the_way(
     request: CampaignCreate, space: SearchSpace, profile: ClusterProfile
 ) -> list[InvalidInput]:
-    """At the cluster. While it does not answer a campaign is taken: its runner will ask again."""
+    """Return what the cluster has against it; a silent one is asked again by the runner."""
     try:
         return obstacles(request, quickly(profile, limit_s=PATIENCE_S), space)
     except SlurmUnavailable as error:
@@ -89,7 +89,7 @@ def _in_the_way(
 
 
 def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
-    """What is found; or None, and what stood in the way among the problems."""
+    """Return what `find` finds; where it refuses, None, and add its reasons to `problems`."""
     try:
         return find()
     except InvalidInput as problem:

@@ -49,7 +49,7 @@ CREATED: dict[int | str, dict[str, Any]] = {
 
 @router.get("", responses=problems())
 def listing(store: StoreOf) -> list[CalibrationSummary]:
-    """All of them, newest first."""
+    """List all calibrations, newest first."""
     with store.session() as session:
         return list_calibrations(session)
 
@@ -64,13 +64,13 @@ def create(request: CalibrationCreate, response: Response, store: StoreOf) -> Ca
 
 @router.get("/{name}", responses=problems(404))
 def read(name: Name, store: StoreOf) -> CalibrationDetail:
-    """What it rests on, and its constants before and after."""
+    """Return what a calibration rests on, and its constants before and after."""
     return detail_of(*fitted_calibration(store, name))
 
 
 @router.get("/{name}/document", responses=problems(404))
 def export(name: Name, store: StoreOf) -> CalibrationDocument:
-    """All of it, to be imported elsewhere or read by the command line."""
+    """Return the whole document, to be imported elsewhere or read by the command line."""
     with store.session() as session:
         return CalibrationDocument.model_validate(calibration_document(session, name))
 
@@ -87,7 +87,7 @@ def import_document(
 
 @router.delete("/{name}", status_code=HTTPStatus.NO_CONTENT, responses=problems(403, 404, 507))
 def delete(name: Name, store: StoreOf) -> None:
-    """For good; what was predicted with it stays as it is."""
+    """Delete a calibration; what was predicted with it stays as it is."""
     with store.transaction() as session:
         delete_calibration(session, name)
 

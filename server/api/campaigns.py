@@ -1,4 +1,4 @@
-"""Campaigns: asked, listed, steered and deleted."""
+"""Campaigns: created, listed, steered and deleted."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
 
 @router.post("/{campaign_id}/cancel", responses=problems(403, 404, 409, 507))
 def cancel(campaign_id: CampaignId, store: StoreOf) -> Campaign:
-    """For good: running trials are ended, too."""
+    """End the campaign for good, and its running trials with it."""
     return _steer(store, campaign_id, cancel_campaign)
 
 

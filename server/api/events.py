@@ -62,7 +62,7 @@ async def of_campaign(
     store: StoreOf,
     after: ResumeAfter = None,
 ) -> AsyncIterator[ServerSentEvent]:
-    """This campaign's changes from the first one on, or after `Last-Event-ID` (or `after`)."""
+    """Send this campaign's changes from the first one on, or after `Last-Event-ID` (or `after`)."""
     async for message in follow(request, store, after or 0, campaign_id=campaign_id):
         yield message
 
@@ -71,7 +71,7 @@ async def of_campaign(
 async def of_all(
     request: Request, store: StoreOf, after: ResumeAfter = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """All campaigns' changes from now on, or after `Last-Event-ID` (or `after`)."""
+    """Send all campaigns' changes from now on, or after `Last-Event-ID` (or `after`)."""
     start = after if after is not None else await run_in_threadpool(_newest, store)
     async for message in follow(request, store, start):
         yield message

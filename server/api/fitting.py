@@ -42,22 +42,22 @@ class FittedCampaign:
 
 
 def document_for(session: Session, request: CalibrationCreate) -> CalibrationDocument:
-    """What the trials of the request's campaigns have shown so far.
+    """Return what the trials of the request's campaigns have shown so far.
 
     Raises:
         InvalidInputs: fields `campaigns.0` and so on, `campaigns`, `software`.
     """
     campaigns, problems = _campaigns(session, request.campaigns)
-    problems += [problem for each in campaigns for problem in _differences(campaigns[0], each)]
+    problems += [problem for other in campaigns for problem in _differences(campaigns[0], other)]
     software = request.software
     if software is None and not problems:
-        labels = list(dict.fromkeys(label for each in campaigns for label in each.software))
+        labels = list(dict.fromkeys(label for fitted in campaigns for label in fitted.software))
         software = (labels or [""])[0]
         if len(labels) > 1:
             reason = f"their trials ran on several stacks: {'; '.join(labels)}"
             valid = "campaigns of one stack, or a label for all of them"
             problems.append(InvalidInput("software", None, reason, valid=valid))
-    observations = [observation_shape(seen) for each in campaigns for seen in each.observations]
+    observations = [observation_shape(seen) for fitted in campaigns for seen in fitted.observations]
     if not problems and len(observations) > MOST_OBSERVATIONS:
         reason = f"their trials give {len(observations)} observations"
         valid = f"campaigns with {MOST_OBSERVATIONS} or fewer"
@@ -89,7 +89,7 @@ def _campaigns(
 
 
 def _campaign(session: Session, place: int, campaign_id: int) -> FittedCampaign:
-    """Raises InvalidInput: there is no such campaign, or it has nothing to say."""
+    """Read one campaign; raises InvalidInput where there is none, or it has nothing to say."""
     field = f"campaigns.{place}"
     try:
         if campaign_id > LARGEST_ID:
@@ -110,28 +110,30 @@ def _campaign(session: Session, place: int, campaign_id: int) -> FittedCampaign:
 
 
 def _labels(trials: Sequence[Trial]) -> tuple[str, ...]:
-    """Of the trials that ran well; one that failed often could not say."""
+    """Return the stacks of the trials that ran well; one that failed often could not say."""
     versions = [trial.versions for trial in trials if trial.state is TrialState.OK]
     labels = (
-        ", ".join(f"{package} {version}" for package, version in sorted(each.items()))
-        for each in versions
-        if each
+        ", ".join(f"{package} {version}" for package, version in sorted(packages.items()))
+        for packages in versions
+        if packages
     )
     return tuple(dict.fromkeys(label[:LONGEST_LABEL] for label in labels))
 
 
 def _differences(first: FittedCampaign, other: FittedCampaign) -> Iterator[InvalidInput]:
-    """Why two campaigns do not belong into one calibration."""
-    field, one, two = f"campaigns.{other.place}", first.campaign, other.campaign
-    machines = machine_of(one.machine), machine_of(two.machine)
+    """Yield why two campaigns do not belong into one calibration."""
+    field, known, campaign = f"campaigns.{other.place}", first.campaign, other.campaign
+    machines = machine_of(known.machine), machine_of(campaign.machine)
     differing = machine_differences(machines[1], machines[0])
     if differing:
-        shown = two.machine.name
-        if one.machine.name == shown:
+        shown = campaign.machine.name
+        if known.machine.name == shown:
             shown += f" with {', '.join(differing)}"
-        reason = f"it ran on {shown}, and campaign {one.id} on {one.machine.name}"
-        yield InvalidInput(field, two.id, reason, valid="campaigns of one machine")
-    if one.simulated != two.simulated:
+        reason = f"it ran on {shown}, and campaign {known.id} on {known.machine.name}"
+        yield InvalidInput(field, campaign.id, reason, valid="campaigns of one machine")
+    if known.simulated != campaign.simulated:
         words = {True: "simulated", False: "measured"}
-        reason = f"it was {words[two.simulated]}, and campaign {one.id} {words[one.simulated]}"
-        yield InvalidInput(field, two.id, reason, valid="all simulated, or all measured")
+        reason = (
+            f"it was {words[campaign.simulated]}, and campaign {known.id} {words[known.simulated]}"
+        )
+        yield InvalidInput(field, campaign.id, reason, valid="all simulated, or all measured")

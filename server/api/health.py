@@ -20,13 +20,13 @@ class Health(BaseModel):
 
 @router.get("/healthz")
 def alive() -> Health:
-    """The process answers."""
+    """Tell that the process answers."""
     return Health()
 
 
 @router.get("/readyz", response_model=Health, responses=problems(503))
 def ready(store: StoreOf) -> Health | Response:
-    """Its database answers and has the schema that this version expects."""
+    """Tell whether the database answers and has the schema that this version expects."""
     if not store.is_current():
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the database's schema is not up to date")
     return Health()

@@ -51,7 +51,7 @@ STRATEGY: dict[str, Any] = {
 
 @router.post("/spaces", responses=problems(403))
 def report(query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)]) -> SpaceReport:
-    """How many strategies there are, are legal, and fit; and which rule removes how many."""
+    """Count the strategies that there are, are legal, and fit, and what each rule removes."""
     return space_report(query)
 
 
@@ -59,13 +59,13 @@ def report(query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)]) -> SpaceR
 def prediction(
     query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)], store: StoreOf
 ) -> Prediction:
-    """One strategy: whether it is legal and why not, its memory and its time, part by part."""
+    """Tell of one strategy whether it is legal, its memory and its time, part by part."""
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return predict(query, calibration, summary)
 
 
 @router.post("/sweeps", responses=problems(403))
 def ranking(query: Annotated[SweepQuery, Body(openapi_examples=SPACE)], store: StoreOf) -> Sweep:
-    """A whole space in the order of its predicted rate, the best of it with intervals."""
+    """Rank a whole space by its predicted rate, the best of it with intervals."""
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return sweep(query, calibration, summary, most=query.most)

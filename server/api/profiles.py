@@ -16,13 +16,13 @@ router = APIRouter(prefix="/profiles", tags=["profiles"])
 
 @router.get("", responses=problems())
 def listing(settings: SettingsOf) -> list[ProfileSummary]:
-    """All of them by name; one whose file cannot be used says why."""
+    """List all profiles by name; one whose file cannot be used says why."""
     return profile_summaries(settings.profiles_dir)
 
 
 @router.get("/{name}", responses=problems(404))
 def read(name: str, settings: SettingsOf) -> ProfileDetail:
-    """All that one says; a file that cannot be used is refused with its faults."""
+    """Return all that a profile says; a file that cannot be used is refused with its faults."""
     try:
         profile_file(name, folder=settings.profiles_dir)
     except InvalidInput as error:

@@ -41,7 +41,7 @@ def read(campaign_id: CampaignId, store: StoreOf) -> Recommendation:
 def artefact(
     campaign_id: CampaignId, file: str, store: StoreOf, rank: Rank = 1
 ) -> PlainTextResponse:
-    """One file of those that launch the strategy of this rank."""
+    """Return one of the files that launch the strategy of this rank."""
     files = files_of(store, campaign_id, rank=rank)
     if file not in files:
         reason = f"there is no file {file!r}; there are {', '.join(files)}"
@@ -58,7 +58,7 @@ def artefact(
     },
 )
 def archive(campaign_id: CampaignId, store: StoreOf, rank: Rank = 1) -> Response:
-    """All of them in one archive; the same bytes for the same strategy."""
+    """Return all of them in one archive; the same bytes for the same strategy."""
     files = files_of(store, campaign_id, rank=rank)
     folder = f"campaign-{campaign_id}-rank-{rank}"
     buffer = io.BytesIO()

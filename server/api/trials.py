@@ -83,7 +83,7 @@ def listing(
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(404)},
 )
 def export(campaign_id: CampaignId, store: StoreOf) -> StreamingResponse:
-    """All trials as a table; headers give the units."""
+    """Return all trials as a table; headers give the units."""
     with store.session() as session:
         get_campaign(session, campaign_id)
     name = f"campaign-{campaign_id}-trials.csv"

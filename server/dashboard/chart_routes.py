@@ -46,7 +46,7 @@ def trajectory_vega(
 
 @router.get("/charts/accumulations.json")
 def accumulations_json(campaign_id: CampaignId, store: StoreOf) -> AccumulationSeries:
-    """Of the best layout; raises NotFound while there is none."""
+    """Return the best layout's series; raises NotFound while there is none."""
     with store.session() as session:
         return _best_accumulations(session, campaign_id)
 

@@ -223,7 +223,7 @@ def _axis(has_rows: bool, **options: Any) -> Any:
 
 
 def _scale(has_rows: bool, **options: Any) -> Any:
-    """From zero up; of any length where there is nothing to span it."""
+    """A scale from zero up; of any length where there is nothing to span it."""
     import altair as alt
 
     extent: Spec = {"zero": True} if has_rows else {"domain": [0, 1]}

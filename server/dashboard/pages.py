@@ -47,7 +47,7 @@ Context = dict[str, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """Of the table of trials. `sort` is the API's word; `first` how the first click sorts."""
+    """A column of the table of trials. `sort` is the API's word; the first click sorts `first`."""
 
     label: str
     help: str
@@ -113,14 +113,14 @@ def running(campaign: Campaign) -> int:
 
 
 def why_not_started(session: Session, campaign: Campaign) -> str:
-    """How many trials wait for nodes, and for what; empty where none does."""
+    """Return how many trials wait for nodes, and for what; empty where none does."""
     if not campaign.waiting:
         return ""
     return not_started(reasons_to_wait(session, campaign.id))
 
 
 def progress_text(campaign: Campaign) -> str:
-    """Where the campaign stands, in a sentence."""
+    """Return where the campaign stands, in a sentence."""
     trials, pending = plural(campaign.trials, "trial"), f"{count(running(campaign))} running"
     pending += f", {count(campaign.waiting)} waiting for nodes" if campaign.waiting else ""
     so_far = f"{count(searched(campaign))} of {count(campaign.request.budget.max_trials)} trials"

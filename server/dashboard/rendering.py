@@ -39,7 +39,7 @@ HEADERS = {
 def render(
     request: Request, template: str, context: dict[str, Any], *, status: int = HTTPStatus.OK
 ) -> Response:
-    """One page or fragment. Scripts and styles in it come from this service's files alone."""
+    """Render a page or fragment. Scripts and styles in it come from this service's files alone."""
     return TEMPLATES.TemplateResponse(request, template, context, status, HEADERS)
 
 
@@ -60,7 +60,7 @@ def data_parallel(strategy: StrategyShape, machine: MachineShape) -> int:
 
 
 def other_dimensions(strategy: StrategyShape) -> str:
-    """What the table has no column for, briefly."""
+    """Return what the table has no column for, briefly."""
     parts = [f"{strategy.activation_checkpointing} ckpt", strategy.precision]
     parts += [] if strategy.flash_attention else ["no flash"]
     parts += ["SP"] if strategy.sequence_parallel else []
@@ -69,17 +69,17 @@ def other_dimensions(strategy: StrategyShape) -> str:
 
 
 def peak_memory(trial: Trial) -> str:
-    """Of the fullest rank, also where the trial failed."""
+    """Return the fullest rank's peak, also where the trial failed."""
     measured = trial.metrics.peak_memory_gib if trial.metrics else None
     peak = max(trial.peak_memory_gib_by_rank, default=measured)
     return "–" if peak is None else f"{wording.figure(peak)} GiB"
 
 
 def remark(trial: Trial) -> str:
-    """What a row says where figures are missing: the error, why it waits, or where it runs."""
-    said = trial.error or trial.phase_reason
-    if said or trial.state is not TrialState.PENDING:
-        return said
+    """Return what stands for missing figures: the error, why it waits, or where it runs."""
+    reason = trial.error or trial.phase_reason
+    if reason or trial.state is not TrialState.PENDING:
+        return reason
     if trial.phase is None:
         return "about to start"
     job = f"job {trial.job_id}" if trial.job_id else ""
@@ -87,7 +87,7 @@ def remark(trial: Trial) -> str:
 
 
 def energy(trial: Trial) -> str:
-    """As it was sampled, or why it was not."""
+    """Return the energy as it was sampled, or why it was not."""
     if trial.joules_per_token is None:
         return trial.energy_note
     return f"{wording.figure(trial.joules_per_token)} J/token ({trial.energy_note})"

@@ -28,7 +28,7 @@ router.include_router(chart_routes.router)
 
 
 class StaticFilesKeptFresh(StaticFiles):
-    """Asks browsers to check for a newer file, as scripts of two versions do not go together."""
+    """Files that browsers check for newer ones: scripts of two versions do not go together."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         response = super().file_response(*args, **options)

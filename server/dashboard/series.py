@@ -132,7 +132,7 @@ class MemorySeries(Wire):
 
 
 def outcome_of(trial: Trial) -> Outcome:
-    """How a finished trial is drawn."""
+    """Return how a finished trial is drawn."""
     if trial.state is TrialState.OK:
         return Outcome.CONFIRMED if trial.purpose == "confirmation" else Outcome.MEASURED
     return _OUTCOMES.get(trial.state, Outcome.OTHER)
@@ -152,7 +152,7 @@ def trajectory(
     by: Axis = "trial",
     maximum_points: int = MAXIMUM_POINTS,
 ) -> Trajectory:
-    """All that the trajectory chart shows, by trial number, by time, or by node-hours spent."""
+    """Return what the trajectory chart shows, by trial number, by time, or by node-hours spent."""
     objective = campaign.request.objective
     axis = _axis(campaign, [t for t in trials if t.state not in NOT_DRAWN], by=by)
     points = [_point(placed, objective) for placed in axis.trials]
@@ -193,7 +193,7 @@ def best_so_far(points: Sequence[TrajectoryPoint]) -> list[BestStep]:
 def thin(
     points: Sequence[TrajectoryPoint], *, keep: set[int], maximum: int = MAXIMUM_POINTS
 ) -> list[TrajectoryPoint]:
-    """At most about `maximum` points, evenly from each outcome, in order.
+    """Return at most about `maximum` points, evenly from each outcome, in order.
 
     Trials in `keep` and confirmations always stay, so no record and no kind of failure vanishes.
     """
@@ -211,14 +211,14 @@ def thin(
 
 
 def accumulation_series(campaign: Campaign, trial: Trial) -> AccumulationSeries:
-    """Throughput at each GAS that a trial's measurements tell of, smallest first."""
+    """Return the throughput at each GAS that a trial's measurements tell of, smallest first."""
     measured = [
         AccumulationMeasurement(
-            gradient_accumulation_steps=one.gradient_accumulation_steps,
-            iteration_times_s=tuple(one.iteration_times_s),
+            gradient_accumulation_steps=point.gradient_accumulation_steps,
+            iteration_times_s=tuple(point.iteration_times_s),
         )
-        for one in trial.accumulations
-        if one.iteration_times_s
+        for point in trial.accumulations
+        if point.iteration_times_s
     ]
     points = accumulations(
         transformer_of(campaign.model),
@@ -232,7 +232,7 @@ def accumulation_series(campaign: Campaign, trial: Trial) -> AccumulationSeries:
 
 
 def best_accumulation_series(recommendation: Recommendation) -> AccumulationSeries:
-    """The same of the best layout, from all its trials together."""
+    """Return the best layout's throughput at each GAS, from all its trials together."""
     return AccumulationSeries(
         strategy=strategy_line(recommendation.best.strategy),
         simulated=recommendation.simulated,

@@ -71,7 +71,7 @@ def duration(value: float | None) -> str:
 
 
 def age(moment: datetime | None, *, now: datetime | None = None) -> str:
-    """How long ago, in one unit: `just now`, `5 min ago`, `3 d ago`."""
+    """Return how long ago it was, in one unit: `just now`, `5 min ago`, `3 d ago`."""
     if moment is None:
         return "–"
     passed = ((now or datetime.now(UTC)) - moment).total_seconds()

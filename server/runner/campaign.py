@@ -69,7 +69,7 @@ class CampaignSnapshot:
 
     @classmethod
     def read(cls, store: Store, campaign_id: int, *, newest: int) -> CampaignSnapshot:
-        """Raises NotFound."""
+        """Read the campaign and its pending trials; raises NotFound."""
         with store.session() as session:
             return cls(
                 newest=newest,

@@ -38,7 +38,7 @@ class RunnerSupervisor:
 
     @property
     def pid(self) -> int | None:
-        """Of the runner that runs now."""
+        """The process id of the runner that runs now."""
         return self._child.pid if self._child else None
 
     @property
@@ -71,7 +71,7 @@ class RunnerSupervisor:
                 delay_s = min(2 * delay_s, LONGEST_DELAY_S)
 
     def _run_once(self, output: IO[bytes]) -> int:
-        """Its exit code, when it has ended by itself or was stopped."""
+        """Run one runner until it ends or is stopped; return its exit code."""
         try:
             child = spawn(self._settings, output)
         finally:

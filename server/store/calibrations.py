@@ -22,7 +22,7 @@ from server.store.tables import CalibrationRow
 def save_calibration(
     session: Session, name: str, document: CalibrationDocument
 ) -> CalibrationSummary:
-    """Raises Conflict where the name is taken; takes a writing session."""
+    """Keep a document in a writing session; raises Conflict where the name is taken."""
     summary = summary_of(document, name=name, created_at=datetime.now(UTC))
     row = CalibrationRow(
         **summary.model_dump(),
@@ -38,7 +38,7 @@ def save_calibration(
 
 
 def check_name(session: Session, name: str) -> None:
-    """Raises Conflict where the name is taken."""
+    """Raise Conflict where the name is taken."""
     query = select(CalibrationRow.id).where(CalibrationRow.name == name)
     if session.scalars(query).first() is not None:
         raise _taken(name)
@@ -50,28 +50,28 @@ def _taken(name: str) -> Conflict:
 
 
 def list_calibrations(session: Session) -> list[CalibrationSummary]:
-    """All of them, newest first."""
+    """Return all calibrations, newest first."""
     rows = session.scalars(select(CalibrationRow).order_by(CalibrationRow.id.desc()))
     return [_summary(row) for row in rows]
 
 
 def get_calibration(session: Session, name: str) -> CalibrationSummary:
-    """Raises NotFound."""
+    """Return one calibration's summary; raises NotFound."""
     return _summary(_row(session, name))
 
 
 def calibration_document(session: Session, name: str) -> Mapping[str, Any]:
-    """The document as it was saved, unread; raises NotFound."""
+    """Return the document as it was saved, unread; raises NotFound."""
     return _row(session, name).document
 
 
 def delete_calibration(session: Session, name: str) -> None:
-    """Raises NotFound; takes a writing session."""
+    """Delete a calibration in a writing session; raises NotFound."""
     session.delete(_row(session, name))
 
 
 def newest_of(session: Session, machine: Machine) -> CalibrationSummary | None:
-    """The newest whose machine has the name and the figures of this one.
+    """Return the newest whose machine has the name and the figures of this one.
 
     What was measured comes before what was simulated.
     """

@@ -66,7 +66,7 @@ def create_campaign(
     profile: Mapping[str, Any] | None = None,
     idempotency: IdempotencyKey | None = None,
 ) -> Campaign:
-    """A queued campaign; `profile` is kept with it as the cluster's profile stands now."""
+    """Insert a queued campaign; `profile` is kept with it as the cluster's profile stands now."""
     row = CampaignRow(
         name=request.name or f"{model.name} on {machine.name}",
         state=CampaignState.QUEUED,
@@ -89,7 +89,7 @@ def create_campaign(
 
 
 def find_replay(session: Session, idempotency: IdempotencyKey) -> Campaign | None:
-    """The campaign that this key created; raises Conflict where its body was another."""
+    """Return the campaign that this key created; raises Conflict where its body was another."""
     query = select(CampaignRow).where(CampaignRow.idempotency_key == idempotency.key)
     row = session.scalars(query).one_or_none()
     if row is None:
@@ -102,7 +102,7 @@ def find_replay(session: Session, idempotency: IdempotencyKey) -> Campaign | Non
 
 
 def pause_campaign(session: Session, campaign_id: int) -> Campaign:
-    """Running trials end, no new ones start."""
+    """Let running trials end, and start no new ones."""
     row = campaign_row(session, campaign_id, for_update=True)
     if row.state != CampaignState.PAUSED:
         _demand(row, "paused", WORKED_ON)
@@ -111,7 +111,7 @@ def pause_campaign(session: Session, campaign_id: int) -> Campaign:
 
 
 def resume_campaign(session: Session, campaign_id: int) -> Campaign:
-    """A paused campaign goes on; so does a failed one, whose cause may have been mended."""
+    """Let a paused campaign go on; so does a failed one, whose cause may have been mended."""
     row = campaign_row(session, campaign_id, for_update=True)
     if row.state not in WORKED_ON:
         _demand(row, "resumed", (CampaignState.PAUSED, CampaignState.FAILED))
@@ -120,7 +120,7 @@ def resume_campaign(session: Session, campaign_id: int) -> Campaign:
 
 
 def cancel_campaign(session: Session, campaign_id: int) -> Campaign:
-    """For good; its runner ends the trials that still run."""
+    """Cancel for good; its runner ends the trials that still run."""
     row = campaign_row(session, campaign_id, for_update=True)
     if row.state != CampaignState.CANCELLED:
         _demand(row, "cancelled", (*WORKED_ON, CampaignState.PAUSED, CampaignState.FAILED))
@@ -129,7 +129,7 @@ def cancel_campaign(session: Session, campaign_id: int) -> Campaign:
 
 
 def extend_campaign(session: Session, campaign_id: int, extension: BudgetExtension) -> Campaign:
-    """Each figure given becomes the campaign's new total; a finished campaign goes on."""
+    """Let each figure given become the budget's new total; a finished campaign goes on."""
     row = campaign_row(session, campaign_id, for_update=True)
     extensible = (*WORKED_ON, CampaignState.PAUSED, CampaignState.DONE)
     _demand(row, "extended", extensible)
@@ -146,7 +146,7 @@ def extend_campaign(session: Session, campaign_id: int, extension: BudgetExtensi
 
 
 def delete_campaign(session: Session, campaign_id: int) -> list[str]:
-    """All its rows; answers with the tokens of its trials, whose directories can now go."""
+    """Delete all its rows; return the tokens of its trials, whose directories can now go."""
     row = campaign_row(session, campaign_id, for_update=True)
     _demand(row, "deleted", (*RESTING, CampaignState.PAUSED))
     trials = session.execute(
@@ -210,13 +210,13 @@ def _aware(moment: datetime) -> datetime:
 
 
 def get_campaign(session: Session, campaign_id: int) -> Campaign:
-    """Raises NotFound."""
+    """Return a campaign with its tally; raises NotFound."""
     row = campaign_row(session, campaign_id)
     return campaign_of(row, tallies(session, [row.id])[row.id])
 
 
 def campaign_row(session: Session, campaign_id: int, *, for_update: bool = False) -> CampaignRow:
-    """Raises NotFound."""
+    """Return a campaign's row, locked for a change if that is asked; raises NotFound."""
     row = session.get(CampaignRow, campaign_id, with_for_update=for_update or None)
     if row is None:
         raise NotFound("campaign", campaign_id)
@@ -229,7 +229,7 @@ def list_campaigns(
     cursor: str | None = None,
     limit: int = 50,
 ) -> CampaignPage:
-    """Campaigns, newest first."""
+    """Return a page of campaigns, newest first."""
     query = select(CampaignRow).order_by(CampaignRow.id.desc()).limit(limit + 1)
     if state is not None:
         query = query.where(CampaignRow.state == state)
@@ -246,17 +246,17 @@ def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign
 
 
 def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
-    """By campaign; an empty tally for one without trials."""
+    """Return each campaign's tally, an empty one where there are no trials."""
     ids = list(campaign_ids)
-    found = {campaign_id: Tally() for campaign_id in ids}
+    sums = {campaign_id: Tally() for campaign_id in ids}
     for row in session.execute(_counts(ids)).mappings():
         counts = dict(row)
         campaign_id = counts.pop("campaign_id")
-        found[campaign_id] = Tally(**counts)
+        sums[campaign_id] = Tally(**counts)
     for campaign_id, number, objective in session.execute(_best(ids)):
         best = {"best_trial": number, "best_objective": objective}
-        found[campaign_id] = replace(found[campaign_id], **best)
-    return found
+        sums[campaign_id] = replace(sums[campaign_id], **best)
+    return sums
 
 
 def _counts(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
@@ -295,7 +295,7 @@ def _best(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
 
 
 def profile_of(session: Session, campaign_id: int) -> dict[str, Any] | None:
-    """The cluster's profile as it stood when the campaign was created; raises NotFound."""
+    """Return the cluster's profile as it stood when the campaign was created; raises NotFound."""
     return campaign_row(session, campaign_id).profile
 
 

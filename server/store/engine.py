@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 def parse_url(database_url: str) -> URL:
-    """Raises InvalidInput for what is neither SQLite in a file nor PostgreSQL."""
+    """Parse a URL; raises InvalidInput for what is neither SQLite in a file nor PostgreSQL."""
     shown = database_url.partition("@")[0].rpartition(":")[0] or database_url
     valid = "sqlite:////path/to/autotune.db or postgresql+psycopg://user@host/name"
     try:
@@ -54,7 +54,7 @@ def journal_mode(*, shared: bool) -> str:
 
 
 def _set_journal_mode(connection: SqliteConnection, mode: str) -> None:
-    """It is kept in the file. SQLite does not wait for the lock that a change of it needs."""
+    """Set the mode, which the file keeps. SQLite does not wait for the lock that this needs."""
     ends = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -97,7 +97,7 @@ def _sqlite(url: URL) -> Engine:
 
 
 def file_system_of(folder: Path, mounts: dict[str, str]) -> str:
-    """Type of the file system that holds `folder`; `mounts` gives each mount point's type."""
+    """Return the type of `folder`'s file system; `mounts` gives each mount point's type."""
     path = folder.absolute()
     for parent in (path, *path.parents):
         if str(parent) in mounts:
@@ -106,6 +106,6 @@ def file_system_of(folder: Path, mounts: dict[str, str]) -> str:
 
 
 def is_shared(folder: Path) -> bool:
-    """SQLite's write-ahead log needs memory shared by all its users: wrong across hosts."""
+    """Return whether several hosts may use the folder, where SQLite's write-ahead log fails."""
     mounts = {p.mountpoint: p.fstype for p in psutil.disk_partitions(all=True)}
     return file_system_of(folder.resolve(), mounts) in NETWORK_FILE_SYSTEMS

@@ -14,26 +14,26 @@ from server.store.trials import trial_of
 
 
 def last_event_id(session: Session) -> int:
-    """0 where there is none yet."""
+    """Return the newest event's id; 0 where there is none yet."""
     return session.scalar(select(func.coalesce(func.max(EventRow.id), 0))) or 0
 
 
 def newest_events(session: Session, campaign_ids: Iterable[int]) -> dict[int, int]:
-    """By campaign: the id of its last event, 0 without one; deleted campaigns are left out.
+    """Return the id of each campaign's last event, 0 without one, none for a deleted campaign.
 
     Whatever changes in a campaign or its trials has an event: what was read after this stands
     until the id grows.
     """
     newest = select(func.max(EventRow.id)).where(EventRow.campaign_id == CampaignRow.id)
     query = select(CampaignRow.id, func.coalesce(newest.scalar_subquery(), 0))
-    found = session.execute(query.where(CampaignRow.id.in_(list(campaign_ids))))
-    return {row[0]: row[1] for row in found}
+    rows = session.execute(query.where(CampaignRow.id.in_(list(campaign_ids))))
+    return {row[0]: row[1] for row in rows}
 
 
 def events_since(
     session: Session, after_id: int, campaign_id: int | None = None, limit: int = 200
 ) -> list[Event]:
-    """Events with a higher id, oldest first, each with its campaign or trial as it stands now."""
+    """Return events with a higher id, oldest first, each with its campaign or trial as of now."""
     query = select(EventRow).where(EventRow.id > after_id).order_by(EventRow.id).limit(limit)
     if campaign_id is not None:
         query = query.where(EventRow.campaign_id == campaign_id)

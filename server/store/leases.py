@@ -30,21 +30,20 @@ class Lease:
 
 
 def this_owner() -> str:
-    """This process, told apart from all others of this and of other hosts, past and present."""
+    """Return a name of this process alone, among all of this and other hosts, past and present."""
     process = psutil.Process()
     return f"{this_place()}/{process.pid}/{process.create_time():.2f}"
 
 
 def this_place() -> str:
-    """Where this process's id means something: its host and, in a container, its own table of
-    processes."""
+    """Return where a process's id holds: its host and, in a container, the table of processes."""
     namespace = Path("/proc/self/ns/pid")
     inode = os.stat(namespace).st_ino if namespace.exists() else 0
     return f"{platform.node()}/{inode}"
 
 
 def is_gone(owner: str) -> bool:
-    """Whether `owner` certainly no longer lives; one of another place is never certain."""
+    """Return whether `owner` certainly no longer lives; one of another place is never certain."""
     place, pid, started = owner.rsplit("/", 2)
     if place != this_place():
         return False
@@ -55,7 +54,7 @@ def is_gone(owner: str) -> bool:
 
 
 def claim(session: Session, owner: str, *, seconds: float, limit: int) -> list[Lease]:
-    """Campaigns with work to do that no living runner holds, in one statement.
+    """Claim campaigns with work to do that no living runner holds, in one statement.
 
     Times are the database's, so that the clocks of hosts need not agree.
     """
@@ -87,7 +86,7 @@ def claim(session: Session, owner: str, *, seconds: float, limit: int) -> list[L
 
 
 def renew(session: Session, lease: Lease) -> CampaignRow:
-    """The campaign, its lease renewed and its row locked until the transaction ends.
+    """Return the campaign, its lease renewed and its row locked until the transaction ends.
 
     Raises:
         LeaseLost: another runner holds it now, or it was deleted.
@@ -98,7 +97,7 @@ def renew(session: Session, lease: Lease) -> CampaignRow:
 
 
 def renew_all(session: Session, leases: Sequence[Lease]) -> set[int]:
-    """Ids of the campaigns that are still held, their leases renewed."""
+    """Renew leases; return the ids of the campaigns that are still this runner's."""
     return {lease.campaign_id for lease in leases if _renewed(session, lease)}
 
 
@@ -114,14 +113,14 @@ def _renewed(session: Session, lease: Lease) -> bool:
 
 
 def release(session: Session, lease: Lease) -> None:
-    """Let others claim it; nothing happens where that was so already."""
+    """Let others claim the campaign; nothing happens where that was so already."""
     session.execute(
         update(CampaignRow).where(*_still_of(lease)).values(lease_owner=None, lease_until=None)
     )
 
 
 def free_the_gone(session: Session) -> int:
-    """Release what is held by processes of this host that no longer live; their number."""
+    """Release what processes of this host hold that no longer live; return their number."""
     owners = session.scalars(
         select(CampaignRow.lease_owner).where(CampaignRow.lease_owner.is_not(None)).distinct()
     )

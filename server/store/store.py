@@ -68,10 +68,10 @@ class Store:
         command.upgrade(alembic_config(connection), "head")
 
     def is_current(self) -> bool:
-        """Whether the schema is the one that this version of the program expects."""
+        """Return whether the schema is the one that this version of the program expects."""
         with self.engine.connect() as connection:
-            found = MigrationContext.configure(connection).get_current_revision()
-        return found == ScriptDirectory(str(MIGRATIONS)).get_current_head()
+            revision = MigrationContext.configure(connection).get_current_revision()
+        return revision == ScriptDirectory(str(MIGRATIONS)).get_current_head()
 
     def close(self) -> None:
         self.engine.dispose()

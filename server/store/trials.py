@@ -100,7 +100,7 @@ class UnrunTrial:
 def insert_trials(
     session: Session, campaign: CampaignRow, trials: Sequence[NewTrial]
 ) -> list[Trial]:
-    """Pending rows, each with the next number and a token of its own."""
+    """Insert pending rows, each with the next number and a token of its own."""
     last = session.scalar(
         select(func.max(TrialRow.number)).where(TrialRow.campaign_id == campaign.id)
     )
@@ -224,7 +224,7 @@ def _storable(text: str) -> str:
 
 
 def get_trial(session: Session, campaign_id: int, number: int) -> Trial:
-    """Raises NotFound, naming the campaign where it is that which does not exist."""
+    """Return one trial; raises NotFound, of the campaign where that does not exist."""
     query = select(TrialRow).where(TrialRow.campaign_id == campaign_id, TrialRow.number == number)
     row = session.scalars(query).one_or_none()
     if row is None:
@@ -235,13 +235,13 @@ def get_trial(session: Session, campaign_id: int, number: int) -> Trial:
 
 
 def all_trials(session: Session, campaign_id: int) -> list[Trial]:
-    """In the order of their numbers."""
+    """Return a campaign's trials in the order of their numbers."""
     query = select(TrialRow).where(TrialRow.campaign_id == campaign_id).order_by(TrialRow.number)
     return [trial_of(row) for row in session.scalars(query)]
 
 
 def pending_trials(session: Session, campaign_id: int) -> list[Trial]:
-    """In the order of their numbers."""
+    """Return those without an end, in the order of their numbers."""
     query = (
         select(TrialRow)
         .where(TrialRow.campaign_id == campaign_id, TrialRow.state == TrialState.PENDING)
@@ -251,7 +251,7 @@ def pending_trials(session: Session, campaign_id: int) -> list[Trial]:
 
 
 def reasons_to_wait(session: Session, campaign_id: int) -> dict[str, int]:
-    """How many trials wait for nodes, by why; "" where that is not known."""
+    """Return how many trials wait for nodes, by why; "" where that is not known."""
     query = (
         select(TrialRow.phase_reason, func.count())
         .where(
@@ -273,7 +273,7 @@ def list_trials(
     cursor: str | None = None,
     limit: int = 200,
 ) -> TrialPage:
-    """Trials in the order of `sort`, falling where it begins with `-`.
+    """Return trials in the order of `sort`, falling where it begins with `-`.
 
     Trials without the figure that is sorted by (failed or unfinished ones) come last either way.
 
