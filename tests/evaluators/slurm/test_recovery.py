@@ -18,6 +18,7 @@ from autotune.schemas import TrialState
 from evaluators.cluster.profile import Retries
 from evaluators.slurm.attempt_files import Attempt, attempts_of, read_attempt_files
 from tests.cluster.cluster import Cluster
+from tests.cluster.configuration import QUICK_NODE_LOSS
 from tests.cluster.fixtures import MakeCluster
 from tests.evaluators.slurm.trials import (
     COUNTED,
@@ -268,8 +269,7 @@ def test_a_node_that_vanishes_is_no_fault_of_the_trial(
     make_slurm: MakeCluster, tmp_path: Path
 ) -> None:
     """Its daemon and its tasks are gone, and Slurm notices that after a while."""
-    quick = {"SlurmdTimeout": "3", "MessageTimeout": "2", "TCPTimeout": "1"}
-    cluster = make_slurm(nodes=2, options=quick)
+    cluster = make_slurm(nodes=2, options=QUICK_NODE_LOSS)
     with Backends(cluster) as backends:
         backend = backends.make(SLOW_FIRST)
         asked = request(tmp_path)
