@@ -95,7 +95,7 @@ class RaisedLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rule:
+class _ErrorPattern:
     """Lines of one form, and the error that they report.
 
     Attributes:
@@ -129,9 +129,9 @@ def weighed(error: str, *, weight: Weight = Weight.ERROR) -> ErrorLine:
     return ErrorLine(weight=weights.get(kind, weight), kind=kind, error=error)
 
 
-def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -> _Rule:
+def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -> _ErrorPattern:
     """Return the rule of an error whose text decides its kind. `signs` are parted by commas."""
-    return _Rule(
+    return _ErrorPattern(
         signs=tuple(signs.split(",")),
         pattern=re.compile(pattern),
         weight=Weight.HINT if hint else Weight.ERROR,
@@ -140,9 +140,9 @@ def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -
     )
 
 
-def _fact(signs: str, pattern: str, kind: CauseKind, error: str, weight: Weight) -> _Rule:
+def _fact(signs: str, pattern: str, kind: CauseKind, error: str, weight: Weight) -> _ErrorPattern:
     """Return the rule of a line that always means the same. `signs` are parted by commas."""
-    return _Rule(
+    return _ErrorPattern(
         signs=tuple(signs.split(",")),
         pattern=re.compile(pattern),
         weight=weight,
@@ -270,7 +270,7 @@ _PROGRAMS = (
 )
 
 
-def _by_sign(rules: Iterable[_Rule]) -> tuple[tuple[str, _Rule], ...]:
+def _by_sign(rules: Iterable[_ErrorPattern]) -> tuple[tuple[str, _ErrorPattern], ...]:
     return tuple((sign, rule) for rule in rules for sign in rule.signs)
 
 

@@ -92,7 +92,7 @@ MOST_NODES = 20_000
 
 
 @dataclass
-class _Samples:
+class _PowerSamples:
     """The samples of one node in three columns."""
 
     at_s: array[float] = field(default_factory=lambda: array("d"))
@@ -131,7 +131,7 @@ class PowerLines:
 
     def __init__(self, *, most_samples: int = MOST_SAMPLES) -> None:
         self._most = most_samples
-        self._nodes: dict[str, _Samples] = {}
+        self._nodes: dict[str, _PowerSamples] = {}
         self._absent: dict[str, str] = {}
         self._count = 0
         self._full = False
@@ -148,7 +148,7 @@ class PowerLines:
         if at_s is None:
             self._absent[node] = reason or "it does not say why"
         elif self._has_room():
-            self._nodes.setdefault(node, _Samples()).add(float(at_s), float(watts), after)
+            self._nodes.setdefault(node, _PowerSamples()).add(float(at_s), float(watts), after)
             self._count += 1
         return True
 
