@@ -174,7 +174,12 @@ def accumulations(
     largest of these, if at least two were measured.
     """
     measured = {m.gradient_accumulation_steps: m for m in measurements}
-    times = _times_by_law(strategy, measurements) if len(measured) > 1 else {}
+    times: dict[int, float] = {}
+    if len(measured) > 1:
+        law = AccumulationLaw.fit(strategy, measurements)
+        own = strategy.gradient_accumulation_steps
+        powers = [1 << power for power in range(max(own, *measured).bit_length())]
+        times = {gas: law.iteration_time_s(gas) for gas in (own, *powers)}
     times |= {gas: m.iteration_time_s for gas, m in measured.items()}
     return [
         Accumulation(
@@ -188,13 +193,3 @@ def accumulations(
         for gas, seconds in sorted(times.items())
         for twin in [strategy.with_accumulation(gas)]
     ]
-
-
-def _times_by_law(
-    strategy: Strategy, measurements: Sequence[AccumulationMeasurement]
-) -> dict[int, float]:
-    law = AccumulationLaw.fit(strategy, measurements)
-    own = strategy.gradient_accumulation_steps
-    largest = max(own, *(m.gradient_accumulation_steps for m in measurements))
-    wanted = {1 << power for power in range(largest.bit_length())} | {own}
-    return {gas: law.iteration_time_s(gas) for gas in wanted}

@@ -10,7 +10,6 @@ from typing import Any
 
 from autotune.schemas import (
     BatchBounds,
-    Dimension,
     MachineChoice,
     MachineShape,
     ModelChoice,
@@ -27,7 +26,6 @@ from search_spaces.catalog import (
     machine_from_table,
     model_from_table,
 )
-from search_spaces.dimension import DimensionChoice
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
@@ -68,9 +66,9 @@ def space_of(
         ready = dict(load_space(spec.preset)) if spec.preset is not None else {}
         batch = _batch_of(spec.global_batch_size or ready.pop(BATCH, None))
         choices = ready | {
-            name: _choice_of(getattr(spec, name))
+            name: choice.model_dump() if isinstance(choice, Range) else choice
             for name in DIMENSIONS
-            if getattr(spec, name) is not None
+            if (choice := getattr(spec, name)) is not None
         }
         return SearchSpace.build(transformer, machine, nodes=nodes, choices=choices, batch=batch)
     except InvalidInput as problem:
@@ -86,11 +84,6 @@ def _within_space(problem: InvalidInput) -> InvalidInput:
     else:
         field = problem.field if problem.field in OUTSIDE_SPACE else f"space.{problem.field}"
     return InvalidInput(field, problem.value, problem.reason, valid=problem.valid)
-
-
-def _choice_of(dimension: Dimension) -> DimensionChoice:
-    """Return a dimension's wire form as the search space takes it."""
-    return dimension.model_dump() if isinstance(dimension, Range) else dimension
 
 
 def _batch_of(size: int | BatchBounds | dict[str, Any] | None) -> GlobalBatch:

@@ -83,13 +83,15 @@ def _of_form(outer: str, members: list[tuple[str, Mapping[str, Any]]]) -> list[F
     for inner, error in deep or members:
         field = f"{outer}.{inner}" if inner else outer
         by_field.setdefault(field, []).append(_problem(field, error))
-    return [_joined(problems) for problems in by_field.values()]
-
-
-def _joined(problems: list[FieldProblem]) -> FieldProblem:
-    reasons = " or ".join(dict.fromkeys(problem.reason for problem in problems))
-    valid = " or ".join(dict.fromkeys(p.valid for p in problems if p.valid))
-    return problems[0].model_copy(update={"reason": reasons, "valid": valid})
+    return [
+        problems[0].model_copy(
+            update={
+                "reason": " or ".join(dict.fromkeys(problem.reason for problem in problems)),
+                "valid": " or ".join(dict.fromkeys(p.valid for p in problems if p.valid)),
+            }
+        )
+        for problems in by_field.values()
+    ]
 
 
 def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:

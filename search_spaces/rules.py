@@ -90,36 +90,8 @@ def rule_masks(
     }
 
 
-def _world(strategy: Strategy, context: RuleContext) -> str:
-    gpus = context.machine.gpus_per_node
-    nodes = f"{strategy.num_nodes} node{'s' if strategy.num_nodes > 1 else ''}"
-    return f"{strategy.world_size(gpus)} GPUs ({nodes} x {gpus})"
-
-
 def _uneven_world(lattice: Lattice) -> Mask:
     return np.asarray(lattice.world_size % lattice.model_parallel != 0)
-
-
-def _out_of_batch(lattice: Lattice, context: RuleContext) -> Mask:
-    """Judge only where the data-parallel size is whole; the rest breaks another rule."""
-    size = lattice.global_batch_size
-    outside = (size < context.batch.least) | (size > context.batch.most)
-    return np.asarray(outside & ~_uneven_world(lattice))
-
-
-def _batch_reason(strategy: Strategy, context: RuleContext) -> str:
-    gpus = context.machine.gpus_per_node
-    return (
-        f"micro_batch_size {strategy.micro_batch_size} x gradient_accumulation_steps "
-        f"{strategy.gradient_accumulation_steps} x data_parallel {strategy.data_parallel(gpus)} "
-        f"is a global batch of {strategy.global_batch_size(gpus)} samples, "
-        f"and {context.batch} is allowed"
-    )
-
-
-def _beyond_node(lattice: Lattice, context: RuleContext) -> Mask:
-    """Ranks of one group lie side by side: a degree that does not divide the node straddles two."""
-    return np.asarray(context.machine.gpus_per_node % lattice["tensor_parallel"] != 0)
 
 
 _ALL = (
@@ -137,7 +109,8 @@ _ALL = (
         broken=lambda lattice, _: _uneven_world(lattice),
         reason=lambda s, to: (
             f"tensor_parallel {s.tensor_parallel} x pipeline_parallel {s.pipeline_parallel} = "
-            f"{s.model_parallel} does not divide {_world(s, to)}"
+            f"{s.model_parallel} does not divide {s.world_size(to.machine.gpus_per_node)} GPUs "
+            f"({s.num_nodes} node{'s' if s.num_nodes > 1 else ''} x {to.machine.gpus_per_node})"
         ),
     ),
     Rule(
@@ -192,8 +165,20 @@ _ALL = (
     Rule(
         name="global_batch",
         demand="micro_batch_size x gradient_accumulation_steps x data_parallel is an allowed batch",
-        broken=_out_of_batch,
-        reason=_batch_reason,
+        # Judged where the data-parallel size is whole; otherwise another rule is broken.
+        broken=lambda lattice, to: (
+            ~_uneven_world(lattice)
+            & (
+                (lattice.global_batch_size < to.batch.least)
+                | (lattice.global_batch_size > to.batch.most)
+            )
+        ),
+        reason=lambda s, to: (
+            f"micro_batch_size {s.micro_batch_size} x gradient_accumulation_steps "
+            f"{s.gradient_accumulation_steps} x data_parallel "
+            f"{s.data_parallel(to.machine.gpus_per_node)} is a global batch of "
+            f"{s.global_batch_size(to.machine.gpus_per_node)} samples, and {to.batch} is allowed"
+        ),
     ),
     Rule(
         name="virtual_stages_need_pipeline",
@@ -264,7 +249,8 @@ _ALL = (
         name="tensor_within_node",
         demand="tensor-parallel groups stay within a node",
         severity="warn",
-        broken=_beyond_node,
+        # Ranks of one group lie side by side: a degree that does not divide the node straddles two.
+        broken=lambda lattice, to: to.machine.gpus_per_node % lattice["tensor_parallel"] != 0,
         reason=lambda s, to: (
             f"tensor_parallel {s.tensor_parallel} spans nodes of {to.machine.gpus_per_node} GPUs: "
             "its all-reduces cross the network, which the Frontier study found slow"

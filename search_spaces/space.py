@@ -78,7 +78,7 @@ class SearchSpace:
         Raises:
             InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`.
         """
-        problems = [*_faults_of_nodes(nodes, machine), *_unknown_dimensions(choices)]
+        problems = list(_faults(nodes, machine, choices))
         values: dict[str, tuple[Scalar, ...]] = {}
         for dimension in DIMENSIONS:
             default: DimensionChoice | None = AUTO if dimension in MAIN else None
@@ -122,7 +122,10 @@ class SearchSpace:
 
     @cached_property
     def _enumeration(self) -> Enumeration:
-        grid = _grid(self.dimensions, gpus_per_node=self.machine.gpus_per_node)
+        axes = [np.array(values) for values in self.dimensions.values()]
+        rows = np.meshgrid(*axes, indexing="ij", copy=False)
+        columns = {name: row.ravel() for name, row in zip(self.dimensions, rows, strict=True)}
+        grid = Lattice(columns=columns, gpus_per_node=self.machine.gpus_per_node)
         refused = rule_masks(grid, self.transformer, self.machine, self.batch)
         legal = grid.take(~np.logical_or.reduce(list(refused.values())))
         warned = rule_masks(legal, self.transformer, self.machine, self.batch, severity="warn")
@@ -146,7 +149,9 @@ class SearchSpace:
             raise InvalidInputs([InvalidInput("space", self.raw, reason)])
         problem = HpProblem(seed=seed)
         for dimension, values in self.dimensions.items():
-            problem.add_hyperparameter(_domain(values), dimension)
+            # DeepHyper takes a list as ordinal (numbers) or categorical.
+            domain: Any = values[0] if len(values) == 1 else list(values)
+            problem.add_hyperparameter(domain, dimension)
         problem.set_sampling_fn(LegalSampler(self.lattice(), seed=seed))
         return problem
 
@@ -159,23 +164,11 @@ class LegalSampler:
         self._generator = np.random.default_rng(seed)
 
     def __call__(self, size: int) -> list[dict[str, Any]]:
-        """`size` of them; all of them before any comes twice."""
+        """Return `size` strategies; each comes once before any comes twice."""
         rows = np.resize(self._generator.permutation(len(self._lattice)), size)
         columns = self._lattice.take(rows).columns
         values = zip(*(column.tolist() for column in columns.values()), strict=True)
         return [dict(zip(columns, row, strict=True)) for row in values]
-
-
-def _domain(values: tuple[Scalar, ...]) -> Any:
-    """Return a dimension as DeepHyper takes it: a list is ordinal (numbers) or categorical."""
-    return values[0] if len(values) == 1 else list(values)
-
-
-def _grid(dimensions: Mapping[str, tuple[Scalar, ...]], *, gpus_per_node: int) -> Lattice:
-    axes = [np.array(values) for values in dimensions.values()]
-    rows = np.meshgrid(*axes, indexing="ij", copy=False)
-    columns = {name: row.ravel() for name, row in zip(dimensions, rows, strict=True)}
-    return Lattice(columns=columns, gpus_per_node=gpus_per_node)
 
 
 def _counts(masks: Mapping[str, Any]) -> dict[str, int]:
@@ -184,7 +177,10 @@ def _counts(masks: Mapping[str, Any]) -> dict[str, int]:
     return {name: count for name, count in most_first if count}
 
 
-def _faults_of_nodes(nodes: int, machine: Machine) -> Iterator[InvalidInput]:
+def _faults(
+    nodes: int, machine: Machine, choices: Mapping[str, DimensionChoice]
+) -> Iterator[InvalidInput]:
+    """Yield what is wrong with `nodes`, and choices for dimensions that do not exist."""
     if not 1 <= nodes <= machine.max_nodes:
         reason = (
             "at least one node is needed"
@@ -192,9 +188,6 @@ def _faults_of_nodes(nodes: int, machine: Machine) -> Iterator[InvalidInput]:
             else f"{machine.name} has {machine.max_nodes} node{'s' * (machine.max_nodes > 1)}"
         )
         yield InvalidInput("nodes", nodes, reason, valid=f"1 to {machine.max_nodes}")
-
-
-def _unknown_dimensions(choices: Mapping[str, DimensionChoice]) -> Iterator[InvalidInput]:
     for name in choices:
         if name not in DIMENSIONS:
             near = closest(name, DIMENSIONS)

@@ -69,10 +69,6 @@ def calibration_of(document: CalibrationDocument) -> Calibration:
             been observed, the first MOST_PROBLEMS of it.
     """
     machine = machine_of(document.machine)
-    return Calibration.of(machine, _observations(document, machine), software=document.software)
-
-
-def _observations(document: CalibrationDocument, machine: Machine) -> list[Observation]:
     observations: list[Observation] = []
     problems: list[InvalidInput] = []
     for number, shape in enumerate(document.observations):
@@ -90,7 +86,7 @@ def _observations(document: CalibrationDocument, machine: Machine) -> list[Obser
             ]
     if problems:
         raise InvalidInputs(problems[:MOST_PROBLEMS])
-    return observations
+    return Calibration.of(machine, observations, software=document.software)
 
 
 def _observation(shape: ObservationShape, machine: Machine) -> Observation:
@@ -103,7 +99,13 @@ def _observation(shape: ObservationShape, machine: Machine) -> Observation:
         fitted=shape.fitted,
     )
     # Each of these is only sure to make sense of what the ones before have let pass.
-    problems = list(_impossible(observation, machine)) or [
+    strategy, transformer = observation.strategy, observation.transformer
+    valid = "a strategy that ran on this machine"
+    problems = [
+        InvalidInput("strategy", strategy.short(), finding.reason, valid=valid)
+        for finding in findings(strategy, transformer, machine)
+        if finding.rule in DEMANDED
+    ] or [
         *_contradictory(observation),
         *_implausible(observation, machine),
     ]
@@ -118,16 +120,8 @@ def _transformer(shape: ModelShape) -> Transformer:
     return transformer_of(shape)
 
 
-def _impossible(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
-    strategy, transformer = observation.strategy, observation.transformer
-    for finding in findings(strategy, transformer, machine):
-        if finding.rule in DEMANDED:
-            shown = strategy.short()
-            valid = "a strategy that ran on this machine"
-            yield InvalidInput("strategy", shown, finding.reason, valid=valid)
-
-
 def _contradictory(observation: Observation) -> Iterator[InvalidInput]:
+    """Yield an observation of nothing, and figures of a strategy that did not fit."""
     figures = {name: getattr(observation, name) for name in ("iteration_time_s", "peak_memory_gib")}
     if observation.fitted is None and not any(figures.values()):
         valid = "iteration_time_s, peak_memory_gib or fitted"

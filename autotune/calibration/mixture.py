@@ -70,7 +70,10 @@ class Mixture:
 
 def _weighed(posteriors: list[Posterior]) -> tuple[tuple[float, Posterior], ...]:
     """Weigh posteriors by evidence and by how usual their scales are; leave improbable ones out."""
-    log_weights = np.array([p.log_evidence + _log_prior(p.scales) for p in posteriors])
+    residuals = np.log([p.scales.residual / USUAL.residual for p in posteriors]) / DOUBT
+    noises = np.log([p.scales.noise / USUAL.noise for p in posteriors]) / DOUBT
+    evidence = np.array([p.log_evidence for p in posteriors])
+    log_weights = evidence - 0.5 * (residuals**2 + noises**2)
     weights = np.exp(log_weights - log_weights.max())
     weights = weights / weights.sum()
     kept = weights >= min(LEAST_WEIGHT, weights.max())
@@ -80,9 +83,3 @@ def _weighed(posteriors: list[Posterior]) -> tuple[tuple[float, Posterior], ...]
         for weight, posterior, keep in zip(weights, posteriors, kept, strict=True)
         if keep
     )
-
-
-def _log_prior(scales: Scales) -> float:
-    residual = np.log(scales.residual / USUAL.residual) / DOUBT
-    noise = np.log(scales.noise / USUAL.noise) / DOUBT
-    return float(-0.5 * (residual**2 + noise**2))

@@ -117,7 +117,14 @@ class Call(Generic[T]):
         try:
             return self.read(response.content)
         except ValidationError as error:
-            raise ApiError(response.status_code, _not_understood(response.url, error)) from error
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "its body"
+            problem = {
+                "title": "Answer not understood",
+                "detail": f"what answers at {response.url} is no autotune service of this "
+                f"version: {where}: {first['msg']}",
+            }
+            raise ApiError(response.status_code, problem) from error
 
 
 def refusal(response: httpx2.Response) -> ApiError:
@@ -132,16 +139,6 @@ def refusal(response: httpx2.Response) -> ApiError:
         document = response.json()
         problem |= document if isinstance(document, dict) else {}
     return ApiError(response.status_code, problem)
-
-
-def _not_understood(url: httpx2.URL, error: ValidationError) -> dict[str, str]:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "its body"
-    return {
-        "title": "Answer not understood",
-        "detail": f"what answers at {url} is no autotune service of this version: "
-        f"{where}: {first['msg']}",
-    }
 
 
 def create(fields: CampaignInput) -> Call[Campaign]:

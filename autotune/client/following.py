@@ -74,7 +74,11 @@ class Follower:
         self._last_id = message.id
         self._failures = 0
         before = self._at_rest
-        self._note(event)
+        if event.campaign is not None:
+            self._rests = event.campaign.state in AT_REST
+            self._pending = event.campaign.pending
+        elif event.trial is not None and event.trial.state != TrialState.PENDING:
+            self._pending -= 1
         self.turned = self._at_rest and not before
         return event
 
@@ -82,13 +86,6 @@ class Follower:
     def _at_rest(self) -> bool:
         """A campaign that was cancelled may have trials that are still being ended."""
         return self._rests and self._pending <= 0
-
-    def _note(self, event: Event) -> None:
-        if event.campaign is not None:
-            self._rests = event.campaign.state in AT_REST
-            self._pending = event.campaign.pending
-        elif event.trial is not None and event.trial.state != TrialState.PENDING:
-            self._pending -= 1
 
     def lost(self, error: httpx2.TransportError, patience: Patience, *, base_url: str) -> None:
         """Note that a stream broke or fell silent; raises ServiceUnreachable after too many."""

@@ -12,7 +12,7 @@ from autotune.schemas import BrokenRule, SpaceQuery, SpaceReport, SpaceSpec
 from autotune.search.layouts import Layouts
 from search_spaces.errors import InvalidInput
 from search_spaces.rules import RULES
-from search_spaces.space import Enumeration, SearchSpace
+from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 
@@ -30,14 +30,30 @@ def space_report(query: SpaceQuery) -> SpaceReport:
 
 
 def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -> SpaceReport:
+    """Return the counts of a space, and what a user should know before comparing its strategies.
+
+    Args:
+        warnings: that stand before those of the space itself.
+    """
     enumeration = space.enumerate()
     batches = np.unique(enumeration.legal.global_batch_size).tolist()
+    legal = len(enumeration.legal)
+    advice = [
+        f"{count} of {legal} legal strategies go against a rule: {RULES[rule].demand}"
+        for rule, count in enumeration.warned.items()
+    ]
+    if len(batches) > 1:
+        varying = (
+            f"the global batch size varies from {batches[0]} to {batches[-1]} samples, and it "
+            "decides how a model converges: fix global_batch_size to compare like with like"
+        )
+        advice = [varying, *advice]
     return SpaceReport(
         model=model_shape(space.transformer),
         machine=machine_shape(space.machine),
         dimensions={name: list(values) for name, values in space.dimensions.items()},
         raw=enumeration.raw,
-        legal=len(enumeration.legal),
+        legal=legal,
         fitting=int(np.count_nonzero(estimated.fits)),
         layouts=len(fitting_layouts(space, estimated)),
         global_batch_sizes=batches,
@@ -45,20 +61,8 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
             BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)
             for rule, count in enumeration.removed.items()
         ],
-        warnings=[*warnings, *_advice(enumeration, batches)],
+        warnings=[*warnings, *advice],
     )
-
-
-def _advice(enumeration: Enumeration, batches: list[int]) -> Iterator[str]:
-    """Yield what a user should know of the legal strategies before comparing them."""
-    if len(batches) > 1:
-        yield (
-            f"the global batch size varies from {batches[0]} to {batches[-1]} samples, and it "
-            "decides how a model converges: fix global_batch_size to compare like with like"
-        )
-    legal = len(enumeration.legal)
-    for rule, count in enumeration.warned.items():
-        yield f"{count} of {legal} legal strategies go against a rule: {RULES[rule].demand}"
 
 
 def fitting_layouts(space: SearchSpace, estimated: Estimate) -> list[Strategy]:
@@ -83,19 +87,15 @@ def obstacle_of(
     """
     enumeration = space.enumerate()
     if len(enumeration.legal) == 0:
-        return _nothing_legal(enumeration)
+        removed = "; ".join(
+            f"{rule} removed {count} ({RULES[rule].demand})"
+            for rule, count in enumeration.removed.items()
+        )
+        reason = f"none of the {enumeration.raw} strategies is legal: {removed}"
+        return InvalidInput("space", enumeration.raw, reason, valid="a space with a legal strategy")
     if not estimated.fits.any():
         return fits_nowhere(space, estimated, spec=spec, parameters=parameters)
     return None
-
-
-def _nothing_legal(enumeration: Enumeration) -> InvalidInput:
-    removed = "; ".join(
-        f"{rule} removed {count} ({RULES[rule].demand})"
-        for rule, count in enumeration.removed.items()
-    )
-    reason = f"none of the {enumeration.raw} strategies is legal: {removed}"
-    return InvalidInput("space", enumeration.raw, reason, valid="a space with a legal strategy")
 
 
 STEPS = 8

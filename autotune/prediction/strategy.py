@@ -79,11 +79,16 @@ def _figures(
     single = {name: float(getattr(forecast, name)[0]) for name in FORECAST}
     joule = forecast.energy_joule
     samples = strategy.global_batch_size(machine.gpus_per_node)
+    step = AccumulationMeasurement(
+        gradient_accumulation_steps=strategy.gradient_accumulation_steps,
+        iteration_times_s=(single["iteration_time_s"],),
+    )
+    rates = metrics(transformer, machine, strategy, [step])
     return single | {
         "joules_per_token": None
         if joule is None
         else float(joule[0]) / (samples * transformer.seq_length),
-        **_rates(calibration, transformer, strategy, seconds=single["iteration_time_s"]),
+        **{name: getattr(rates, name) for name in RATES},
         "fits": fit_probability > PROBABLE,
         "fit_probability": fit_probability,
         "data_parallel": strategy.data_parallel(machine.gpus_per_node),
@@ -91,15 +96,3 @@ def _figures(
         "time_parts_s": {k: float(v[0]) for k, v in forecast.time_parts_s.items()},
         "memory_parts_gib": {k: float(v[0]) for k, v in forecast.memory_parts_gib.items()},
     }
-
-
-def _rates(
-    calibration: Calibration, transformer: Transformer, strategy: Strategy, *, seconds: float
-) -> dict[str, object]:
-    """Return the fields of a Prediction that follow from a step's time."""
-    measurement = AccumulationMeasurement(
-        gradient_accumulation_steps=strategy.gradient_accumulation_steps,
-        iteration_times_s=(seconds,),
-    )
-    figures = metrics(transformer, calibration.machine, strategy, [measurement])
-    return {name: getattr(figures, name) for name in RATES}

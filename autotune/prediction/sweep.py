@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from autotune.calibration import Calibration, Forecast, calibration_for
+from autotune.calibration import Calibration, calibration_for
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.cost_model.estimate import Estimate, estimate
 from autotune.prediction.space import obstacle_of
@@ -56,7 +56,11 @@ def sweep(
     transformer, machine = subject_of(query.model, query.machine)
     calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
     space = space_of(query.space, transformer, machine, nodes=query.nodes)
-    lattice = _bounded(space)
+    lattice = space.lattice()
+    if len(lattice) > MOST_STRATEGIES:
+        reason = f"{len(lattice)} strategies are legal, and a sweep takes {MOST_STRATEGIES}"
+        valid = "fewer values of some dimensions, or a fixed global_batch_size"
+        raise InvalidInputs([InvalidInput("space", len(lattice), reason, valid=valid)])
     estimated = estimate(transformer, machine, lattice, parameters=calibration.parameters)
     fits = _fits(calibration, transformer, lattice, estimated)
     counted = replace(estimated, fits=fits)
@@ -116,20 +120,16 @@ def _ranked(
     tokens: Array = np.asarray(lattice.global_batch_size * float(transformer.seq_length))
     order = np.argsort(-tokens / forecast.iteration_time_s, kind="stable")[:most]
     return [
-        _row(lattice, forecast, tokens, int(row), rank=rank) for rank, row in enumerate(order, 1)
+        SweepRow(
+            rank=rank,
+            strategy=strategy_shape(lattice.strategy(row)),
+            global_batch_size=int(lattice.global_batch_size[row]),
+            tokens_per_s=float(tokens[row] / forecast.iteration_time_s[row]),
+            tokens_per_s_low=float(tokens[row] / forecast.iteration_time_high_s[row]),
+            tokens_per_s_high=float(tokens[row] / forecast.iteration_time_low_s[row]),
+            iteration_time_s=float(forecast.iteration_time_s[row]),
+            memory_gib=float(forecast.memory_gib[row]),
+            fit_probability=float(forecast.fit_probability[row]),
+        )
+        for rank, row in enumerate(order.tolist(), start=1)
     ]
-
-
-def _row(lattice: Lattice, forecast: Forecast, tokens: Array, row: int, *, rank: int) -> SweepRow:
-    seconds = float(forecast.iteration_time_s[row])
-    return SweepRow(
-        rank=rank,
-        strategy=strategy_shape(lattice.strategy(row)),
-        global_batch_size=int(lattice.global_batch_size[row]),
-        tokens_per_s=float(tokens[row]) / seconds,
-        tokens_per_s_low=float(tokens[row] / forecast.iteration_time_high_s[row]),
-        tokens_per_s_high=float(tokens[row] / forecast.iteration_time_low_s[row]),
-        iteration_time_s=seconds,
-        memory_gib=float(forecast.memory_gib[row]),
-        fit_probability=float(forecast.fit_probability[row]),
-    )

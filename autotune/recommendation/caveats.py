@@ -50,8 +50,7 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     """Return the caveats of a recommendation with these contenders, best first (at least one)."""
     best = ranked[0]
     sentences = [
-        _simulated(campaign),
-        _no_peak(campaign),
+        _origin_of_figures(campaign),
         _unconfirmed(best),
         _predicted(best),
         _confirmation_differs(best),
@@ -64,14 +63,10 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     return [sentence for sentence in sentences if sentence is not None]
 
 
-def _simulated(campaign: Campaign) -> str | None:
-    if not campaign.simulated:
-        return None
-    return "Simulated: every figure is the cost model's with noise, not a measurement."
-
-
-def _no_peak(campaign: Campaign) -> str | None:
-    if campaign.simulated or campaign.machine.peak_tflops is not None:
+def _origin_of_figures(campaign: Campaign) -> str | None:
+    if campaign.simulated:
+        return "Simulated: every figure is the cost model's with noise, not a measurement."
+    if campaign.machine.peak_tflops is not None:
         return None
     return (
         f"No peak is known for {campaign.machine.gpu}, so no MFU is given; figures measured on "
@@ -204,7 +199,14 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
         if len(kind.numbers - explained) >= FEWEST_CRASHES:
             explained |= kind.numbers
             same = [other.words for other in kinds if other.numbers == kind.numbers]
-            yield _sentence(kind, " and ".join(same))
+            count, error = len(kind.numbers), kind.error
+            shown = error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}…"
+            crashed = "Both trials" if count == 2 else f"All {count} trials"
+            memory = " that did not run out of memory" if kind.without_memory else ""
+            yield (
+                f"{crashed} {' and '.join(same)}{memory} crashed "
+                f"({shown.rstrip('.')}): what they would have reached is not known."
+            )
 
 
 def _kinds_of(dimension: str, trials: Sequence[Trial]) -> Iterator[CrashedKind]:
@@ -235,14 +237,3 @@ def _error_of(trial: Trial) -> str | None:
     if not crashed or not trial.error or OF_MEMORY.search(trial.error):
         return None
     return NUMBERS.sub("0", trial.error)
-
-
-def _sentence(kind: CrashedKind, words: str) -> str:
-    count, error = len(kind.numbers), kind.error
-    shown = error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}…"
-    trials = "Both trials" if count == 2 else f"All {count} trials"
-    memory = " that did not run out of memory" if kind.without_memory else ""
-    return (
-        f"{trials} {words}{memory} crashed ({shown.rstrip('.')}): what they would have reached "
-        "is not known."
-    )

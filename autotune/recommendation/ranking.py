@@ -101,7 +101,10 @@ def contenders(trials: Iterable[Trial], *, objective: Objective) -> list[Contend
     for trial in sorted(trials, key=lambda trial: trial.number):
         by_strategy.setdefault(strategy_of(trial.strategy), []).append(trial)
     every = [_contender(s, same, objective=objective) for s, same in by_strategy.items()]
-    ranked = sorted((contender for contender in every if contender is not None), key=_order)
+    ranked = sorted(
+        (contender for contender in every if contender is not None),
+        key=lambda c: (c.failed_confirmation, not c.confirmed, -c.rate, c.strategy),
+    )
     by_layout: dict[tuple[Any, ...], Contender] = {}
     for contender in ranked:
         by_layout.setdefault(contender.strategy.layout_key(), contender)
@@ -122,13 +125,4 @@ def _contender(
         trials=tuple(ok),
         objective=objective,
         failed_confirmation=failed and not succeeded,
-    )
-
-
-def _order(contender: Contender) -> tuple[bool, bool, float, Strategy]:
-    return (
-        contender.failed_confirmation,
-        not contender.confirmed,
-        -contender.rate,
-        contender.strategy,
     )

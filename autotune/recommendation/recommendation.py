@@ -137,30 +137,27 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
 
 
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:
+    """Return what the whole training costs; no energy without the machine's peak or its power."""
     figures, tokens = best.metrics, campaign.request.tokens
     iterations = math.ceil(tokens / (figures.global_batch_size * campaign.model.seq_length))
     seconds = iterations * figures.iteration_time_s
     nodes = best.strategy.num_nodes
+    energy_mwh = None
+    if figures.hfu is not None:
+        joule = training_energy_joule(
+            machine_of(campaign.machine),
+            num_nodes=nodes,
+            seconds=seconds,
+            utilisation=min(1.0, figures.hfu / SUSTAINED_UTILISATION),
+        )
+        energy_mwh = None if joule is None else joule / JOULES_PER_MWH
     return TrainingCost(
         tokens=tokens,
         iterations=iterations,
         days=seconds / SECONDS_PER_DAY,
         node_hours=nodes * seconds / 3600.0,
-        energy_mwh=_energy_mwh(campaign, best, seconds=seconds),
+        energy_mwh=energy_mwh,
     )
-
-
-def _energy_mwh(campaign: Campaign, best: Contender, *, seconds: float) -> float | None:
-    """Return None where the machine's peak, and so the utilisation, or its power is not known."""
-    if best.metrics.hfu is None:
-        return None
-    joule = training_energy_joule(
-        machine_of(campaign.machine),
-        num_nodes=best.strategy.num_nodes,
-        seconds=seconds,
-        utilisation=min(1.0, best.metrics.hfu / SUSTAINED_UTILISATION),
-    )
-    return None if joule is None else joule / JOULES_PER_MWH
 
 
 def _accumulations(

@@ -23,7 +23,7 @@ from evaluators.frameworks.megatron_deepspeed.arguments import (
     entry_words,
     null_vocabulary,
 )
-from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, Variant, uses_deepspeed
+from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, uses_deepspeed
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -98,17 +98,22 @@ def sbatch_script(
         InvalidInput: the profile's variant of Megatron-DeepSpeed cannot run this strategy.
     """
     megatron = profile.megatron or _NO_CHECKOUT
+    script = VARIANTS[megatron.variant].script
+    checks_outside = "" if profile.container else _CHECKS_OUTSIDE.format(script=script)
+    entry_script = f'"$MEGATRON_DIR/{script}"'
+    start = entry_words(megatron.variant, strategy, python='"$PYTHON"', script=entry_script)
+    arrays = '"${layout[@]}" "${tokenizer[@]}" "${run[@]}" "${profile[@]}" "${extra[@]}"'
     sections = [
         head(transformer, machine, strategy, profile, name=name),
         _inputs(transformer, profile, megatron),
         environment(profile),
         _data(transformer, profile),
-        _checks(profile, VARIANTS[megatron.variant]),
+        _CHECKS + checks_outside + _REFUSE,
         MEETING,
         STRICT,
         _layout(transformer, machine, strategy, megatron),
         _RUN,
-        "exec " + srun(machine, strategy, profile, _command(strategy, megatron)),
+        "exec " + srun(machine, strategy, profile, [" ".join(start), arrays]),
     ]
     return "\n".join(section for section in sections if section)
 
@@ -162,11 +167,6 @@ def _data(transformer: Transformer, profile: ClusterProfile) -> str:
     )
 
 
-def _checks(profile: ClusterProfile, variant: Variant) -> str:
-    outside = "" if profile.container else _CHECKS_OUTSIDE.format(script=variant.script)
-    return _CHECKS + outside + _REFUSE
-
-
 def _layout(
     transformer: Transformer, machine: Machine, strategy: Strategy, megatron: Megatron
 ) -> str:
@@ -190,11 +190,3 @@ def _layout(
             'layout+=(--deepspeed_config "$DS_CONFIG")',
         ]
     return "\n".join([*lines, ""])
-
-
-def _command(strategy: Strategy, megatron: Megatron) -> list[str]:
-    script = f'"$MEGATRON_DIR/{VARIANTS[megatron.variant].script}"'
-    return [
-        " ".join(entry_words(megatron.variant, strategy, python='"$PYTHON"', script=script)),
-        '"${layout[@]}" "${tokenizer[@]}" "${run[@]}" "${profile[@]}" "${extra[@]}"',
-    ]

@@ -44,7 +44,7 @@ def deepspeed_config(
         program: that is configured.
     """
     micro_batch, accumulation = strategy.micro_batch_size, strategy.gradient_accumulation_steps
-    return {
+    config: dict[str, Any] = {
         "train_batch_size": micro_batch * accumulation * data_parallel,
         "train_micro_batch_size_per_gpu": micro_batch,
         "gradient_accumulation_steps": accumulation,
@@ -54,9 +54,18 @@ def deepspeed_config(
         },
         "gradient_clipping": GRADIENT_CLIPPING,
         "steps_per_print": NEVER,
-        **_precision(strategy),
-        **(_of_the_trainer(strategy) if program == "trainer" else {}),
     }
+    if strategy.precision == "bf16":
+        config["bf16"] = {"enabled": True}
+    elif strategy.precision == "fp16":
+        config["fp16"] = {"enabled": True, "initial_scale_power": INITIAL_SCALE_POWER}
+    if program == "trainer":
+        rate = {"lr": TRAINER_LEARNING_RATE, "torch_adam": True}
+        config["optimizer"] = {"type": "AdamW", "params": rate}
+        # Without ZeRO, DeepSpeed's bf16 optimizer takes gradients in bf16 alone.
+        if strategy.precision == "bf16" and strategy.zero_stage == 0:
+            config["data_types"] = {"grad_accum_dtype": "bf16"}
+    return config
 
 
 def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
@@ -76,26 +85,3 @@ def _largest_share(transformer: Transformer, strategy: Strategy) -> int:
     ends = 2 * transformer.embedding_parameters + transformer.seq_length * transformer.hidden_size
     cut = (layers * transformer.layer_parameters + ends) // strategy.tensor_parallel
     return cut + transformer.hidden_size * (transformer.seq_length + 8 * layers)
-
-
-def _precision(strategy: Strategy) -> dict[str, Any]:
-    match strategy.precision:
-        case "fp32":
-            return {}
-        case "bf16":
-            return {"bf16": {"enabled": True}}
-        case "fp16":
-            return {"fp16": {"enabled": True, "initial_scale_power": INITIAL_SCALE_POWER}}
-
-
-def _of_the_trainer(strategy: Strategy) -> dict[str, Any]:
-    optimizer = {
-        "type": "AdamW",
-        "params": {"lr": TRAINER_LEARNING_RATE, "torch_adam": True},
-    }
-    # Without ZeRO, DeepSpeed's bf16 optimizer takes gradients in bf16 alone.
-    unsharded = strategy.precision == "bf16" and strategy.zero_stage == 0
-    return {
-        "optimizer": optimizer,
-        **({"data_types": {"grad_accum_dtype": "bf16"}} if unsharded else {}),
-    }

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from evaluators.frameworks.megatron import Argument, embeddings, layout, one_a_line, shape
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
+from search_spaces.transformer import ActivationCheckpointing, Transformer
 
-_SHARDED = {2: "optim_grads", 3: "optim_grads_params"}
-"""ZeRO 2 and 3 are Megatron-FSDP's: what is sharded over the data-parallel ranks."""
+
+def _megatron_fsdp(sharded: str) -> tuple[Argument, ...]:
+    """Return the arguments of Megatron-FSDP; `sharded` is divided over the data-parallel ranks."""
+    return (
+        ("--use-megatron-fsdp",),
+        ("--data-parallel-sharding-strategy", sharded),
+        ("--ckpt-format", "fsdp_dtensor"),
+    )
+
+
+SHARDING: Mapping[int, tuple[Argument, ...]] = {
+    0: (),
+    1: (("--use-distributed-optimizer",),),
+    2: _megatron_fsdp("optim_grads"),
+    3: _megatron_fsdp("optim_grads_params"),
+}
+"""The arguments of each ZeRO stage."""
+
+RECOMPUTATION: Mapping[ActivationCheckpointing, tuple[Argument, ...]] = {
+    "none": (),
+    "selective": (("--recompute-granularity", "selective"),),
+    "full": (
+        ("--recompute-granularity", "full"),
+        ("--recompute-method", "uniform"),
+        ("--recompute-num-layers", "1"),
+    ),
+}
+"""The arguments of each kind of activation checkpointing."""
 
 
 def arguments(transformer: Transformer, machine: Machine, strategy: Strategy) -> list[Argument]:
@@ -21,14 +49,23 @@ def arguments(transformer: Transformer, machine: Machine, strategy: Strategy) ->
         InvalidInput: Megatron-LM has no words for this strategy.
     """
     check(strategy)
-    groups = [
-        _model(transformer),
-        _layout(machine, strategy),
-        _activations(strategy),
-        _kernels(strategy),
-        _sharding(strategy),
+    virtual_stages: list[Argument] = []
+    if strategy.virtual_stages > 1:
+        option = "--num-virtual-stages-per-pipeline-rank"
+        virtual_stages.append((option, str(strategy.virtual_stages)))
+    # FlashAttention has 16-bit kernels alone.
+    sixteen_bit = strategy.precision != "fp32"
+    precision: list[Argument] = [(f"--{strategy.precision}",)] if sixteen_bit else []
+    attention = "flash" if sixteen_bit and strategy.flash_attention else "unfused"
+    return [
+        *_model(transformer),
+        *layout(machine, strategy),
+        *virtual_stages,
+        *RECOMPUTATION[strategy.activation_checkpointing],
+        *precision,
+        ("--attention-backend", attention),
+        *SHARDING[strategy.zero_stage],
     ]
-    return [argument for group in groups for argument in group]
 
 
 def arguments_text(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
@@ -42,7 +79,7 @@ def arguments_text(transformer: Transformer, machine: Machine, strategy: Strateg
 
 def check(strategy: Strategy) -> None:
     """Refuse what Megatron-LM has no words for; raises InvalidInput."""
-    if strategy.zero_stage in _SHARDED and strategy.pipeline_parallel > 1:
+    if strategy.zero_stage >= 2 and strategy.pipeline_parallel > 1:
         raise InvalidInput(
             "zero_stage",
             strategy.zero_stage,
@@ -64,46 +101,3 @@ def _model(transformer: Transformer) -> list[Argument]:
             ("--disable-bias-linear",),
         ]
     return model + embeddings(t)
-
-
-def _layout(machine: Machine, strategy: Strategy) -> list[Argument]:
-    divided = layout(machine, strategy)
-    if strategy.virtual_stages > 1:
-        divided.append(("--num-virtual-stages-per-pipeline-rank", str(strategy.virtual_stages)))
-    return divided
-
-
-def _activations(strategy: Strategy) -> list[Argument]:
-    match strategy.activation_checkpointing:
-        case "none":
-            return []
-        case "selective":
-            return [("--recompute-granularity", "selective")]
-        case "full":
-            return [
-                ("--recompute-granularity", "full"),
-                ("--recompute-method", "uniform"),
-                ("--recompute-num-layers", "1"),
-            ]
-
-
-def _kernels(strategy: Strategy) -> list[Argument]:
-    """Return precision and attention; FlashAttention has 16-bit kernels alone."""
-    if strategy.precision == "fp32":
-        return [("--attention-backend", "unfused")]
-    backend = "flash" if strategy.flash_attention else "unfused"
-    return [(f"--{strategy.precision}",), ("--attention-backend", backend)]
-
-
-def _sharding(strategy: Strategy) -> list[Argument]:
-    match strategy.zero_stage:
-        case 0:
-            return []
-        case 1:
-            return [("--use-distributed-optimizer",)]
-        case stage:
-            return [
-                ("--use-megatron-fsdp",),
-                ("--data-parallel-sharding-strategy", _SHARDED[stage]),
-                ("--ckpt-format", "fsdp_dtensor"),
-            ]

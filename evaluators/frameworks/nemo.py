@@ -13,7 +13,7 @@ from typing import Any
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
+from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 BASE = "megatron_gpt_config"
 
@@ -25,6 +25,20 @@ _FSDP_HEAD = """# ZeRO {stage} is torch's FSDP here, not the engine that was mea
 """
 
 _FSDP = {2: "grad", 3: "full"}
+"""What torch's FSDP shards for ZeRO 2 and 3."""
+
+PRECISION: Mapping[str, int | str] = {"fp32": 32, "fp16": 16, "bf16": "bf16"}
+
+RECOMPUTATION: Mapping[ActivationCheckpointing, Mapping[str, Any]] = {
+    "none": {"activations_checkpoint_granularity": None},
+    "selective": {"activations_checkpoint_granularity": "selective"},
+    "full": {
+        "activations_checkpoint_granularity": "full",
+        "activations_checkpoint_method": "uniform",
+        "activations_checkpoint_num_layers": 1,
+    },
+}
+"""The keys of each kind of activation checkpointing."""
 
 
 def nemo_yaml(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
@@ -36,11 +50,15 @@ def nemo_yaml(transformer: Transformer, machine: Machine, strategy: Strategy) ->
     check(strategy)
     note = _FSDP_HEAD.format(stage=strategy.zero_stage) if strategy.zero_stage in _FSDP else ""
     parts = {
-        "trainer": _trainer(machine, strategy),
+        "trainer": {
+            "num_nodes": strategy.num_nodes,
+            "devices": machine.gpus_per_node,
+            "precision": PRECISION[strategy.precision],
+        },
         "model": {
             **_model(transformer),
             **_layout(machine, strategy),
-            **_activations(strategy),
+            **RECOMPUTATION[strategy.activation_checkpointing],
             **_sharding(strategy),
         },
     }
@@ -70,15 +88,6 @@ def _section(name: str, values: Mapping[str, Any]) -> str:
         else:
             lines.append(f"  {key}: {json.dumps(value)}")
     return "\n".join(lines) + "\n"
-
-
-def _trainer(machine: Machine, strategy: Strategy) -> dict[str, Any]:
-    precision = {"fp32": 32, "fp16": 16, "bf16": "bf16"}[strategy.precision]
-    return {
-        "num_nodes": strategy.num_nodes,
-        "devices": machine.gpus_per_node,
-        "precision": precision,
-    }
 
 
 def _model(transformer: Transformer) -> dict[str, Any]:
@@ -115,20 +124,6 @@ def _layout(machine: Machine, strategy: Strategy) -> dict[str, Any]:
         "sequence_parallel": strategy.sequence_parallel,
         "use_flash_attention": strategy.flash_attention and strategy.precision != "fp32",
     }
-
-
-def _activations(strategy: Strategy) -> dict[str, Any]:
-    match strategy.activation_checkpointing:
-        case "none":
-            return {"activations_checkpoint_granularity": None}
-        case "selective":
-            return {"activations_checkpoint_granularity": "selective"}
-        case "full":
-            return {
-                "activations_checkpoint_granularity": "full",
-                "activations_checkpoint_method": "uniform",
-                "activations_checkpoint_num_layers": 1,
-            }
 
 
 def _sharding(strategy: Strategy) -> dict[str, Any]:

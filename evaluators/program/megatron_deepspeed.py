@@ -108,7 +108,11 @@ class MegatronProgram:
             task.as_ranks(launcher, folder, *self._words(request, folder, run, number))
             for number, run in enumerate(self._runs(request), start=1)
         )
-        return "\n".join([RENDEZVOUS, self._extensions(folder), versions, train])
+        extensions = _OWN_EXTENSIONS.format(
+            folder=shlex.quote(str(folder.parents[1] / EXTENSIONS / self._profile.name)),
+            minutes=BUILD_LIMIT_MIN,
+        )
+        return "\n".join([RENDEZVOUS, extensions, versions, train])
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
@@ -127,13 +131,14 @@ class MegatronProgram:
         if reason := next(filter(None, faults), None):
             failure = AttemptFailure(status=TrialState.CRASHED, error=reason)
             return failed(failure, folder, ended)
+        losses = [i.loss for run in log.runs for i in run.iterations if i.loss is not None]
         return succeeded(
             _energy(log, measured, request),
             folder,
             ended,
             measurements=tuple(segment.measurement for segment in measured),
             peak_memory_gib=_peaks(log),
-            loss=_last_loss(log),
+            loss=losses[-1] if losses else None,
             versions=_versions(folder),
         )
 
@@ -149,7 +154,7 @@ class MegatronProgram:
     def _words(
         self, request: TrialRequest, folder: Path, run: PlannedRun, number: int
     ) -> list[str]:
-        """Words of bash that every rank runs in the attempt's folder, with MASTER_ADDR set."""
+        """Return the words of bash that every rank runs, with MASTER_ADDR set, in its folder."""
         megatron = self._megatron
         script = f"{megatron.path.rstrip('/')}/{VARIANTS[megatron.variant].script}"
         start = entry_words(
@@ -171,7 +176,7 @@ class MegatronProgram:
         return [*start, *own_files, *map(shlex.quote, chain(*arguments))]
 
     def _data(self, request: TrialRequest, folder: Path) -> list[Argument]:
-        """Dataset and tokenizer. All of the data is for training; no evaluation reads any."""
+        """Return the arguments of dataset and tokenizer; no evaluation reads any of the data."""
         megatron = self._megatron
         files = {
             "--tokenizer-model": megatron.tokenizer_model,
@@ -188,11 +193,6 @@ class MegatronProgram:
         if megatron.tokenizer_type == "NullTokenizer":
             data.append(("--vocab-size", str(null_vocabulary(request.transformer))))
         return data
-
-    def _extensions(self, folder: Path) -> str:
-        """Bash that names the folder of compiled extensions, beside the trials."""
-        extensions = shlex.quote(str(folder.parents[1] / EXTENSIONS / self._profile.name))
-        return _OWN_EXTENSIONS.format(folder=extensions, minutes=BUILD_LIMIT_MIN)
 
     def _data_path(self, request: TrialRequest, folder: Path) -> str:
         """Return the profile's dataset, or a synthetic one that lies beside the trials."""
@@ -253,32 +253,18 @@ class _Measured:
     @property
     def fault(self) -> str | None:
         """The reason why there is no measurement; None where there is one."""
-        gas = f"GAS {self.segment.gradient_accumulation_steps}"
-        return self._incomplete(gas) or self._other_batch(gas) or self._unclean(gas)
-
-    @property
-    def _logged(self) -> list[Iteration]:
-        return [i for i in self.run.iterations if i.number in self.segment.measured]
-
-    def _incomplete(self, gas: str) -> str | None:
+        segment, gas = self.segment, f"GAS {self.segment.gradient_accumulation_steps}"
         numbers = {i.number for i in self.run.iterations} | set(self.run.damaged)
-        first, planned = self.segment.first_iteration, self.segment.iterations
+        first, planned = segment.first_iteration, segment.iterations
         logged = len(numbers & set(range(first, first + planned)))
-        if logged == planned:
-            return None
-        return f"{gas}: the log has {logged} of {planned} iterations, though all ended well"
-
-    def _other_batch(self, gas: str) -> str | None:
-        planned = self.segment.global_batch_size
-        others = {i.global_batch_size for i in self._logged} - {planned, None}
-        if not others:
-            return None
-        batches = ", ".join(str(batch) for batch in sorted(filter(None, others)))
-        return f"{gas}: it trained with a global batch of {batches} where {planned} was asked for"
-
-    def _unclean(self, gas: str) -> str | None:
-        clean, planned = len(self.iterations), self.segment.measured_iterations
-        if clean >= min(LEAST_CLEAN, planned):
+        if logged != planned:
+            return f"{gas}: the log has {logged} of {planned} iterations, though all ended well"
+        batch = segment.global_batch_size
+        if others := {i.global_batch_size for i in self._logged} - {batch, None}:
+            batches = ", ".join(str(other) for other in sorted(filter(None, others)))
+            return f"{gas}: it trained with a global batch of {batches} where {batch} was asked for"
+        clean, measured = len(self.iterations), segment.measured_iterations
+        if clean >= min(LEAST_CLEAN, measured):
             return None
         reasons = {
             "a loss or gradient was no number": any(i.nan for i in self._logged),
@@ -287,7 +273,11 @@ class _Measured:
             "another rank's output broke the line": bool(self.run.damaged),
         }
         why = ", ".join(reason for reason, holds in reasons.items() if holds)
-        return f"{gas}: {clean} of {planned} measured iterations count: {why}"
+        return f"{gas}: {clean} of {measured} measured iterations count: {why}"
+
+    @property
+    def _logged(self) -> list[Iteration]:
+        return [i for i in self.run.iterations if i.number in self.segment.measured]
 
 
 def _energy(log: TrainingLog, measured: Sequence[_Measured], request: TrialRequest) -> Energy:
@@ -314,12 +304,8 @@ def _peaks(log: TrainingLog) -> tuple[float, ...]:
     return tuple(peaks[rank] for rank in sorted(peaks))
 
 
-def _last_loss(log: TrainingLog) -> float | None:
-    losses = [i.loss for run in log.runs for i in run.iterations if i.loss is not None]
-    return losses[-1] if losses else None
-
-
 def _versions(folder: Path) -> Mapping[str, str]:
+    """Return what the job wrote of the versions it ran with; nothing where that is damaged."""
     try:
         versions = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
         return {str(name): str(version) for name, version in versions.items()}

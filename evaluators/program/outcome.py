@@ -65,21 +65,16 @@ def failure_of(ended: AttemptEnd, cause: Cause | None, folder: Path) -> AttemptF
         return AttemptFailure(status=ended.status, error=ended.reason + _last_words(folder))
     if ended.status is not None:
         return AttemptFailure(status=ended.status, error=ended.reason)
-    if words := _own_words(folder):
-        return AttemptFailure(status=TrialState.CRASHED, error=words)
+    lines = reversed(log_tail(folder).splitlines())
+    own = (line.removeprefix(OWN_WORDS) for line in lines if line.startswith(OWN_WORDS))
+    if error := next(own, None):
+        return AttemptFailure(status=TrialState.CRASHED, error=error)
     if cause:
         status = _STATUS.get(cause.kind, TrialState.CRASHED)
         return AttemptFailure(status=status, error=cause.error)
     code = "no exit code" if ended.exit_code is None else f"exit code {ended.exit_code}"
     error = f"it ended with {code}, and its log does not say why"
     return AttemptFailure(status=TrialState.CRASHED, error=error)
-
-
-def _own_words(folder: Path) -> str | None:
-    """Return what the job's script says of a failure of its own."""
-    lines = reversed(log_tail(folder).splitlines())
-    reasons = (line.removeprefix(OWN_WORDS) for line in lines if line.startswith(OWN_WORDS))
-    return next(reasons, None)
 
 
 def _last_words(folder: Path) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.cluster.profile import ClusterProfile
 from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
 from evaluators.frameworks.megatron_deepspeed.variants import check
 from evaluators.program.megatron_deepspeed import MegatronProgram
@@ -50,23 +49,18 @@ def unsupported(
     if profile.program == "trainer":
         reason = unsupported_within(lattice, reason_of=unsupported_anywhere)
         return [InvalidInput("space", "trainer", reason, valid=OTHER_SPACE)] if reason else []
-    problems: dict[str, InvalidInput] = {}
-    for problem in _unsupported_by_megatron(profile.megatron, transformer, lattice):
-        problems.setdefault(problem.field, problem)
-    return [_of_request(problem, transformer) for problem in problems.values()]
-
-
-def _unsupported_by_megatron(
-    megatron: Megatron | None, transformer: Transformer, lattice: Lattice
-) -> Iterator[InvalidInput]:
+    megatron = profile.megatron
     defects = defects_of(Path(megatron.path)) if megatron else ()
     variant = megatron.variant if megatron else "main"
+    problems: dict[str, InvalidInput] = {}
     for strategy in lattice.distinct(_DECISIVE_IN_MEGATRON):
         try:
             check(transformer, strategy, variant)
         except InvalidInput as problem:
-            yield problem
-        yield from refusals(defects, transformer, strategy)
+            problems.setdefault(problem.field, problem)
+        for refusal in refusals(defects, transformer, strategy):
+            problems.setdefault(refusal.field, refusal)
+    return [_of_request(problem, transformer) for problem in problems.values()]
 
 
 def _of_request(problem: InvalidInput, transformer: Transformer) -> InvalidInput:

@@ -60,7 +60,10 @@ def model_from_hugging_face(config: Mapping[str, Any], *, name: str) -> Transfor
     """
     keys = _family(config)
     hidden, heads = _figure(config, keys.hidden), _figure(config, keys.heads)
-    _refuse_odd_heads(config, hidden=hidden, heads=heads)
+    head_dim = _optional_figure(config, "head_dim")
+    if head_dim is not None and head_dim * heads != hidden:
+        reason = f"{heads} heads of {head_dim} do not make hidden_size {hidden}"
+        raise InvalidInput("model.head_dim", head_dim, reason, valid="hidden size over heads")
     return model_from_table(
         {
             "name": name,
@@ -100,10 +103,3 @@ def _figure(config: Mapping[str, Any], key: str) -> int:
 
 def _optional_figure(config: Mapping[str, Any], key: str | None) -> int | None:
     return None if key is None or config.get(key) is None else _figure(config, key)
-
-
-def _refuse_odd_heads(config: Mapping[str, Any], *, hidden: int, heads: int) -> None:
-    head_dim = _optional_figure(config, "head_dim")
-    if head_dim is not None and head_dim * heads != hidden:
-        reason = f"{heads} heads of {head_dim} do not make hidden_size {hidden}"
-        raise InvalidInput("model.head_dim", head_dim, reason, valid="hidden size over heads")

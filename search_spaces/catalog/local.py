@@ -72,7 +72,10 @@ def machine_of_gpus(gpus: list[tuple[str, float, float | None]]) -> Machine:
         gpus: name, memory in GiB, power cap in W (None where not told) of each.
     """
     name = gpus[0][0]
-    kind = _known_kind(name)
+    kinds = tomllib.loads((files(__package__) / "gpus.toml").read_text("utf-8"))["kind"]
+    # The last kind is held by every name.
+    known = next(kind for kind in kinds if kind["holds"].casefold() in name.casefold())
+    kind: dict[str, Any] = {"peak_tflops": None} | known
     return Machine(
         name=LOCAL,
         description=f"this machine: {len(gpus)} x {name}",
@@ -116,16 +119,6 @@ def _query_gpus() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
-
-
-def _known_kind(name: str) -> dict[str, Any]:
-    """Return figures of the first kind in `gpus.toml` that the name holds; its last kind matches
-    all."""
-    kinds = tomllib.loads((files(__package__) / "gpus.toml").read_text("utf-8"))["kind"]
-    known: dict[str, Any] = next(
-        kind for kind in kinds if kind["holds"].casefold() in name.casefold()
-    )
-    return {"peak_tflops": None} | known
 
 
 def _memory_bytes() -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from search_spaces.catalog.files import packaged_names, read_packaged, read_toml, unknown_name
 from search_spaces.catalog.local import LOCAL, local_machine
-from search_spaces.catalog.table import TableField, checked, refuse_all
+from search_spaces.catalog.table import TableField, checked
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 
@@ -151,23 +151,18 @@ def machine_from_table(table: Mapping[str, Any]) -> Machine:
         InvalidInputs: fields `machine.…`: unknown, missing, of a wrong type, or not plausible in
             the field's unit.
     """
+    sources = table.get("sources", ())
     figures = {key: value for key, value in table.items() if key != "sources"}
     shape = checked(figures, FIELDS, prefix="machine", renamed=RENAMED)
     defaults: dict[str, Any] = {"name": "custom", "description": "", "peak_tflops": None}
-    machine = Machine(**defaults | shape, sources=_sources(table.get("sources", ())))
-    refuse_all(_contradictions(machine))
-    return machine
-
-
-def _sources(value: object) -> tuple[str, ...]:
-    if isinstance(value, list | tuple) and all(isinstance(source, str) for source in value):
-        return tuple(value)
-    reason = "not a list of texts"
-    raise InvalidInputs([InvalidInput("machine.sources", value, reason, valid="a list of texts")])
-
-
-def _contradictions(machine: Machine) -> Iterator[InvalidInput]:
+    is_list = isinstance(sources, list | tuple)
+    if not is_list or not all(isinstance(source, str) for source in sources):
+        valid = "a list of texts"
+        raise InvalidInputs([InvalidInput("machine.sources", sources, f"not {valid}", valid=valid)])
+    machine = Machine(**defaults | shape, sources=tuple(sources))
     idle, cap = machine.gpu_idle_watt, machine.gpu_max_watt
     if idle is not None and cap is not None and idle > cap:
         reason = f"a GPU cannot idle above its cap of {cap:g} W"
-        yield InvalidInput("machine.gpu_idle_watt", idle, reason, valid=f"at most {cap:g} W")
+        valid = f"at most {cap:g} W"
+        raise InvalidInputs([InvalidInput("machine.gpu_idle_watt", idle, reason, valid=valid)])
+    return machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.catalog.table import TableField, checked, refuse_all
@@ -55,17 +55,16 @@ def model_from_table(table: Mapping[str, Any]) -> Transformer:
         }
         | shape
     )
-    refuse_all(_indivisible(transformer))
-    return transformer
-
-
-def _indivisible(transformer: Transformer) -> Iterator[InvalidInput]:
     heads, hidden = transformer.num_attention_heads, transformer.hidden_size
     groups = transformer.num_query_groups
+    problems: list[InvalidInput] = []
     if hidden % heads:
         reason = f"hidden_size {hidden} is not divisible by {heads} heads"
         valid = f"a divisor of {hidden}"
-        yield InvalidInput("model.num_attention_heads", heads, reason, valid=valid)
+        problems.append(InvalidInput("model.num_attention_heads", heads, reason, valid=valid))
     if heads % groups:
         reason = f"{heads} heads are not divisible by {groups} query groups"
-        yield InvalidInput("model.num_query_groups", groups, reason, valid=f"a divisor of {heads}")
+        valid = f"a divisor of {heads}"
+        problems.append(InvalidInput("model.num_query_groups", groups, reason, valid=valid))
+    refuse_all(problems)
+    return transformer

@@ -54,30 +54,23 @@ def conventional_shape(parameters: float, *, name: str) -> Transformer:
 def _candidates(parameters: float, *, name: str) -> Iterator[Transformer]:
     """Yield shapes about the trend: layers even, hidden a multiple of 128 and near the asked
     size."""
+    embeddings = VOCAB_SIZE + SEQ_LENGTH
     expected_layers = (parameters / (12 * _trend(parameters) ** 2)) ** (1 / 3)
     fewest = max(4, int(expected_layers / 3) // 2 * 2)
     for layers in range(fewest, int(expected_layers * 2) + 9, 2):
-        hidden = _hidden_size(parameters, layers) / 128
-        for blocks in range(max(1, math.floor(hidden * 0.975)), math.ceil(hidden * 1.025) + 1):
-            yield _shape(name, layers=layers, hidden=128 * blocks)
-
-
-def _hidden_size(parameters: float, layers: int) -> float:
-    """Return the root of `12 L h^2 + (V + s) h = parameters`."""
-    embeddings = VOCAB_SIZE + SEQ_LENGTH
-    discriminant = embeddings**2 + 48 * layers * parameters
-    return (math.sqrt(discriminant) - embeddings) / (24 * layers)
-
-
-def _shape(name: str, *, layers: int, hidden: int) -> Transformer:
-    return Transformer.gpt(
-        name,
-        num_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=hidden // (128 if hidden >= WIDE_HEAD_FROM else 64),
-        seq_length=SEQ_LENGTH,
-        vocab_size=VOCAB_SIZE,
-    )
+        # The root of `12 L h^2 + (V + s) h = parameters`.
+        root = math.sqrt(embeddings**2 + 48 * layers * parameters)
+        blocks = (root - embeddings) / (24 * layers) / 128
+        for block in range(max(1, math.floor(blocks * 0.975)), math.ceil(blocks * 1.025) + 1):
+            hidden = 128 * block
+            yield Transformer.gpt(
+                name,
+                num_layers=layers,
+                hidden_size=hidden,
+                num_attention_heads=hidden // (128 if hidden >= WIDE_HEAD_FROM else 64),
+                seq_length=SEQ_LENGTH,
+                vocab_size=VOCAB_SIZE,
+            )
 
 
 def _trend(parameters: float) -> float:

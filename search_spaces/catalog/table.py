@@ -49,18 +49,18 @@ class TableField:
         """Return why `value` will not do, or None."""
         if value is None:
             return None if self.nullable else "a value is needed"
-        if not self._of_kind(value):
+        if self.kind is float:
+            right = type(value) is int or (isinstance(value, float) and math.isfinite(value))
+        else:
+            right = type(value) is self.kind
+        if not right:
             return f"not {self.valid}"
         if isinstance(value, int | float) and not self.minimum <= value <= self.maximum:
             return self._out_of_bounds(float(max(-BEYOND_ALL, min(value, BEYOND_ALL))))
         return None
 
-    def _of_kind(self, value: object) -> bool:
-        if self.kind is float:
-            return type(value) is int or (isinstance(value, float) and math.isfinite(value))
-        return type(value) is self.kind
-
     def _out_of_bounds(self, value: float) -> str:
+        """Return why a number is refused: it looks like another unit, or is not plausible."""
         for unit, in_one in (self.slips or {}).items():
             meant = value / in_one
             if self.minimum <= meant <= self.maximum:

@@ -75,7 +75,13 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
     """Return what the interpreter lacks: itself, a package, or a DeepSpeed old enough."""
     if shutil.which(python) is None:
         return [_of_python(python, "there is no such interpreter", "the path of a Python")]
-    needed = _needed(Path(megatron.path))
+    root = Path(megatron.path)
+    imported = [
+        package
+        for package, file in IMPORTED_BY.items()
+        if re.search(rf"^(import|from) {package}\b", source(root / file), flags=re.MULTILINE)
+    ]
+    needed = [*NEEDED, *imported]
     try:
         packages = _look(python, needed)
     except subprocess.TimeoutExpired:
@@ -85,16 +91,13 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
     if packages.missing:
         valid = f"a Python with {', '.join(_WORDS.get(name, name) for name in needed)}"
         return [_of_python(python, f"it lacks {', '.join(packages.missing)}", valid)]
-    return _compression(megatron, python, packages)
-
-
-def _needed(root: Path) -> list[str]:
-    imported = [
-        package
-        for package, file in IMPORTED_BY.items()
-        if re.search(rf"^(import|from) {package}\b", source(root / file), flags=re.MULTILINE)
-    ]
-    return [*NEEDED, *imported]
+    if packages.compression or COMPRESSION not in source(root / "megatron" / "training.py"):
+        return []
+    reason = (
+        f"its DeepSpeed {packages.deepspeed} is too new for this checkout, whose "
+        f"megatron/training.py imports {COMPRESSION}, which it no longer has"
+    )
+    return [_of_python(python, reason, "a Python with an older DeepSpeed, such as 0.16.9")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,24 +131,16 @@ def _of_python(python: str, reason: str, valid: str) -> InvalidInput:
     return InvalidInput("python", python, reason, valid=valid)
 
 
-def _compression(megatron: Megatron, python: str, packages: _Packages) -> list[InvalidInput]:
-    training = source(Path(megatron.path, "megatron/training.py"))
-    if packages.compression or COMPRESSION not in training:
-        return []
-    reason = (
-        f"its DeepSpeed {packages.deepspeed} is too new for this checkout, whose "
-        f"megatron/training.py imports {COMPRESSION}, which it no longer has"
-    )
-    return [_of_python(python, reason, "a Python with an older DeepSpeed, such as 0.16.9")]
-
-
 def _checkout(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
-    root = Path(megatron.path)
+    root, training = Path(megatron.path), Path(megatron.path, "megatron", "training")
     valid = f"the path of a clone of Megatron-DeepSpeed, with {variant.script} in it"
     if not root.is_dir():
         return [_of_path(megatron, "there is no such folder on this machine", valid)]
-    if "deepspeed" not in source(root / "megatron" / "training.py"):
-        return [_of_path(megatron, _what_else(root), valid)]
+    if "deepspeed" not in source(training.with_suffix(".py")):
+        reason = "this is no checkout of Megatron-DeepSpeed: it has no megatron/training.py"
+        if training.is_dir() or training.with_suffix(".py").is_file():
+            reason = "this is a Megatron-LM without DeepSpeed"
+        return [_of_path(megatron, reason, valid)]
     wrong = [v for v in VARIANTS.values() if v.name != megatron.variant and _is_of(root, v)]
     if not _is_of(root, variant) and wrong:
         reason = (
@@ -154,11 +149,10 @@ def _checkout(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
         return [InvalidInput("megatron.variant", variant.name, reason, valid=repr(wrong[0].name))]
     if not (root / variant.script).is_file():
         return [_of_path(megatron, f"it has no {variant.script}", valid)]
-    return [
-        _of_path(megatron, f"its megatron/arguments.py knows no {option}", "a newer clone")
-        for option in [variant.flash_attention]
-        if not _has_option(root, option)
-    ]
+    if not _has_option(root, variant.flash_attention):
+        reason = f"its megatron/arguments.py knows no {variant.flash_attention}"
+        return [_of_path(megatron, reason, "a newer clone")]
+    return []
 
 
 def _is_of(root: Path, variant: Variant) -> bool:
@@ -171,13 +165,6 @@ def _has_option(root: Path, option: str) -> bool:
 
 def _of_path(megatron: Megatron, reason: str, valid: str) -> InvalidInput:
     return InvalidInput("megatron.path", megatron.path, reason, valid=valid)
-
-
-def _what_else(root: Path) -> str:
-    """Return why a folder is taken for no checkout."""
-    if (root / "megatron" / "training").is_dir() or (root / "megatron" / "training.py").is_file():
-        return "this is a Megatron-LM without DeepSpeed"
-    return "this is no checkout of Megatron-DeepSpeed: it has no megatron/training.py"
 
 
 def _data(data_path: str) -> list[InvalidInput]:

@@ -41,22 +41,17 @@ def synthetic_dataset(folder: Path, *, vocab_size: int, seq_length: int) -> Path
     Raises:
         OSError: the folder cannot be written.
     """
-    length = _document_length(seq_length)
+    tokens = max(TOKENS, LEAST_SAMPLES * seq_length)
+    length = -(-tokens // DOCUMENTS) + 1  # of each document; together they hold as many tokens
     dataset = folder / f"synthetic-{vocab_size}-{DOCUMENTS}x{length}"
     index = dataset.with_name(f"{dataset.name}.idx")
     if not index.exists():  # it comes last, so what it describes is there too
         folder.mkdir(parents=True, exist_ok=True)
         draw = np.random.default_rng(0)
-        tokens = draw.integers(0, max(1, vocab_size - 1), size=DOCUMENTS * length)
-        _write(dataset.with_name(f"{dataset.name}.bin"), tokens.astype("<i4").tobytes())
+        drawn = draw.integers(0, max(1, vocab_size - 1), size=DOCUMENTS * length)
+        _write(dataset.with_name(f"{dataset.name}.bin"), drawn.astype("<i4").tobytes())
         _write(index, _index(length))
     return dataset
-
-
-def _document_length(seq_length: int) -> int:
-    """Return the tokens of each document, which together hold TOKENS or LEAST_SAMPLES samples."""
-    tokens = max(TOKENS, LEAST_SAMPLES * seq_length)
-    return -(-tokens // DOCUMENTS) + 1
 
 
 def _index(length: int) -> bytes:

@@ -106,12 +106,6 @@ def trial_runs(
         InvalidInput: this variant cannot run the strategy, or not at a GAS of the protocol.
     """
     values = sorted(set(protocol.accumulations))
-    _check_accumulations(strategy, values)
-    pairs = [values[start : start + 2] for start in range(0, len(values), 2)]
-    return [_run(transformer, machine, strategy, protocol, pair, variant) for pair in pairs]
-
-
-def _check_accumulations(strategy: Strategy, values: Sequence[int]) -> None:
     stages = strategy.pipeline_parallel
     for gas in values:
         if strategy.virtual_stages > 1 and gas % stages:
@@ -121,6 +115,8 @@ def _check_accumulations(strategy: Strategy, values: Sequence[int]) -> None:
                 "interleaved pipelines take micro-batches in groups, one for each stage",
                 valid=f"a multiple of pipeline_parallel ({stages})",
             )
+    pairs = [values[start : start + 2] for start in range(0, len(values), 2)]
+    return [_run(transformer, machine, strategy, protocol, pair, variant) for pair in pairs]
 
 
 def _run(
@@ -131,35 +127,29 @@ def _run(
     accumulations: Sequence[int],
     variant: MegatronVariant,
 ) -> PlannedRun:
-    segments = _segments(machine, strategy, protocol, accumulations)
-    largest = strategy.with_accumulation(accumulations[-1])
-    layout = arguments(transformer, machine, largest, variant)
+    """Return one run through these GAS values, one or two and rising."""
+    twins = [strategy.with_accumulation(gas) for gas in accumulations]
+    length = protocol.warmup_iterations + protocol.measured_iterations
+    segments = tuple(
+        Segment(
+            gradient_accumulation_steps=twin.gradient_accumulation_steps,
+            global_batch_size=twin.global_batch_size(machine.gpus_per_node),
+            first_iteration=1 + place * length,
+            warmup_iterations=protocol.warmup_iterations,
+            measured_iterations=protocol.measured_iterations,
+        )
+        for place, twin in enumerate(twins)
+    )
+    layout = arguments(transformer, machine, twins[-1], variant)
     return PlannedRun(
-        strategy=strategy.with_accumulation(accumulations[0]),
+        strategy=twins[0],
         segments=segments,
         arguments=(*layout, *_length(segments), *QUIET),
     )
 
 
-def _segments(
-    machine: Machine, strategy: Strategy, protocol: TrialProtocol, accumulations: Sequence[int]
-) -> tuple[Segment, ...]:
-    length = protocol.warmup_iterations + protocol.measured_iterations
-    return tuple(
-        Segment(
-            gradient_accumulation_steps=gas,
-            global_batch_size=strategy.with_accumulation(gas).global_batch_size(
-                machine.gpus_per_node
-            ),
-            first_iteration=1 + place * length,
-            warmup_iterations=protocol.warmup_iterations,
-            measured_iterations=protocol.measured_iterations,
-        )
-        for place, gas in enumerate(accumulations)
-    )
-
-
 def _length(segments: Sequence[Segment]) -> list[Argument]:
+    """Return how long a run trains, and how its batch is ramped up where it has two segments."""
     if len(segments) == 1:
         return [("--train-iters", str(segments[0].iterations))]
     small, large = segments

@@ -75,7 +75,20 @@ def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant
         InvalidInput: with the field of the strategy or of the model that stands in the way.
     """
     _check_model(transformer, VARIANTS[variant])
-    _check_interleaving(strategy)
+    if strategy.virtual_stages > 1 and strategy.pipeline_parallel <= 2:
+        raise InvalidInput(
+            "virtual_stages",
+            strategy.virtual_stages,
+            "Megatron-DeepSpeed interleaves only pipelines of more than 2 stages",
+            valid="1, or pipeline_parallel of 3 or more",
+        )
+    if strategy.virtual_stages > 1 and strategy.zero_stage > 1:
+        raise InvalidInput(
+            "zero_stage",
+            strategy.zero_stage,
+            "interleaved pipelines run on Megatron's own engine, which has ZeRO 0 and 1 alone",
+            valid="0 or 1",
+        )
 
 
 def uses_deepspeed(strategy: Strategy) -> bool:
@@ -103,21 +116,4 @@ def _check_model(transformer: Transformer, variant: Variant) -> None:
             groups,
             f"the {variant.name} fork of Megatron-DeepSpeed has no grouped queries",
             valid=f"{heads} (one for each head), or megatron.variant 'main'",
-        )
-
-
-def _check_interleaving(strategy: Strategy) -> None:
-    if strategy.virtual_stages > 1 and strategy.pipeline_parallel <= 2:
-        raise InvalidInput(
-            "virtual_stages",
-            strategy.virtual_stages,
-            "Megatron-DeepSpeed interleaves only pipelines of more than 2 stages",
-            valid="1, or pipeline_parallel of 3 or more",
-        )
-    if strategy.virtual_stages > 1 and strategy.zero_stage > 1:
-        raise InvalidInput(
-            "zero_stage",
-            strategy.zero_stage,
-            "interleaved pipelines run on Megatron's own engine, which has ZeRO 0 and 1 alone",
-            valid="0 or 1",
         )
