@@ -14,6 +14,10 @@ from evaluators.training_log.error_line import (
     out_of_memory,
 )
 
+FAILED = 1
+LEFT_ALONE = 3
+"""Exit codes of a rank that failed, the second where it only lost its connection to another."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RankFailure:

@@ -11,14 +11,17 @@ from datetime import UTC, datetime
 
 from evaluators import processes
 from evaluators.trainer.device import device_of_trials
-from evaluators.trainer.failure import ended_by
+from evaluators.trainer.failure import FAILED, LEFT_ALONE, ended_by
 from evaluators.trainer.libraries import load
 from evaluators.trainer.supervisor import outcome_of
 from evaluators.trial import TrialRequest
 from evaluators.trial_files import write_result
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-FAILED = 1
+
+# Whoever started the ranks ends all of them with the first, and what they had to say with them.
+GRACE_S = 3.0
+"""A rank that only lost another one waits so long for the cause to be told."""
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
@@ -94,6 +97,8 @@ def _be_rank(
     )
     started_at, started = datetime.now(UTC), time.monotonic()
     code, report = run_rank(request, settings)
+    if code == LEFT_ALONE:
+        time.sleep(GRACE_S)
     if report:
         duration_s = time.monotonic() - started
         outcome = outcome_of(request, report, started_at=started_at, duration_s=duration_s)

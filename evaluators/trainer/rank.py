@@ -18,10 +18,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
 from evaluators.trainer.device import Device
-from evaluators.trainer.failure import error_line
+from evaluators.trainer.failure import FAILED, LEFT_ALONE, error_line
 from evaluators.trainer.libraries import versions
 from evaluators.trainer.memory import memory_of
 from evaluators.trainer.training import Training, build_training
+from evaluators.training_log.error_line import about_a_connection
 from evaluators.trial import TrialRequest
 
 # Longer than any trial: a trial's own time limit ends it, with a better reason.
@@ -80,7 +81,7 @@ def run_rank(request: TrialRequest, settings: RankSettings) -> tuple[int, Mappin
     except BaseException as error:
         memory.lift()
         _tell(error, settings=settings, reporter=reporter)
-        return 1, None
+        return LEFT_ALONE if about_a_connection(error_line(error)) else FAILED, None
     report = measured | {"peak_memory_gib": peaks, "versions": versions()}
     if settings.rank == 0:
         reporter.send("report", **report)
