@@ -139,8 +139,8 @@ class Polling:
         interval_s: between two status calls, whatever the number of jobs; it grows on its own
             while Slurm is slow to answer.
         command_limit_s: after which a Slurm command is given up.
-        settle_s: after so long a job that was submitted is in the queue, and a file that a node
-            wrote is seen here.
+        settle_s: after so long a job that was submitted is in the queue, accounting knows of one
+            that ended, and a file that a node wrote is seen here.
         full_queue_pause_s: before sbatch is tried again after the limit on jobs in the queue was
             reached.
     """

@@ -49,11 +49,14 @@ def backends(accounted: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ba
 
 
 def test_who_cancelled_a_job_is_said(backends: Backends, tmp_path: Path) -> None:
-    backend, asked = backends.make("sleep 1000"), request(tmp_path)
-    backend.submit(asked)
-    job_id = wait(lambda: standing(backend, asked).job_id)
+    """Accounting knows of an end some two seconds after it."""
+    polling = replace(PROFILE.polling, settle_s=4.0)
+    backend = backends.make("sleep 1000", profile=replace(PROFILE, polling=polling))
+    trial = request(tmp_path)
+    backend.submit(trial)
+    job_id = wait(lambda: standing(backend, trial).job_id)
     backends.cluster.command("scancel", str(job_id))
-    (cancelled,) = finish(backend, asked)
+    (cancelled,) = finish(backend, trial)
     assert cancelled.status is TrialState.CANCELLED
     by = f"its job was cancelled by user {os.geteuid()}, and not by this campaign"
     assert cancelled.error == by
@@ -63,17 +66,17 @@ def test_a_job_that_the_queue_has_forgotten_is_looked_up(
     backends: Backends, tmp_path: Path
 ) -> None:
     """Its node failed while no service was there."""
-    backend, asked = backends.make("sleep 1000"), request(tmp_path)
-    backend.submit(asked)
-    wait_begun(backend, asked)
-    node = wait(lambda: standing(backend, asked).host)
+    backend, trial = backends.make("sleep 1000"), request(tmp_path)
+    backend.submit(trial)
+    wait_begun(backend, trial)
+    node = wait(lambda: standing(backend, trial).host)
     backend.close()
     backends.cluster.down(node)
-    name = Attempt(request=asked, number=1).name
+    name = Attempt(request=trial, number=1).name
     wait(lambda: name not in backends.cluster.command("squeue", "--states=all", "--format=%j"))
-    (outcome,) = finish(backends.make(), asked)
+    (outcome,) = finish(backends.make(), trial)
     assert outcome.status is TrialState.OK
-    assert '"node_fail"' in (asked.directory / "attempt-1" / "abandoned.json").read_text()
+    assert '"node_fail"' in (trial.directory / "attempt-1" / "abandoned.json").read_text()
 
 
 def test_a_full_queue_is_waited_for(backends: Backends, tmp_path: Path) -> None:

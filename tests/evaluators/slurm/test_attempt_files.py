@@ -31,8 +31,8 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     (tmp_path / "claim").mkdir()
     (tmp_path / "claim" / "job").write_text("7 100.125 n[01-02]\n")
     (tmp_path / "ended").write_text("143 100.125 130.25\n")
-    found = read_attempt_files(tmp_path)
-    assert found == AttemptFiles(
+    files = read_attempt_files(tmp_path)
+    assert files == AttemptFiles(
         intended_at=12.5,
         first_intended_at=12.5,
         job_id="7",
@@ -40,8 +40,8 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         claim=Claim(job_id="7", at=100.125, nodes="n[01-02]"),
         end=ScriptEnd(exit_code=143, began_at=100.125, ended_at=130.25),
     )
-    assert found.end is not None
-    assert found.end.duration_s == 30.125
+    assert files.end is not None
+    assert files.end.duration_s == 30.125
 
 
 def test_a_new_intent_forgets_the_job_of_an_earlier_one(tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ def test_cut_files_count_as_far_as_they_go(tmp_path: Path, text: str) -> None:
     (tmp_path / "claim").mkdir()
     for name in ("intent.json", "job.json", "claim/job", "ended", "abandoned.json"):
         (tmp_path / name).write_text(text)
-    found = read_attempt_files(tmp_path)
-    assert found.intended_at == pytest.approx((tmp_path / "intent.json").stat().st_mtime)
-    assert (found.job_id, found.claimed, found.claim, found.end) == (None, True, None, None)
+    files = read_attempt_files(tmp_path)
+    assert files.intended_at == pytest.approx((tmp_path / "intent.json").stat().st_mtime)
+    assert (files.job_id, files.claimed, files.claim, files.end) == (None, True, None, None)
     assert abandoned_duration_s(tmp_path) == 0.0
 
 

@@ -28,27 +28,27 @@ pytestmark = pytest.mark.xdist_group("slurm")
 
 
 def test_a_trial_measures_on_its_nodes(backends: Backends, tmp_path: Path) -> None:
-    asked = request(tmp_path, nodes=2)
-    (outcome,) = run(backends.make(), asked)
+    trial = request(tmp_path, nodes=2)
+    (outcome,) = run(backends.make(), trial)
     assert outcome.status is TrialState.OK
     assert [m.iteration_times_s for m in outcome.measurements] == [(0.25,), (0.25,)]
     assert sorted(outcome.log_tail.split("\n")[:4]) == [f"rank {n}" for n in range(4)]
     assert outcome.host == "n[01-02]"
     assert outcome.job_id is not None
     assert 0 < outcome.duration_s < 30
-    assert (asked.directory / "result.json").exists()
+    assert (trial.directory / "result.json").exists()
     assert not list((tmp_path / "ended").iterdir()), "the ended_folder is emptied"
 
 
 def test_a_result_is_told_for_ever_and_never_run_again(backends: Backends, tmp_path: Path) -> None:
-    asked, backend = request(tmp_path), backends.make()
-    first = run(backend, asked)
+    trial, backend = request(tmp_path), backends.make()
+    first = run(backend, trial)
     sent = backend.tracker.slurm.calls["sbatch"]
-    backend.submit(asked)
-    assert backend.poll([asked])[asked.token] == first[0]
+    backend.submit(trial)
+    assert backend.poll([trial])[trial.token] == first[0]
     later = backends.make()
-    later.submit(asked)
-    assert later.poll([asked])[asked.token] == first[0]
+    later.submit(trial)
+    assert later.poll([trial])[trial.token] == first[0]
     assert backend.tracker.slurm.calls["sbatch"] == sent
     assert later.tracker.slurm.calls["sbatch"] == 0
 
@@ -68,10 +68,10 @@ def test_failures_are_told_apart(backends: Backends, tmp_path: Path) -> None:
         "silent": "rm -f trial.log; echo 0.25 >result",
     }
     limits = {"hang": 2.0, "deaf": 2.0}
-    asked = {name: request(tmp_path, name, time_limit_s=limits.get(name, 60.0)) for name in lines}
+    trials = {name: request(tmp_path, name, time_limit_s=limits.get(name, 60.0)) for name in lines}
     for name, text in lines.items():
-        backends.make(text).submit(asked[name])
-    ended = {name: finish(backends[lines[name]], asked[name])[0] for name in lines}
+        backends.make(text).submit(trials[name])
+    ended = {name: finish(backends[lines[name]], trials[name])[0] for name in lines}
     assert {name: o.status.value for name, o in ended.items()} == {
         "crash": "crashed",
         "hang": "timeout",
@@ -94,31 +94,31 @@ def test_many_trials_run_once_each_with_few_status_calls(
     backends: Backends, tmp_path: Path
 ) -> None:
     backend = backends.make(COUNTED, profile=SITES_PACE)
-    asked = [request(tmp_path, f"trial-{n}") for n in range(40)]
+    trials = [request(tmp_path, f"trial-{n}") for n in range(40)]
     started = time.monotonic()
-    outcomes = run(backend, *asked)
+    outcomes = run(backend, *trials)
     took_s = time.monotonic() - started
     assert {o.status for o in outcomes} == {TrialState.OK}
-    assert [runs(each) for each in asked] == [1] * len(asked)
+    assert [runs(each) for each in trials] == [1] * len(trials)
     calls = backend.tracker.slurm.calls
-    assert calls["sbatch"] == len(asked)
+    assert calls["sbatch"] == len(trials)
     assert calls["squeue"] + calls["sacct"] <= 1 + took_s / (5.0 / HURRIED)
 
 
 def test_many_trials_are_found_again_by_another_object(backends: Backends, tmp_path: Path) -> None:
-    asked = [request(tmp_path, f"trial-{n}") for n in range(60)]
+    trials = [request(tmp_path, f"trial-{n}") for n in range(60)]
     first = backends.make("sleep 1000", profile=SITES_PACE)
-    for each in asked:
+    for each in trials:
         first.submit(each)
-    wait(lambda: all(standing(first, each).job_id for each in asked))
+    wait(lambda: all(standing(first, each).job_id for each in trials))
     first.close()
     later = backends.make("sleep 1000", profile=SITES_PACE)
     until = time.monotonic() + SITES_PACE.polling.settle_s + 1.5
     while time.monotonic() < until:
-        assert all(isinstance(each, TrialProgress) for each in later.poll(asked).values())
+        assert all(isinstance(each, TrialProgress) for each in later.poll(trials).values())
         time.sleep(0.1)
     assert later.tracker.slurm.calls["sbatch"] == 0
-    for each in asked:
+    for each in trials:
         later.cancel(each.token)
-    assert {o.status for o in finish(later, *asked)} == {TrialState.CANCELLED}
+    assert {o.status for o in finish(later, *trials)} == {TrialState.CANCELLED}
     assert later.tracker.slurm.calls["scancel"] <= 3

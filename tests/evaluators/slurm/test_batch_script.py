@@ -75,10 +75,10 @@ def test_nasty_names_reach_the_nodes_as_they_are(backends: Backends, tmp_path: P
         environment=Environment(variables={"MINE": NASTY}, prologue='export OURS="$MINE"'),
     )
     text = "{srun} bash -c '[[ $SLURM_PROCID = 0 ]] && printf %s \"$OURS\" >said'; echo 1 >result"
-    asked = request(tmp_path / NASTY)
-    (outcome,) = run(backends.make(text, profile=profile), asked)
+    trial = request(tmp_path / NASTY)
+    (outcome,) = run(backends.make(text, profile=profile), trial)
     assert outcome.status is TrialState.OK, outcome.error
-    assert (asked.directory / "attempt-1" / "said").read_text() == NASTY
+    assert (trial.directory / "attempt-1" / "said").read_text() == NASTY
 
 
 @pytest.mark.xdist_group("slurm")

@@ -44,9 +44,9 @@ def test_cancelling_ends_our_jobs_and_only_ours(
     wait(lambda: standing(backend, waiting).reason == "waiting for free nodes (Resources)")
     unsent = request(tmp_path, "unsent")
     backend.submit(unsent)
-    for asked in (unsent, running, waiting):
-        backend.cancel(asked.token)
-        backend.cancel(asked.token)
+    for trial in (unsent, running, waiting):
+        backend.cancel(trial.token)
+        backend.cancel(trial.token)
     outcomes = finish(backend, running, waiting, unsent)
     assert {o.status for o in outcomes} == {TrialState.CANCELLED}
     assert {o.error for o in outcomes} == {"cancelled"}
@@ -59,13 +59,13 @@ def test_a_cancelled_trial_stays_cancelled_in_another_process(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     """It had been marked, and its job had not yet been ended."""
-    asked = request(tmp_path)
+    trial = request(tmp_path)
     first = backends.make(ENDLESS)
-    first.submit(asked)
-    wait_begun(first, asked)
+    first.submit(trial)
+    wait_begun(first, trial)
     first.close()
-    (asked.directory / "cancelled").touch()
-    (outcome,) = finish(backends.make(), asked)
+    (trial.directory / "cancelled").touch()
+    (outcome,) = finish(backends.make(), trial)
     assert outcome.status is TrialState.CANCELLED
     wait(lambda: not slurm.jobs())
 
@@ -73,16 +73,16 @@ def test_a_cancelled_trial_stays_cancelled_in_another_process(
 def test_a_job_that_comes_too_late_only_ends(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
-    asked = request(tmp_path)
+    trial = request(tmp_path)
     backend = backends.make(ENDLESS)
-    backend.submit(asked)
-    wait(lambda: standing(backend, asked).phase == "running")
-    backend.cancel(asked.token)
-    finish(backend, asked)
-    shutil.rmtree(asked.directory / "attempt-1" / "claim", ignore_errors=True)
-    slurm.command("sbatch", str(asked.directory / "attempt-1" / "job.sh"))
+    backend.submit(trial)
+    wait(lambda: standing(backend, trial).phase == "running")
+    backend.cancel(trial.token)
+    finish(backend, trial)
+    shutil.rmtree(trial.directory / "attempt-1" / "claim", ignore_errors=True)
+    slurm.command("sbatch", str(trial.directory / "attempt-1" / "job.sh"))
     wait(lambda: not slurm.jobs())
-    assert not begun(asked)
+    assert not begun(trial)
 
 
 def test_a_job_that_somebody_else_cancelled_says_so(
@@ -111,22 +111,22 @@ def test_a_job_that_somebody_else_cancelled_says_so(
 def test_a_held_job_waits_until_it_is_released(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
-    asked = request(tmp_path)
+    trial = request(tmp_path)
     backend = backends.make(
         profile=replace(PROFILE, slurm=replace(PROFILE.slurm, directives=("--hold",)))
     )
-    backend.submit(asked)
-    held = wait(lambda: (s := standing(backend, asked)).reason.startswith("held") and s)
+    backend.submit(trial)
+    held = wait(lambda: (s := standing(backend, trial)).reason.startswith("held") and s)
     assert held.phase == "waiting"
     slurm.command("scontrol", "release", held.job_id)
-    (outcome,) = finish(backend, asked)
+    (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
 
 
 def test_what_sbatch_refuses_is_quoted(backends: Backends, tmp_path: Path) -> None:
     profile = replace(PROFILE, slurm=replace(PROFILE.slurm, partition="nowhere"))
-    asked = [request(tmp_path, f"trial-{n}") for n in range(3)]
-    outcomes = run(backends.make(profile=profile), *asked)
+    trials = [request(tmp_path, f"trial-{n}") for n in range(3)]
+    outcomes = run(backends.make(profile=profile), *trials)
     assert {o.status for o in outcomes} == {TrialState.REFUSED}
     (error,) = {o.error for o in outcomes}
     assert error is not None
@@ -140,14 +140,14 @@ def test_a_folder_that_the_nodes_do_not_see_is_said_alike_each_time(
     """It is taken away while its job is held, so that nothing is where the job looks for it."""
     holding = replace(PROFILE, slurm=replace(PROFILE.slurm, directives=("--hold",)))
     backend = backends.make(profile=holding)
-    asked = [request(tmp_path, f"trial-{n}") for n in range(2)]
-    for each in asked:
+    trials = [request(tmp_path, f"trial-{n}") for n in range(2)]
+    for each in trials:
         backend.submit(each)
-    wait(lambda: all(standing(backend, each).job_id for each in asked))
-    held = [standing(backend, each).job_id or "" for each in asked]
-    for each, job_id in zip(asked, held, strict=True):
+    wait(lambda: all(standing(backend, each).job_id for each in trials))
+    held = [standing(backend, each).job_id or "" for each in trials]
+    for each, job_id in zip(trials, held, strict=True):
         (each.directory / "attempt-1").rename(each.directory / "elsewhere")
         slurm.command("scontrol", "release", job_id)
-    outcomes = finish(backend, *asked)
+    outcomes = finish(backend, *trials)
     assert {o.status for o in outcomes} == {TrialState.CRASHED}
     assert {o.error for o in outcomes} == {FOLDER_NOT_SHARED}

@@ -22,45 +22,45 @@ def profile(**tables: Any) -> ClusterProfile:
     return profile_from_dict({"name": "test"} | tables, source="test")
 
 
-def look(folder: Path, told: list[str], *, wait_s: float = 60.0, **tables: Any) -> ProbeReport:
+def look(folder: Path, sentences: list[str], *, wait_s: float = 60.0, **tables: Any) -> ProbeReport:
     """On a node with two GPUs."""
-    found = probe(
-        profile(**tables), gpus_per_node=2, folder=folder, wait_s=wait_s, tell=told.append
+    report = probe(
+        profile(**tables), gpus_per_node=2, folder=folder, wait_s=wait_s, tell=sentences.append
     )
     assert list(folder.iterdir()) == [], "nothing is left behind"
-    return found
+    return report
 
 
 def test_every_task_tells_what_trials_would_find(slurm: Cluster, tmp_path: Path) -> None:
-    told: list[str] = []
-    found = look(tmp_path, told)
-    assert found.node in slurm.nodes
-    assert [rank.rank for rank in found.ranks] == [0, 1]
-    for rank in found.ranks:
+    sentences: list[str] = []
+    report = look(tmp_path, sentences)
+    assert report.node in slurm.nodes
+    assert [rank.rank for rank in report.ranks] == [0, 1]
+    for rank in report.ranks:
         assert rank.executable == sys.executable
         assert rank.torch
         assert rank.deepspeed
         assert rank.sees_folder
         assert rank.trainer
-    assert (found.last_lines, found.gave_up) == ((), "")
-    assert any(f"runs on {found.node}" in sentence for sentence in told)
+    assert (report.last_lines, report.gave_up) == ((), "")
+    assert any(f"runs on {report.node}" in sentence for sentence in sentences)
     assert slurm.jobs() == {}
 
 
 @pytest.mark.usefixtures("slurm")
 def test_an_interpreter_without_torch(tmp_path: Path) -> None:
-    found = look(tmp_path, [], python=SYSTEM_PYTHON)
-    assert {rank.torch for rank in found.ranks} == {""}
-    assert "No module named 'torch'" in found.ranks[0].torch_error
-    assert not found.ranks[0].trainer
+    report = look(tmp_path, [], python=SYSTEM_PYTHON)
+    assert {rank.torch for rank in report.ranks} == {""}
+    assert "No module named 'torch'" in report.ranks[0].torch_error
+    assert not report.ranks[0].trainer
 
 
 @pytest.mark.usefixtures("slurm")
 def test_what_the_profile_sets_up_is_not_there(tmp_path: Path) -> None:
-    found = look(tmp_path, [], environment={"virtual_environment": "/nowhere/venv"})
-    assert found.node
-    assert found.ranks == ()
-    assert "environment.virtual_environment: none is at /nowhere/venv" in found.last_lines[-1]
+    report = look(tmp_path, [], environment={"virtual_environment": "/nowhere/venv"})
+    assert report.node
+    assert report.ranks == ()
+    assert "environment.virtual_environment: none is at /nowhere/venv" in report.last_lines[-1]
 
 
 @pytest.mark.usefixtures("slurm")
@@ -78,8 +78,8 @@ def test_megatron_is_imported_from_the_checkout(tmp_path: Path, source: str, err
     (package / "training.py").write_text(source)
     (package / "arguments.py").write_text("")
     megatron = {"path": str(package.parent)}
-    found = look(folder, [], python=SYSTEM_PYTHON, program="megatron-deepspeed", megatron=megatron)
-    assert [rank.megatron_error for rank in found.ranks] == [error, error]
+    report = look(folder, [], python=SYSTEM_PYTHON, program="megatron-deepspeed", megatron=megatron)
+    assert [rank.megatron_error for rank in report.ranks] == [error, error]
 
 
 def test_sbatch_refuses(slurm: Cluster, tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_sbatch_refuses(slurm: Cluster, tmp_path: Path) -> None:
 def test_no_node_comes_free(slurm: Cluster, tmp_path: Path) -> None:
     for node in slurm.nodes:
         slurm.drain(node)
-    told: list[str] = []
-    found = look(tmp_path, told, wait_s=1.5)
-    assert "no node within" in found.gave_up
-    assert "waits: " in told[0]
-    assert len(told) == len(set(told))
-    assert found.node == ""
+    sentences: list[str] = []
+    report = look(tmp_path, sentences, wait_s=1.5)
+    assert "no node within" in report.gave_up
+    assert "waits: " in sentences[0]
+    assert len(sentences) == len(set(sentences))
+    assert report.node == ""
     assert slurm.jobs() == {}, "it is taken back"
 
 

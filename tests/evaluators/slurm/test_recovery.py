@@ -52,7 +52,7 @@ def test_another_process_finds_what_one_that_was_killed_had_submitted(
         "print('submitted', flush=True)\n"
         "while True: backend.poll([])\n"
     )
-    asked = [request(tmp_path, f"trial-{n}") for n in range(6)]
+    requests = [request(tmp_path, f"trial-{n}") for n in range(6)]
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -62,9 +62,9 @@ def test_another_process_finds_what_one_that_was_killed_had_submitted(
         process.stdout.readline()
         wait(lambda: (tmp_path / "trial-2" / "attempt-1" / "intent.json").exists())
         process.kill()
-    outcomes = run(backends.make(COUNTED), *asked)
+    outcomes = run(backends.make(COUNTED), *requests)
     assert {o.status for o in outcomes} == {TrialState.OK}
-    assert [runs(each) for each in asked] == [1] * 6
+    assert [runs(each) for each in requests] == [1] * 6
     wait(lambda: not slurm.jobs())
 
 
@@ -72,17 +72,17 @@ def test_a_client_that_is_killed_in_flight_leaves_one_run(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     backend = backends.make(COUNTED)
-    asked = [request(tmp_path, f"trial-{n}") for n in range(8)]
+    trials = [request(tmp_path, f"trial-{n}") for n in range(8)]
     killed = 0
-    for each in asked:
+    for each in trials:
         backend.submit(each)
     until = time.monotonic() + 1.5
     while time.monotonic() < until:
         killed += kill_clients()
-    outcomes = finish(backend, *asked)
+    outcomes = finish(backend, *trials)
     assert killed
     assert {o.status for o in outcomes} == {TrialState.OK}
-    assert [runs(each) for each in asked] == [1] * 8
+    assert [runs(each) for each in trials] == [1] * 8
     wait(lambda: not slurm.jobs())
 
 
@@ -171,18 +171,18 @@ def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     backend = backends.make(SLOW_FIRST)
-    asked = request(tmp_path, nodes=2)
-    backend.submit(asked)
-    wait_begun(backend, asked)
+    trial = request(tmp_path, nodes=2)
+    backend.submit(trial)
+    wait_begun(backend, trial)
     time.sleep(1.2)  # Slurm counts whole seconds
     slurm.down("n02")
-    (outcome,) = finish(backend, asked)
+    (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
     assert "n02" not in slurm.command("scontrol", "show", "hostnames", outcome.host)
     assert (
         tmp_path / "failed-nodes"
-    ).read_text() == f"n02 {Attempt(request=asked, number=1).name}\n"
-    over = json.loads((asked.directory / "attempt-1" / "abandoned.json").read_text())
+    ).read_text() == f"n02 {Attempt(request=trial, number=1).name}\n"
+    over = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
     assert over["status"] == "node_fail"
     assert outcome.duration_s > over["duration_s"] > 0
 
@@ -192,11 +192,11 @@ def test_a_node_that_failed_twice_is_left_out(
 ) -> None:
     backend = backends.make(SLOW_FIRST)
     for token in ("first", "second"):
-        asked = request(tmp_path, token)
-        backend.submit(asked)
-        wait_begun(backend, asked)
+        trial = request(tmp_path, token)
+        backend.submit(trial)
+        wait_begun(backend, trial)
         slurm.down("n01")
-        finish(backend, asked)
+        finish(backend, trial)
         slurm.resume("n01")
         wait(lambda: slurm.states()["n01"] == "idle")
     third = request(tmp_path, "third")
@@ -206,10 +206,10 @@ def test_a_node_that_failed_twice_is_left_out(
 
 
 def test_a_step_that_slurm_refuses_is_asked_for_again(backends: Backends, tmp_path: Path) -> None:
-    asked = request(tmp_path)
-    (outcome,) = run(backends.make(REFUSED_FIRST), asked)
+    trial = request(tmp_path)
+    (outcome,) = run(backends.make(REFUSED_FIRST), trial)
     assert outcome.status is TrialState.OK
-    first, second = attempts_of(asked)
+    first, second = attempts_of(trial)
     assert "srun: error: Unable to confirm allocation" in first.log.read_text()
     over = json.loads((first.folder / "abandoned.json").read_text())
     assert over["status"] == "lost"
@@ -221,10 +221,10 @@ def test_a_step_that_slurm_refuses_is_asked_for_again(backends: Backends, tmp_pa
 def test_a_node_that_fails_under_an_srun_that_ends_well_is_seen(
     backends: Backends, tmp_path: Path
 ) -> None:
-    asked = request(tmp_path)
-    (outcome,) = run(backends.make(NODE_FAILS_FIRST), asked)
+    trial = request(tmp_path)
+    (outcome,) = run(backends.make(NODE_FAILS_FIRST), trial)
     assert outcome.status is TrialState.OK
-    first, _ = attempts_of(asked)
+    first, _ = attempts_of(trial)
     assert json.loads((first.folder / "abandoned.json").read_text())["status"] == "node_fail"
     assert (tmp_path / "failed-nodes").read_text() == f"n05 {first.name}\n"
 
@@ -232,12 +232,12 @@ def test_a_node_that_fails_under_an_srun_that_ends_well_is_seen(
 def test_attempts_are_bounded(backends: Backends, slurm: Cluster, tmp_path: Path) -> None:
     profile = replace(PROFILE, retries=Retries(attempts=2, node_failures=9))
     backend = backends.make("sleep 1000", profile=profile)
-    asked = request(tmp_path)
-    backend.submit(asked)
+    trial = request(tmp_path)
+    backend.submit(trial)
     for number, node in ((1, "n01"), (2, "n02")):
-        wait_begun(backend, asked, number)
+        wait_begun(backend, trial, number)
         slurm.down(node)
-    (outcome,) = finish(backend, asked)
+    (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.NODE_FAIL
     assert outcome.error == "a node failed under it, in each of 2 attempts"
     wait(lambda: not slurm.jobs())
@@ -248,9 +248,9 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
         PROFILE, slurm=replace(PROFILE.slurm, partition="scavenge", exclusive=True)
     )
     backend = backends.make(SLOW_FIRST, profile=scavenging)
-    asked = request(tmp_path, nodes=8)
-    backend.submit(asked)
-    wait_begun(backend, asked)
+    trial = request(tmp_path, nodes=8)
+    backend.submit(trial)
+    wait_begun(backend, trial)
     slurm.command(
         "sbatch",
         "--partition=urgent",
@@ -259,9 +259,9 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
         "--output=/dev/null",
         "--wrap=sleep 1",
     )
-    (outcome,) = finish(backend, asked)
+    (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
-    over = json.loads((asked.directory / "attempt-1" / "abandoned.json").read_text())
+    over = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
     assert over["status"] == "preempted"
 
 
@@ -272,12 +272,12 @@ def test_a_node_that_vanishes_is_no_fault_of_the_trial(
     cluster = make_slurm(nodes=2, options=QUICK_NODE_LOSS)
     with Backends(cluster) as backends:
         backend = backends.make(SLOW_FIRST)
-        asked = request(tmp_path)
-        backend.submit(asked)
-        wait_begun(backend, asked)
-        node = standing(backend, asked).host or "n01"
+        trial = request(tmp_path)
+        backend.submit(trial)
+        wait_begun(backend, trial)
+        node = standing(backend, trial).host or "n01"
         cluster.kill_node(node, tasks=True)
-        (outcome,) = finish(backend, asked)
+        (outcome,) = finish(backend, trial)
         assert outcome.status is TrialState.OK
         assert outcome.host != node
 
@@ -301,12 +301,12 @@ def test_an_older_job_of_the_same_name_is_not_taken_for_ours(
     backends: Backends, tmp_path: Path
 ) -> None:
     """Its folder was removed, and the same trial asked for again."""
-    asked = request(tmp_path)
+    trial = request(tmp_path)
     backend = backends.make("exit 3")
-    assert run(backend, asked)[0].status is TrialState.CRASHED
-    shutil.rmtree(asked.directory)
+    assert run(backend, trial)[0].status is TrialState.CRASHED
+    shutil.rmtree(trial.directory)
     time.sleep(2.5)
-    (again,) = run(backends.make(), asked)
+    (again,) = run(backends.make(), trial)
     assert again.status is TrialState.OK
 
 
@@ -314,12 +314,12 @@ def test_two_jobs_of_one_attempt_run_it_once(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     backend = backends.make(COUNTED)
-    asked = request(tmp_path)
-    backend.submit(asked)
-    wait(lambda: backend.poll([asked]) and (asked.directory / "attempt-1" / "job.json").exists())
+    trial = request(tmp_path)
+    backend.submit(trial)
+    wait(lambda: backend.poll([trial]) and (trial.directory / "attempt-1" / "job.json").exists())
     for _ in range(3):
-        slurm.command("sbatch", str(asked.directory / "attempt-1" / "job.sh"))
-    (outcome,) = finish(backend, asked)
+        slurm.command("sbatch", str(trial.directory / "attempt-1" / "job.sh"))
+    (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
     wait(lambda: not slurm.jobs())
-    assert runs(asked) == 1
+    assert runs(trial) == 1

@@ -172,44 +172,44 @@ def wait(what: Callable[[], Any], *, limit_s: float = PATIENCE_S) -> Any:
     return found
 
 
-def standing(backend: Backend, asked: TrialRequest) -> TrialProgress:
-    found = backend.poll([asked])[asked.token]
+def standing(backend: Backend, trial: TrialRequest) -> TrialProgress:
+    found = backend.poll([trial])[trial.token]
     assert isinstance(found, TrialProgress), found
     return found
 
 
 def finish(
-    backend: Backend, *asked: TrialRequest, limit_s: float = PATIENCE_S
+    backend: Backend, *trials: TrialRequest, limit_s: float = PATIENCE_S
 ) -> Sequence[TrialOutcome]:
     """The outcome of each, in order."""
     outcomes: dict[str, TrialOutcome] = {}
 
     def over() -> bool:
-        found = backend.poll([each for each in asked if each.token not in outcomes])
+        found = backend.poll([each for each in trials if each.token not in outcomes])
         outcomes.update({k: v for k, v in found.items() if isinstance(v, TrialOutcome)})
-        return len(outcomes) == len(asked)
+        return len(outcomes) == len(trials)
 
     wait(over, limit_s=limit_s)
-    return [outcomes[each.token] for each in asked]
+    return [outcomes[each.token] for each in trials]
 
 
-def run(backend: Backend, *asked: TrialRequest) -> Sequence[TrialOutcome]:
+def run(backend: Backend, *trials: TrialRequest) -> Sequence[TrialOutcome]:
     """Submit them, and wait for their ends."""
-    for each in asked:
+    for each in trials:
         backend.submit(each)
-    return finish(backend, *asked)
+    return finish(backend, *trials)
 
 
-def runs(asked: TrialRequest) -> int:
+def runs(trial: TrialRequest) -> int:
     """How often a `COUNTED` trial ran."""
-    return len((asked.directory / "runs").read_text().splitlines())
+    return len((trial.directory / "runs").read_text().splitlines())
 
 
-def begun(asked: TrialRequest, number: int = 1) -> bool:
+def begun(trial: TrialRequest, number: int = 1) -> bool:
     """Whether a job runs that attempt, or ran it."""
-    return read_attempt_files(Attempt(request=asked, number=number).folder).claim is not None
+    return read_attempt_files(Attempt(request=trial, number=number).folder).claim is not None
 
 
-def wait_begun(backend: SlurmBackend, asked: TrialRequest, number: int = 1) -> None:
+def wait_begun(backend: SlurmBackend, trial: TrialRequest, number: int = 1) -> None:
     """Until a job runs that attempt."""
-    wait(lambda: backend.poll([asked]) and begun(asked, number))
+    wait(lambda: backend.poll([trial]) and begun(trial, number))

@@ -38,7 +38,7 @@ def pilot(text: str = SECOND, *, profile: ClusterProfile = PROFILE) -> Iterator[
         backend.close()
 
 
-def asked(trials: Path, *widths: int, prefix: str = "t", **changes: Any) -> list[TrialRequest]:
+def requests(trials: Path, *widths: int, prefix: str = "t", **changes: Any) -> list[TrialRequest]:
     group = changes.pop("group", "")
     return [
         replace(request(trials, f"{prefix}{i}", nodes=width, **changes), group=group)

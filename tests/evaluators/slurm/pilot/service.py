@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.evaluators.slurm.pilot.scene import asked, pilot
+from tests.evaluators.slurm.pilot.scene import pilot, requests
 from tests.evaluators.slurm.trials import run
 
 
 def main() -> None:
     trials, text, *widths = sys.argv[1:]
     with pilot(text) as backend:
-        for outcome in run(backend, *asked(Path(trials), *map(int, widths))):
+        for outcome in run(backend, *requests(Path(trials), *map(int, widths))):
             print(outcome.status, outcome.job_id, outcome.error, flush=True)
 
 

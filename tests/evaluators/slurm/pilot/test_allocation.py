@@ -12,7 +12,7 @@ from autotune.schemas import TrialState
 from evaluators.cluster.profile import Pilot
 from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
-from tests.evaluators.slurm.pilot.scene import PROFILE, SECOND, asked, gaps, pilot, ran_on, stay
+from tests.evaluators.slurm.pilot.scene import PROFILE, SECOND, gaps, pilot, ran_on, requests, stay
 from tests.evaluators.slurm.trials import finish, run, wait
 
 pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
@@ -23,7 +23,7 @@ def test_trials_of_several_widths_run_side_by_side(slurm: Cluster, tmp_path: Pat
         "{srun} bash -c 'echo $SLURMD_NODENAME >>ran; echo gpus $CUDA_VISIBLE_DEVICES; sleep 1'"
         " && echo 0.25 >result"
     )
-    trials = asked(tmp_path, 4, 2, 2)
+    trials = requests(tmp_path, 4, 2, 2)
     with pilot(text) as backend:
         outcomes = run(backend, *trials)
         calls = backend.tracker.slurm.calls
@@ -39,7 +39,7 @@ def test_trials_of_several_widths_run_side_by_side(slurm: Cluster, tmp_path: Pat
 
 
 def test_the_next_trial_starts_as_soon_as_nodes_are_free(tmp_path: Path) -> None:
-    trials = asked(tmp_path, *[4, 2, 1, 1, 2, 4, 1, 3, 2, 1, 2, 1, 4, 1, 2, 1])
+    trials = requests(tmp_path, *[4, 2, 1, 1, 2, 4, 1, 3, 2, 1, 2, 1, 4, 1, 2, 1])
     with pilot(SECOND.replace("sleep 1", "sleep 0.5")) as backend:
         outcomes = run(backend, *trials)
     assert {outcome.status for outcome in outcomes} == {TrialState.OK}
@@ -50,7 +50,7 @@ def test_the_next_trial_starts_as_soon_as_nodes_are_free(tmp_path: Path) -> None
 
 
 def test_a_trial_that_fails_frees_its_nodes_too(tmp_path: Path) -> None:
-    first, second = asked(tmp_path, 8, 8)
+    first, second = requests(tmp_path, 8, 8)
     with pilot("[[ $PWD == */t1/* ]] && echo 0.25 >result || { echo broken; exit 3; }") as backend:
         broken, good = run(backend, first, second)
     assert (broken.status, broken.error) == (TrialState.CRASHED, "exit code 3: ['broken']")
@@ -59,7 +59,7 @@ def test_a_trial_that_fails_frees_its_nodes_too(tmp_path: Path) -> None:
 
 
 def test_what_no_allocation_can_hold_is_refused(slurm: Cluster, tmp_path: Path) -> None:
-    wide, long = *asked(tmp_path, 9), *asked(tmp_path, 1, prefix="long", time_limit_s=1800.0)
+    wide, long = *requests(tmp_path, 9), *requests(tmp_path, 1, prefix="long", time_limit_s=1800.0)
     with pilot() as backend:
         outcomes = run(backend, wide, long)
     assert [outcome.status for outcome in outcomes] == [TrialState.REFUSED] * 2
@@ -72,7 +72,7 @@ def test_what_no_allocation_can_hold_is_refused(slurm: Cluster, tmp_path: Path) 
 def test_what_sbatch_says_of_the_allocation_is_quoted(tmp_path: Path) -> None:
     profile = replace(PROFILE, slurm=replace(PROFILE.slurm, partition="nowhere"))
     with pilot(profile=profile) as backend:
-        outcomes = run(backend, *asked(tmp_path, 1, 2))
+        outcomes = run(backend, *requests(tmp_path, 1, 2))
     assert [outcome.status for outcome in outcomes] == [TrialState.REFUSED] * 2
     assert all("invalid partition" in str(outcome.error) for outcome in outcomes)
     assert outcomes[0].error == outcomes[1].error
@@ -81,7 +81,7 @@ def test_what_sbatch_says_of_the_allocation_is_quoted(tmp_path: Path) -> None:
 def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Path) -> None:
     options = ("--parsable", "-N1", "--exclusive", "--output=/dev/null")
     job = slurm.command("sbatch", *options, "--wrap=sleep 60").strip()
-    (trial,) = asked(tmp_path, 2)
+    (trial,) = requests(tmp_path, 2)
     with pilot() as backend:
         backend.submit(trial)
 
@@ -99,7 +99,7 @@ def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Pa
 def test_an_idle_allocation_is_given_back_and_asked_for_again(
     slurm: Cluster, tmp_path: Path
 ) -> None:
-    first, second = asked(tmp_path, 1, 1)
+    first, second = requests(tmp_path, 1, 1)
     profile = replace(PROFILE, pilot=Pilot(nodes=8, time_limit_h=0.5, idle_release_s=0.3))
     with pilot("echo 0.25 >result", profile=profile) as backend:
         (one,) = run(backend, first)
@@ -110,7 +110,7 @@ def test_an_idle_allocation_is_given_back_and_asked_for_again(
 
 
 def test_no_trial_starts_that_could_outlast_the_allocation(slurm: Cluster, tmp_path: Path) -> None:
-    first, second = asked(tmp_path, 1, 1, time_limit_s=60.0)
+    first, second = requests(tmp_path, 1, 1, time_limit_s=60.0)
     with pilot("echo 0.25 >result") as backend:
         (one,) = run(backend, first)
         slurm.command("scontrol", "update", f"JobId={one.job_id}", "TimeLimit=1")
@@ -126,7 +126,7 @@ def test_an_allocation_that_nobody_comes_back_to_ends_by_itself(
     slurm: Cluster, tmp_path: Path
 ) -> None:
     with pilot("echo 0.25 >result") as backend:
-        run(backend, *asked(tmp_path, 1))
+        run(backend, *requests(tmp_path, 1))
     assert slurm.jobs()
     (lease,) = tmp_path.glob("allocations/*/*/lease")
     lease.write_text("0\n")
@@ -137,7 +137,7 @@ def test_ten_groups_share_the_nodes(tmp_path: Path) -> None:
     trials = [
         trial
         for group in "abcdefghij"
-        for trial in asked(tmp_path, 2, 2, 2, prefix=group, group=group)
+        for trial in requests(tmp_path, 2, 2, 2, prefix=group, group=group)
     ]
     with pilot("sleep 0.3; echo 0.25 >result") as backend:
         outcomes = run(backend, *trials)

@@ -10,7 +10,7 @@ from evaluators.slurm.job_decision import NO_LOSS
 from evaluators.slurm.pilot.allocation import RunningAllocation
 from evaluators.slurm.pilot.allocation_policy import why_refused, why_unfit
 from evaluators.time_limit import longest_s
-from tests.evaluators.slurm.pilot.scene import asked
+from tests.evaluators.slurm.pilot.scene import requests
 
 
 def test_nodes_that_an_allocation_no_longer_has_have_failed() -> None:
@@ -23,7 +23,7 @@ def test_nodes_that_an_allocation_no_longer_has_have_failed() -> None:
 
 
 def test_a_trial_fits_when_its_nodes_and_its_time_do() -> None:
-    (trial,) = asked(Path("trials"), 2, time_limit_s=100.0)
+    (trial,) = requests(Path("trials"), 2, time_limit_s=100.0)
     allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=1000.0, asked_at=0.0)
     latest = 1000.0 - longest_s(trial.protocol.time_limit_s)
     assert why_unfit(trial, allocation, allocation.nodes, now=latest) == ""
@@ -33,9 +33,9 @@ def test_a_trial_fits_when_its_nodes_and_its_time_do() -> None:
 
 def test_what_is_not_refused_fits_in_a_new_allocation_for_a_while() -> None:
     pilot = Pilot(nodes=2, time_limit_h=1.0)
-    (trial,) = asked(Path("trials"), 2, time_limit_s=3516.0)
+    (trial,) = requests(Path("trials"), 2, time_limit_s=3516.0)
     assert "too long" in why_refused(trial, pilot)
-    (trial,) = asked(Path("trials"), 2, time_limit_s=3515.0)
+    (trial,) = requests(Path("trials"), 2, time_limit_s=3515.0)
     assert why_refused(trial, pilot) == ""
     allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=3600.0, asked_at=0.0)
     assert why_unfit(trial, allocation, allocation.nodes, now=60.0) == ""

@@ -15,12 +15,12 @@ from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import (
     PROFILE,
     SECOND,
-    asked,
     commands_of,
     gaps,
     kill_commands_of,
     pilot,
     ran_on,
+    requests,
     stay,
 )
 from tests.evaluators.slurm.trials import (
@@ -58,7 +58,7 @@ def phase(backend: PilotBackend, trial: TrialRequest) -> str:
 
 
 def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_path: Path) -> None:
-    doomed, waiting, other = *asked(tmp_path, 6, 6), *asked(tmp_path, 2, prefix="other")
+    doomed, waiting, other = *requests(tmp_path, 6, 6), *requests(tmp_path, 2, prefix="other")
     with pilot(f"if [[ $PWD == */t[01]/* ]]; then {STUBBORN}; else {SECOND}; fi") as backend:
         for trial in (doomed, waiting, other):
             backend.submit(trial)
@@ -68,7 +68,7 @@ def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_pat
         outcomes = finish(backend, doomed, waiting, other)
         assert not commands_of(doomed)
         assert not steps(slurm)
-        (after,) = run(backend, *asked(tmp_path, 8, prefix="other-later"))
+        (after,) = run(backend, *requests(tmp_path, 8, prefix="other-later"))
     assert [o.status for o in outcomes] == [TrialState.CANCELLED] * 2 + [TrialState.OK]
     assert outcomes[0].duration_s > 0
     assert outcomes[1].duration_s == 0
@@ -76,7 +76,10 @@ def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_pat
 
 
 def test_a_trial_that_hangs_ends_at_its_limit(slurm: Cluster, tmp_path: Path) -> None:
-    hanging, later = *asked(tmp_path, 8, time_limit_s=1.0), *asked(tmp_path, 8, prefix="later")
+    hanging, later = (
+        *requests(tmp_path, 8, time_limit_s=1.0),
+        *requests(tmp_path, 8, prefix="later"),
+    )
     with pilot(f"if [[ $PWD == */t0/* ]]; then {STUBBORN}; else {SECOND}; fi") as backend:
         hung, good = run(backend, hanging, later)
         assert not steps(slurm)
@@ -89,7 +92,7 @@ def test_a_trial_that_hangs_ends_at_its_limit(slurm: Cluster, tmp_path: Path) ->
 def test_steps_of_a_killed_script_are_ended_and_the_trial_starts_again(
     slurm: Cluster, tmp_path: Path
 ) -> None:
-    (trial,) = asked(tmp_path, 2)
+    (trial,) = requests(tmp_path, 2)
     with pilot(FIRST_HANGS) as backend:
         backend.submit(trial)
         wait(lambda: started(trial))
@@ -101,7 +104,7 @@ def test_steps_of_a_killed_script_are_ended_and_the_trial_starts_again(
 
 
 def test_a_node_that_fails_ends_its_own_trial_alone(slurm: Cluster, tmp_path: Path) -> None:
-    trial, neighbour = *asked(tmp_path, 3), *asked(tmp_path, 2, prefix="neighbour")
+    trial, neighbour = *requests(tmp_path, 3), *requests(tmp_path, 2, prefix="neighbour")
     text = f"if [[ $PWD == */t0/* ]]; then {FIRST_HANGS}; else sleep 3; {SECOND}; fi"
     with pilot(text) as backend:
         backend.submit(trial)
@@ -123,7 +126,7 @@ def test_a_lost_allocation_is_followed_by_another_without_the_node(
     slurm: Cluster, tmp_path: Path
 ) -> None:
     """The first node of an allocation takes all of it along when it fails."""
-    (trial,) = asked(tmp_path, 3)
+    (trial,) = requests(tmp_path, 3)
     profile = replace(PROFILE, pilot=replace(PROFILE.pilot, nodes=4))
     with pilot(FIRST_HANGS, profile=profile) as backend:
         backend.submit(trial)
@@ -137,7 +140,7 @@ def test_a_lost_allocation_is_followed_by_another_without_the_node(
 def test_trials_go_on_after_somebody_cancelled_the_allocation(
     slurm: Cluster, tmp_path: Path
 ) -> None:
-    running, waiting = asked(tmp_path, 8, 8)
+    running, waiting = requests(tmp_path, 8, 8)
     text = f"if [[ $PWD == */t0/* ]]; then {FIRST_HANGS}; else {SECOND}; fi"
     with pilot(text) as backend:
         backend.submit(running)
@@ -157,7 +160,7 @@ def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
         *("sbatch", "-N1", "--exclusive", "--output=/dev/null", "--wrap=sleep 60"),
         "--job-name=other",
     )
-    (trial,) = asked(tmp_path, 8)
+    (trial,) = requests(tmp_path, 8)
     with pilot() as backend:
         backend.submit(trial)
         named = "--format=%i %j"
@@ -172,7 +175,7 @@ def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
 
 
 def test_a_controller_that_is_away_and_back_costs_no_trial(slurm: Cluster, tmp_path: Path) -> None:
-    running, waiting = asked(tmp_path, 8, 4)
+    running, waiting = requests(tmp_path, 8, 4)
     text = "{srun} bash -c 'echo $SLURMD_NODENAME >>ran; sleep 4' && echo 0.25 >result"
     profile = replace(PROFILE, polling=replace(PROFILE.polling, command_limit_s=1.0))
     with pilot(text, profile=profile) as one:
@@ -197,7 +200,7 @@ def test_a_controller_that_is_away_and_back_costs_no_trial(slurm: Cluster, tmp_p
 def test_what_srun_blames_on_slurm_is_tried_again(
     text: str, failed: list[str], tmp_path: Path
 ) -> None:
-    (trial,) = asked(tmp_path, 1)
+    (trial,) = requests(tmp_path, 1)
     with pilot(text) as backend:
         (outcome,) = run(backend, trial)
         calls = backend.tracker.slurm.calls["sbatch"]

@@ -17,12 +17,12 @@ from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import (
     SECOND,
-    asked,
     commands_of,
     gaps,
     kill_commands_of,
     pilot,
     ran_on,
+    requests,
     stay,
 )
 from tests.evaluators.slurm.trials import finish, run, wait
@@ -47,7 +47,7 @@ def service(trials: Path, text: str, *widths: int) -> Iterator[subprocess.Popen[
 
 def test_what_a_killed_service_left_running_is_found_again(tmp_path: Path) -> None:
     widths = [4, 2, 1, 4, 8]
-    trials = asked(tmp_path, *widths)
+    trials = requests(tmp_path, *widths)
     with service(tmp_path, SLOW, *widths):
         wait(lambda: all((trial.directory / "attempt-1" / "ran").exists() for trial in trials[:3]))
     with pilot(SLOW) as backend:
@@ -64,7 +64,7 @@ def test_what_a_killed_service_left_running_is_found_again(tmp_path: Path) -> No
 
 
 def test_an_end_that_nobody_saw_is_found(tmp_path: Path) -> None:
-    (trial,) = asked(tmp_path, 2)
+    (trial,) = requests(tmp_path, 2)
     with service(tmp_path, SECOND, 2):
         wait(lambda: (trial.directory / "attempt-1" / "ran").exists())
     wait(lambda: (trial.directory / "attempt-1" / "ended").exists())
@@ -76,7 +76,7 @@ def test_an_end_that_nobody_saw_is_found(tmp_path: Path) -> None:
 
 def test_a_trial_whose_script_died_with_its_service_starts_again(tmp_path: Path) -> None:
     """As after the host was switched off: the step runs on, and nobody waits for it."""
-    (trial,) = asked(tmp_path, 8)
+    (trial,) = requests(tmp_path, 8)
     text = SECOND.replace("sleep 1", "if [[ $PWD == */attempt-1 ]]; then sleep 99; fi")
     with service(tmp_path, text, 8):
         wait(lambda: (trial.directory / "attempt-1" / "ran").exists())
@@ -88,7 +88,7 @@ def test_a_trial_whose_script_died_with_its_service_starts_again(tmp_path: Path)
 
 
 def test_a_trial_that_was_found_again_can_be_cancelled(tmp_path: Path) -> None:
-    (trial,) = asked(tmp_path, 2)
+    (trial,) = requests(tmp_path, 2)
     with service(tmp_path, "{srun} sleep 99", 2):
         wait(lambda: (trial.directory / "attempt-1" / "claim" / "job").exists())
     with pilot("{srun} sleep 99") as backend:
@@ -117,18 +117,18 @@ def test_a_service_inside_an_allocation_uses_it(slurm: Cluster, tmp_path: Path) 
     (job,) = {line.split()[1] for line in lines[:3]}
     assert lines[:3] == [f"ok {job} None"] * 3
     assert lines[3] == ("refused None it needs 9 nodes, and 8 of the allocation can be used")
-    stays = [stay(trial) for trial in asked(trials, 4, 2, 4)]
+    stays = [stay(trial) for trial in requests(trials, 4, 2, 4)]
     assert min(gaps(stays)) > 0
     assert not (trials / "allocations").exists()
 
 
 def test_a_result_is_told_for_ever_and_never_run_again(tmp_path: Path) -> None:
-    (trial,) = asked(tmp_path, 1)
+    (trial,) = requests(tmp_path, 1)
     with pilot() as backend:
         (first,) = run(backend, trial)
     with pilot() as backend:
         backend.submit(trial)
         assert backend.poll([trial]) == {trial.token: first}
-        assert backend.poll(asked(tmp_path, 1, prefix="never")) == {}
+        assert backend.poll(requests(tmp_path, 1, prefix="never")) == {}
         assert backend.tracker.slurm.calls["sbatch"] == 0
     assert not list((tmp_path / "ended").iterdir())
