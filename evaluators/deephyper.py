@@ -84,8 +84,9 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         """Run one trial, from DeepHyper's dictionary of values to its objective."""
         async with self.sem:
             job.status = JobStatus.RUNNING
-            strategy = self._strategy(job.args)
-            refusals = self._refusals(strategy)
+            strategy, space = self._strategy(job.args), self._space
+            broken_rules = findings(strategy, space.transformer, space.machine, space.batch)
+            refusals = [rule.reason for rule in broken_rules if rule.severity == "refuse"]
             if refusals:
                 output = {"objective": "F_refused", "metadata": {"error": refusals[0]}}
             else:
@@ -100,11 +101,6 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         """
         chosen = {name: values.get(name, self._space.dimensions[name][0]) for name in DIMENSIONS}
         return Strategy(**{k: v.item() if hasattr(v, "item") else v for k, v in chosen.items()})
-
-    def _refusals(self, strategy: Strategy) -> list[str]:
-        space = self._space
-        broken_rules = findings(strategy, space.transformer, space.machine, space.batch)
-        return [finding.reason for finding in broken_rules if finding.severity == "refuse"]
 
     def _request(self, strategy: Strategy) -> TrialRequest:
         space = self._space
@@ -139,30 +135,30 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         return self._outcomes[token]
 
     def _poll(self) -> None:
-        """Ask for all running trials in one status call, at most once in each interval."""
+        """Ask for all running trials in one status call, at most once in each interval.
+
+        A trial that vanished is started once more, or is lost where it has too often.
+        """
         if time.monotonic() - self._polled_at < self._poll_interval_s:
             return
         trials = self._backend.poll(list(self._open.values()))
         self._polled_at = time.monotonic()
         for token, request in list(self._open.items()):
-            outcome = trials[token] if token in trials else self._again(request)
+            outcome = trials.get(token)
+            if outcome is None and self._attempts[token] < ATTEMPTS:
+                self._attempts[token] += 1
+                self._backend.submit(request)
+            elif outcome is None:
+                outcome = TrialOutcome(
+                    status=TrialState.LOST,
+                    started_at=datetime.now(UTC),
+                    duration_s=0.0,
+                    simulated=self._backend.simulated,
+                    error=f"vanished {ATTEMPTS} times without a result",
+                )
             if isinstance(outcome, TrialOutcome):
                 self._outcomes[token] = outcome
                 del self._open[token]
-
-    def _again(self, request: TrialRequest) -> TrialOutcome | None:
-        """Start a trial that vanished once more; return its outcome where it has too often."""
-        self._attempts[request.token] += 1
-        if self._attempts[request.token] <= ATTEMPTS:
-            self._backend.submit(request)
-            return None
-        return TrialOutcome(
-            status=TrialState.LOST,
-            started_at=datetime.now(UTC),
-            duration_s=0.0,
-            simulated=self._backend.simulated,
-            error=f"vanished {ATTEMPTS} times without a result",
-        )
 
     def _output(self, request: TrialRequest, outcome: TrialOutcome) -> dict[str, Any]:
         """Return what DeepHyper's job holds; the metadata become columns of its results."""

@@ -149,6 +149,7 @@ def simulate(request: TrialRequest, *, started_at: datetime) -> SimulatedTrial:
 
 
 def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTrial:
+    """Return what the trial would do with no time limit: crash, run out of memory, or train."""
     startup_s = STARTUP_S + STARTUP_PER_DOUBLING_S * float(np.log2(request.strategy.num_nodes))
     blank = TrialOutcome(
         status=TrialState.OK,
@@ -179,6 +180,7 @@ def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTria
 def _measured(
     request: TrialRequest, blank: TrialOutcome, *, times_s: Sequence[float], peak_gib: float
 ) -> SimulatedTrial:
+    """Return the trial that trains: `blank` with the times of its iterations, noise added."""
     protocol = request.protocol
     rng = _generator(request.seed, request.strategy.as_dict(), protocol.accumulations)
     run = rng.lognormal(0.0, RUN_NOISE)
@@ -222,8 +224,8 @@ def _generator(seed: int, *key: Any) -> np.random.Generator:
     return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
 
 
-def _log(request: TrialRequest, trial: SimulatedTrial) -> str:
-    """Return the trial's log, in Megatron's words under a first line that says what it is."""
+def _finish(request: TrialRequest, trial: SimulatedTrial) -> TrialOutcome:
+    """Write the trial's log, in Megatron's words under a line that says what it is, and result."""
     lines = [
         "SIMULATED: no training took place; the figures below are predicted, with noise added.",
         f"{request.transformer.name} on {request.machine.name}: {request.strategy.short()}",
@@ -242,13 +244,9 @@ def _log(request: TrialRequest, trial: SimulatedTrial) -> str:
     if trial.outcome.error:
         lines.append(trial.outcome.error)
     lines.append(f"{trial.outcome.status.value} after {trial.outcome.duration_s:.1f} s\n")
-    return "\n".join(lines)
-
-
-def _finish(request: TrialRequest, trial: SimulatedTrial) -> TrialOutcome:
-    log = _log(request, trial)
-    outcome = replace(trial.outcome, log_tail="".join(log.splitlines(True)[-_TAIL_LINES:]))
+    log = "\n".join(lines)
     (request.directory / LOG).write_text(log, encoding="utf-8")
+    outcome = replace(trial.outcome, log_tail="".join(log.splitlines(True)[-_TAIL_LINES:]))
     write_result(request.directory, outcome)
     return outcome
 

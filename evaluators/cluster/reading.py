@@ -107,7 +107,10 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
     if data.get("program") == "megatron-deepspeed" and "megatron" not in data:
         reason = "missing; the program megatron-deepspeed needs its checkout"
         yield InvalidInput("megatron", None, reason, valid='[megatron] with path = "…"')
-    slurm, tasks = (_section(data, name) for name in ("slurm", "tasks"))
+    slurm, tasks = (
+        section if isinstance(section, Mapping) else {}
+        for section in (data.get("slurm"), data.get("tasks"))
+    )
     if slurm.get("gpu_request", Scheduling.gpu_request) == "none":
         return
     for name, options in (
@@ -118,11 +121,6 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
             fault = option_fault(option, GPU_OPTIONS) if isinstance(option, str) else None
             if fault:
                 yield InvalidInput(f"{name}[{place}]", option, fault)
-
-
-def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = data.get(name)
-    return section if isinstance(section, Mapping) else {}
 
 
 def profile_as_dict(profile: ClusterProfile) -> dict[str, Any]:

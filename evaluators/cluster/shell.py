@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from evaluators.cluster.profile import ClusterProfile, Container, ContainerRuntime, Environment
+from evaluators.cluster.profile import ClusterProfile
 
 SETUP_FAILED = 78
 """Exit code of a job whose modules, virtual environment or prologue cannot be had (sysexits.h)."""
@@ -76,17 +76,11 @@ def directive_line(option: str) -> str:
     """
     if re.search(r"[\0\n\r]", option) or len(option) > LONGEST_DIRECTIVE:
         raise ValueError(f"not to be written as a #SBATCH line: {option[:100]!r}")
-    return f"#SBATCH {_sbatch_quoted(option)}"
-
-
-def _sbatch_quoted(option: str) -> str:
-    """Quote an option for sbatch, which blanks out hetjob and packjob where it sees them.
-
-    Backslashes hold everywhere; old releases take a # for a comment even between quotes.
-    """
+    # Backslashes hold everywhere; old releases take a # for a comment even between quotes.
     escaped = re.sub(r'([\\"\'#])', r"\\\1", option)
+    # sbatch blanks out hetjob and packjob where it sees them.
     escaped = re.sub(r"(?i)(het|pack)(?=job)", r"\1\\", escaped)
-    return f'"{escaped}"' if re.search(r"\s", escaped) else escaped
+    return f'#SBATCH "{escaped}"' if re.search(r"\s", escaped) else f"#SBATCH {escaped}"
 
 
 def srun_words(profile: ClusterProfile, *, gpus_per_node: int) -> tuple[str, ...]:
@@ -118,33 +112,18 @@ def _task_shape(profile: ClusterProfile, gpus_per_node: int) -> list[str]:
 
 def container_words(profile: ClusterProfile) -> tuple[str, ...]:
     """Return what starts a task's command inside the profile's container; nothing without one."""
-    if profile.container is None:
+    container = profile.container
+    if container is None:
         return ()
-    return _RUNTIMES[profile.container.runtime](profile.container, profile.environment)
-
-
-def _exec(container: Container, _: Environment) -> tuple[str, ...]:
+    if container.runtime == "shifter":
+        return ("shifter", f"--image={container.image}", *container.options)
+    if container.runtime == "podman-hpc":
+        # Podman hands on no variables by itself, and gives a network of its own.
+        names = ["SLURM_*", "MASTER_*", "NCCL_*", "FI_*", "CUDA_VISIBLE_DEVICES"]
+        names += [*COMMON_VARIABLES, *profile.environment.variables]
+        fixed = ["--rm", "--network=host", *(f"--env={name}" for name in dict.fromkeys(names))]
+        return ("podman-hpc", "run", *fixed, *container.options, container.image)
     return (container.runtime, "exec", *container.options, container.image)
-
-
-def _shifter(container: Container, _: Environment) -> tuple[str, ...]:
-    return ("shifter", f"--image={container.image}", *container.options)
-
-
-def _podman(container: Container, environment: Environment) -> tuple[str, ...]:
-    """Podman hands on no variables by itself, and gives a network of its own."""
-    names = ["SLURM_*", "MASTER_*", "NCCL_*", "FI_*", "CUDA_VISIBLE_DEVICES", *COMMON_VARIABLES]
-    variables = [f"--env={name}" for name in dict.fromkeys([*names, *environment.variables])]
-    fixed = ["podman-hpc", "run", "--rm", "--network=host", *variables]
-    return (*fixed, *container.options, container.image)
-
-
-_RUNTIMES: Mapping[ContainerRuntime, Callable[[Container, Environment], tuple[str, ...]]] = {
-    "apptainer": _exec,
-    "singularity": _exec,
-    "shifter": _shifter,
-    "podman-hpc": _podman,
-}
 
 
 def environment_lines(profile: ClusterProfile) -> list[str]:
@@ -155,13 +134,21 @@ def environment_lines(profile: ClusterProfile) -> list[str]:
     files that are sourced are not written for them.
     """
     environment = profile.environment
-    return [
-        *_module_lines(environment),
-        *_virtual_environment_lines(environment),
-        *export_lines(environment.variables),
-        *_prologue_lines(environment),
-        *export_lines(COMMON_VARIABLES, keep=True),
-    ]
+    lines = _MODULES.splitlines() if environment.modules else []
+    for name in environment.modules:
+        complaint = f"environment.modules: {name} does not load"
+        lines.append(_or_end(f"module load {shlex.quote(name)}", complaint))
+    if folder := environment.virtual_environment:
+        source = f"source {shlex.quote(f'{folder}/bin/activate')}"
+        lines.append(_or_end(source, f"environment.virtual_environment: none is at {folder}"))
+    lines += export_lines(environment.variables)
+    if environment.prologue.strip():
+        # As one quoted word: an open quote in it cannot swallow what follows.
+        lines.append(f"autotune_prologue={shlex.quote(environment.prologue)}")
+        check = 'bash -O extglob -n -c "$autotune_prologue"'
+        lines.append(_or_end(check, "environment.prologue: this is not bash"))
+        lines.append('eval "$autotune_prologue"')
+    return lines + export_lines(COMMON_VARIABLES, keep=True)
 
 
 def export_lines(variables: Mapping[str, str], *, keep: bool = False) -> list[str]:
@@ -172,33 +159,7 @@ def export_lines(variables: Mapping[str, str], *, keep: bool = False) -> list[st
     return [f'[[ -n "${{{name}:-}}" ]] || {line}' for name, line in exports.items()]
 
 
-def _module_lines(environment: Environment) -> list[str]:
-    loads = [
-        _or_end(f"module load {shlex.quote(name)}", f"environment.modules: {name} does not load")
-        for name in environment.modules
-    ]
-    return [*_MODULES.splitlines(), *loads] if loads else []
-
-
-def _virtual_environment_lines(environment: Environment) -> list[str]:
-    folder = environment.virtual_environment
-    if not folder:
-        return []
-    source = f"source {shlex.quote(f'{folder}/bin/activate')}"
-    return [_or_end(source, f"environment.virtual_environment: none is at {folder}")]
-
-
-def _prologue_lines(environment: Environment) -> list[str]:
-    """Return the prologue as one quoted word: an open quote in it cannot swallow what follows."""
-    if not environment.prologue.strip():
-        return []
-    text = shlex.quote(environment.prologue)
-    checked = _or_end(
-        'bash -O extglob -n -c "$autotune_prologue"', "environment.prologue: this is not bash"
-    )
-    return [f"autotune_prologue={text}", checked, 'eval "$autotune_prologue"']
-
-
 def _or_end(command: str, complaint: str) -> str:
+    """Return the command with what is said, and the end of the script, where it fails."""
     message = shlex.quote(f"autotune: the cluster profile's {complaint}")
     return f"{command} || {{ echo {message} >&2; exit {SETUP_FAILED}; }}"

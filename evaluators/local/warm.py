@@ -63,6 +63,7 @@ class WarmProcess:
         return bool(received)
 
     def _obey(self, message: dict[str, Any]) -> None:
+        """Start or cancel a trial, as the owner's message says."""
         if "run" in message:
             request, hang_limit_s = request_from_dict(message["run"]), message["hang_limit_s"]
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -86,21 +87,20 @@ class WarmProcess:
         return 0
 
     def _reap(self) -> None:
+        """Tell the owner which trials have ended; kill those that were to be cancelled long ago."""
         now = time.monotonic()
         for token, trial in list(self.trials.items()):
             if trial.kill_at is not None and now > trial.kill_at:
                 os.kill(trial.pid, signal.SIGKILL)
             if (code := processes.exit_code_of(trial.pid)) is not None:
                 del self.trials[token]
-                self._tell(token, code)
-
-    def _tell(self, token: str, code: int) -> None:
-        error = None
-        if code > 0:
-            error = f"the result could not be written: {os.strerror(code)}"
-        elif code < 0:
-            error = f"the trial's supervisor was ended by {signal.Signals(-code).name}"
-        self.owner.sendall((json.dumps({"ended": token, "error": error}) + "\n").encode())
+                error = None
+                if code > 0:
+                    error = f"the result could not be written: {os.strerror(code)}"
+                elif code < 0:
+                    error = f"the trial's supervisor was ended by {signal.Signals(-code).name}"
+                answer = {"ended": token, "error": error}
+                self.owner.sendall((json.dumps(answer) + "\n").encode())
 
 
 def main() -> None:

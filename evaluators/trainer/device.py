@@ -26,19 +26,18 @@ def gpu_count(
 
     `CUDA_VISIBLE_DEVICES=` (empty) hides them all, so that a machine with GPUs trains on its CPU.
     """
-    present = _present(devices, rocm=_torch_is_for_rocm() if rocm is None else rocm)
+    if rocm is None:
+        rocm = _torch_is_for_rocm()
+    if rocm and (devices / "kfd").exists():
+        # Each GCD has a render node beside the one compute device.
+        present = len(list(devices.glob("dri/renderD*")))
+    else:
+        present = sum(path.name[6:].isdigit() for path in devices.glob("nvidia*"))
     for variable in VISIBLE:
         if variable in environment:
             named = [name for name in environment[variable].split(",") if name.strip()]
             present = min(present, len(named))
     return present
-
-
-def _present(devices: Path, *, rocm: bool) -> int:
-    """Count the device files; on AMD each GCD has a render node beside the one compute device."""
-    if not (rocm and (devices / "kfd").exists()):
-        return sum(path.name[6:].isdigit() for path in devices.glob("nvidia*"))
-    return len(list(devices.glob("dri/renderD*")))
 
 
 def _torch_is_for_rocm() -> bool:

@@ -110,14 +110,9 @@ class Attention(nn.Module):
         k, v = projected[..., -2, :].transpose(1, 2), projected[..., -1, :].transpose(1, 2)
         if self.rotary:
             q, k = rotated(q), rotated(k)
-        mixed = self._mix(q, k, v)
-        return self.output(mixed.transpose(1, 2).reshape(samples, length, -1))  # type: ignore
-
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         mix = fused_attention if self.flash else explicit_attention
-        if not self.recompute:
-            return mix(q, k, v)
-        return _recomputed(mix, q, k, v)
+        mixed = _recomputed(mix, q, k, v) if self.recompute else mix(q, k, v)
+        return self.output(mixed.transpose(1, 2).reshape(samples, length, -1))  # type: ignore
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import deepspeed
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store, TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from evaluators.trainer.device import Device
 from evaluators.trainer.failure import FAILED, LEFT_ALONE, error_line
@@ -80,7 +81,12 @@ def run_rank(request: TrialRequest, settings: RankSettings) -> tuple[int, Mappin
         peaks = _gathered(memory.peak_gib())
     except BaseException as error:
         memory.lift()
-        _tell(error, settings=settings, reporter=reporter)
+        reporter.send("failure", error=error_line(error))
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        # The supervisor knows now; the log may be on a full disk.
+        with contextlib.suppress(OSError):
+            sys.stderr.write("".join(f"[rank {settings.rank}] {line}\n" for line in lines))
+            sys.stderr.flush()
         return LEFT_ALONE if about_a_connection(error_line(error)) else FAILED, None
     report = measured | {"peak_memory_gib": peaks, "versions": versions()}
     if settings.rank == 0:
@@ -98,9 +104,18 @@ def _join(settings: RankSettings) -> None:
     torch.set_num_threads(1)
     if settings.device == "cuda":
         torch.cuda.set_device(settings.local_rank)
+    store = None  # torch finds the others by itself
+    if settings.address is not None:
+        store = TCPStore(
+            *settings.address,
+            settings.world_size,
+            is_master=settings.rank == 0,
+            wait_for_workers=False,
+            master_listen_fd=settings.listening,
+        )
     dist.init_process_group(
         "nccl" if settings.device == "cuda" else "gloo",
-        store=_store(settings),
+        store=store,
         rank=settings.rank,
         world_size=settings.world_size,
         timeout=COLLECTIVE_LIMIT,
@@ -108,21 +123,8 @@ def _join(settings: RankSettings) -> None:
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
 
 
-def _store(settings: RankSettings) -> Store | None:
-    """Return where ranks find one another; None leaves that to torch."""
-    if settings.address is None:
-        return None
-    return TCPStore(
-        *settings.address,
-        settings.world_size,
-        is_master=settings.rank == 0,
-        wait_for_workers=False,
-        master_listen_fd=settings.listening,
-    )
-
-
 def _measure(request: TrialRequest, training: Training, *, reporter: Reporter) -> dict[str, Any]:
-    """Return iteration times of the slowest rank at each GAS, and all losses."""
+    """Return iteration times of the slowest rank at each GAS, and all losses; rank 0 logs them."""
     protocol = request.protocol
     measurements, losses = [], []
     for accumulation in protocol.accumulations:
@@ -132,7 +134,10 @@ def _measure(request: TrialRequest, training: Training, *, reporter: Reporter) -
             seconds, loss = _timed(training)
             times.append(seconds)
             losses.append(loss)
-            _log_iteration(accumulation, iteration, seconds=seconds, loss=loss, reporter=reporter)
+            if reporter.settings.rank == 0:
+                at = f"GAS {accumulation}, iteration {iteration + 1}"
+                print(f"{at} | {1000 * seconds:.1f} ms | loss {loss:.7f}", flush=True)
+                reporter.send("progress", text=at)
         kept = times[protocol.warmup_iterations :]
         measurements.append(
             {"gradient_accumulation_steps": accumulation, "iteration_times_s": kept}
@@ -167,28 +172,6 @@ def _gathered(value: float) -> list[float]:
     values[dist.get_rank()] = value
     dist.all_reduce(values)
     return [float(v) for v in values]
-
-
-def _log_iteration(
-    accumulation: int, iteration: int, *, seconds: float, loss: float, reporter: Reporter
-) -> None:
-    if reporter.settings.rank:
-        return
-    at = f"GAS {accumulation}, iteration {iteration + 1}"
-    print(f"{at} | {1000 * seconds:.1f} ms | loss {loss:.7f}", flush=True)
-    reporter.send("progress", text=at)
-
-
-def _tell(error: BaseException, *, settings: RankSettings, reporter: Reporter) -> None:
-    """Tell the supervisor first, and then the log, which may be on a full disk."""
-    reporter.send("failure", error=error_line(error))
-    try:
-        text = "".join(traceback.format_exception(error))
-        lines = [f"[rank {settings.rank}] {line}" for line in text.splitlines()]
-        sys.stderr.write("\n".join([*lines, ""]))
-        sys.stderr.flush()
-    except OSError:
-        return
 
 
 def leave(code: int) -> None:

@@ -56,29 +56,27 @@ class RankProcesses:
 
     def start(self) -> None:
         """Start every rank."""
-        strategy, machine = self.request.strategy, self.request.machine
-        with socket.create_server((LOOPBACK, 0)) as listening:
-            for number in range(strategy.world_size(machine.gpus_per_node)):
-                self.running.append(self._start(number, listening))
-
-    def _start(self, number: int, listening: socket.socket) -> RankProcess:
-        receive, send = os.pipe()
-        os.set_blocking(receive, False)
-        settings = {
-            "rank": number,
-            "world_size": self.request.strategy.world_size(self.request.machine.gpus_per_node),
-            "local_rank": number,
-            "device": self.device,
-            "address": [LOOPBACK, listening.getsockname()[1]],
-            "listening": listening.fileno() if number == 0 else None,
-            "reports": send,
-        }
+        world_size = self.request.strategy.world_size(self.request.machine.gpus_per_node)
         start = self._spawned if self.device == "cuda" else self._forked
-        pid = start(settings)
-        os.close(send)
-        return RankProcess(number, pid, receive)
+        with socket.create_server((LOOPBACK, 0)) as listening:
+            for number in range(world_size):
+                receive, send = os.pipe()
+                os.set_blocking(receive, False)
+                settings = {
+                    "rank": number,
+                    "world_size": world_size,
+                    "local_rank": number,
+                    "device": self.device,
+                    "address": [LOOPBACK, listening.getsockname()[1]],
+                    "listening": listening.fileno() if number == 0 else None,
+                    "reports": send,
+                }
+                self.running.append(RankProcess(number, start(settings), receive))
+                os.close(send)
 
     def _forked(self, settings: Mapping[str, Any]) -> int:
+        """Return the process id of a rank that is forked from this process."""
+
         def work() -> int:
             os.setpgid(0, 0)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -92,6 +90,7 @@ class RankProcesses:
         return processes.fork(work)
 
     def _spawned(self, settings: Mapping[str, Any]) -> int:
+        """Return the process id of a rank in a fresh interpreter."""
         task = {
             "parent": os.getpid(),
             "settings": settings,
@@ -117,37 +116,32 @@ class RankProcesses:
             # Its end first and its messages after, so that none of them is missed.
             exit_code = processes.exit_code_of(rank.pid)
             self._read(rank)
-            if exit_code is not None:
-                self._take_end(rank, exit_code)
-
-    def _take_end(self, rank: RankProcess, exit_code: int) -> None:
-        os.close(rank.reports)
-        self.running.remove(rank)
-        reported = any(failure.rank == rank.number for failure in self.failures)
-        if exit_code and not reported:
-            words = log_tail(self.request.directory)
-            self.failures.append(
-                ended_by(rank.number, exit_code, last_words=words, at=time.monotonic())
-            )
+            if exit_code is None:
+                continue
+            os.close(rank.reports)
+            self.running.remove(rank)
+            reported = any(failure.rank == rank.number for failure in self.failures)
+            if exit_code and not reported:
+                words = log_tail(self.request.directory)
+                self.failures.append(
+                    ended_by(rank.number, exit_code, last_words=words, at=time.monotonic())
+                )
 
     def _read(self, rank: RankProcess) -> None:
+        """Take in the messages of a rank that have come whole."""
         with contextlib.suppress(BlockingIOError):
             while received := os.read(rank.reports, 65536):
                 rank.unread += received
         *lines, rank.unread = rank.unread.split(b"\n")
-        for line in lines:
-            self._take(json.loads(line))
-
-    def _take(self, message: dict[str, Any]) -> None:
-        kind = message["kind"]
-        if kind == "failure":
-            self.failures.append(
-                RankFailure(rank=message["rank"], error=message["error"], at=message["at"])
-            )
-        elif kind == "progress":
-            self.progress = message["text"]
-        else:
-            self.report = message
+        for message in map(json.loads, lines):
+            if message["kind"] == "failure":
+                self.failures.append(
+                    RankFailure(rank=message["rank"], error=message["error"], at=message["at"])
+                )
+            elif message["kind"] == "progress":
+                self.progress = message["text"]
+            else:
+                self.report = message
 
     def end(self) -> None:
         """Kill every rank that still runs; returns when all are gone."""

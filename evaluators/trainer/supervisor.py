@@ -104,7 +104,13 @@ class Supervisor:
         """Return the trial's state and error once it has ended."""
         if refusal := self._refusal():
             return TrialState.CRASHED, refusal
-        self._open_log()
+        request = self.request
+        # A trial that is run again adds to the log of the first attempt.
+        with (request.directory / LOG).open("a", encoding="utf-8") as log:
+            log.write(
+                f"{request.transformer.name}: {request.strategy.short()} on {self.ranks.device}, "
+                f"at most {request.machine.memory_gib:g} GiB a rank\n"
+            )
         self.ranks.start()
         while True:
             self.ranks.watch()
@@ -126,22 +132,20 @@ class Supervisor:
             )
         return unsupported(strategy) or indivisible(transformer, strategy)
 
-    def _open_log(self) -> None:
-        """Begin the log; a trial that is run again adds to the log of the first attempt."""
-        request = self.request
-        with (request.directory / LOG).open("a", encoding="utf-8") as log:
-            log.write(
-                f"{request.transformer.name}: {request.strategy.short()} on {self.ranks.device}, "
-                f"at most {request.machine.memory_gib:g} GiB a rank\n"
-            )
-
     def _ended(self) -> tuple[TrialState, str | None] | None:
         """Return the trial's state and error where it is to end now; None while it goes on."""
         ranks, limit_s = self.ranks, self.request.protocol.time_limit_s
         if self.cancelled:
             return TrialState.CANCELLED, "cancelled"
         if ranks.failures:
-            return self._failed()
+            cause = root_cause(ranks.failures)
+            # What only says that another rank has gone, or a signal, may have a cause that another
+            # rank is about to tell.
+            uncertain = cause.consequence or cause.signalled
+            waited_s = time.monotonic() - ranks.failures[0].at
+            if uncertain and ranks.running and waited_s < GRACE_S:
+                return None
+            return cause.status, cause.sentence()
         if not ranks.running:
             if ranks.report:
                 return TrialState.OK, None
@@ -153,19 +157,6 @@ class Supervisor:
             reason = f"hung: no rank has worked for {self.hangs.limit_s:g} s; last: "
             return TrialState.TIMEOUT, reason + ranks.progress
         return None
-
-    def _failed(self) -> tuple[TrialState, str] | None:
-        """Return state and error of a trial of which a rank failed; None while the cause may come.
-
-        What only says that another rank has gone, or a signal, may have a cause that another rank
-        is about to tell.
-        """
-        cause = root_cause(self.ranks.failures)
-        waited_s = time.monotonic() - self.ranks.failures[0].at
-        uncertain = cause.consequence or cause.signalled
-        if uncertain and self.ranks.running and waited_s < GRACE_S:
-            return None
-        return cause.status, cause.sentence()
 
 
 def outcome_of(
@@ -213,18 +204,14 @@ def owned(directory: Path) -> Iterator[bool]:
     of an owner that was just killed may still be going: they are waited for.
     """
     with (directory / "trial.lock").open("ab") as file:
-        end = time.monotonic() + LOCK_LIMIT_S
-        while not (locked := _locked(file.fileno())) and time.monotonic() < end:
-            time.sleep(POLL_INTERVAL_S)
+        locked, end = False, time.monotonic() + LOCK_LIMIT_S
+        while not locked and time.monotonic() < end:
+            try:
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locked = True
+            except BlockingIOError:
+                time.sleep(POLL_INTERVAL_S)
         yield locked
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def supervise(

@@ -144,8 +144,14 @@ class _LimitedPipeline(PipelineModule):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, *, topology: Any, memory: Memory, limit_gib: float) -> None:
         self._start_limit: Callable[[], None] = lambda: memory.limit(limit_gib)
+        if plan.transformer.tied_embeddings:
+            first = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
+            last = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
+        else:
+            first, last = LayerSpec(Embedding, plan), LayerSpec(Embedding, plan, "logits")
+        middle = [LayerSpec(kind, *inputs) for kind, inputs in middle_layers(plan)]
         super().__init__(
-            layers=_pipeline_layers(plan),
+            layers=[first, *middle, last],
             topology=topology,
             loss_fn=loss_of(plan),
             partition_method="type:Block",
@@ -158,16 +164,6 @@ class _LimitedPipeline(PipelineModule):  # type: ignore[misc]
     def _build(self) -> None:
         self._start_limit()
         super()._build()
-
-
-def _pipeline_layers(plan: Plan) -> list[LayerSpec]:
-    if plan.transformer.tied_embeddings:
-        first = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
-        last = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
-    else:
-        first, last = LayerSpec(Embedding, plan), LayerSpec(Embedding, plan, "logits")
-    middle = [LayerSpec(kind, *inputs) for kind, inputs in middle_layers(plan)]
-    return [first, *middle, last]
 
 
 def _initialize(model: nn.Module, config: dict[str, Any], *, mpu: Any) -> Any:
