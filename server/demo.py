@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from autotune.schemas import CampaignState, MachineShape
 from evaluators.processes import die_with
 from server.cli.failures import Failed
 from server.cli.output import note, out, text
-from server.cli.port import free_port, listening_socket
+from server.cli.port import free_port, usable_port
 from server.cli.progress import ProgressBoard
 from server.cli.tables.campaigns import recommendation_in_brief
 
@@ -100,7 +100,7 @@ def run(*, once: bool, port: int | None, data_dir: Path | None, json: bool) -> N
     """Show it all; raises Failed where a campaign fails, InvalidInput for a port in use."""
     folder = (data_dir or Path(tempfile.mkdtemp(prefix="autotune-demo-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    number = _port(port)
+    number = free_port(HOST, preferred=PREFERRED_PORT) if port is None else usable_port(HOST, port)
     url = f"http://{HOST}:{number}"
     with _service(folder, number) as process:
         note(f"pages: {url}   (everything is kept in {folder})")
@@ -112,32 +112,18 @@ def run(*, once: bool, port: int | None, data_dir: Path | None, json: bool) -> N
             document = {"dashboard_url": url, "campaigns": [r.as_dict() for r in results]}
             text(jsonlib.dumps(document))
         judge(results)
-        if not once:
-            _serve_on(process, log=folder / "service.log")
-
-
-def _serve_on(process: subprocess.Popen[bytes], *, log: Path) -> None:
-    """Serve until Ctrl-C, which is the way to end it and no failure."""
-    note("serving on; Ctrl-C ends it")
-    sys.stdout.flush()
-    try:
-        process.wait()
-    except KeyboardInterrupt:
-        return
-    raise Failed(f"the service ended by itself; see {log}")
-
-
-def _port(asked: int | None) -> int:
-    if asked is None:
-        return free_port(HOST, preferred=PREFERRED_PORT)
-    with listening_socket(HOST, asked) as bound:
-        number: int = bound.getsockname()[1]
-    return number
+        if once:
+            return
+        note("serving on; Ctrl-C ends it")
+        sys.stdout.flush()
+        with suppress(KeyboardInterrupt):  # the way to end it, and no failure
+            process.wait()
+            raise Failed(f"the service ended by itself; see {folder / 'service.log'}")
 
 
 @contextmanager
 def _service(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """`autotune serve` as a child that answers; ended at the end, however that comes."""
+    """Run `autotune serve` as a child; yield it once it answers, and end it in any case."""
     command = [sys.executable, "-m", "server.cli", "serve"]
     options = ["--host", HOST, "--port", str(port), "--data-dir", str(folder)]
     environment = {k: v for k, v in os.environ.items() if k != "AUTOTUNE_DATABASE_URL"}
@@ -155,12 +141,17 @@ def _service(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
             _await_answer(process, f"http://{HOST}:{port}/readyz", Path(log.name))
             yield process
         finally:
-            _end(process)
+            process.terminate()
+            try:
+                process.wait(END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM as Ctrl-C: what was started is ended first."""
+    """Take SIGTERM as Ctrl-C, so that what was started is ended first."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -169,6 +160,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until the service answers; raises Failed where it ends, or takes too long."""
     ends = time.monotonic() + START_LIMIT_S
     while time.monotonic() < ends and process.poll() is None:
         try:
@@ -177,20 +169,12 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None
         except httpx2.TransportError:
             pass
         time.sleep(0.1)
-    said = log.read_text(errors="replace").strip().splitlines()
-    raise Failed(f"the service did not start: {said[-1] if said else 'it said nothing'} ({log})")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    lines = log.read_text(errors="replace").strip().splitlines()
+    raise Failed(f"the service did not start: {lines[-1] if lines else 'it said nothing'} ({log})")
 
 
 async def _campaigns(url: str, folder: Path) -> list[Result]:
+    """Run both campaigns to their ends, side by side."""
     async with AsyncClient(url) as client:
         tiny: CampaignInput = {**TINY, "machine": limited(await client.machine("local"))}
         handles = [await client.create(**question) for question in (tiny, SIMULATED)]
@@ -200,7 +184,7 @@ async def _campaigns(url: str, folder: Path) -> list[Result]:
 
 
 def limited(machine: MachineShape) -> MachineShape:
-    """A machine without GPUs with less memory for each rank; one with GPUs as it is."""
+    """Return a machine without GPUs with less memory for each rank; one with GPUs as it is."""
     if machine.peak_tflops is not None:
         return machine
     return machine.model_copy(update={"memory_gib": CPU_MEMORY_GIB})
@@ -212,6 +196,7 @@ async def _follow(handle: AsyncCampaign, board: ProgressBoard) -> None:
 
 
 async def _result(handle: AsyncCampaign, folder: Path) -> Result:
+    """Return what came of a campaign, its recommendation downloaded where there is one."""
     await handle.refresh()
     try:
         answer = await handle.best()

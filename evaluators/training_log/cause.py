@@ -190,9 +190,6 @@ class RootCause:
         traceback = self._tracebacks.get(line.label)
         if traceback is None or not line.text.strip():
             return False
-        return self._goes_on(line, traceback)
-
-    def _goes_on(self, line: LabelledLine, traceback: _Traceback) -> bool:
         if traceback.name:
             raised: RaisedLine | None = RaisedLine(name=traceback.name, message=line.text.strip())
         elif line.text[0] in " \t":

@@ -306,16 +306,17 @@ def read_exception(line: str, *, in_traceback: bool) -> RaisedLine | None:
     return RaisedLine(name=match[1], message=(match[2] or "").strip() if colon else None)
 
 
-def _least(signs: set[str]) -> tuple[str, ...]:
-    """Return the signs that have no other one in them."""
-    return tuple(sorted(s for s in signs if not any(other != s and other in s for other in signs)))
-
-
 # An exception without a message comes after a traceback only.
-SIGNS = _least(
-    {
-        *(sign for sign, _ in _SLURMS_BY_SIGN + _OTHERS_BY_SIGN),
-        *("Error:", "Exception:", TRACEBACK, CHAINED, IGNORED),
-    }
+_ALL_SIGNS = {
+    *(sign for sign, _ in _SLURMS_BY_SIGN + _OTHERS_BY_SIGN),
+    *("Error:", "Exception:", TRACEBACK, CHAINED, IGNORED),
+}
+# A sign that has another one in it is not needed.
+SIGNS = tuple(
+    sorted(
+        sign
+        for sign in _ALL_SIGNS
+        if not any(other in sign for other in _ALL_SIGNS if other != sign)
+    )
 )
 """A line that has none of these says nothing of an error, outside a traceback."""

@@ -86,7 +86,10 @@ class LinePiece:
 
     def iteration(self, base: Iteration) -> Iteration | None:
         """Return `base` with all that is certain; None where the time is not."""
-        elapsed_s = self._elapsed_s()
+        elapsed_s = self._number(_S)
+        if _MS in self.values:
+            # The float nearest to what is written, which a division by 1000 may miss.
+            elapsed_s = float(f"{self.values[_MS]}e-3")
         if elapsed_s is None:
             return None
         loss, norm = self._number(_LOSS), self._number(_NORM)
@@ -102,12 +105,6 @@ class LinePiece:
             skipped=self._whole(_SKIPPED),
             nan=no_number or bool(self._whole(_NAN)),
         )
-
-    def _elapsed_s(self) -> float | None:
-        if _MS in self.values:
-            # The float nearest to what is written, which a division by 1000 may miss.
-            return float(f"{self.values[_MS]}e-3")
-        return self._number(_S)
 
     def _number(self, name: str) -> float | None:
         return float(self.values[name]) if name in self.values else None
@@ -144,22 +141,14 @@ def starts(text: str) -> Iterator[IterationStart]:
             text=text[head.start() : end],
         )
     for own in OWN.finditer(text):
-        yield _own_start(own)
-
-
-def _own_start(own: re.Match[str]) -> IterationStart:
-    values = {_MS: own[3], _LOSS: own[4]}
-    return IterationStart(
-        number=int(own[2]),
-        of=None,
-        accumulation=int(own[1]),
-        piece=LinePiece(
-            values={name: value for name, value in values.items() if value},
-            closed=True,
-            complete=True,
-        ),
-        text=own[0],
-    )
+        values = {_MS: own[3]} | ({_LOSS: own[4]} if own[4] else {})
+        yield IterationStart(
+            number=int(own[2]),
+            of=None,
+            accumulation=int(own[1]),
+            piece=LinePiece(values=values, closed=True, complete=True),
+            text=own[0],
+        )
 
 
 def begins_another(text: str) -> bool:
@@ -168,15 +157,12 @@ def begins_another(text: str) -> bool:
 
 
 def piece_of(text: str) -> LinePiece:
-    """Return what is certain in `text`, which begins and ends anywhere in an iteration line."""
-    values = _certain(text.replace("_", " "))
-    return LinePiece(values=values, closed=text.rstrip().endswith("|"), complete=_NAN in values)
+    """Return what is certain in `text`, which begins and ends anywhere in an iteration line.
 
-
-def _certain(text: str) -> Mapping[str, str]:
-    """Return the first certain value of each known field."""
+    Of a field that is there twice the first certain value counts.
+    """
     values: dict[str, str] = {}
-    fields = text.split("|", _MOST_FIELDS)
+    fields = text.replace("_", " ").split("|", _MOST_FIELDS)
     if not fields[-1].strip():
         fields[-1] = _END
     for this, following in pairwise(fields):
@@ -185,7 +171,7 @@ def _certain(text: str) -> Mapping[str, str]:
         for name, pattern in _PATTERNS.items():
             if value := pattern.fullmatch(this):
                 values.setdefault(name, value[1])
-    return values
+    return LinePiece(values=values, closed=text.rstrip().endswith("|"), complete=_NAN in values)
 
 
 def _finite(number: float | None) -> float | None:

@@ -38,6 +38,7 @@ class LogLines:
         return self._overlong or bool(self._rest), self._rest
 
     def _feed(self, block: bytes) -> None:
+        """Take a block in which every line ends with a newline."""
         end = block.rfind(b"\n") + 1
         if end:
             first = 0
@@ -48,10 +49,8 @@ class LogLines:
                 self._read(self._rest + block[:first])
             self._rest, self._overlong = b"", False
             self._read(block[first:end])
-        self._keep(block[end:])
-
-    def _keep(self, rest: bytes) -> None:
-        """Remember the beginning of a line whose end is still to come."""
+        # The beginning of a line whose end is still to come.
+        rest = block[end:]
         self._overlong = self._overlong or len(self._rest) + len(rest) > LONGEST_LINE
         self._rest = b"" if self._overlong else self._rest + rest
 

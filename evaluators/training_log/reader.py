@@ -254,6 +254,7 @@ class LogReader:
         return recorded | self._tells_batch(text)
 
     def _tells_batch(self, text: str) -> bool:
+        """Read how DeepSpeed cuts up the batch; return whether the line says so."""
         micro_batches = deepspeeds_batch(text) if reports.BATCH_SIGN in text else None
         if micro_batches is None:
             return False
@@ -264,18 +265,16 @@ class LogReader:
         return True
 
     def _iterates(self, text: str) -> bool:
+        """Read what a line holds of iteration lines; return whether it holds any."""
         begun = False
         for start in starts(text) if "|" in text else ():
-            self._begin(start)
             begun = True
+            if self._run.ends_before(start):
+                self._end_run()
+            if self._kept < MOST_ITERATIONS:
+                self._kept += 1
+                self._run.begin(start)
         return begun or self._run.go_on(text)
-
-    def _begin(self, start: IterationStart) -> None:
-        if self._run.ends_before(start):
-            self._end_run()
-        if self._kept < MOST_ITERATIONS:
-            self._kept += 1
-            self._run.begin(start)
 
     def _end_run(self) -> None:
         run = self._run.finish()

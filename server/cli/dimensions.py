@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -13,6 +13,7 @@ from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import DIMENSIONS
 from server.cli.options import OptionGroup, chosen
+from server.cli.tables.elements import dimension_value
 
 WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 DIMENSION_FORMS = "auto, one value 4, a list 1,2,4, a range 4:20 or with a step 4:20:4"
@@ -24,10 +25,6 @@ ONE_OF_EACH = dict.fromkeys(
     (name for name in DIMENSIONS if StrategyShape.model_fields[name].is_required()), 1
 )
 """What a strategy has where nothing is said; the rest is StrategyShape's own."""
-
-
-def _shown(value: object) -> object:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,24 +76,21 @@ class StrategyOptions(DimensionOptions):
 
     PANEL: ClassVar[str] = "The strategy: one value of each dimension"
     DEFAULTS: ClassVar[Mapping[str, object]] = ONE_OF_EACH | {
-        name: _shown(StrategyShape.model_fields[name].default)
+        name: dimension_value(StrategyShape.model_fields[name].default)
         for name in DIMENSIONS
         if name not in ONE_OF_EACH
     }
 
     def shape(self) -> StrategyShape:
         """Return the strategy; raises InvalidInput for several values of a dimension."""
-        values = chosen(**{name: self._value(name) for name in DIMENSIONS})
-        return validated(StrategyShape, ONE_OF_EACH | values)
-
-    def _value(self, name: str) -> Any:
-        text = getattr(self, name)
-        value = dimension(name, text)
-        if isinstance(value, Range | list) or value == "auto":
-            reason = "one strategy has one value of each dimension"
-            valid = "one value; `autotune sweep` ranks the strategies of many"
-            raise InvalidInput(name, text, reason, valid=valid)
-        return value
+        values: dict[str, Dimension | None] = {}
+        for name in DIMENSIONS:
+            value = values[name] = dimension(name, getattr(self, name))
+            if isinstance(value, Range | list) or value == "auto":
+                reason = "one strategy has one value of each dimension"
+                valid = "one value; `autotune sweep` ranks the strategies of many"
+                raise InvalidInput(name, getattr(self, name), reason, valid=valid)
+        return validated(StrategyShape, ONE_OF_EACH | chosen(**values))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +125,10 @@ def dimension(field: str, text: str | None) -> Dimension | None:
         return text
     if ":" in text:
         return _range(field, text)
-    values = [_scalar(part.strip()) for part in text.split(",")]
+    values = [
+        int(part) if part.removeprefix("-").isdigit() else WORDS.get(part.lower(), part)
+        for part in map(str.strip, text.split(","))
+    ]
     if "" in values:
         raise InvalidInput(field, text, "this is no choice of values", valid=DIMENSION_FORMS)
     if field in SWITCHES and not all(isinstance(value, bool) for value in values):
@@ -151,12 +148,6 @@ def _range(field: str, text: str) -> Range:
         reason = f"the minimum {minimum} lies above the maximum {maximum}"
         raise InvalidInput(field, text, reason, valid=DIMENSION_FORMS)
     return Range(minimum=minimum, maximum=maximum, step=step)
-
-
-def _scalar(text: str) -> int | bool | str:
-    if text.lower() in WORDS:
-        return WORDS[text.lower()]
-    return int(text) if text.removeprefix("-").isdigit() else text
 
 
 def global_batch_size(text: str | None) -> int | BatchBounds | None:

@@ -89,6 +89,7 @@ def refused_words(error: Any, ctx: Any, words: list[str]) -> typer.Exit:
 
 
 def _refused_value(error: Any, words: list[str]) -> str:
+    """Return which argument or flag is refused, why, and what was given where words tell."""
     parameter = error.param
     reason = str(error.message).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
     if parameter.param_type_name == "argument":
@@ -150,8 +151,16 @@ def explained(error: Exception) -> tuple[str, ExitCode]:
     if isinstance(error, Failed | TimeoutError):
         return str(error), ExitCode.FAILED
     if isinstance(error, OSError):
-        return _of_the_system(error), ExitCode.FAILED
-    return _of_the_database(error) or _unexpected(error), ExitCode.FAILED
+        where = f": {error.filename}" if error.filename else ""
+        if error.errno == errno.ENOSPC:
+            reason = f"the disk is full{where}; free some space, or choose another folder"
+            return reason, ExitCode.FAILED
+        return f"{error.strerror or error}{where}", ExitCode.FAILED
+    if reason := _of_the_database(error):
+        return reason, ExitCode.FAILED
+    first_line = (str(error).splitlines() or [""])[0]
+    reason = f"this should not have happened: {type(error).__name__}: {first_line}"
+    return f"{reason} (set AUTOTUNE_DEBUG=1 to see where)", ExitCode.FAILED
 
 
 def flag(problem: InvalidInput, ctx: Any) -> str:
@@ -186,15 +195,8 @@ def sentence(problem: InvalidInput, name: str) -> str:
     return f"{name}: {problem.reason}" + (f" ({details})" if details else "")
 
 
-def _of_the_system(error: OSError) -> str:
-    where = f": {error.filename}" if error.filename else ""
-    if error.errno == errno.ENOSPC:
-        return f"the disk is full{where}; free some space, or choose another folder"
-    return f"{error.strerror or error}{where}"
-
-
 def _of_the_database(error: Exception) -> str | None:
-    """Return None for an error that is none of the database's."""
+    """Return a sentence on an error of the database; None for any other."""
     from sqlalchemy.exc import DBAPIError
 
     from server.problems import is_full_disk
@@ -205,11 +207,3 @@ def _of_the_database(error: Exception) -> str | None:
         return "the disk of the database is full; free some space, or choose another --data-dir"
     cause = str(error.orig).strip().splitlines()[0]
     return f"the database cannot be used: {cause}; `autotune doctor` looks into it"
-
-
-def _unexpected(error: Exception) -> str:
-    first_line = (str(error).splitlines() or [""])[0]
-    return (
-        f"this should not have happened: {type(error).__name__}: {first_line} "
-        "(set AUTOTUNE_DEBUG=1 to see where)"
-    )

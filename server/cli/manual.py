@@ -25,19 +25,17 @@ is refused, why, what was given, and what would be valid.
 
 def manual() -> str:
     """Return Markdown: a section for each command with its options and examples."""
-    return "\n".join([HEAD, *("\n".join(_section(*each)) for each in _commands())])
-
-
-def _commands() -> Iterator[tuple[str, Any]]:
-    """Yield each command with its whole name; groups and theirs at the end."""
     top: Any = get_command(app)
-    yield from ((name, top.commands[name]) for names in COMMANDS.values() for name in names)
+    commands = {name: top.commands[name] for names in COMMANDS.values() for name in names}
     for group, members in GROUPS.items():
-        yield group, top.commands[group]
-        yield from ((f"{group} {name}", top.commands[group].commands[name]) for name in members)
+        commands[group] = top.commands[group]
+        commands |= {f"{group} {name}": commands[group].commands[name] for name in members}
+    sections = ("\n".join(_section(name, command)) for name, command in commands.items())
+    return "\n".join([HEAD, *sections])
 
 
 def _section(name: str, command: Any) -> Iterator[str]:
+    """Yield the lines on a command; `name` is its whole name."""
     arguments = [f" {p.metavar}" for p in command.params if p.param_type_name == "argument"]
     yield f"## autotune {name}{''.join(arguments)}\n"
     yield _plain(command.help) + "\n"
@@ -46,17 +44,15 @@ def _section(name: str, command: Any) -> Iterator[str]:
     ]
     if options:
         yield "| option | meaning |\n|---|---|"
-        yield from (_row(option) for option in options)
+        for option in options:
+            flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
+            meaning = _plain(option.help).replace("|", "\\|")
+            if option.default not in (None, False, True) and "[default" not in meaning:
+                meaning += f" [default: {option.default}]"
+            yield f"| {flags} | {meaning} |"
         yield ""
     if name in EXAMPLES:
         yield "```sh\n" + "\n".join(EXAMPLES[name]) + "\n```\n"
-
-
-def _row(option: Any) -> str:
-    flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-    shown = "" if option.default in (None, False, True) else f" [default: {option.default}]"
-    meaning = _plain(option.help).replace("|", "\\|")
-    return f"| {flags} | {meaning}{'' if '[default' in meaning else shown} |"
 
 
 def _plain(text: str | None) -> str:

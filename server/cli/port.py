@@ -28,23 +28,32 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise InvalidInput("port", port, "there is no such port", valid="0 to 65535") from None
     except OSError as error:
         bound.close()
-        raise _refused(host, port, error) from error
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port {port} is in use; choose another with --port"
+            raise InvalidInput("port", port, reason) from error
+        if error.errno == errno.EACCES:
+            reason = f"port {port} may not be used without special rights"
+            raise InvalidInput("port", port, reason, valid="1024 to 65535") from error
+        reason = f"cannot be listened on: {error.strerror or error}"
+        raise InvalidInput("host", host, reason) from error
     return bound
 
 
-def _refused(host: str, port: int, error: OSError) -> InvalidInput:
-    if error.errno == errno.EADDRINUSE:
-        return InvalidInput("port", port, f"port {port} is in use; choose another with --port")
-    if error.errno == errno.EACCES:
-        reason = f"port {port} may not be used without special rights"
-        return InvalidInput("port", port, reason, valid="1024 to 65535")
-    return InvalidInput("host", host, f"cannot be listened on: {error.strerror or error}")
+def usable_port(host: str, port: int) -> int:
+    """Return the port that the service could listen on; for 0 one that the system gives.
+
+    Raises:
+        InvalidInput: the port is in use or not allowed, or the host is not this machine's.
+    """
+    with listening_socket(host, port) as bound:
+        number: int = bound.getsockname()[1]
+    return number
 
 
 def is_free(host: str, port: int) -> bool:
     """Return whether the service could listen there."""
     try:
-        listening_socket(host, port).close()
+        usable_port(host, port)
     except InvalidInput:
         return False
     return True
@@ -52,8 +61,4 @@ def is_free(host: str, port: int) -> bool:
 
 def free_port(host: str, *, preferred: int) -> int:
     """Return the preferred port where it is free, else one that the system gives."""
-    if is_free(host, preferred):
-        return preferred
-    with listening_socket(host, 0) as bound:
-        number: int = bound.getsockname()[1]
-    return number
+    return preferred if is_free(host, preferred) else usable_port(host, 0)

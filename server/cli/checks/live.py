@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,9 +69,7 @@ def node_results(
     first = report.ranks[0]
     results = (
         _data_folder(report, folder),
-        _interpreter(first, profile),
-        _torch(first),
-        _deepspeed(first),
+        *_interpreter(first, profile),
         *_megatron(report, profile),
         _gpus(report),
         _power(first),
@@ -87,27 +85,26 @@ def _data_folder(report: ProbeReport, folder: Path) -> CheckResult:
     return CheckResult.fail("data folder", unseen, advice=advice)
 
 
-def _interpreter(rank: TaskReport, profile: ClusterProfile) -> CheckResult:
+def _interpreter(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckResult]:
+    """Yield which Python a task runs, and whether it has autotune, torch and DeepSpeed."""
     python = f"{rank.executable} ({rank.python})"
     if rank.trainer or profile.program != "trainer":
-        return CheckResult.ok("Python", python)
-    advice = "install autotune there too: pip install 'autotune[trials]'"
-    without = f"{python} without autotune, whose trainer trials run"
-    return CheckResult.fail("Python", without, advice=advice)
-
-
-def _torch(rank: TaskReport) -> CheckResult:
+        yield CheckResult.ok("Python", python)
+    else:
+        advice = "install autotune there too: pip install 'autotune[trials]'"
+        without = f"{python} without autotune, whose trainer trials run"
+        yield CheckResult.fail("Python", without, advice=advice)
     if rank.torch:
-        return CheckResult.ok("torch", rank.torch)
-    reason = next(iter(rank.torch_error.splitlines()), "missing")
-    advice = "name an interpreter with torch in the profile (python, or virtual_environment)"
-    return CheckResult.fail("torch", reason, advice=advice)
-
-
-def _deepspeed(rank: TaskReport) -> CheckResult:
+        yield CheckResult.ok("torch", rank.torch)
+    else:
+        reason = next(iter(rank.torch_error.splitlines()), "missing")
+        advice = "name an interpreter with torch in the profile (python, or virtual_environment)"
+        yield CheckResult.fail("torch", reason, advice=advice)
     if rank.deepspeed:
-        return CheckResult.ok("deepspeed", rank.deepspeed)
-    return CheckResult.fail("deepspeed", "missing", advice=f"install it into {rank.executable}")
+        yield CheckResult.ok("deepspeed", rank.deepspeed)
+    else:
+        advice = f"install it into {rank.executable}"
+        yield CheckResult.fail("deepspeed", "missing", advice=advice)
 
 
 def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]:

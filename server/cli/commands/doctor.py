@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from search_spaces.errors import InvalidInput
@@ -95,7 +94,11 @@ def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False)
     if json:
         document([result.as_dict() for result in results])
     else:
-        out().print(_table(results))
+        table = headed("", "check", "found", "what to do")
+        for result in results:
+            status = Text(result.status, style=STYLES[result.status])
+            table.add_row(status, Text(result.name), Text(result.found), Text(result.advice))
+        out().print(table)
     if any(result.status == "fail" for result in results):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -127,11 +130,3 @@ def _checks(
         yield from check_node(
             profile, gpus_per_node=machine.gpus_per_node, folder=folder, tell=note
         )
-
-
-def _table(results: list[CheckResult]) -> Table:
-    table = headed("", "check", "found", "what to do")
-    for result in results:
-        status = Text(result.status, style=STYLES[result.status])
-        table.add_row(status, Text(result.name), Text(result.found), Text(result.advice))
-    return table

@@ -14,6 +14,7 @@ from server.dashboard.wording import figure, not_started, parameters, percent, p
 
 __all__ = [
     "NO_VALUE",
+    "dimension_value",
     "facts",
     "figure",
     "headed",
@@ -55,6 +56,13 @@ def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Tabl
 def strategy_line(shape: StrategyShape) -> str:
     """Return `TP 4 · PP 8 · MBS 2 …`, as everywhere else."""
     return Strategy(**shape.model_dump()).short()
+
+
+def dimension_value(value: object) -> str:
+    """Return a dimension's value as its option takes it: a switch is on or off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def with_unit(value: float | None, unit: str) -> str:

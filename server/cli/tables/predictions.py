@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.schemas import (
-    BrokenRule,
     DryRun,
     Prediction,
     SpaceReport,
@@ -20,6 +19,7 @@ from autotune.schemas import (
 )
 from server.cli.tables.elements import (
     NO_VALUE,
+    dimension_value,
     facts,
     figure,
     headed,
@@ -57,14 +57,13 @@ LIKE_WITH_LIKE = (
     "--global-batch to compare like with like"
 )
 
-SWITCHES = {True: "on", False: "off"}
 COMMON: dict[str, Callable[[StrategyShape], str]] = {
     "num_nodes": lambda s: plural(s.num_nodes, "node"),
     "zero_stage": lambda s: f"ZeRO-{s.zero_stage}",
     "virtual_stages": lambda s: f"VP {s.virtual_stages}",
-    "sequence_parallel": lambda s: f"SP {SWITCHES[s.sequence_parallel]}",
+    "sequence_parallel": lambda s: f"SP {dimension_value(s.sequence_parallel)}",
     "activation_checkpointing": lambda s: f"{s.activation_checkpointing} ckpt",
-    "flash_attention": lambda s: f"flash {SWITCHES[s.flash_attention]}",
+    "flash_attention": lambda s: f"flash {dimension_value(s.flash_attention)}",
     "precision": lambda s: s.precision,
 }
 
@@ -147,30 +146,31 @@ def _rates(answer: Prediction) -> str:
 
 
 def parts(values: dict[str, float], *, title: str) -> RenderableType:
-    """Return the largest parts of a sum, each with its share, and the rest together."""
+    """Return the largest parts of a sum, each with its share, and the rest together.
+
+    What would be shown as 0.0 % is left out.
+    """
     table = Table(box=None, pad_edge=False, show_header=False)
     for justify in ("left", "right", "right"):
         table.add_column(justify=justify)
     total = sum(values.values()) or 1.0
-    for name, value in _largest(values, total=total):
+    ordered = sorted(values.items(), key=lambda item: -item[1])
+    rows = [item for item in ordered[:ROWS_OF_PARTS] if item[1] / total > INVISIBLE]
+    rest = [value for _, value in ordered[len(rows) :] if value]
+    if sum(rest) / total > INVISIBLE:
+        rows.append((plural(len(rest), "other part"), sum(rest)))
+    for name, value in rows:
         table.add_row(name, f"{value:.3g}", percent(value / total))
     return Group(Text(title, style="bold"), table)
-
-
-def _largest(values: dict[str, float], *, total: float) -> list[tuple[str, float]]:
-    """Return those that can be seen, largest first; the rest as one where that can be seen."""
-    ordered = sorted(values.items(), key=lambda item: -item[1])
-    seen = [item for item in ordered[:ROWS_OF_PARTS] if item[1] / total > INVISIBLE]
-    rest = [value for _, value in ordered[len(seen) :] if value]
-    if sum(rest) / total <= INVISIBLE:
-        return seen
-    return [*seen, (plural(len(rest), "other part"), sum(rest))]
 
 
 def space(report: SpaceReport) -> RenderableType:
     """Return the counts, what each rule removes, and the warnings."""
     batches = report.global_batch_sizes
     shown = ", ".join(map(str, batches[:10])) + (", …" if len(batches) > 10 else "")
+    removed = headed(">points", "rule", "because", title="removed or warned of")
+    for item in report.refusals:
+        removed.add_row(f"{item.count:,}", item.rule, Text(item.reason))
     return Group(
         facts(
             [
@@ -184,7 +184,7 @@ def space(report: SpaceReport) -> RenderableType:
                 ("global batch sizes", shown or NO_VALUE),
             ]
         ),
-        _refusals(report.refusals),
+        removed,
         *(Text(f"warning: {warning}") for warning in report.warnings),
     )
 
@@ -192,13 +192,6 @@ def space(report: SpaceReport) -> RenderableType:
 def _values(values: Sequence[object]) -> str:
     shown = ", ".join(map(str, values[:16]))
     return shown + (f", … {values[-1]} ({len(values)} values)" if len(values) > 16 else "")
-
-
-def _refusals(items: Sequence[BrokenRule]) -> Table:
-    table = headed(">points", "rule", "because", title="removed or warned of")
-    for item in items:
-        table.add_row(f"{item.count:,}", item.rule, Text(item.reason))
-    return table
 
 
 def dry_run(answer: DryRun) -> RenderableType:
@@ -218,7 +211,11 @@ def sweep(answer: Sweep) -> RenderableType:
     """
     rows = answer.rows
     batches_differ = len({row.global_batch_size for row in rows}) > 1
-    columns = [name for name in COLUMNS if name in ALWAYS or _differs(name, rows)]
+    columns = [
+        name
+        for name in COLUMNS
+        if name in ALWAYS or len({getattr(row.strategy, name) for row in rows}) > 1
+    ]
     common = [
         *([] if batches_differ else [plural(rows[0].global_batch_size, "sample")]),
         *(words(rows[0].strategy) for name, words in COMMON.items() if name not in columns),
@@ -243,10 +240,6 @@ def sweep(answer: Sweep) -> RenderableType:
     )
 
 
-def _differs(dimension: str, rows: Sequence[SweepRow]) -> bool:
-    return len({getattr(row.strategy, dimension) for row in rows}) > 1
-
-
 def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: bool) -> Table:
     table = headed(
         *(">#", *(COLUMNS[name] for name in columns), *([">batch"] if with_batch else [])),
@@ -255,7 +248,7 @@ def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: boo
     for row in rows:
         table.add_row(
             str(row.rank),
-            *(_cell(getattr(row.strategy, name)) for name in columns),
+            *(dimension_value(getattr(row.strategy, name)) for name in columns),
             *([f"{row.global_batch_size:,}"] if with_batch else []),
             figure(row.tokens_per_s),
             f"{figure(row.tokens_per_s_low)} to {figure(row.tokens_per_s_high)}",
@@ -264,7 +257,3 @@ def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: boo
             probability(row.fit_probability),
         )
     return table
-
-
-def _cell(value: object) -> str:
-    return SWITCHES[value] if isinstance(value, bool) else str(value)
