@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,7 +83,12 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         """Run one trial, from DeepHyper's dictionary of values to its objective."""
         async with self.sem:
             job.status = JobStatus.RUNNING
-            strategy, space = self._strategy(job.args), self._space
+            space = self._space
+            # DeepHyper leaves out dimensions with one value, and answers with NumPy's scalars.
+            values = {name: job.args.get(name, space.dimensions[name][0]) for name in DIMENSIONS}
+            strategy = Strategy(
+                **{k: v.item() if hasattr(v, "item") else v for k, v in values.items()}
+            )
             broken_rules = findings(strategy, space.transformer, space.machine, space.batch)
             refusals = [rule.reason for rule in broken_rules if rule.severity == "refuse"]
             if refusals:
@@ -93,14 +97,6 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
                 request = self._request(strategy)
                 output = self._output(request, await self._run(request))
             return self._update_job_when_done(job, output)
-
-    def _strategy(self, values: Mapping[str, Any]) -> Strategy:
-        """Return DeepHyper's values as a strategy.
-
-        It leaves out dimensions with one value, and answers with NumPy's scalars.
-        """
-        chosen = {name: values.get(name, self._space.dimensions[name][0]) for name in DIMENSIONS}
-        return Strategy(**{k: v.item() if hasattr(v, "item") else v for k, v in chosen.items()})
 
     def _request(self, strategy: Strategy) -> TrialRequest:
         space = self._space
@@ -119,6 +115,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         )
 
     async def _run(self, request: TrialRequest) -> TrialOutcome:
+        """Run a trial to its end; cancel it where the search is out of time, or is ended."""
         token = request.token
         self._open.setdefault(token, request)
         self._attempts.setdefault(token, 1)

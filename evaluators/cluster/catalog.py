@@ -53,14 +53,28 @@ def profile_file(name: str, *, folder: Path | None = None) -> Path:
 def read_profile(path: Path) -> ClusterProfile:
     """Return the profile in a TOML file; ~ and $NAME are looked up in this process's environment.
 
-    A profile without a name has its file's.
+    A profile without a name has its file's. Its prologue is checked where bash is installed: a
+    broken one would end every trial.
 
     Raises:
         InvalidInput, InvalidInputs: the file cannot be read, or something in it is refused.
     """
     table: dict[str, Any] = {"name": path.stem} | read_toml(path, field="profile")
     profile = profile_from_dict(table, source=str(path), environ=os.environ)
-    _refuse_broken(profile.environment.prologue, path)
+    prologue, bash = profile.environment.prologue, shutil.which("bash")
+    if bash and prologue.strip():
+        checked = subprocess.run(
+            [bash, "-O", "extglob", "-n"],
+            input=prologue,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_LIMIT_S,
+            check=False,
+        )
+        if checked.returncode:
+            complaint = checked.stderr.strip().splitlines()[0].removeprefix(f"{bash}: ")
+            reason = f"not bash: {complaint} (in {path})"
+            raise InvalidInput("environment.prologue", prologue, reason)
     return profile
 
 
@@ -68,22 +82,3 @@ def profile_for_machine(name: str) -> ClusterProfile | None:
     """Return the ready profile of a machine of the catalog, or None."""
     profiles = map(load_profile, profile_names())
     return next((profile for profile in profiles if name and profile.machine == name), None)
-
-
-def _refuse_broken(prologue: str, path: Path) -> None:
-    """Have bash, where there is one, read the prologue: a broken one would end every trial."""
-    bash = shutil.which("bash")
-    if bash is None or not prologue.strip():
-        return
-    checked = subprocess.run(
-        [bash, "-O", "extglob", "-n"],
-        input=prologue,
-        capture_output=True,
-        text=True,
-        timeout=CHECK_LIMIT_S,
-        check=False,
-    )
-    if checked.returncode:
-        complaint = checked.stderr.strip().splitlines()[0].removeprefix(f"{bash}: ")
-        reason = f"not bash: {complaint} (in {path})"
-        raise InvalidInput("environment.prologue", prologue, reason)

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from evaluators import processes
 from evaluators.trainer.device import device_of_trials
@@ -51,28 +51,24 @@ class WarmProcess:
             self._reap()
 
     def _receive(self) -> bool:
-        """Take in what the owner wants; return whether it is still there."""
+        """Start and cancel trials as the owner wants; return whether it is still there."""
         timeout = POLL_INTERVAL_S if self.trials else None
         readable, _, _ = select.select([self.owner], [], [], timeout)
         if not readable:
             return True
         received = self.owner.recv(65536)
         *lines, self.unread = (self.unread + received).split(b"\n")
-        for line in lines:
-            self._obey(json.loads(line))
+        for message in map(json.loads, lines):
+            if "run" in message:
+                request = request_from_dict(message["run"])
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+                pid = processes.fork(partial(self._run, request, message["hang_limit_s"]))
+                self.trials[request.token] = SupervisorProcess(pid)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+            elif trial := self.trials.get(message["cancel"]):
+                os.kill(trial.pid, signal.SIGTERM)
+                trial.kill_at = time.monotonic() + CANCEL_LIMIT_S
         return bool(received)
-
-    def _obey(self, message: dict[str, Any]) -> None:
-        """Start or cancel a trial, as the owner's message says."""
-        if "run" in message:
-            request, hang_limit_s = request_from_dict(message["run"]), message["hang_limit_s"]
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            pid = processes.fork(lambda: self._run(request, hang_limit_s))
-            self.trials[request.token] = SupervisorProcess(pid)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        elif trial := self.trials.get(message["cancel"]):
-            os.kill(trial.pid, signal.SIGTERM)
-            trial.kill_at = time.monotonic() + CANCEL_LIMIT_S
 
     def _run(self, request: TrialRequest, hang_limit_s: float) -> int:
         """Be the supervisor; return 0, or the errno that kept the result from being written."""

@@ -124,36 +124,31 @@ def _join(settings: RankSettings) -> None:
 
 
 def _measure(request: TrialRequest, training: Training, *, reporter: Reporter) -> dict[str, Any]:
-    """Return iteration times of the slowest rank at each GAS, and all losses; rank 0 logs them."""
+    """Return iteration times of the slowest rank at each GAS, and all losses; rank 0 logs them.
+
+    All ranks begin each iteration together.
+    """
     protocol = request.protocol
     measurements, losses = [], []
     for accumulation in protocol.accumulations:
         training.accumulate(accumulation)
         times = []
         for iteration in range(protocol.warmup_iterations + protocol.measured_iterations):
-            seconds, loss = _timed(training)
-            times.append(seconds)
-            losses.append(loss)
+            _synchronize()
+            dist.barrier()
+            start = time.perf_counter()
+            losses.append(training.iterate())
+            _synchronize()
+            times.append(max(_gathered(time.perf_counter() - start)))
             if reporter.settings.rank == 0:
                 at = f"GAS {accumulation}, iteration {iteration + 1}"
-                print(f"{at} | {1000 * seconds:.1f} ms | loss {loss:.7f}", flush=True)
+                print(f"{at} | {1000 * times[-1]:.1f} ms | loss {losses[-1]:.7f}", flush=True)
                 reporter.send("progress", text=at)
         kept = times[protocol.warmup_iterations :]
         measurements.append(
             {"gradient_accumulation_steps": accumulation, "iteration_times_s": kept}
         )
     return {"measurements": measurements, "losses": losses}
-
-
-def _timed(training: Training) -> tuple[float, float]:
-    """Return seconds of one iteration on the slowest rank, all starting together, and its loss."""
-    _synchronize()
-    dist.barrier()
-    start = time.perf_counter()
-    loss = training.iterate()
-    _synchronize()
-    seconds = time.perf_counter() - start
-    return max(_gathered(seconds)), loss
 
 
 def _synchronize() -> None:

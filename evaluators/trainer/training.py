@@ -51,13 +51,16 @@ def build_training(request: TrialRequest, *, device: torch.device, memory: Memor
         replicas=replicas,
         micro_batch_size=strategy.micro_batch_size,
     )
-    kind = PipelineTraining if strategy.pipeline_parallel > 1 else WholeTraining
-    return kind(
-        plan, samples, topology=topology, memory=memory, limit_gib=request.machine.memory_gib
+    config = deepspeed_config(
+        request.transformer, strategy, data_parallel=replicas, program="trainer"
     )
+    kind = PipelineTraining if strategy.pipeline_parallel > 1 else WholeTraining
+    limit_gib = request.machine.memory_gib
+    return kind(plan, samples, config, topology=topology, memory=memory, limit_gib=limit_gib)
 
 
 def _tensor_group(topology: Any, size: int) -> TensorGroup:
+    """Return this rank's group; every rank takes part in making all of them."""
     if size == 1:
         return TensorGroup(0, 1, None)
     rank = dist.get_rank()
@@ -72,16 +75,17 @@ class WholeTraining:
     """Training without a pipeline: DeepSpeed's plain engine knows every ZeRO stage."""
 
     def __init__(
-        self, plan: Plan, samples: Samples, *, topology: Any, memory: Memory, limit_gib: float
+        self,
+        plan: Plan,
+        samples: Samples,
+        config: dict[str, Any],
+        *,
+        topology: Any,
+        memory: Memory,
+        limit_gib: float,
     ) -> None:
         self.samples = samples
         self.device = plan.build.device
-        config = deepspeed_config(
-            plan.transformer,
-            plan.strategy,
-            data_parallel=samples.replicas,
-            program="trainer",
-        )
         grid = PipelineParallelGrid(topology=topology)
         self.group = grid.get_data_parallel_group()
         memory.limit(limit_gib)
@@ -117,16 +121,17 @@ class PipelineTraining:
     """Training in a pipeline under 1F1B: DeepSpeed's pipeline engine knows ZeRO 0 and 1."""
 
     def __init__(
-        self, plan: Plan, samples: Samples, *, topology: Any, memory: Memory, limit_gib: float
+        self,
+        plan: Plan,
+        samples: Samples,
+        config: dict[str, Any],
+        *,
+        topology: Any,
+        memory: Memory,
+        limit_gib: float,
     ) -> None:
         self.samples = samples
         self.steps = plan.strategy.gradient_accumulation_steps
-        config = deepspeed_config(
-            plan.transformer,
-            plan.strategy,
-            data_parallel=samples.replicas,
-            program="trainer",
-        )
         model = _LimitedPipeline(plan, topology=topology, memory=memory, limit_gib=limit_gib)
         self.engine: Any = _initialize(model, config, mpu=None)
 

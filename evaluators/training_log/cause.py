@@ -153,15 +153,6 @@ class RootCause:
     def read(self, text: str) -> None:
         """Take the next line, whatever it is."""
         line = labelled(text)
-        if self._marks(line) or self._continues(line):
-            return
-        if raised := read_exception(line.text, in_traceback=False):
-            self._raise(line, raised, traceback=_Traceback())
-        elif error := read_error(line.text):
-            self._add(line, error)
-
-    def _marks(self, line: LabelledLine) -> bool:
-        """Whether it is one of the lines that frame tracebacks."""
         if TRACEBACK in line.text:
             self._open(line.label, _Traceback(ignored=line.label in self._ignoring))
             self._ignoring.discard(line.label)
@@ -169,9 +160,12 @@ class RootCause:
             _note(line.label, self._chained)
         elif line.text.startswith(IGNORED):
             _note(line.label, self._ignoring)
-        else:
-            return False
-        return True
+        elif self._continues(line):
+            return
+        elif raised := read_exception(line.text, in_traceback=False):
+            self._raise(line, raised, traceback=_Traceback())
+        elif error := read_error(line.text):
+            self._add(line, error)
 
     def _open(self, label: str, traceback: _Traceback) -> None:
         if len(self._tracebacks) >= WRITERS:
@@ -180,7 +174,7 @@ class RootCause:
         self._patience = PATIENCE
 
     def _continues(self, line: LabelledLine) -> bool:
-        """Whether it belongs to its writer's open traceback."""
+        """Take the line where it belongs to its writer's open traceback; return whether it does."""
         if not self._tracebacks:
             return False
         self._patience -= 1

@@ -247,22 +247,16 @@ class LogReader:
             recorded |= self._run.overflows.read(text, rank=labelled(text).rank)
         if reports.POWER_SIGN in text:
             recorded |= self._run.power.read(text, after=self._run.lines)
-        if reports.MEMORY_SIGN in text:
-            for rank, peak in memory_reports(text):
-                self._run.peaked(rank, peak)
-                recorded = True
-        return recorded | self._tells_batch(text)
-
-    def _tells_batch(self, text: str) -> bool:
-        """Read how DeepSpeed cuts up the batch; return whether the line says so."""
-        micro_batches = deepspeeds_batch(text) if reports.BATCH_SIGN in text else None
-        if micro_batches is None:
-            return False
-        if self._run.lines:
-            # DeepSpeed says it once, before it trains: this is another start of the program.
-            self._end_run()
-        self._run.cuts_batch(micro_batches)
-        return True
+        for rank, peak in memory_reports(text) if reports.MEMORY_SIGN in text else ():
+            self._run.peaked(rank, peak)
+            recorded = True
+        if reports.BATCH_SIGN in text and (micro_batches := deepspeeds_batch(text)):
+            if self._run.lines:
+                # DeepSpeed says it once, before it trains: this is another start of the program.
+                self._end_run()
+            self._run.cuts_batch(micro_batches)
+            recorded = True
+        return recorded
 
     def _iterates(self, text: str) -> bool:
         """Read what a line holds of iteration lines; return whether it holds any."""

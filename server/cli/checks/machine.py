@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -121,26 +122,20 @@ def _package(name: str) -> CheckResult:
 
 def gpus(_: Settings) -> CheckResult:
     """GPUs are no must: without any, trials run on the processor over gloo."""
-    for program, arguments in (
-        ("nvidia-smi", ("--query-gpu=name", "--format=csv,noheader")),
-        ("rocm-smi", ("--showproductname", "--csv")),
+    for command in (
+        ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
+        ("rocm-smi", "--showproductname", "--csv"),
     ):
-        names = _lines_of(program, *arguments)
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=QUICKLY_S, check=True
+            )
+        except (OSError, subprocess.SubprocessError):  # not installed, or without a device
+            continue
+        names = [line for line in done.stdout.splitlines() if line.strip()]
         if names:
             return CheckResult.ok("GPUs", f"{len(names)}: {names[0]}")
     return CheckResult.ok("GPUs", "none; local trials run on the processor")
-
-
-def _lines_of(program: str, *arguments: str) -> list[str]:
-    if shutil.which(program) is None:
-        return []
-    try:
-        done = subprocess.run(
-            [program, *arguments], capture_output=True, text=True, timeout=QUICKLY_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [line for line in done.stdout.splitlines() if line.strip()]
 
 
 def compiler(_: Settings) -> CheckResult:
@@ -155,18 +150,12 @@ def port(settings: Settings) -> CheckResult:
     if is_free(settings.host, settings.port):
         return CheckResult.ok("port", f"{settings.port} is free")
     address = f"http://{settings.host}:{settings.port}"
-    if _answers_as_autotune(address):
-        return CheckResult.ok("port", f"a service runs at {address}")
+    with suppress(httpx2.HTTPError, ValueError):
+        answer = httpx2.get(f"{address}/readyz", timeout=QUICKLY_S, trust_env=False)
+        if answer.is_success and "status" in answer.json():
+            return CheckResult.ok("port", f"a service runs at {address}")
     advice = "choose another with AUTOTUNE_PORT or --port"
     return CheckResult.warn("port", f"{settings.port} is in use", advice=advice)
-
-
-def _answers_as_autotune(address: str) -> bool:
-    try:
-        answer = httpx2.get(f"{address}/readyz", timeout=QUICKLY_S, trust_env=False)
-        return answer.is_success and "status" in answer.json()
-    except (httpx2.HTTPError, ValueError):
-        return False
 
 
 def nearest_existing(folder: Path) -> Path:

@@ -83,24 +83,22 @@ def munge() -> CheckResult:
 
 def partitions(known: Mapping[str, Mapping[str, str]]) -> CheckResult:
     """Return the partitions that this user sees, the first of many."""
-    texts = [_partition(name, fields) for name, fields in known.items()]
+    texts = []
+    for name, fields in known.items():
+        limit, state = fields.get("MaxTime", "UNLIMITED"), fields.get("State", "UP")
+        notes = [
+            f"{fields.get('TotalNodes', '?')} nodes",
+            "no time limit" if limit == "UNLIMITED" else f"at most {limit}",
+            *(["the default"] if fields.get("Default") == "YES" else []),
+            *([state.lower()] if state != "UP" else []),
+        ]
+        texts.append(f"{name} ({', '.join(notes)})")
     if not texts:
         advice = "name one in the cluster profile once the site has told you which you may use"
         return CheckResult.warn("partitions", "none visible", advice=advice)
     more = len(texts) - SHOWN_PARTITIONS
     shown = texts[:SHOWN_PARTITIONS] + ([f"and {more} more (sinfo)"] if more > 0 else [])
     return CheckResult.ok("partitions", "; ".join(shown))
-
-
-def _partition(name: str, fields: Mapping[str, str]) -> str:
-    limit = fields.get("MaxTime", "UNLIMITED")
-    notes = [
-        f"{fields.get('TotalNodes', '?')} nodes",
-        "no time limit" if limit == "UNLIMITED" else f"at most {limit}",
-        *(["the default"] if fields.get("Default") == "YES" else []),
-        *([fields["State"].lower()] if fields.get("State", "UP") != "UP" else []),
-    ]
-    return f"{name} ({', '.join(notes)})"
 
 
 def accounting(slurm: Slurm) -> CheckResult:

@@ -65,7 +65,10 @@ def _constants(items: Iterable[ConstantShape]) -> Table:
 
     table = headed("constant", "unit", ">generally known", ">±", ">calibrated", ">±")
     for item in items:
-        unit, scale = _unit(item)
+        unit, scale = item.unit, 1.0
+        if unit == "s":
+            shown_as = ((u, per_s) for below, u, per_s in SHORT_TIMES if item.prior < below)
+            unit, scale = next(shown_as, (unit, scale))
         table.add_row(
             item.name,
             unit,
@@ -75,12 +78,3 @@ def _constants(items: Iterable[ConstantShape]) -> Table:
             f"× {math.exp(Z * item.spread):.2f}",
         )
     return table
-
-
-def _unit(item: ConstantShape) -> tuple[str, float]:
-    """Return the unit in which a constant reads best, and what to multiply its value by."""
-    if item.unit == "s":
-        for below, unit, scale in SHORT_TIMES:
-            if item.prior < below:
-                return unit, scale
-    return item.unit, 1.0
