@@ -50,7 +50,7 @@ SRUN_RESERVED: Mapping[str, str] = {
 
 
 def option_fault(word: str, reserved: Mapping[str, str]) -> str | None:
-    """Why `word` cannot be added to the command, or None.
+    """Return why `word` cannot be added to the command, or None.
 
     Slurm takes an option's name cut short, so a name that a reserved one begins with is refused
     too; one-letter options are, because what they set cannot be seen.

@@ -53,7 +53,7 @@ class HangDetector:
     _total_s: float = 0.0
 
     def hung(self, pids: Sequence[int]) -> bool:
-        """Whether no rank works any more; looks at most every HANG_CHECK_INTERVAL_S."""
+        """Return whether no rank works any more; looks at most every HANG_CHECK_INTERVAL_S."""
         now = time.monotonic()
         if now - self._checked < HANG_CHECK_INTERVAL_S:
             return False
@@ -120,7 +120,7 @@ class Supervisor:
             time.sleep(POLL_INTERVAL_S)
 
     def _refusal(self) -> str | None:
-        """Why this machine cannot run the trial; None where it can."""
+        """Return why this machine cannot run the trial; None where it can."""
         transformer, strategy = self.request.transformer, self.request.strategy
         world_size = strategy.world_size(self.request.machine.gpus_per_node)
         if world_size % strategy.model_parallel:
@@ -198,7 +198,7 @@ def outcome_of(
 
 @contextmanager
 def owned(directory: Path) -> Iterator[bool]:
-    """Whether this process alone may run the trial of `directory`.
+    """Lock the trial of `directory`; yield whether this process alone may run it.
 
     The lock is held by the supervisor and by its ranks, so it is free only when all are gone. Those
     of an owner that was just killed may still be going: they are waited for.

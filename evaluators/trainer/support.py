@@ -49,12 +49,12 @@ DECISIVE = (
 
 
 def unsupported(strategy: Strategy) -> str | None:
-    """Why the bundled trainer cannot run `strategy` on this machine; None where it can."""
+    """Return why the bundled trainer cannot run `strategy` on this machine; None where it can."""
     return _first((*ANYWHERE, *HERE), strategy)
 
 
 def unsupported_anywhere(strategy: Strategy) -> str | None:
-    """Why it cannot run `strategy` whatever the nodes have; None where some nodes can."""
+    """Return why it cannot run `strategy` whatever the nodes have; None where some nodes can."""
     return _first(ANYWHERE, strategy)
 
 
@@ -72,7 +72,7 @@ def unsupported_within(
 
 
 def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:
-    """Why `transformer` cannot be cut as `strategy` asks; None where it can."""
+    """Return why `transformer` cannot be cut as `strategy` asks; None where it can."""
     ranks = strategy.tensor_parallel
     cut = {
         "attention heads": transformer.num_attention_heads,

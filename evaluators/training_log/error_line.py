@@ -42,12 +42,12 @@ class CauseKind(StrEnum):
 
 
 def out_of_memory(error: str) -> bool:
-    """Whether an error says that memory ran out, a device's or the host's."""
+    """Return whether an error says that memory ran out, a device's or the host's."""
     return OUT_OF_MEMORY.search(error) is not None
 
 
 def about_a_connection(error: str) -> bool:
-    """Whether an error only says that another rank has gone."""
+    """Return whether an error only says that another rank has gone."""
     return (
         not out_of_memory(error)
         and CONNECTION.search(error) is not None

@@ -73,7 +73,7 @@ class LinePiece:
     complete: bool
 
     def goes_on_in(self, later: LinePiece) -> bool:
-        """Whether `later` may be of the same line: that ends once, and has each field once."""
+        """Return whether `later` may be of the same line, which ends once and has a field once."""
         return not self.closed and not later.values.keys() & self.values.keys()
 
     def joined(self, later: LinePiece) -> LinePiece:
@@ -152,7 +152,7 @@ def starts(text: str) -> Iterator[IterationStart]:
 
 
 def begins_another(text: str) -> bool:
-    """Whether `text`, in which no whole beginning stands, may hold that of an iteration line."""
+    """Return whether `text`, which has no whole beginning of an iteration line, may have a part."""
     return _BROKEN_HEAD.search(text) is not None
 
 

@@ -87,7 +87,7 @@ class _RunBuilder:
         self._accumulations: set[int | None] = set()
 
     def ends_before(self, start: IterationStart) -> bool:
-        """Whether an iteration line is another run's, because the count falls back."""
+        """Return whether an iteration line is another run's, because the count falls back."""
         latest = self._latest
         if latest is None or start.text == latest.text:
             return False
@@ -199,8 +199,8 @@ class _RunBuilder:
         return bool(self.lines or self._memory or self._evaluations or self.root_cause.cause())
 
 
-def _larger(one: float | None, other: float | None) -> float | None:
-    return max((value for value in (one, other) if value is not None), default=None)
+def _larger(first: float | None, second: float | None) -> float | None:
+    return max((value for value in (first, second) if value is not None), default=None)
 
 
 class LogReader:

@@ -53,7 +53,7 @@ class CampaignProgress:
 
     @property
     def figures(self) -> str:
-        """How many wait and failed, and the best rate."""
+        """Return how many trials wait and failed, and the best rate."""
         best = f"best {figure(self.best)} tokens/s" if self.best else "nothing measured yet"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
         return (

@@ -124,7 +124,7 @@ def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]
 
 
 def _gpus(report: ProbeReport) -> CheckResult:
-    """GPUs are no must: without any, trials run on the processor."""
+    """Return which GPUs tasks see; without any, trials run on the processor."""
     names_of_ranks = {rank.gpus for rank in report.ranks}
     if names_of_ranks == {()}:
         unseen = "torch sees none: trials run on the processor"

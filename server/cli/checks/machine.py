@@ -121,7 +121,7 @@ def _package(name: str) -> CheckResult:
 
 
 def gpus(_: Settings) -> CheckResult:
-    """GPUs are no must: without any, trials run on the processor over gloo."""
+    """Return how many GPUs there are; without any, trials run on the processor over gloo."""
     for command in (
         ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
         ("rocm-smi", "--showproductname", "--csv"),

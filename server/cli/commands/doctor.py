@@ -109,7 +109,7 @@ def _checks(
     profile: ClusterProfile | None,
     machine: Machine | None,
 ) -> Iterator[CheckResult]:
-    """Look at one thing after another.
+    """Yield the result of one check after another.
 
     The job is sent last, and only where nothing that is known already would keep it.
     """
