@@ -156,8 +156,8 @@ def explained(error: Exception) -> tuple[str, ExitCode]:
             reason = f"the disk is full{where}; free some space, or choose another folder"
             return reason, ExitCode.FAILED
         return f"{error.strerror or error}{where}", ExitCode.FAILED
-    if reason := _of_the_database(error):
-        return reason, ExitCode.FAILED
+    if database_reason := _of_the_database(error):
+        return database_reason, ExitCode.FAILED
     first_line = (str(error).splitlines() or [""])[0]
     reason = f"this should not have happened: {type(error).__name__}: {first_line}"
     return f"{reason} (set AUTOTUNE_DEBUG=1 to see where)", ExitCode.FAILED
