@@ -81,13 +81,14 @@ def run_rank(request: TrialRequest, settings: RankSettings) -> tuple[int, Mappin
         peaks = _gathered(memory.peak_gib())
     except BaseException as error:
         memory.lift()
-        reporter.send("failure", error=error_line(error))
+        reason = error_line(error)
+        reporter.send("failure", error=reason)
         lines = "".join(traceback.format_exception(error)).splitlines()
         # The supervisor knows now; the log may be on a full disk.
         with contextlib.suppress(OSError):
             sys.stderr.write("".join(f"[rank {settings.rank}] {line}\n" for line in lines))
             sys.stderr.flush()
-        return LEFT_ALONE if about_a_connection(error_line(error)) else FAILED, None
+        return LEFT_ALONE if about_a_connection(reason) else FAILED, None
     report = measured | {"peak_memory_gib": peaks, "versions": versions()}
     if settings.rank == 0:
         reporter.send("report", **report)
