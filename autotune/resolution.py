@@ -37,14 +37,14 @@ OUTSIDE_SPACE = ("nodes", "space")  # fields of a request that do not lie under 
 
 
 def transformer_of(choice: ModelChoice) -> Transformer:
-    """Raises InvalidInput (`model`) or InvalidInputs (`model.…`)."""
+    """Return the chosen model; raises InvalidInput (`model`) or InvalidInputs (`model.…`)."""
     if isinstance(choice, str):
         return load_model(choice)
     return model_from_table(choice.model_dump())
 
 
 def machine_of(choice: MachineChoice) -> Machine:
-    """Raises InvalidInput (`machine`) or InvalidInputs (`machine.…`)."""
+    """Return the chosen machine; raises InvalidInput (`machine`) or InvalidInputs (`machine.…`)."""
     if isinstance(choice, str):
         return load_machine(choice)
     return machine_from_table(choice.model_dump())

@@ -19,7 +19,7 @@ class GlobalBatch:
     maximum: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises InvalidInput for bounds that nothing lies between."""
+        """Raise InvalidInput for bounds that nothing lies between."""
         for bound in (self.minimum, self.maximum):
             if bound is not None and bound < 1:
                 raise InvalidInput(

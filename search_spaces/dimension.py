@@ -112,7 +112,7 @@ def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
 
 
 def default_precision(machine: Machine) -> str:
-    """bf16; fp16 on GPUs that lack it, fp32 where no 16-bit peak is known (a CPU)."""
+    """Return bf16; fp16 on GPUs that lack it, fp32 where no 16-bit peak is known (a CPU)."""
     if machine.peak_tflops is None:
         return "fp32"
     return "bf16" if offers_bf16(machine) else "fp16"

@@ -81,7 +81,7 @@ def rule_masks(
     *,
     severity: Severity = "refuse",
 ) -> dict[str, Mask]:
-    """Rule name -> mask of shape (n,), true where it refuses (or warns of) a strategy."""
+    """Return rule name -> mask of shape (n,), true where it refuses (or warns of) a strategy."""
     context = RuleContext(transformer, machine, batch)
     return {
         rule.name: np.broadcast_to(rule.broken(lattice, context), len(lattice))

@@ -43,7 +43,7 @@ class Strategy:
         return self.world_size(gpus_per_node) // self.model_parallel
 
     def global_batch_size(self, gpus_per_node: int) -> int:
-        """Samples of one optimizer step."""
+        """Return the samples of one optimizer step."""
         samples_per_replica = self.micro_batch_size * self.gradient_accumulation_steps
         return samples_per_replica * self.data_parallel(gpus_per_node)
 

@@ -180,7 +180,7 @@ def campaigns(*, state: str | None, cursor: str | None) -> Call[CampaignPage]:
 
 
 def control(campaign_id: int, action: str) -> Call[Campaign]:
-    """`action` is pause, resume or cancel."""
+    """Pause, resume or cancel a campaign; `action` is one of these words."""
     return Call(
         method="POST",
         path=f"/campaigns/{campaign_id}/{action}",
@@ -189,7 +189,7 @@ def control(campaign_id: int, action: str) -> Call[Campaign]:
 
 
 def extend(campaign_id: int, budget: Mapping[str, Any]) -> Call[Campaign]:
-    """`budget` holds the fields of `BudgetExtension`."""
+    """Give a campaign more; `budget` holds the fields of `BudgetExtension`."""
     return _post(f"/campaigns/{campaign_id}/extend", validated(BudgetExtension, budget), Campaign)
 
 

@@ -24,7 +24,8 @@ FLASH_DEPTH = 32.0
 
 
 def gemm_time_s(strategies: Strategies, rows: Array, columns: Array, depth: Array) -> Array:
-    """`max(2MNK / (peak x efficiency), bytes / bandwidth)` of an `M x K` by `K x N` product."""
+    """Return the time of an `M x K` by `K x N` product: `max(2MNK / (peak x efficiency), bytes /
+    bandwidth)`."""
     products = rows * columns * depth
     rate = strategies.gemm_flops * gemm_efficiency(strategies, rows, columns, depth)
     elements = rows * columns + rows * depth + columns * depth
@@ -41,7 +42,8 @@ def gemm_efficiency(strategies: Strategies, rows: Array, columns: Array, depth: 
 
 
 def alignment(strategies: Strategies, *widths: Array) -> Array:
-    """1 where all widths are multiples of 64; less where one is not, least where not of 8."""
+    """Return 1 where all widths are multiples of 64, less where one is not, least where not of
+    8."""
     parameters = strategies.parameters
     misaligned, odd = _no_multiple(64, widths), _no_multiple(8, widths)
     rate = np.where(misaligned, parameters.misaligned_gemm, 1.0)
@@ -108,13 +110,12 @@ def attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def score_pairs(strategies: Strategies) -> Array:
-    """Return the pairs of tokens whose score one rank computes for one head of width 1, `s^2 b /
-    t`."""
+    """Return `s^2 b / t`: the pairs of tokens that one rank scores for one head of width 1."""
     return strategies.tokens * strategies.seq_length / strategies.tensor_parallel
 
 
 def _head_rate(strategies: Strategies) -> Array:
-    """Kernels pad a head that is no multiple of 8."""
+    """Return the rate of a head's kernels, which pad one that is no multiple of 8."""
     misaligned = np.mod(strategies.head_dim, 8) != 0
     return np.where(misaligned, strategies.parameters.misaligned_head, 1.0)
 
@@ -205,7 +206,7 @@ def host_time_s(strategies: Strategies) -> Array:
 
 
 def optimizer_time_s(strategies: Strategies, *, parameters_of_rank: Array) -> Array:
-    """`(6 + 14/d) N` bytes through the HBM; nothing is divided without ZeRO."""
+    """Return the time of `(6 + 14/d) N` bytes of HBM traffic; nothing is divided without ZeRO."""
     shards = np.where(strategies.zero_stage >= 1, strategies.zero_shards, 1.0)
     rate = strategies.memory_bytes_per_s * strategies.parameters.optimizer_efficiency
     return (6.0 + 14.0 / shards) * parameters_of_rank / rate

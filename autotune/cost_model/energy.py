@@ -32,7 +32,7 @@ general knowledge, not calibrated."""
 def training_energy_joule(
     machine: Machine, *, num_nodes: Figure, seconds: Figure, utilisation: Figure
 ) -> Figure | None:
-    """`T x [n (P_idle + (P_cap - P_idle) u) + nodes x P_host]` over n GPUs.
+    """Return `T x [n (P_idle + (P_cap - P_idle) u) + nodes x P_host]` over n GPUs.
 
     Args:
         utilisation: share of the way from idle to capped power, 0 to 1. A training GPU draws most

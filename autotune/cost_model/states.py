@@ -106,7 +106,7 @@ def state_bytes(strategies: Strategies) -> StateBytes:
 
 
 def gather_memory(strategies: Strategies) -> Array:
-    """ZeRO-3's gathered layer: 4 bytes for each parameter of the largest, embedding included."""
+    """Return what ZeRO-3 gathers: 4 bytes for each parameter of the largest layer or embedding."""
     embedding = strategies.padded_vocabulary * strategies.hidden_size
     largest = np.maximum(strategies.layer_parameters, embedding)
     gathers = (strategies.zero_stage == 3) & ~strategies.gathered_once

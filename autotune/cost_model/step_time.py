@@ -76,7 +76,7 @@ def _taken(part: Array, rows: Rows) -> Array:
 
 
 def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
-    """Strategies of one model whose micro-batches cost the same; as `distinct` returns them."""
+    """Return a model's strategies by what their micro-batches cost, as `distinct` does."""
     columns = [strategies.columns[name] for name in MICRO_BATCH]
     more = (strategies.has_pipeline, strategies.several_nodes)
     return distinct([*columns, *more], rows=len(strategies.columns))

@@ -62,6 +62,6 @@ def read_model(path: Path) -> Transformer:
 
 
 def _from_file(table: Mapping[str, Any], *, name: str) -> Transformer:
-    """`sources` is for the file's readers: a transformer does not carry it."""
+    """Return the table's shape; its `sources` are for readers of the file alone."""
     shape = {key: value for key, value in table.items() if key != "sources"}
     return model_from_table({"name": name} | shape)
