@@ -105,10 +105,7 @@ def _observation(shape: ObservationShape, machine: Machine) -> Observation:
         InvalidInput("strategy", strategy.short(), finding.reason, valid=valid)
         for finding in findings(strategy, transformer, machine)
         if finding.rule in DEMANDED
-    ] or [
-        *_contradictory(observation),
-        *_implausible(observation, machine),
-    ]
+    ] or list(_faults(observation, machine))
     if problems:
         raise InvalidInputs(problems)
     return observation
@@ -120,8 +117,8 @@ def _transformer(shape: ModelShape) -> Transformer:
     return transformer_of(shape)
 
 
-def _contradictory(observation: Observation) -> Iterator[InvalidInput]:
-    """Yield an observation of nothing, and figures of a strategy that did not fit."""
+def _faults(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
+    """Yield what contradicts itself, and the figures that only another unit explains."""
     figures = {name: getattr(observation, name) for name in ("iteration_time_s", "peak_memory_gib")}
     if observation.fitted is None and not any(figures.values()):
         valid = "iteration_time_s, peak_memory_gib or fitted"
@@ -130,10 +127,6 @@ def _contradictory(observation: Observation) -> Iterator[InvalidInput]:
         if observation.fitted is False and value is not None:
             reason = "memory did not suffice (fitted is false), and so nothing else was observed"
             yield InvalidInput(name, value, reason, valid="nothing, or fitted: true")
-
-
-def _implausible(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
-    """Yield the figures that only another unit explains."""
     peak_gib, most_gib = observation.peak_memory_gib, MOST_OF_MEMORY * machine.memory_gib
     if peak_gib is not None and peak_gib > most_gib:
         reason = f"a GPU of {machine.name} has {machine.memory_gib:g} GiB: is it MiB, or bytes?"

@@ -84,23 +84,24 @@ def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[O
     A trial measures one layout at two accumulations. The one with most micro-batches is taken: it
     says most, and the peak of memory over both is its own.
     """
-    observed = (_observation(transformer, trial) for trial in trials)
-    return [observation for observation in observed if observation is not None]
-
-
-def _observation(transformer: Transformer, trial: Trial) -> Observation | None:
-    strategy = strategy_of(trial.strategy)
-    if trial.state is TrialState.OOM:
-        # What it had when it failed is not what it needs.
-        return Observation(transformer=transformer, strategy=strategy, fitted=False)
-    measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
-    if trial.state is not TrialState.OK or not measured:
-        return None
-    longest = max(measured, key=lambda accumulation: accumulation.gradient_accumulation_steps)
-    return Observation(
-        transformer=transformer,
-        strategy=strategy.with_accumulation(longest.gradient_accumulation_steps),
-        iteration_time_s=longest.iteration_time_s,
-        peak_memory_gib=max(trial.peak_memory_gib_by_rank, default=0.0) or None,
-        fitted=True,
-    )
+    observations: list[Observation] = []
+    for trial in trials:
+        strategy = strategy_of(trial.strategy)
+        measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
+        if trial.state is TrialState.OOM:
+            # What it had when it failed is not what it needs.
+            observations.append(
+                Observation(transformer=transformer, strategy=strategy, fitted=False)
+            )
+        elif trial.state is TrialState.OK and measured:
+            longest = max(measured, key=lambda a: a.gradient_accumulation_steps)
+            observations.append(
+                Observation(
+                    transformer=transformer,
+                    strategy=strategy.with_accumulation(longest.gradient_accumulation_steps),
+                    iteration_time_s=longest.iteration_time_s,
+                    peak_memory_gib=max(trial.peak_memory_gib_by_rank, default=0.0) or None,
+                    fitted=True,
+                )
+            )
+    return observations

@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from autotune.calibration import Calibration, calibration_for
-from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.estimate import Estimate, estimate
 from autotune.prediction.space import obstacle_of
 from autotune.prediction.strategy import PROBABLE
@@ -67,8 +67,6 @@ def sweep(
     obstacle = obstacle_of(space, counted, spec=query.space, parameters=calibration.parameters)
     if obstacle:
         raise InvalidInputs([obstacle])
-    promising = lattice.take(_promising(lattice, counted, most=most))
-    rows = _ranked(calibration, transformer, promising, most=most)
     return Sweep(
         model=model_shape(transformer),
         machine=machine_shape(machine),
@@ -76,7 +74,7 @@ def sweep(
         fitting=int(np.count_nonzero(fits)),
         calibration=summary,
         seconds=perf_counter() - started,
-        rows=rows,
+        rows=_ranked(calibration, transformer, lattice, counted, most=most),
     )
 
 
@@ -104,18 +102,19 @@ def _fits(
     return fits
 
 
-def _promising(lattice: Lattice, estimated: Estimate, *, most: int) -> Rows:
-    """Return the rows that fit with the highest rates by the formulas, best first."""
+def _ranked(
+    calibration: Calibration,
+    transformer: Transformer,
+    lattice: Lattice,
+    estimated: Estimate,
+    *,
+    most: int,
+) -> list[SweepRow]:
+    """Return the best `most` by what is forecast, of those that are best by the formulas."""
     rates = lattice.global_batch_size / estimated.iteration_time_s
     fitting = np.flatnonzero(estimated.fits)
-    order = np.argsort(-rates[fitting], kind="stable")
-    return fitting[order][: max(FORECAST, most)]
-
-
-def _ranked(
-    calibration: Calibration, transformer: Transformer, lattice: Lattice, *, most: int
-) -> list[SweepRow]:
-    """Return the best `most` strategies by what is forecast."""
+    by_rate = fitting[np.argsort(-rates[fitting], kind="stable")]
+    lattice = lattice.take(by_rate[: max(FORECAST, most)])
     forecast = calibration.forecast(transformer, lattice)
     tokens: Array = np.asarray(lattice.global_batch_size * float(transformer.seq_length))
     order = np.argsort(-tokens / forecast.iteration_time_s, kind="stable")[:most]

@@ -51,9 +51,8 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     best = ranked[0]
     sentences = [
         _origin_of_figures(campaign),
-        _unconfirmed(best),
+        _confirmation(best),
         _predicted(best),
-        _confirmation_differs(best),
         _failed_confirmations(ranked),
         _few_trials(trials),
         *_crashed_kinds(trials),
@@ -74,12 +73,23 @@ def _origin_of_figures(campaign: Campaign) -> str | None:
     )
 
 
-def _unconfirmed(best: Contender) -> str | None:
+def _confirmation(best: Contender) -> str | None:
     if best.failed_confirmation:
         return "The best strategy failed when it was measured once more; no other succeeded."
-    if best.confirmed:
+    if not best.confirmed:
+        return "The best strategy was measured by one search trial and has not been confirmed yet."
+    searched = [t.metrics for t in best.trials if t.purpose == "search" and t.metrics]
+    if not searched:
         return None
-    return "The best strategy was measured by one search trial and has not been confirmed yet."
+    before_s = searched[0].iteration_time_s
+    difference = best.metrics.iteration_time_s / before_s - 1
+    if abs(difference) <= SURPRISE:
+        return None
+    return (
+        f"Measured once more it took {best.metrics.iteration_time_s:.4g} s an iteration, "
+        f"{abs(difference):.0%} {'more' if difference > 0 else 'less'} than the {before_s:.4g} s "
+        "of the search."
+    )
 
 
 def _predicted(best: Contender) -> str | None:
@@ -94,21 +104,6 @@ def _predicted(best: Contender) -> str | None:
             "it can be off by more than half."
         )
     return f"{sentence} by a law that is within a few per cent as a rule."
-
-
-def _confirmation_differs(best: Contender) -> str | None:
-    searched = [t.metrics for t in best.trials if t.purpose == "search" and t.metrics]
-    if not best.confirmed or not searched:
-        return None
-    before_s = searched[0].iteration_time_s
-    difference = best.metrics.iteration_time_s / before_s - 1
-    if abs(difference) <= SURPRISE:
-        return None
-    return (
-        f"Measured once more it took {best.metrics.iteration_time_s:.4g} s an iteration, "
-        f"{abs(difference):.0%} {'more' if difference > 0 else 'less'} than the {before_s:.4g} s "
-        "of the search."
-    )
 
 
 def _failed_confirmations(ranked: Sequence[Contender]) -> str | None:

@@ -7,7 +7,7 @@ a column that had moved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -100,29 +100,22 @@ def contenders(trials: Iterable[Trial], *, objective: Objective) -> list[Contend
     by_strategy: dict[Strategy, list[Trial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
         by_strategy.setdefault(strategy_of(trial.strategy), []).append(trial)
-    every = [_contender(s, same, objective=objective) for s, same in by_strategy.items()]
-    ranked = sorted(
-        (contender for contender in every if contender is not None),
-        key=lambda c: (c.failed_confirmation, not c.confirmed, -c.rate, c.strategy),
-    )
+    ranked: list[Contender] = []
+    for strategy, same in by_strategy.items():
+        ok = [t for t in same if t.state is TrialState.OK and t.metrics is not None]
+        if ok:
+            again = [t for t in same if t.purpose == "confirmation"]
+            failed = any(t.state in FAILED_STATES for t in again)
+            succeeded = any(t.purpose == "confirmation" for t in ok)
+            contender = Contender(
+                strategy=strategy,
+                trials=tuple(ok),
+                objective=objective,
+                failed_confirmation=failed and not succeeded,
+            )
+            ranked.append(contender)
+    ranked.sort(key=lambda c: (c.failed_confirmation, not c.confirmed, -c.rate, c.strategy))
     by_layout: dict[tuple[Any, ...], Contender] = {}
     for contender in ranked:
         by_layout.setdefault(contender.strategy.layout_key(), contender)
     return list(by_layout.values())
-
-
-def _contender(
-    strategy: Strategy, trials: Sequence[Trial], *, objective: Objective
-) -> Contender | None:
-    ok = [t for t in trials if t.state is TrialState.OK and t.metrics is not None]
-    if not ok:
-        return None
-    again = [t for t in trials if t.purpose == "confirmation"]
-    failed = any(t.state in FAILED_STATES for t in again)
-    succeeded = any(t.purpose == "confirmation" for t in ok)
-    return Contender(
-        strategy=strategy,
-        trials=tuple(ok),
-        objective=objective,
-        failed_confirmation=failed and not succeeded,
-    )

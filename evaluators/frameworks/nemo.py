@@ -48,7 +48,9 @@ def nemo_yaml(transformer: Transformer, machine: Machine, strategy: Strategy) ->
         InvalidInput: NeMo has no words for this strategy.
     """
     check(strategy)
-    note = _FSDP_HEAD.format(stage=strategy.zero_stage) if strategy.zero_stage in _FSDP else ""
+    stage = strategy.zero_stage
+    note = _FSDP_HEAD.format(stage=stage) if stage in _FSDP else ""
+    sharded = {"fsdp": True, "fsdp_sharding_strategy": _FSDP[stage]} if stage in _FSDP else {}
     parts = {
         "trainer": {
             "num_nodes": strategy.num_nodes,
@@ -59,7 +61,10 @@ def nemo_yaml(transformer: Transformer, machine: Machine, strategy: Strategy) ->
             **_model(transformer),
             **_layout(machine, strategy),
             **RECOMPUTATION[strategy.activation_checkpointing],
-            **_sharding(strategy),
+            # O2, main parameters beside 16-bit ones, is for bf16 without FSDP.
+            "megatron_amp_O2": strategy.precision == "bf16" and not sharded,
+            **sharded,
+            "optim": {"name": "mcore_distributed_optim" if stage == 1 else "fused_adam"},
         },
     }
     return f"{_HEAD}{note}defaults:\n  - {BASE}\n  - _self_\n\n" + "\n".join(
@@ -123,16 +128,4 @@ def _layout(machine: Machine, strategy: Strategy) -> dict[str, Any]:
         "global_batch_size": strategy.global_batch_size(machine.gpus_per_node),
         "sequence_parallel": strategy.sequence_parallel,
         "use_flash_attention": strategy.flash_attention and strategy.precision != "fp32",
-    }
-
-
-def _sharding(strategy: Strategy) -> dict[str, Any]:
-    """Return the optimizer; O2, main parameters beside 16-bit ones, is for bf16 without FSDP."""
-    stage = strategy.zero_stage
-    distributed = {1: "mcore_distributed_optim"}.get(stage, "fused_adam")
-    sharded = {"fsdp": True, "fsdp_sharding_strategy": _FSDP[stage]} if stage in _FSDP else {}
-    return {
-        "megatron_amp_O2": strategy.precision == "bf16" and not sharded,
-        **sharded,
-        "optim": {"name": distributed},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -38,7 +39,13 @@ def local_machine() -> Machine:
 
     Read once in a process, so that a campaign sees one machine.
     """
-    gpus = parse_gpus(_query_gpus())
+    try:
+        query = subprocess.run(
+            QUERY, capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):  # there is none, or it hangs or fails
+        return machine_of_cpus()
+    gpus = parse_gpus(query.stdout)
     return machine_of_gpus(gpus) if gpus else machine_of_cpus()
 
 
@@ -46,7 +53,10 @@ def machine_of_cpus() -> Machine:
     """Return four to eight ranks that share cores and memory; no peak, and so no MFU."""
     cores = len(os.sched_getaffinity(0))
     ranks = min(max(FEWEST_RANKS, cores), MOST_RANKS)
-    memory_gib = _memory_bytes() / 2**30
+    memory_bytes = int(psutil.virtual_memory().total)
+    with contextlib.suppress(OSError, ValueError):  # no cgroup, or "max": no limit
+        memory_bytes = min(memory_bytes, int(CGROUP_LIMIT.read_text()))
+    memory_gib = memory_bytes / 2**30
     return Machine(
         name=LOCAL,
         description=f"this machine: {cores} CPU cores, {memory_gib:.0f} GiB, no GPU",
@@ -108,23 +118,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _query_gpus() -> str:
-    """Return the listing of nvidia-smi; empty where there is none, or it hangs or fails."""
-    try:
-        done = subprocess.run(
-            QUERY, capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
-
-
-def _memory_bytes() -> int:
-    """Return RAM, or less where a container may not use all of it."""
-    total = int(psutil.virtual_memory().total)
-    try:
-        return min(total, int(CGROUP_LIMIT.read_text()))
-    except (OSError, ValueError):  # no cgroup, or "max": no limit
-        return total

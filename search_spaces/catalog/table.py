@@ -56,16 +56,12 @@ class TableField:
         if not right:
             return f"not {self.valid}"
         if isinstance(value, int | float) and not self.minimum <= value <= self.maximum:
-            return self._out_of_bounds(float(max(-BEYOND_ALL, min(value, BEYOND_ALL))))
+            number = float(max(-BEYOND_ALL, min(value, BEYOND_ALL)))
+            for unit, in_one in (self.slips or {}).items():
+                if self.minimum <= (meant := number / in_one) <= self.maximum:
+                    return f"this looks like {unit}; in {self.unit} it would be {meant:g}"
+            return "not plausible" if number > 0 else "must be positive"
         return None
-
-    def _out_of_bounds(self, value: float) -> str:
-        """Return why a number is refused: it looks like another unit, or is not plausible."""
-        for unit, in_one in (self.slips or {}).items():
-            meant = value / in_one
-            if self.minimum <= meant <= self.maximum:
-                return f"this looks like {unit}; in {self.unit} it would be {meant:g}"
-        return "not plausible" if value > 0 else "must be positive"
 
 
 def checked(

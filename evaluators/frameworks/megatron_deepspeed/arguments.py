@@ -39,14 +39,30 @@ def arguments(
         InvalidInput: this variant of Megatron-DeepSpeed cannot run this strategy or this model.
     """
     check(transformer, strategy, variant)
-    groups = [
-        _model(transformer, VARIANTS[variant]),
-        _layout(transformer, machine, strategy),
-        _activations(strategy),
-        _kernels(strategy, VARIANTS[variant]),
-        _engine(strategy),
+    virtual_stages: list[Argument] = []
+    if strategy.virtual_stages > 1:
+        chunks = strategy.pipeline_parallel * strategy.virtual_stages
+        layers = transformer.num_layers // chunks
+        virtual_stages = [
+            ("--num-layers-per-virtual-pipeline-stage", str(layers)),
+            # Each layer is asked for its experts by its number in the whole model, in a list of one
+            # stage's layers (IndexError on the main branch): this says that no layer has any.
+            ("--expert-interval", str(transformer.num_layers + 1)),
+        ]
+    # The fusion is off in the source, but its option, on by default, still demands Apex.
+    kernels: list[Argument] = [("--no-gradient-accumulation-fusion",)]
+    if strategy.precision != "fp32":
+        kernels.append((f"--{strategy.precision}",))
+        if strategy.flash_attention:  # with fp32 the option would end the run
+            kernels.append((VARIANTS[variant].flash_attention,))
+    return [
+        *_model(transformer, VARIANTS[variant]),
+        *layout(machine, strategy),
+        *virtual_stages,
+        *_activations(strategy),
+        *kernels,
+        *_engine(strategy),
     ]
-    return [argument for group in groups for argument in group]
 
 
 def arguments_text(
@@ -105,18 +121,6 @@ def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
     return model + embeddings(t)
 
 
-def _layout(transformer: Transformer, machine: Machine, strategy: Strategy) -> list[Argument]:
-    divided = layout(machine, strategy)
-    if strategy.virtual_stages > 1:
-        chunks = strategy.pipeline_parallel * strategy.virtual_stages
-        layers = transformer.num_layers // chunks
-        divided.append(("--num-layers-per-virtual-pipeline-stage", str(layers)))
-        # Each layer is asked for its experts by its number in the whole model, in a list of one
-        # stage's layers (IndexError on the main branch): this says that no layer has any.
-        divided.append(("--expert-interval", str(transformer.num_layers + 1)))
-    return divided
-
-
 def _activations(strategy: Strategy) -> list[Argument]:
     """Return the recomputation, which DeepSpeed's engine takes by the older options."""
     match strategy.activation_checkpointing:
@@ -128,19 +132,6 @@ def _activations(strategy: Strategy) -> list[Argument]:
             return [("--checkpoint-activations",), ("--deepspeed-activation-checkpointing",)]
         case "full":
             return [("--recompute-granularity", "full"), ("--recompute-method", "uniform")]
-
-
-def _kernels(strategy: Strategy, variant: Variant) -> list[Argument]:
-    """Return precision and attention; FlashAttention's option would end a run with fp32.
-
-    The fusion of gradient accumulation is switched off in the source, but its option, which is on
-    by default, still demands Apex.
-    """
-    kernels: list[Argument] = [("--no-gradient-accumulation-fusion",)]
-    if strategy.precision == "fp32":
-        return kernels
-    kernels.append((f"--{strategy.precision}",))
-    return [*kernels, (variant.flash_attention,)] if strategy.flash_attention else kernels
 
 
 def _engine(strategy: Strategy) -> list[Argument]:

@@ -191,20 +191,16 @@ def _tokenizer(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
         reason = f"the {variant.name} variant trains no GPT with this tokenizer{meant}"
         valid = ", ".join(variant.tokenizers)
         return [InvalidInput("megatron.tokenizer_type", name, reason, valid=valid)]
-    values = {key: str(getattr(megatron, key)) for key in _FILES.get(name, ())}
-    return [
-        InvalidInput(
-            f"megatron.{key}",
-            value,
-            "there is no such file on this machine" if value else "it is needed by the tokenizer",
-            valid=f"the path of a file of {name}",
-        )
-        for key, value in values.items()
-        if not _is_there(name, value)
-    ]
-
-
-def _is_there(tokenizer: str, value: str) -> bool:
-    """Return whether a file is there; Hugging Face's may be a name that the nodes have cached."""
-    a_name = tokenizer == "HFTokenizer" and value and not value.startswith(("/", ".", "~"))
-    return bool(a_name) or (bool(value) and Path(value).exists())
+    problems: list[InvalidInput] = []
+    for key in _FILES.get(name, ()):
+        value = str(getattr(megatron, key))
+        # Hugging Face's may be a name, which the nodes have cached.
+        is_path = name != "HFTokenizer" or value.startswith(("/", ".", "~"))
+        if value and (not is_path or Path(value).exists()):
+            continue
+        reason = "there is no such file on this machine"
+        if not value:
+            reason = "it is needed by the tokenizer"
+        valid = f"the path of a file of {name}"
+        problems.append(InvalidInput(f"megatron.{key}", value, reason, valid=valid))
+    return problems

@@ -129,33 +129,27 @@ def _run(
 ) -> PlannedRun:
     """Return one run through these GAS values, one or two and rising."""
     twins = [strategy.with_accumulation(gas) for gas in accumulations]
-    length = protocol.warmup_iterations + protocol.measured_iterations
+    iterations = protocol.warmup_iterations + protocol.measured_iterations
     segments = tuple(
         Segment(
             gradient_accumulation_steps=twin.gradient_accumulation_steps,
             global_batch_size=twin.global_batch_size(machine.gpus_per_node),
-            first_iteration=1 + place * length,
+            first_iteration=1 + place * iterations,
             warmup_iterations=protocol.warmup_iterations,
             measured_iterations=protocol.measured_iterations,
         )
         for place, twin in enumerate(twins)
     )
+    length: list[Argument] = [("--train-iters", str(iterations))]
+    if len(segments) > 1:
+        small, large = segments
+        step = large.global_batch_size - small.global_batch_size
+        ramp = (str(small.global_batch_size), str(step), str(small.samples))
+        samples = str(small.samples + large.samples)
+        length = [("--train-samples", samples), ("--rampup-batch-size", *ramp)]
     layout = arguments(transformer, machine, twins[-1], variant)
     return PlannedRun(
         strategy=twins[0],
         segments=segments,
-        arguments=(*layout, *_length(segments), *QUIET),
+        arguments=(*layout, *length, *QUIET),
     )
-
-
-def _length(segments: Sequence[Segment]) -> list[Argument]:
-    """Return how long a run trains, and how its batch is ramped up where it has two segments."""
-    if len(segments) == 1:
-        return [("--train-iters", str(segments[0].iterations))]
-    small, large = segments
-    step = large.global_batch_size - small.global_batch_size
-    ramp = (str(small.global_batch_size), str(step), str(small.samples))
-    return [
-        ("--train-samples", str(small.samples + large.samples)),
-        ("--rampup-batch-size", *ramp),
-    ]

@@ -74,7 +74,23 @@ def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant
     Raises:
         InvalidInput: with the field of the strategy or of the model that stands in the way.
     """
-    _check_model(transformer, VARIANTS[variant])
+    line = VARIANTS[variant]
+    if transformer.gated_mlp and not line.llama:
+        raise InvalidInput(
+            "gated_mlp",
+            True,
+            f"the {variant} fork of Megatron-DeepSpeed has no RMSNorm, and its --swiglu "
+            "chooses the width of the MLP itself",
+            valid="a model without a gated MLP, or megatron.variant 'main'",
+        )
+    groups, heads = transformer.num_query_groups, transformer.num_attention_heads
+    if groups != heads and not line.query_groups:
+        raise InvalidInput(
+            "num_query_groups",
+            groups,
+            f"the {variant} fork of Megatron-DeepSpeed has no grouped queries",
+            valid=f"{heads} (one for each head), or megatron.variant 'main'",
+        )
     if strategy.virtual_stages > 1 and strategy.pipeline_parallel <= 2:
         raise InvalidInput(
             "virtual_stages",
@@ -98,22 +114,3 @@ def uses_deepspeed(strategy: Strategy) -> bool:
     virtual stages need Megatron's schedules, which ZeRO 0 and 1 have a counterpart for.
     """
     return strategy.virtual_stages == 1
-
-
-def _check_model(transformer: Transformer, variant: Variant) -> None:
-    if transformer.gated_mlp and not variant.llama:
-        raise InvalidInput(
-            "gated_mlp",
-            True,
-            f"the {variant.name} fork of Megatron-DeepSpeed has no RMSNorm, and its --swiglu "
-            "chooses the width of the MLP itself",
-            valid="a model without a gated MLP, or megatron.variant 'main'",
-        )
-    groups, heads = transformer.num_query_groups, transformer.num_attention_heads
-    if groups != heads and not variant.query_groups:
-        raise InvalidInput(
-            "num_query_groups",
-            groups,
-            f"the {variant.name} fork of Megatron-DeepSpeed has no grouped queries",
-            valid=f"{heads} (one for each head), or megatron.variant 'main'",
-        )
