@@ -166,6 +166,10 @@ def parts(values: dict[str, float], *, title: str) -> RenderableType:
 
 def space(report: SpaceReport) -> RenderableType:
     """Return the counts, what each rule removes, and the warnings."""
+    dimensions = []
+    for name, values in report.dimensions.items():
+        more = f", … {values[-1]} ({len(values)} values)" if len(values) > 16 else ""
+        dimensions.append((name, ", ".join(map(str, values[:16])) + more))
     batches = report.global_batch_sizes
     shown = ", ".join(map(str, batches[:10])) + (", …" if len(batches) > 10 else "")
     removed = headed(">points", "rule", "because", title="removed or warned of")
@@ -176,7 +180,7 @@ def space(report: SpaceReport) -> RenderableType:
             [
                 ("model", report.model.name),
                 ("machine", report.machine.name),
-                *((name, _values(values)) for name, values in report.dimensions.items()),
+                *dimensions,
                 ("points", f"{report.raw:,}"),
                 ("legal", f"{report.legal:,}"),
                 ("predicted to fit", f"{report.fitting:,}"),
@@ -187,11 +191,6 @@ def space(report: SpaceReport) -> RenderableType:
         removed,
         *(Text(f"warning: {warning}") for warning in report.warnings),
     )
-
-
-def _values(values: Sequence[object]) -> str:
-    shown = ", ".join(map(str, values[:16]))
-    return shown + (f", … {values[-1]} ({len(values)} values)" if len(values) > 16 else "")
 
 
 def dry_run(answer: DryRun) -> RenderableType:
