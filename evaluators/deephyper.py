@@ -134,7 +134,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
     def _poll(self) -> None:
         """Ask for all running trials in one status call, at most once in each interval.
 
-        A trial that vanished is started once more, or is lost where it has too often.
+        A trial that vanished is started again; one that did ATTEMPTS times is lost.
         """
         if time.monotonic() - self._polled_at < self._poll_interval_s:
             return
