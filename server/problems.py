@@ -50,6 +50,7 @@ def plain(value: Any) -> Any:
 
 
 def of_invalid_input(error: InvalidInput | InvalidInputs) -> Response:
+    """Return 422 with what the error refuses."""
     refused = error.problems if isinstance(error, InvalidInputs) else (error,)
     errors = [
         FieldProblem(field=e.field, value=plain(e.value), reason=e.reason, valid=e.valid)
@@ -60,13 +61,11 @@ def of_invalid_input(error: InvalidInput | InvalidInputs) -> Response:
 
 def refusal(errors: Sequence[FieldProblem]) -> Response:
     """Return 422 with all refused fields."""
-    sentences = [_sentence(error) for error in errors]
+    sentences = []
+    for error in errors:
+        valid = f" (valid: {error.valid})" if error.valid else ""
+        sentences.append(f"{error.field}={json.dumps(plain(error.value))}: {error.reason}{valid}")
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(sentences), errors=errors)
-
-
-def _sentence(error: FieldProblem) -> str:
-    valid = f" (valid: {error.valid})" if error.valid else ""
-    return f"{error.field}={json.dumps(plain(error.value))}: {error.reason}{valid}"
 
 
 def cause(error: BaseException) -> str:
@@ -155,6 +154,6 @@ def _operating_system(request: Request, error: Exception) -> Response:
 
 
 def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """The server that runs the application logs the traceback."""
+    """Return 500; the server that runs the application logs the traceback."""
     detail = "the service failed unexpectedly; its log has the cause"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)

@@ -12,7 +12,16 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 
 def profile_summaries(folder: Path) -> list[ProfileSummary]:
     """Return all profiles by name, those in `folder` too; one that cannot be used says why."""
-    return [_summary(name, folder) for name in profile_names(folder)]
+    summaries = []
+    for name in profile_names(folder):
+        source = _source(name, folder)
+        try:
+            content = profile_as_dict(load_profile(name, folder=folder))
+        except (InvalidInput, InvalidInputs) as error:
+            summaries.append(ProfileSummary(name=name, source=source, problem=str(error)))
+        else:
+            summaries.append(ProfileSummary(**_head(content), name=name, source=source))
+    return summaries
 
 
 def profile_detail(name: str, folder: Path) -> ProfileDetail:
@@ -23,14 +32,6 @@ def profile_detail(name: str, folder: Path) -> ProfileDetail:
     """
     content = profile_as_dict(load_profile(name, folder=folder))
     return ProfileDetail(**_head(content), name=name, source=_source(name, folder), content=content)
-
-
-def _summary(name: str, folder: Path) -> ProfileSummary:
-    try:
-        content = profile_as_dict(load_profile(name, folder=folder))
-    except (InvalidInput, InvalidInputs) as error:
-        return ProfileSummary(name=name, source=_source(name, folder), problem=str(error))
-    return ProfileSummary(**_head(content), name=name, source=_source(name, folder))
 
 
 def _source(name: str, folder: Path) -> str:

@@ -34,7 +34,7 @@ class Admitted:
 
 
 def admit(request: CampaignCreate, settings: Settings) -> Admitted:
-    """The campaign's space and profile.
+    """Return the campaign's space and profile.
 
     Raises:
         InvalidInputs: all that keeps its trials from being run, for real if that is asked.
@@ -45,14 +45,17 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
     if space is not None:
         problems += _unsuitable(request, space, profile)
     if space is not None and profile is not None and profile.machine in {"", space.machine.name}:
-        problems += _in_the_way(request, space, profile)
+        try:
+            problems += obstacles(request, quickly(profile, limit_s=PATIENCE_S), space)
+        except SlurmUnavailable as error:  # the runner asks a cluster that is silent again
+            log.info("cluster_unavailable", profile=profile.name, reason=str(error))
     if problems or space is None:
         raise InvalidInputs(problems)
     return Admitted(space=space, profile=profile)
 
 
 def chosen_profile(request: CampaignCreate, settings: Settings) -> ClusterProfile | None:
-    """The profile that the slurm evaluator needs and no other takes.
+    """Return the profile that the slurm evaluator needs and no other takes.
 
     Raises:
         InvalidInput: fields `slurm` and `slurm.profile`.
@@ -77,17 +80,6 @@ def chosen_profile(request: CampaignCreate, settings: Settings) -> ClusterProfil
         raise InvalidInput("slurm.profile", choice.profile, str(faults), valid=valid) from faults
 
 
-def _in_the_way(
-    request: CampaignCreate, space: SearchSpace, profile: ClusterProfile
-) -> list[InvalidInput]:
-    """Return what the cluster has against it; a silent one is asked again by the runner."""
-    try:
-        return obstacles(request, quickly(profile, limit_s=PATIENCE_S), space)
-    except SlurmUnavailable as error:
-        log.info("cluster_unavailable", profile=profile.name, reason=str(error))
-        return []
-
-
 def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
     """Return what `find` finds; where it refuses, None, and add its reasons to `problems`."""
     try:
@@ -102,6 +94,7 @@ def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
 def _unsuitable(
     request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
 ) -> Iterator[InvalidInput]:
+    """Yield what keeps the profile, or this machine, from running the space's strategies."""
     machine = space.machine.name
     if profile is not None and profile.machine not in {"", machine}:
         reason = f"the profile {profile.name!r} is for {profile.machine}"

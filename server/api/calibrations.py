@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -101,7 +101,15 @@ def _saved(
         InvalidInputs: the name is not to be had, or the document holds what cannot be.
         Conflict: the name is taken.
     """
-    faults = list(_unusable(name, document))
+    faults: list[InvalidInput] = []
+    if name == NO_CALIBRATION:
+        reason = "predictions take this word for no calibration at all"
+        faults.append(InvalidInput("name", name, reason, valid="another name"))
+    texts = {"software": document.software, "machine.name": document.machine.name}
+    for field, text in texts.items():
+        if "\0" in text:
+            reason = "it has a NUL character, which no database keeps in a text"
+            faults.append(InvalidInput(field, text, reason, valid="a text without it"))
     if faults:
         raise InvalidInputs(faults)
     with store.session() as session:
@@ -111,17 +119,6 @@ def _saved(
         summary = save_calibration(session, name, document)
     response.headers["Location"] = f"/api/v1/calibrations/{name}"
     return detail_of(calibration, summary)
-
-
-def _unusable(name: str, document: CalibrationDocument) -> Iterator[InvalidInput]:
-    if name == NO_CALIBRATION:
-        reason = "predictions take this word for no calibration at all"
-        yield InvalidInput("name", name, reason, valid="another name")
-    texts = {"software": document.software, "machine.name": document.machine.name}
-    for field, text in texts.items():
-        if "\0" in text:
-            reason = "it has a NUL character, which no database keeps in a text"
-            yield InvalidInput(field, text, reason, valid="a text without it")
 
 
 FittedCalibration = tuple[Calibration, CalibrationSummary]
@@ -159,6 +156,7 @@ def fitted_calibration(store: Store, name: str) -> FittedCalibration:
 
 
 def _newest(store: Store, machine: MachineChoice) -> FittedCalibration | tuple[None, None]:
+    """Return the machine's newest calibration; none where there is none, or no such machine."""
     try:
         chosen = machine_of(machine)
     except (InvalidInput, InvalidInputs):

@@ -14,7 +14,6 @@ from autotune.schemas import (
     CalibrationCreate,
     CalibrationDocument,
     Campaign,
-    Trial,
     TrialState,
 )
 from autotune.schemas.calibrations import MOST_OBSERVATIONS
@@ -104,20 +103,17 @@ def _campaign(session: Session, place: int, campaign_id: int) -> FittedCampaign:
         reason = f"no trial of campaign {campaign_id} has ended well or out of memory"
         valid = "campaigns with a trial that is ok or oom"
         raise InvalidInput(field, campaign_id, reason, valid=valid)
+    labels = [
+        ", ".join(f"{package} {version}" for package, version in sorted(trial.versions.items()))
+        for trial in trials
+        if trial.state is TrialState.OK and trial.versions  # one that failed often could not say
+    ]
     return FittedCampaign(
-        place=place, campaign=campaign, observations=observations, software=_labels(trials)
+        place=place,
+        campaign=campaign,
+        observations=observations,
+        software=tuple(dict.fromkeys(label[:LONGEST_LABEL] for label in labels)),
     )
-
-
-def _labels(trials: Sequence[Trial]) -> tuple[str, ...]:
-    """Return the stacks of the trials that ran well; one that failed often could not say."""
-    versions = [trial.versions for trial in trials if trial.state is TrialState.OK]
-    labels = (
-        ", ".join(f"{package} {version}" for package, version in sorted(packages.items()))
-        for packages in versions
-        if packages
-    )
-    return tuple(dict.fromkeys(label[:LONGEST_LABEL] for label in labels))
 
 
 def _differences(first: FittedCampaign, other: FittedCampaign) -> Iterator[InvalidInput]:

@@ -27,7 +27,7 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @router.get("/recommendation", responses=problems(404))
 def read(campaign_id: CampaignId, store: StoreOf) -> Recommendation:
-    """The best strategy so far and its runners-up; 404 while no trial has succeeded."""
+    """Return the best strategy so far and its runners-up; 404 while no trial has succeeded."""
     with store.session() as session:
         campaign = get_campaign(session, campaign_id)
         return recommendation_of(session, campaign, all_trials(session, campaign_id))
@@ -64,7 +64,11 @@ def archive(campaign_id: CampaignId, store: StoreOf, rank: Rank = 1) -> Response
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
         for name, text in files.items():
-            target.writestr(_entry(f"{folder}/{name}"), text)
+            member = zipfile.ZipInfo(f"{folder}/{name}", ZIP_EPOCH)
+            mode = 0o755 if name.endswith((".sh", ".sbatch")) else 0o644
+            member.external_attr = (0o100000 | mode) << 16
+            member.compress_type = zipfile.ZIP_DEFLATED
+            target.writestr(member, text)
     headers = _attachment(f"{folder}.zip")
     return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
 
@@ -96,7 +100,7 @@ def files_of(store: Store, campaign_id: int, *, rank: int) -> dict[str, str]:
         campaign = get_campaign(session, campaign_id)
         recommendation = recommendation_of(session, campaign, all_trials(session, campaign_id))
         best = (recommendation.best, *recommendation.runners_up)
-        ranked = {entry.rank: entry for entry in best}
+        ranked = {strategy.rank: strategy for strategy in best}
         if rank not in ranked:
             valid = f"1 to {max(ranked)}"
             raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
@@ -104,7 +108,7 @@ def files_of(store: Store, campaign_id: int, *, rank: int) -> dict[str, str]:
 
 
 def _launch(session: Session, campaign: Campaign, ranked: Ranked) -> Launch:
-    """The launch of a strategy, with the cluster's profile of when the campaign was created."""
+    """Return the launch of a strategy, with the cluster's profile as the campaign keeps it."""
     kept = profile_of(session, campaign.id)
     return Launch(
         transformer=transformer_of(campaign.model),
@@ -114,14 +118,6 @@ def _launch(session: Session, campaign: Campaign, ranked: Ranked) -> Launch:
         evaluator=campaign.request.evaluator,
         profile=None if kept is None else profile_from_dict(kept, source="campaign"),
     )
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(name, ZIP_EPOCH)
-    mode = 0o755 if name.endswith((".sh", ".sbatch")) else 0o644
-    entry.external_attr = (0o100000 | mode) << 16
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    return entry
 
 
 def _attachment(name: str) -> dict[str, str]:

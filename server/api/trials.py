@@ -72,7 +72,7 @@ def listing(
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> TrialPage:
-    """Trials, filtered and sorted; those without the figure sorted by come last."""
+    """Return trials, filtered and sorted; those without the figure sorted by come last."""
     with store.session() as session:
         return list_trials(session, campaign_id, state, purpose, sort, cursor, limit)
 
@@ -105,7 +105,7 @@ def log(
     settings: SettingsOf,
     lines: Annotated[int, Query(ge=1, le=10_000)] = 200,
 ) -> PlainTextResponse:
-    """The last lines of a trial's log, also while it runs."""
+    """Return the last lines of a trial's log, also while it runs."""
     with store.session() as session:
         trial = get_trial(session, campaign_id, number)
     return PlainTextResponse(tail(trial, settings, lines=lines))
@@ -152,20 +152,22 @@ def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
     while True:
         with store.session() as session:
             page = list_trials(session, campaign_id, cursor=cursor, limit=CSV_ROWS_AT_ONCE)
-        yield _csv([_row(trial) for trial in page.items])
+        rows = []
+        for trial in page.items:
+            figures = trial.metrics.model_dump() if trial.metrics else {}
+            values = trial.model_dump(mode="json") | figures | trial.strategy.model_dump()
+            rows.append([_cell(values.get(name)) for name in COLUMNS])
+        yield _csv(rows)
         cursor = page.next
         if cursor is None:
             return
 
 
-def _row(trial: Trial) -> list[Any]:
-    figures = trial.metrics.model_dump() if trial.metrics else {}
-    values = trial.model_dump(mode="json") | figures | trial.strategy.model_dump()
-    return [_cell(values.get(name)) for name in COLUMNS]
-
-
 def _cell(value: Any) -> Any:
-    """Spreadsheets run a text that begins like a formula: an apostrophe makes it a text."""
+    """Return the value, safe to open: spreadsheets run a text that begins like a formula.
+
+    An apostrophe before it makes it a text again.
+    """
     if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return "'" + value
     return value

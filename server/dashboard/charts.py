@@ -140,7 +140,7 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
 
 
 def trajectory_rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each of the trajectory's named datasets."""
+    """Return the rows of each of the trajectory's named datasets."""
     rows = [point.model_dump(mode="json") for point in series.points]
     return {
         "lane": [{"lane": "failures"}],
@@ -210,30 +210,10 @@ def memory_chart(series: MemorySeries, *, scheme: Scheme = "light") -> Spec:
 def _finish(
     layers: Any, palette: Palette, rows: dict[str, list[dict[str, Any]]], *, height: int
 ) -> Spec:
-    chart = layers.properties(width="container", height=height)
-    spec: Spec = chart.to_dict()
-    return spec | {"datasets": rows, "config": _config(palette), "background": "transparent"}
-
-
-def _axis(has_rows: bool, **options: Any) -> Any:
-    """An axis; without ticks where there is nothing to read off it."""
-    import altair as alt
-
-    return alt.Axis(**options) if has_rows else alt.Axis(values=[])
-
-
-def _scale(has_rows: bool, **options: Any) -> Any:
-    """A scale from zero up; of any length where there is nothing to span it."""
-    import altair as alt
-
-    extent: Spec = {"zero": True} if has_rows else {"domain": [0, 1]}
-    return alt.Scale(**extent, **options)
-
-
-def _config(palette: Palette) -> Spec:
-    font = "system-ui, sans-serif"
-    return {
-        "font": font,
+    """Return the layers as a specification with its rows, in the colours of the palette."""
+    spec: Spec = layers.properties(width="container", height=height).to_dict()
+    config = {
+        "font": "system-ui, sans-serif",
         "view": {"stroke": None},
         "axis": {
             "labelColor": palette.faint,
@@ -256,3 +236,19 @@ def _config(palette: Palette) -> Spec:
             "columnPadding": 18,
         },
     }
+    return spec | {"datasets": rows, "config": config, "background": "transparent"}
+
+
+def _axis(has_rows: bool, **options: Any) -> Any:
+    """Return an axis; without ticks where there is nothing to read off it."""
+    import altair as alt
+
+    return alt.Axis(**options) if has_rows else alt.Axis(values=[])
+
+
+def _scale(has_rows: bool, **options: Any) -> Any:
+    """Return a scale from zero up; of any length where there is nothing to span it."""
+    import altair as alt
+
+    extent: Spec = {"zero": True} if has_rows else {"domain": [0, 1]}
+    return alt.Scale(**extent, **options)

@@ -114,10 +114,10 @@ def space_choices() -> list[SelectOption]:
 
 
 def profile_choices(folder: Path) -> list[ProfileGroup]:
-    """Cluster profiles, one's own first; one that cannot be used is refused by the API."""
-    found = sorted(profile_summaries(folder), key=lambda profile: bool(profile.problem))
-    own = [_profile_option(profile) for profile in found if profile.source]
-    ready = [_profile_option(profile) for profile in found if not profile.source]
+    """Return the cluster profiles, one's own first; the API refuses one that cannot be used."""
+    profiles = sorted(profile_summaries(folder), key=lambda profile: bool(profile.problem))
+    own = [_profile_option(profile) for profile in profiles if profile.source]
+    ready = [_profile_option(profile) for profile in profiles if not profile.source]
     groups = (ProfileGroup("Your own", own=True, choices=own), ProfileGroup("Ready", choices=ready))
     return [group for group in groups if group.choices]
 

@@ -122,16 +122,13 @@ FILTERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _environment() -> Environment:
-    environment = Environment(
+TEMPLATES = Jinja2Templates(
+    env=Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= FILTERS
-    return environment
-
-
-TEMPLATES = Jinja2Templates(env=_environment())
+)
+TEMPLATES.env.filters |= FILTERS

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 from typing import Annotated, Literal
@@ -139,7 +138,7 @@ def outcome_of(trial: Trial) -> Outcome:
 
 
 def objective_of(trial: Trial, objective: Objective) -> float | None:
-    """The trial's figure under `objective`; None unless it went well."""
+    """Return the trial's figure under `objective`; None unless it went well."""
     if trial.state is not TrialState.OK or trial.metrics is None:
         return None
     return float(getattr(trial.metrics, objective))
@@ -154,8 +153,20 @@ def trajectory(
 ) -> Trajectory:
     """Return what the trajectory chart shows, by trial number, by time, or by node-hours spent."""
     objective = campaign.request.objective
-    axis = _axis(campaign, [t for t in trials if t.state not in NOT_DRAWN], by=by)
-    points = [_point(placed, objective) for placed in axis.trials]
+    drawable = [trial for trial in trials if trial.state not in NOT_DRAWN]
+    x_title, places = _places(campaign, drawable, by=by)
+    points = [
+        TrajectoryPoint(
+            number=trial.number,
+            x=x,
+            objective=objective_of(trial, objective),
+            outcome=outcome_of(trial),
+            purpose=trial.purpose,
+            strategy=strategy_line(trial.strategy),
+            note=(trial.error or "")[:160],
+        )
+        for x, trial in places
+    ]
     best = best_so_far(points)
     failures = Counter(p.outcome for p in points if p.objective is None)
     drawn = thin(points, keep={step.number for step in best}, maximum=maximum_points)
@@ -165,7 +176,7 @@ def trajectory(
         objective_title=OBJECTIVE_TITLES[objective],
         simulated=campaign.simulated,
         by=by,
-        x_title=axis.title,
+        x_title=x_title,
         points=drawn,
         best=best,
         finished=len(points),
@@ -176,7 +187,7 @@ def trajectory(
 
 
 def best_so_far(points: Sequence[TrajectoryPoint]) -> list[BestStep]:
-    """Each improvement, confirmations included, and the best once more at the last point."""
+    """Return each improvement, confirmations included, and the best once more at the last point."""
     steps: list[BestStep] = []
     for point in points:
         objective = point.objective
@@ -241,7 +252,7 @@ def best_accumulation_series(recommendation: Recommendation) -> AccumulationSeri
 
 
 def memory_series(trial: Trial, *, limit_gib: float) -> MemorySeries:
-    """Peak memory of each rank of one trial."""
+    """Return the peak memory of each rank of one trial."""
     ranks = enumerate(trial.peak_memory_gib_by_rank)
     return MemorySeries(
         limit_gib=limit_gib,
@@ -250,53 +261,26 @@ def memory_series(trial: Trial, *, limit_gib: float) -> MemorySeries:
     )
 
 
-# --- where each trial stands on the axis ---------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Placed:
-    x: float
-    trial: Trial
-
-
-@dataclass(frozen=True)
-class _Placement:
-    title: str
-    trials: list[_Placed]
-
-
-def _axis(campaign: Campaign, trials: Sequence[Trial], *, by: Axis) -> _Placement:
-    """The finished trials in the axis's order, each with its place on it."""
+def _places(
+    campaign: Campaign, trials: Sequence[Trial], *, by: Axis
+) -> tuple[str, list[tuple[float, Trial]]]:
+    """Return the axis's title and, in its order, where on it each trial stands."""
     if by == "trial":
         ordered = sorted(trials, key=lambda t: t.number)
-        return _Placement("trial", [_Placed(float(t.number), t) for t in ordered])
+        return "trial", [(float(t.number), t) for t in ordered]
     start = campaign.started_at or campaign.created_at
     ordered = sorted(trials, key=lambda t: (t.finished_at or start, t.number))
     if by == "node_hours":
         spent = accumulate(t.node_hours or 0.0 for t in ordered)
-        places = [_Placed(x, t) for x, t in zip(spent, ordered, strict=True)]
-        return _Placement("node-hours spent on trials", places)
+        return "node-hours spent on trials", list(zip(spent, ordered, strict=True))
     seconds = [max(0.0, ((t.finished_at or start) - start).total_seconds()) for t in ordered]
     unit, length_s = axis_unit(max(seconds, default=0.0))
-    places = [_Placed(s / length_s, t) for s, t in zip(seconds, ordered, strict=True)]
-    return _Placement(f"time since the start, {unit}", places)
-
-
-def _point(placed: _Placed, objective: Objective) -> TrajectoryPoint:
-    trial = placed.trial
-    return TrajectoryPoint(
-        number=trial.number,
-        x=placed.x,
-        objective=objective_of(trial, objective),
-        outcome=outcome_of(trial),
-        purpose=trial.purpose,
-        strategy=strategy_line(trial.strategy),
-        note=(trial.error or "")[:160],
-    )
+    places = [(s / length_s, t) for s, t in zip(seconds, ordered, strict=True)]
+    return f"time since the start, {unit}", places
 
 
 def strategy_line(strategy: StrategyShape) -> str:
-    """A strategy in one line."""
+    """Return a strategy in one line."""
     return strategy_of(strategy).short()
 
 
@@ -306,7 +290,7 @@ def _summary(
     failures: Counter[Outcome],
     objective: Objective,
 ) -> str:
-    """The chart in one sentence, for those who do not see it and those in a hurry."""
+    """Return the chart in one sentence, for those who do not see it and those in a hurry."""
     if not points:
         return "No trial has finished yet."
     kinds = ", ".join(f"{failures[kind]} {kind}" for kind in FAILURES if failures[kind])

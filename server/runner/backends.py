@@ -57,7 +57,14 @@ class EvaluatorBackends:
         if request.evaluator == "simulated":
             scale = request.time_scale
             return self._once(scale, lambda: SimulatedBackend(time_scale=scale))
-        return self._slurm(request, _profile_of(profile))
+        cluster = _profile_of(profile)
+        tracker = self._tracker(cluster)
+        mode = request.slurm.mode if request.slurm else "sbatch"
+        make: Callable[[], Backend] = partial(SlurmBackend, cluster, tracker=tracker)
+        if mode == "pilot":
+            nodes = request.pool_nodes or request.nodes
+            make = partial(PilotBackend, cluster, tracker=tracker, nodes=nodes)
+        return self._once((mode, repr(cluster)), make)
 
     def close(self) -> None:
         """End every trial that runs here; jobs of a scheduler go on."""
@@ -69,22 +76,13 @@ class EvaluatorBackends:
         self._made.clear()
         self._trackers.clear()
 
-    def _slurm(self, request: CampaignCreate, profile: ClusterProfile) -> Backend:
-        mode = request.slurm.mode if request.slurm else "sbatch"
-        pool = request.pool_nodes or request.nodes
-        tracker = self._tracker(profile)
-        if mode == "pilot":
-            make = partial(PilotBackend, profile, tracker=tracker, nodes=pool)
-            return self._once((mode, repr(profile)), make)
-        return self._once((mode, repr(profile)), partial(SlurmBackend, profile, tracker=tracker))
-
     def _once(self, key: Hashable, make: Callable[[], Backend]) -> Backend:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
     def _tracker(self, profile: ClusterProfile) -> JobTracker:
-        """Profiles share the one thread that speaks with Slurm.
+        """Return the one thread that speaks with Slurm, which profiles share.
 
         Those that poll at other intervals, or leave other defaults to the user, have one more.
         """

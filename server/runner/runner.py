@@ -150,6 +150,14 @@ class Runner:
             return changed
 
     def _step(self, campaign: ClaimedCampaign, newest: int | None) -> bool:
+        """Take a step; pause for want of disk, wait for a database, and fail for anything else.
+
+        Return whether anything changed.
+
+        Raises:
+            LeaseLost, NotFound: the campaign is no longer this runner's.
+            DBAPIError: the database does not answer; the next round meets the same error.
+        """
         try:
             if newest is None:
                 raise NotFound("campaign", campaign.lease.campaign_id)
@@ -157,26 +165,18 @@ class Runner:
         except (LeaseLost, NotFound):
             raise
         except Exception as error:
-            self._give_up(campaign, error)
+            if is_full_disk(error):
+                log.error("disk_full", error=cause(error))
+                campaign.pause(DISK_FULL)
+            elif isinstance(error, OperationalError | InterfaceError):
+                raise
+            else:
+                log.error("campaign_failed", exc_info=error)
+                campaign.fail(sentence(error))
             return False
-
-    def _give_up(self, campaign: ClaimedCampaign, error: Exception) -> None:
-        """Pause for want of disk, wait for a database, and fail for anything else.
-
-        Raises:
-            DBAPIError: not even that could be written now; the next round meets the same error.
-        """
-        if is_full_disk(error):
-            log.error("disk_full", error=cause(error))
-            campaign.pause(DISK_FULL)
-        elif isinstance(error, OperationalError | InterfaceError):
-            raise error
-        else:
-            log.error("campaign_failed", exc_info=error)
-            campaign.fail(sentence(error))
 
 
 def sentence(error: Exception) -> str:
-    """The first line of what went wrong, for a user; the log has all of it."""
+    """Return the first line of what went wrong, for a user; the log has all of it."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -241,6 +241,7 @@ def list_campaigns(
 
 
 def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign]:
+    """Return the campaigns of these rows, each with its tally."""
     sums = tallies(session, [row.id for row in rows])
     return [campaign_of(row, sums[row.id]) for row in rows]
 
@@ -260,7 +261,7 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
 
 
 def _counts(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
-    """The columns are named as the fields of a tally."""
+    """Return the query of each campaign's counts, their columns named as a tally's fields."""
     return (
         select(
             TrialRow.campaign_id,
@@ -281,7 +282,7 @@ def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 def _best(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
-    """The trial with the highest objective of each campaign; the earlier one of equals."""
+    """Return the query of each campaign's best trial, the earlier one of equals."""
     place = func.row_number().over(
         partition_by=TrialRow.campaign_id, order_by=(TrialRow.objective.desc(), TrialRow.number)
     )

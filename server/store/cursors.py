@@ -13,26 +13,26 @@ Place = list[float | int | None]
 
 
 def encode(place: Place) -> str:
-    """The sort key of a page's last row as one URL-safe word."""
+    """Return the sort key of a page's last row as one URL-safe word."""
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
 
 
 def decode(cursor: str, *, parts: int) -> Place:
-    """The reverse; raises InvalidInput for anything that `encode` did not give."""
+    """Return the sort key in a cursor; raises InvalidInput for what `encode` did not return."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         place = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        is_place = isinstance(place, list) and len(place) == parts and all(map(_is_part, place))
-        is_place = is_place and isinstance(place[-1], int)
+        is_place = (
+            isinstance(place, list)
+            and len(place) == parts
+            and isinstance(place[-1], int)
+            and not any(isinstance(part, bool) for part in place)
+            and all(isinstance(part, int | float | None) for part in place)
+            and all(part is None or abs(part) < 2.0**63 for part in place)
+        )
     except (binascii.Error, ValueError, RecursionError):
         is_place = False
     if not is_place:
         valid = "the `next` of the page before, with the same sort and filter"
         raise InvalidInput("cursor", cursor, "not a cursor of this listing", valid=valid)
     return list(place)
-
-
-def _is_part(part: object) -> bool:
-    if isinstance(part, bool) or not isinstance(part, int | float | None):
-        return False
-    return part is None or -(2.0**63) < part < 2.0**63

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import Campaign, Event, Trial
+from autotune.schemas import Event, Trial
 from server.store.campaigns import campaigns_of
 from server.store.tables import CampaignRow, EventRow, TrialRow
 from server.store.trials import trial_of
@@ -38,7 +38,9 @@ def events_since(
     if campaign_id is not None:
         query = query.where(EventRow.campaign_id == campaign_id)
     rows = session.scalars(query).all()
-    campaigns = _campaigns_named(session, [row for row in rows if row.kind != "trial"])
+    ids = {row.campaign_id for row in rows if row.kind != "trial"}
+    named = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all() if ids else []
+    campaigns = {campaign.id: campaign for campaign in campaigns_of(session, named)}
     trials = _trials_named(session, [row for row in rows if row.kind == "trial"])
     return [
         Event.model_validate(
@@ -54,20 +56,15 @@ def events_since(
     ]
 
 
-def _campaigns_named(session: Session, rows: Sequence[EventRow]) -> dict[int, Campaign]:
-    ids = {row.campaign_id for row in rows}
-    found = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all() if ids else []
-    return {campaign.id: campaign for campaign in campaigns_of(session, found)}
-
-
 def _trials_named(
     session: Session, rows: Sequence[EventRow]
 ) -> dict[tuple[int, int | None], Trial]:
-    found: dict[tuple[int, int | None], Trial] = {}
+    """Return the trials that events name, by campaign and number; one query for each campaign."""
+    trials: dict[tuple[int, int | None], Trial] = {}
     for campaign_id in {row.campaign_id for row in rows}:
         numbers = {row.trial_number for row in rows if row.campaign_id == campaign_id}
         query = select(TrialRow).where(
             TrialRow.campaign_id == campaign_id, TrialRow.number.in_(numbers)
         )
-        found |= {(row.campaign_id, row.number): trial_of(row) for row in session.scalars(query)}
-    return found
+        trials |= {(row.campaign_id, row.number): trial_of(row) for row in session.scalars(query)}
+    return trials

@@ -56,12 +56,14 @@ def is_gone(owner: str) -> bool:
 def claim(session: Session, owner: str, *, seconds: float, limit: int) -> list[Lease]:
     """Claim campaigns with work to do that no living runner holds, in one statement.
 
+    One that rests has work to do while trials of it still have to end.
     Times are the database's, so that the clocks of hosts need not agree.
     """
+    unfinished = exists().where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state == "pending")
     open_ids = (
         select(CampaignRow.id)
         .where(
-            _has_work(),
+            or_(CampaignRow.state.in_(WORKED_ON), unfinished),
             or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds()),
         )
         .order_by(CampaignRow.id)
@@ -137,9 +139,3 @@ def _still_of(lease: Lease) -> Sequence[ColumnElement[bool]]:
         CampaignRow.lease_owner == lease.owner,
         CampaignRow.lease_epoch == lease.epoch,
     )
-
-
-def _has_work() -> ColumnElement[bool]:
-    """Worked on, or resting with trials that still have to end."""
-    unfinished = exists().where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state == "pending")
-    return or_(CampaignRow.state.in_(WORKED_ON), unfinished)

@@ -36,13 +36,13 @@ class Store:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A session for reading: one consistent view, nothing kept."""
+        """Open a session for reading: one consistent view, nothing kept."""
         with Session(self.engine) as session:
             yield session
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """A session for writing: committed at its end with the events announced in it."""
+        """Open a session for writing: committed at its end with the events announced in it."""
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
             session.connection(execution_options={WRITING: True})
             yield session
@@ -57,15 +57,12 @@ class Store:
                 connection.rollback()
             connection = connection.execution_options(**{WRITING: True})
             with connection.begin():
-                self._upgrade(connection)
+                if self.dialect == "postgresql":
+                    connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
+                command.upgrade(alembic_config(connection), "head")
             if self.dialect == "sqlite":
                 connection.exec_driver_sql("PRAGMA foreign_keys = ON")
                 connection.rollback()
-
-    def _upgrade(self, connection: Connection) -> None:
-        if self.dialect == "postgresql":
-            connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
-        command.upgrade(alembic_config(connection), "head")
 
     def is_current(self) -> bool:
         """Return whether the schema is the one that this version of the program expects."""
@@ -78,7 +75,7 @@ class Store:
 
 
 def alembic_config(connection: Connection) -> Config:
-    """Alembic's configuration without a file, for the migrations inside this package."""
+    """Return Alembic's configuration without a file, for the migrations inside this package."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
