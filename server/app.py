@@ -54,7 +54,7 @@ class Application(FastAPI):
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The service, its database brought up to date.
+    """Return the service, its database brought up to date.
 
     Raises:
         InvalidInput: the database's URL is not one.

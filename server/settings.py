@@ -18,7 +18,7 @@ CONFIG_VARIABLE = "AUTOTUNE_CONFIG"
 
 
 def config_path() -> Path:
-    """The TOML file that is read where it exists; `AUTOTUNE_CONFIG` names another."""
+    """Return the TOML file that is read where it exists; `AUTOTUNE_CONFIG` names another."""
     named = os.environ.get(CONFIG_VARIABLE)
     return Path(named) if named else user_config_path("autotune") / "config.toml"
 
@@ -74,7 +74,7 @@ class Settings(BaseSettings):
 
     @property
     def url(self) -> str:
-        """The database's URL, the default filled in and PostgreSQL's driver named."""
+        """Return the database's URL, the default filled in and PostgreSQL's driver named."""
         if not self.database_url:
             return f"sqlite:///{self.data_dir / 'autotune.db'}"
         scheme, separator, rest = self.database_url.partition("://")
@@ -90,7 +90,7 @@ class Settings(BaseSettings):
         return self.trials_dir / token
 
     def environment(self) -> dict[str, str]:
-        """The variables that give a child process these same settings."""
+        """Return the variables that give a child process these same settings."""
         values = self.model_dump(mode="json")
         names = values.pop("allowed_hosts")
         plain = {f"AUTOTUNE_{key.upper()}": str(value) for key, value in values.items()}

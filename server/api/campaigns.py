@@ -112,7 +112,7 @@ def create(
 
 
 def digest(request: CampaignCreate) -> str:
-    """SHA-256 of what a body asks for, however it is written."""
+    """Return the SHA-256 of what a body asks for, however it is written."""
     canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -124,7 +124,7 @@ def create_once(
     *,
     idempotency: IdempotencyKey | None = None,
 ) -> Campaign:
-    """The campaign that this request creates, or created before under the same key.
+    """Return the campaign that this request creates, or created before under the same key.
 
     Raises:
         InvalidInputs: what is asked cannot be done.
@@ -168,7 +168,7 @@ def listing(
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> CampaignPage:
-    """Campaigns, newest first."""
+    """List campaigns, newest first."""
     with store.session() as session:
         return list_campaigns(session, state=state, cursor=cursor, limit=limit)
 
@@ -181,13 +181,13 @@ def read(campaign_id: CampaignId, store: StoreOf) -> Campaign:
 
 @router.post("/{campaign_id}/pause", responses=problems(403, 404, 409, 507))
 def pause(campaign_id: CampaignId, store: StoreOf) -> Campaign:
-    """Running trials end, no new ones start."""
+    """Let running trials end, and start no new ones."""
     return _steer(store, campaign_id, pause_campaign)
 
 
 @router.post("/{campaign_id}/resume", responses=problems(403, 404, 409, 507))
 def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
-    """A paused or failed campaign goes on."""
+    """Let a paused or failed campaign go on."""
     return _steer(store, campaign_id, resume_campaign)
 
 
@@ -199,7 +199,7 @@ def cancel(campaign_id: CampaignId, store: StoreOf) -> Campaign:
 
 @router.post("/{campaign_id}/extend", responses=problems(403, 404, 409, 507))
 def extend(campaign_id: CampaignId, extension: BudgetExtension, store: StoreOf) -> Campaign:
-    """New totals of the budget; a finished campaign goes on."""
+    """Give the budget new totals; a finished campaign goes on."""
     with store.transaction() as session:
         return extend_campaign(session, campaign_id, extension)
 
@@ -210,7 +210,7 @@ def extend(campaign_id: CampaignId, extension: BudgetExtension, store: StoreOf) 
     responses=problems(403, 404, 409, 507),
 )
 def delete(campaign_id: CampaignId, store: StoreOf, settings: SettingsOf) -> None:
-    """A resting campaign, with its trials, their logs and results."""
+    """Delete a resting campaign, with its trials, their logs and results."""
     with store.transaction() as session:
         tokens = delete_campaign(session, campaign_id)
     for token in tokens:

@@ -16,13 +16,13 @@ router = APIRouter(tags=["catalog"])
 
 @router.get("/models")
 def models() -> list[str]:
-    """Names of models; bare sizes such as 13B are taken, too."""
+    """List the names of models; bare sizes such as 13B are taken, too."""
     return model_names()
 
 
 @router.get("/models/{name}", responses=problems(404))
 def model(name: str) -> ModelShape:
-    """The shape that a preset or a bare size stands for."""
+    """Return the shape that a preset or a bare size stands for."""
     try:
         return model_shape(load_model(name))
     except InvalidInput as error:
@@ -31,7 +31,7 @@ def model(name: str) -> ModelShape:
 
 @router.get("/machines")
 def machines() -> list[str]:
-    """Names of machines; `local` is the one that the service runs on."""
+    """List the names of machines; `local` is the one that the service runs on."""
     return machine_names()
 
 
@@ -45,5 +45,5 @@ def machine(name: str) -> MachineShape:
 
 @router.get("/spaces")
 def spaces() -> list[str]:
-    """Names of ready search spaces."""
+    """List the names of ready search spaces."""
     return space_names()

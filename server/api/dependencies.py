@@ -37,7 +37,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def problems(*statuses: int) -> Responses:
-    """The OpenAPI description of these refusals, and of those that every endpoint shares."""
+    """Return the OpenAPI description of these refusals, and of those that every endpoint shares."""
     meanings = {
         403: "refused: another site's page sent it",
         404: "there is no such thing",

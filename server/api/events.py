@@ -38,7 +38,10 @@ def _existing(campaign_id: CampaignId, store: StoreOf) -> int:
 
 
 def _resume_after(last_event_id: LastEventId = None, after: After = None) -> int | None:
-    """The header wins: a browser repeats the first address when it reconnects."""
+    """Return the id of the event to go on after; None where neither is sent.
+
+    The header wins: a browser repeats the first address when it reconnects.
+    """
     if last_event_id is None:
         return after
     if not (last_event_id.isascii() and last_event_id.isdecimal()):
@@ -85,7 +88,7 @@ def _newest(store: Store) -> int:
 async def follow(
     request: Request, store: Store, after: int, *, campaign_id: int | None = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """Events until the stream's life is over or the service stops; readers then reconnect."""
+    """Send events until the stream's life ends or the service stops; readers then reconnect."""
     settings = request.app.state.settings
     ends = time.monotonic() + settings.stream_life_s
     yield ServerSentEvent(retry=RETRY_MS, comment="connected")

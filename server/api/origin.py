@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
 
 
 def trusted_hosts(settings: Settings) -> frozenset[str] | None:
-    """Names under which the service may be addressed; None where any will do.
+    """Return the names under which the service may be addressed; None where any will do.
 
     Bound to loopback, a request for another name comes from a page whose name was made to resolve
     to 127.0.0.1 (DNS rebinding). Bound to the network, its names are not known here.
@@ -64,7 +64,7 @@ class OriginGuard:
 
 
 def host_name(authority: str) -> str:
-    """The name in `name:port`; empty for what is neither."""
+    """Return the name in `name:port`; empty for what is neither."""
     try:
         return urlsplit(f"//{authority}").hostname or ""
     except ValueError:
@@ -72,7 +72,10 @@ def host_name(authority: str) -> str:
 
 
 def same_origin(origin: str | None, host: str) -> bool:
-    """Browsers send Origin with every write; other clients send none."""
+    """Return whether a page of this service, or no page at all, sent the request.
+
+    Browsers send Origin with every write; other clients send none.
+    """
     return origin is None or origin.partition("://")[2] == host
 
 

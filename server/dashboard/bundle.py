@@ -22,12 +22,12 @@ BUILD_TIME_LIMIT_S = 120.0
 
 
 def bundle_name() -> str:
-    """Changes with the script's content, so that a browser may keep it for ever."""
+    """Return a name that changes with the script, so that a browser may keep it for ever."""
     return f"vega-{VEGA_LITE_VERSION}-vl-convert-{version('vl-convert-python')}.js"
 
 
 def bundle_path(cache: Path) -> Path:
-    """The gzipped script in `cache`, built where it is not there yet.
+    """Return the gzipped script in `cache`, built where it is not there yet.
 
     Raises:
         OSError: the folder cannot be written.

@@ -82,7 +82,7 @@ PALETTES: dict[Scheme, Palette] = {
 
 
 def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
-    """Objective by trial or time, the best so far as steps, failures in a strip at the bottom.
+    """Draw the objective by trial or time, the best so far as steps, failures in a strip below.
 
     `usermeta` holds the rest of the series, so that a page need not ask for it as well.
     """
@@ -151,7 +151,7 @@ def trajectory_rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
 
 
 def accumulation_chart(series: AccumulationSeries, *, scheme: Scheme = "light") -> Spec:
-    """Tokens/s by GAS: measured points filled, the law's predictions hollow, one line through."""
+    """Draw tokens/s by GAS: measured points filled, predicted ones hollow, one line through."""
     import altair as alt
 
     palette = PALETTES[scheme]
@@ -185,7 +185,7 @@ def accumulation_chart(series: AccumulationSeries, *, scheme: Scheme = "light") 
 
 
 def memory_chart(series: MemorySeries, *, scheme: Scheme = "light") -> Spec:
-    """Peak memory of each rank as bars, under the line of one GPU's limit."""
+    """Draw the peak memory of each rank as bars, under the line of one GPU's limit."""
     import altair as alt
 
     palette = PALETTES[scheme]

@@ -74,7 +74,7 @@ DIMENSION_HINTS = {
 
 
 def dimension_fields() -> list[FormField]:
-    """One input for each dimension of a space."""
+    """Return one input for each dimension of a space."""
     names = [name for name in SpaceSpec.model_fields if name not in ("preset", "global_batch_size")]
     return [
         FormField(
@@ -88,7 +88,7 @@ def dimension_fields() -> list[FormField]:
 
 
 def model_choices() -> list[SelectOption]:
-    """Ready models by size, each with its shape."""
+    """Return the ready models by size, each with its shape."""
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
     shapes = [(m, model_shape(m)) for m in models]
     return [
@@ -100,7 +100,7 @@ def model_choices() -> list[SelectOption]:
 
 
 def machine_choices() -> list[SelectOption]:
-    """Ready machines, the one that the service runs on first."""
+    """Return the ready machines, the one that the service runs on first."""
     names = sorted(machine_names(), key=lambda name: (name != LOCAL, name))
     options = []
     for name, machine in ((name, load_machine(name)) for name in names):
@@ -130,7 +130,7 @@ def _profile_option(profile: ProfileSummary) -> ProfileOption:
 
 
 def examples() -> dict[str, dict[str, Any]]:
-    """Campaigns to start from, as values of the form's inputs."""
+    """Return campaigns to start from, as values of the form's inputs."""
     return {
         "a tiny GPT, real trials on this machine": {
             "model": "tiny",
@@ -154,7 +154,7 @@ def examples() -> dict[str, dict[str, Any]]:
 
 
 def default_of(path: str) -> str:
-    """The default that the API gives a field, as text: `budget.max_trials`."""
+    """Return the default that the API gives a field, as text: `budget.max_trials`."""
     value: Any = CampaignCreate(model="tiny", machine=LOCAL, evaluator="simulated")
     for part in path.split("."):
         value = getattr(value, part)

@@ -83,7 +83,7 @@ COLUMNS = (
 def summary_context(
     session: Session, campaign: Campaign, *, now: datetime | None = None
 ) -> Context:
-    """The header: state, progress, figures, and the buttons that fit the state."""
+    """Return the header: state, progress, figures, and the buttons that fit the state."""
     start = campaign.started_at or campaign.created_at
     end = campaign.finished_at or now or datetime.now(UTC)
     maximum = max(campaign.request.budget.max_trials, campaign.trials)
@@ -102,13 +102,16 @@ def summary_context(
 
 
 def searched(campaign: Campaign) -> int:
-    """Finished trials of the search. While the best are confirmed, those alone are pending."""
+    """Return how many trials of the search have finished.
+
+    While the best are confirmed, those alone are pending.
+    """
     confirming = campaign.state is CampaignState.CONFIRMING
     return campaign.trials - (0 if confirming else campaign.pending)
 
 
 def running(campaign: Campaign) -> int:
-    """Trials that have their nodes, or are about to be given them."""
+    """Return how many trials have their nodes, or are about to be given them."""
     return campaign.pending - campaign.waiting
 
 
@@ -139,7 +142,7 @@ def progress_text(campaign: Campaign) -> str:
 
 
 def campaign_context(session: Session, campaign_id: int) -> Context:
-    """The whole page of one campaign; raises NotFound.
+    """Return the whole page of one campaign; raises NotFound.
 
     The last event's id is read first: what changes while the page is made is sent again.
     """
@@ -173,7 +176,7 @@ def rows_context(
     sort: str = NEWEST_FIRST,
     shown: int = ROWS,
 ) -> Context:
-    """The first rows of the table of trials as they are filtered and sorted.
+    """Return the first rows of the table of trials as they are filtered and sorted.
 
     Raises:
         NotFound: there is no such campaign.
@@ -187,7 +190,7 @@ def rows_context(
 def recommendation_context(
     session: Session, campaign: Campaign, trials: Sequence[Trial]
 ) -> Context:
-    """The recommendation as it stands, or None in its place."""
+    """Return the recommendation as it stands, or None in its place."""
     recommendation: Recommendation | None = None
     sentence = ""
     with suppress(NotFound):
@@ -201,7 +204,7 @@ def recommendation_context(
 
 
 def trial_context(session: Session, campaign_id: int, number: int, settings: Settings) -> Context:
-    """The details of one trial; raises NotFound."""
+    """Return the details of one trial; raises NotFound."""
     campaign = get_campaign(session, campaign_id)
     trial = get_trial(session, campaign_id, number)
     points = accumulation_series(campaign, trial).points
@@ -216,7 +219,7 @@ def trial_context(session: Session, campaign_id: int, number: int, settings: Set
 
 
 def accumulation_summary(points: list[Accumulation]) -> str:
-    """The throughput curve in one sentence."""
+    """Return the throughput curve in one sentence."""
     measured = [p for p in points if p.measured]
     if not points or not measured:
         return ""
@@ -230,7 +233,7 @@ def accumulation_summary(points: list[Accumulation]) -> str:
 
 
 def memory_summary(trial: Trial, *, limit_gib: float) -> str:
-    """The memory of the ranks in one sentence."""
+    """Return the memory of the ranks in one sentence."""
     ranks = trial.peak_memory_gib_by_rank
     if not ranks:
         return ""

@@ -94,7 +94,7 @@ def energy(trial: Trial) -> str:
 
 
 def tokens(number: float) -> str:
-    """A training budget: `300 billion`."""
+    """Return a training budget as text: `300 billion`."""
     for scale, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
         if number >= scale:
             return f"{number / scale:g} {name}"

@@ -37,14 +37,14 @@ class StaticFilesKeptFresh(StaticFiles):
 
 
 def install(app: FastAPI) -> None:
-    """The pages and their files as part of the service."""
+    """Add the pages and their files to the service."""
     app.include_router(router)
     app.mount("/static", StaticFilesKeptFresh(directory=HERE / "static"), name="static")
 
 
 @router.get("/static/vega.js")
 def vega(settings: SettingsOf) -> FileResponse:
-    """The charts' script, built at the first request; its address changes with its version."""
+    """Return the charts' script, built at the first request; its address has its version."""
     path: Path = bundle_path(settings.data_dir / "cache")
     headers = {
         "Content-Encoding": "gzip",
@@ -90,13 +90,13 @@ def new_campaign(request: Request, settings: SettingsOf) -> Response:
 
 @router.get("/campaigns/{campaign_id}")
 def campaign(request: Request, campaign_id: str, store: StoreOf) -> Response:
-    """The page of one campaign; whatever else stands in its place is a page that says so."""
+    """Return the page of one campaign, or a page that says why there is none."""
     number = int(campaign_id) if campaign_id.isascii() and campaign_id.isdecimal() else 0
     try:
         with store.session() as session:
             context = pages.campaign_context(session, min(number, LARGEST_ID))
     except NotFound:
-        context = {"here": "missing", "asked": campaign_id}
+        context = {"here": "missing", "campaign_id": campaign_id}
         return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
     return render(request, "campaign.html", context)
 
@@ -127,7 +127,7 @@ def trials(
     sort: Annotated[str, Query(max_length=50)] = pages.NEWEST_FIRST,
     shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = pages.ROWS,
 ) -> Response:
-    """Rows of the table of trials; an empty filter is none."""
+    """Return rows of the table of trials; an empty filter is none."""
     with store.session() as session:
         context = pages.rows_context(
             session,

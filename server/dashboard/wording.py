@@ -51,14 +51,14 @@ def percent(share: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A short time as it is measured: `345 ms`, `12.3 s`."""
+    """Return a short time as it is measured: `345 ms`, `12.3 s`."""
     if value is None:
         return "–"
     return f"{1000 * value:.3g} ms" if value < 1 else f"{figure(value)} s"
 
 
 def duration(value: float | None) -> str:
-    """A long time in its two largest units: `45 s`, `3 min 20 s`, `1 h 5 min`, `2 d 3 h`."""
+    """Return a long time in its two largest units: `45 s`, `3 min 20 s`, `1 h 5 min`, `2 d 3 h`."""
     if value is None:
         return "–"
     if round(value) < MINUTE:
@@ -82,7 +82,7 @@ def age(moment: datetime | None, *, now: datetime | None = None) -> str:
 
 
 def parameters(number: float) -> str:
-    """A model's size: `22.1B`, `345M`, `12K`."""
+    """Return a model's size: `22.1B`, `345M`, `12K`."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
         if number >= size:
             return f"{number / size:.3g}{letter}"
@@ -90,7 +90,7 @@ def parameters(number: float) -> str:
 
 
 def axis_unit(longest_s: float) -> tuple[str, float]:
-    """The unit in which a time axis up to `longest_s` reads best, and its length in seconds."""
+    """Return the unit in which an axis up to `longest_s` reads best, and its length in seconds."""
     for length, name in ((3 * DAY, "days"), (3 * HOUR, "hours"), (3 * MINUTE, "minutes")):
         if longest_s >= length:
             return name, length / 3

@@ -81,7 +81,7 @@ class CampaignSnapshot:
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """All trials, read when they are first needed."""
+        """Return all trials, read when they are first needed."""
         with self.store.session() as session:
             return all_trials(session, self.campaign.id)
 

@@ -9,7 +9,7 @@ import structlog
 
 
 def configure(level: str) -> None:
-    """Lines on standard error, times in UTC, tracebacks in full."""
+    """Write lines to standard error, times in UTC, tracebacks in full."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -38,7 +38,7 @@ class RunnerSupervisor:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the runner that runs now."""
+        """Return the process id of the runner that runs now."""
         return self._child.pid if self._child else None
 
     @property
@@ -46,7 +46,7 @@ class RunnerSupervisor:
         return self._settings.data_dir / "runner.log"
 
     def start(self) -> None:
-        """Returns as soon as the runner's process exists; call it once."""
+        """Start the runner; return as soon as its process exists. Call it once."""
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
         self._thread.start()
         self._started.wait()
@@ -89,7 +89,10 @@ class RunnerSupervisor:
 
 
 def spawn(settings: Settings, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """A runner that dies with the calling thread; a session of its own keeps Ctrl-C from it."""
+    """Start a runner that dies with the calling thread.
+
+    It has a session of its own, which keeps Ctrl-C from it.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "server.runner", "--parent", str(os.getpid())],
         env=os.environ | settings.environment(),

@@ -28,7 +28,7 @@ class PolledTrials:
 
     @property
     def started(self) -> list[Trial]:
-        """Trials that wait or run."""
+        """Return the trials that wait or run."""
         return [trial for trial, _ in self.in_progress]
 
     @property

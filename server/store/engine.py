@@ -49,7 +49,7 @@ def build_engine(database_url: str) -> Engine:
 
 
 def journal_mode(*, shared: bool) -> str:
-    """A write-ahead log needs memory that all users of the file share: never across hosts."""
+    """Return SQLite's journal mode; a write-ahead log needs memory that all users share."""
     return "DELETE" if shared else "WAL"
 
 
