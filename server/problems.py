@@ -93,8 +93,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(NotFound, _not_found)
     app.add_exception_handler(Conflict, _conflict)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(OperationalError, _database)
-    app.add_exception_handler(OSError, _operating_system)
+    app.add_exception_handler(OperationalError, _storage)
+    app.add_exception_handler(OSError, _storage)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -135,22 +135,17 @@ def _http(request: Request, error: Exception) -> Response:
     return problem(error.status_code, detail, headers=error.headers)
 
 
-def _full(error: BaseException) -> Response:
-    log.error("disk_full", error=cause(error))
-    detail = "the disk that holds the service's data is full; nothing was stored"
-    return problem(HTTPStatus.INSUFFICIENT_STORAGE, detail)
-
-
-def _database(request: Request, error: Exception) -> Response:  # noqa: ARG001
+def _storage(request: Request, error: Exception) -> Response:
+    """Return 507 for a full disk, 503 for a database that does not answer, otherwise 500."""
     if is_full_disk(error):
-        return _full(error)
+        log.error("disk_full", error=cause(error))
+        detail = "the disk that holds the service's data is full; nothing was stored"
+        return problem(HTTPStatus.INSUFFICIENT_STORAGE, detail)
+    if isinstance(error, OSError):
+        return _unexpected(request, error)
     log.error("database_unavailable", error=cause(error))
     detail = "the database does not answer now; nothing was stored"
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
-
-
-def _operating_system(request: Request, error: Exception) -> Response:
-    return _full(error) if is_full_disk(error) else _unexpected(request, error)
 
 
 def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from typing import Annotated
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy.orm import Session
 
-from autotune.schemas import Event
 from search_spaces.errors import InvalidInput
 from server.api.dependencies import LARGEST_ID, CampaignId, StoreOf, problems
 from server.store import Store
 from server.store.campaigns import campaign_row
 from server.store.events import events_since, last_event_id
 
+T = TypeVar("T")
 router = APIRouter(tags=["events"])
 BATCH = 200
 RETRY_MS = 1000
@@ -75,14 +77,9 @@ async def of_all(
     request: Request, store: StoreOf, after: ResumeAfter = None
 ) -> AsyncIterator[ServerSentEvent]:
     """Send all campaigns' changes from now on, or after `Last-Event-ID` (or `after`)."""
-    start = after if after is not None else await run_in_threadpool(_newest, store)
+    start = after if after is not None else await _read(store, last_event_id)
     async for message in follow(request, store, start):
         yield message
-
-
-def _newest(store: Store) -> int:
-    with store.session() as session:
-        return last_event_id(session)
 
 
 async def follow(
@@ -93,7 +90,8 @@ async def follow(
     ends = time.monotonic() + settings.stream_life_s
     yield ServerSentEvent(retry=RETRY_MS, comment="connected")
     while time.monotonic() < ends and not request.app.state.stopping.is_set():
-        events = await run_in_threadpool(_read, store, after, campaign_id)
+        following = partial(events_since, after_id=after, campaign_id=campaign_id, limit=BATCH)
+        events = await _read(store, following)
         for event in events:
             yield ServerSentEvent(data=event, event=event.kind, id=str(event.id))
             after = event.id
@@ -101,6 +99,11 @@ async def follow(
             await asyncio.sleep(settings.stream_poll_s)
 
 
-def _read(store: Store, after: int, campaign_id: int | None) -> list[Event]:
-    with store.session() as session:
-        return events_since(session, after, campaign_id, BATCH)
+async def _read(store: Store, query: Callable[[Session], T]) -> T:
+    """Return the query's answer, read in a thread: other streams go on meanwhile."""
+
+    def answer() -> T:
+        with store.session() as session:
+            return query(session)
+
+    return await run_in_threadpool(answer)

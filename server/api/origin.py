@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune.schemas import FieldProblem
@@ -43,24 +44,23 @@ class OriginGuard:
         self.hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            headers = Headers(scope=scope)
-            host, origin = headers.get("host", ""), headers.get("origin")
-            if self.hosts is not None and host_name(host) not in self.hosts:
-                return await self._refuse_host(host)(scope, receive, send)
-            if scope["method"] not in SAFE_METHODS and not same_origin(origin, host):
-                return await refuse_origin(origin)(scope, receive, send)
-        return await self.app(scope, receive, send)
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, send)
 
-    def _refuse_host(self, host: str) -> ASGIApp:
-        valid = ", ".join(sorted(self.hosts or ()))
-        named = FieldProblem(
-            field="Host",
-            value=host,
-            reason="the service does not go by this name",
-            valid=f"{valid}, or a name listed in AUTOTUNE_ALLOWED_HOSTS",
-        )
-        return problem(HTTPStatus.MISDIRECTED_REQUEST, named.reason, errors=[named])
+    def _refusal(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that is not to be served; None for any other."""
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self.hosts is not None and host_name(host) not in self.hosts:
+            reason = "the service does not go by this name"
+            valid = f"{', '.join(sorted(self.hosts))}, or a name listed in AUTOTUNE_ALLOWED_HOSTS"
+            named = FieldProblem(field="Host", value=host, reason=reason, valid=valid)
+            return problem(HTTPStatus.MISDIRECTED_REQUEST, reason, errors=[named])
+        if scope["method"] not in SAFE_METHODS and not same_origin(origin, host):
+            reason = "only this service's own pages may change something"
+            named = FieldProblem(field="Origin", value=origin, reason=reason)
+            return problem(HTTPStatus.FORBIDDEN, reason, errors=[named])
+        return None
 
 
 def host_name(authority: str) -> str:
@@ -77,9 +77,3 @@ def same_origin(origin: str | None, host: str) -> bool:
     Browsers send Origin with every write; other clients send none.
     """
     return origin is None or origin.partition("://")[2] == host
-
-
-def refuse_origin(origin: str | None) -> ASGIApp:
-    reason = "only this service's own pages may change something"
-    named = FieldProblem(field="Origin", value=origin, reason=reason)
-    return problem(HTTPStatus.FORBIDDEN, reason, errors=[named])

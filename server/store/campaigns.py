@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
 from autotune.schemas import (
@@ -250,19 +250,7 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
     """Return each campaign's tally, an empty one where there are no trials."""
     ids = list(campaign_ids)
     sums = {campaign_id: Tally() for campaign_id in ids}
-    for row in session.execute(_counts(ids)).mappings():
-        counts = dict(row)
-        campaign_id = counts.pop("campaign_id")
-        sums[campaign_id] = Tally(**counts)
-    for campaign_id, number, objective in session.execute(_best(ids)):
-        best = {"best_trial": number, "best_objective": objective}
-        sums[campaign_id] = replace(sums[campaign_id], **best)
-    return sums
-
-
-def _counts(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
-    """Return the query of each campaign's counts, their columns named as a tally's fields."""
-    return (
+    counts = (  # the columns are named as the fields of a tally
         select(
             TrialRow.campaign_id,
             _count(TrialRow.purpose == "search").label("trials"),
@@ -275,15 +263,11 @@ def _counts(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
         .where(TrialRow.campaign_id.in_(ids))
         .group_by(TrialRow.campaign_id)
     )
-
-
-def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
-
-
-def _best(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
-    """Return the query of each campaign's best trial, the earlier one of equals."""
-    place = func.row_number().over(
+    for row in session.execute(counts).mappings():
+        figures = dict(row)
+        campaign_id = figures.pop("campaign_id")
+        sums[campaign_id] = Tally(**figures)
+    place = func.row_number().over(  # of equally good trials, the earlier one is the best
         partition_by=TrialRow.campaign_id, order_by=(TrialRow.objective.desc(), TrialRow.number)
     )
     ranked = (
@@ -291,8 +275,15 @@ def _best(ids: Sequence[int]) -> Select[*tuple[Any, ...]]:
         .where(TrialRow.campaign_id.in_(ids), TrialRow.objective.is_not(None))
         .subquery()
     )
-    columns = ranked.c
-    return select(columns.campaign_id, columns.number, columns.objective).where(columns.place == 1)
+    best = select(ranked.c.campaign_id, ranked.c.number, ranked.c.objective)
+    for campaign_id, number, objective in session.execute(best.where(ranked.c.place == 1)):
+        tally = sums[campaign_id]
+        sums[campaign_id] = replace(tally, best_trial=number, best_objective=objective)
+    return sums
+
+
+def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.coalesce(func.sum(case((condition, 1), else_=0)), 0)
 
 
 def profile_of(session: Session, campaign_id: int) -> dict[str, Any] | None:
