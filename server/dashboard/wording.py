@@ -11,7 +11,7 @@ REASONS_SHOWN = 3
 
 
 def figure(value: float | None) -> str:
-    """Three or more significant digits, thousands separated; a dash for None."""
+    """Return three or more significant digits, thousands separated; a dash for None."""
     if value is None:
         return "–"
     size = abs(value)
@@ -27,12 +27,12 @@ def count(value: int) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 trial`, `2 trials`."""
+    """Return a number with its noun: `1 trial`, `2 trials`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def not_started(reasons: Mapping[str, int]) -> str:
-    """`2 trials not started yet: waiting for free nodes (Resources)`.
+    """Return a remark: `2 trials not started yet: waiting for free nodes (Resources)`.
 
     Args:
         reasons: how many trials wait for each, "" where it is not known.

@@ -26,7 +26,7 @@ class EvaluatorBackends:
     """One object for each evaluator, made when a campaign first asks for it."""
 
     def __init__(self, *, cluster_retry_s: float) -> None:
-        """A cluster that did not answer is asked again after `cluster_retry_s` seconds."""
+        """Ask a cluster that did not answer again after `cluster_retry_s` seconds."""
         self._cluster_retry_s = cluster_retry_s
         self._made: dict[Hashable, Backend] = {}
         self._trackers: dict[Hashable, JobTracker] = {}

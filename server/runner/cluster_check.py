@@ -53,7 +53,11 @@ class ClusterCheck:
     def status(self) -> ClusterStatus | None:
         """Return the newest status; None before there is one."""
         if self._answer is not None and self._answer.done():
-            self._status = _status(self._answer)
+            try:
+                obstacles = self._answer.result()
+                self._status = ClusterStatus(obstacle="; ".join(map(str, obstacles)))
+            except SlurmUnavailable as error:
+                self._status = ClusterStatus(delay=f"Slurm does not answer ({error})")
             self._answer, self._next_check = None, time.monotonic() + self._retry_s
         due = self._status is None or (
             bool(self._status.delay) and time.monotonic() >= self._next_check
@@ -61,11 +65,3 @@ class ClusterCheck:
         if self._answer is None and due:
             self._answer = self._threads.submit(self._obstacles)
         return self._status
-
-
-def _status(answer: Future[Sequence[InvalidInput]]) -> ClusterStatus:
-    try:
-        obstacles = answer.result()
-    except SlurmUnavailable as error:
-        return ClusterStatus(delay=f"Slurm does not answer ({error})")
-    return ClusterStatus(obstacle="; ".join(str(problem) for problem in obstacles))

@@ -72,21 +72,24 @@ class MachineQueue:
 
 def search_trials(trials: Sequence[Trial], *, objective: Objective) -> list[SearchTrial]:
     """Return the trials as the proposer reads them, without those that say nothing."""
-    return [_search_trial(t, objective) for t in trials if t.state not in UNINFORMATIVE]
-
-
-def _search_trial(trial: Trial, objective: Objective) -> SearchTrial:
-    strategy = strategy_of(trial.strategy)
-    if trial.state is TrialState.PENDING:
-        return SearchTrial(strategy=strategy, state="running")
-    if trial.state is TrialState.REFUSED:
-        return SearchTrial(strategy=strategy, state="refused")
-    peak = max(trial.peak_memory_gib_by_rank, default=None)
-    if trial.metrics is None:
-        oom = trial.state is TrialState.OOM
-        return SearchTrial(strategy=strategy, state="failed", out_of_memory=oom)
-    rate: float = getattr(trial.metrics, objective)
-    return SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+    known: list[SearchTrial] = []
+    for trial in trials:
+        if trial.state in UNINFORMATIVE:
+            continue
+        strategy = strategy_of(trial.strategy)
+        if trial.state is TrialState.PENDING:
+            known.append(SearchTrial(strategy=strategy, state="running"))
+        elif trial.state is TrialState.REFUSED:
+            known.append(SearchTrial(strategy=strategy, state="refused"))
+        elif trial.metrics is None:
+            oom = trial.state is TrialState.OOM
+            known.append(SearchTrial(strategy=strategy, state="failed", out_of_memory=oom))
+        else:
+            rate: float = getattr(trial.metrics, objective)
+            peak = max(trial.peak_memory_gib_by_rank, default=None)
+            ok = SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+            known.append(ok)
+    return known
 
 
 def protocol_of(campaign: Campaign, trial: Trial) -> TrialProtocol:
