@@ -90,8 +90,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(InvalidInput, _invalid)
     app.add_exception_handler(InvalidInputs, _invalid)
     app.add_exception_handler(RequestValidationError, _validation)
-    app.add_exception_handler(NotFound, _not_found)
-    app.add_exception_handler(Conflict, _conflict)
+    app.add_exception_handler(NotFound, _resource)
+    app.add_exception_handler(Conflict, _resource)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _storage)
     app.add_exception_handler(OSError, _storage)
@@ -108,18 +108,14 @@ def _validation(request: Request, error: Exception) -> Response:  # noqa: ARG001
     return refusal(field_problems(error.errors()))
 
 
-def _not_found(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    assert isinstance(error, NotFound)
-    named = FieldProblem(field=error.field, value=plain(error.value), reason=error.reason)
-    return problem(HTTPStatus.NOT_FOUND, error.reason, errors=[named])
-
-
-def _conflict(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    assert isinstance(error, Conflict)
+def _resource(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Return 404 for what does not exist, 409 for what its state forbids."""
+    assert isinstance(error, NotFound | Conflict)
+    status = HTTPStatus.NOT_FOUND if isinstance(error, NotFound) else HTTPStatus.CONFLICT
     named = FieldProblem(
         field=error.field, value=plain(error.value), reason=error.reason, valid=error.valid
     )
-    return problem(HTTPStatus.CONFLICT, error.reason, errors=[named])
+    return problem(status, error.reason, errors=[named])
 
 
 def _http(request: Request, error: Exception) -> Response:

@@ -176,6 +176,7 @@ def _active_state(row: CampaignRow) -> CampaignState:
 
 
 def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> None:
+    """Raise Conflict where the campaign is in none of the states that allow the change."""
     allowed = list(states)
     if row.state not in allowed:
         reason = f"campaign {row.id} is {row.state} and cannot be {verb}"
@@ -184,6 +185,7 @@ def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> Non
 
 
 def _check_extension(budget: Budget, wanted: dict[str, Any]) -> None:
+    """Raise InvalidInput or InvalidInputs where a new total is no more than the present one."""
     if not wanted:
         valid = "at least one of max_trials, max_node_hours, deadline"
         raise InvalidInput("extension", {}, "nothing is extended", valid=valid)
@@ -292,6 +294,7 @@ def profile_of(session: Session, campaign_id: int) -> dict[str, Any] | None:
 
 
 def campaign_of(row: CampaignRow, tally: Tally) -> Campaign:
+    """Return a row and its tally as the wire model."""
     return Campaign.model_validate(
         {
             "id": row.id,

@@ -42,6 +42,7 @@ def parse_url(database_url: str) -> URL:
 
 
 def build_engine(database_url: str) -> Engine:
+    """Return the engine of a database; raises InvalidInput for what `parse_url` refuses."""
     url = parse_url(database_url)
     if url.get_dialect().name == "postgresql":
         return create_engine(url, pool_size=POOL_SIZE, pool_pre_ping=True, hide_parameters=True)
@@ -68,6 +69,7 @@ def _set_journal_mode(connection: SqliteConnection, mode: str) -> None:
 
 
 def _sqlite(url: URL) -> Engine:
+    """Return the engine of an SQLite file, whose folder is made where there is none."""
     file = Path(str(url.database)).absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
     url = url.set(database=str(file))

@@ -24,6 +24,7 @@ class NotFound(StoreError):
     def __init__(self, field: str, value: object, *, reason: str = "") -> None:
         self.field = field
         self.value = value
+        self.valid = ""
         self.reason = reason or f"there is no {field} {value}"
         super().__init__(self.reason)
 

@@ -301,6 +301,7 @@ def list_trials(
 
 
 def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
+    """Return the column to sort by, and whether it falls; raises InvalidInput."""
     name = sort.removeprefix("-")
     if name not in SORTS:
         near = closest(name, SORTS)
@@ -314,6 +315,7 @@ def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
 
 
 def _after(key: ColumnElement[Any], falling: bool, cursor: str) -> ColumnElement[bool]:
+    """Return the condition of the rows that follow the cursor; those without a figure are last."""
     value, number = cursors.decode(cursor, parts=2)
     later = TrialRow.number > number
     if value is None:
@@ -323,6 +325,7 @@ def _after(key: ColumnElement[Any], falling: bool, cursor: str) -> ColumnElement
 
 
 def trial_of(row: TrialRow) -> Trial:
+    """Return a row as the wire model."""
     return Trial.model_validate(
         {
             "id": row.id,
