@@ -70,7 +70,7 @@ class Attempt:
 
     @property
     def end_notice(self) -> Path:
-        """Its file there."""
+        """The empty file that says that this attempt has ended."""
         return self.ended_folder / self.name
 
     @property
@@ -164,28 +164,41 @@ def read_log_end(folder: Path) -> str:
 
 
 def write_intent(folder: Path, *, name: str, at: float) -> None:
-    """About to be submitted; raises OSError."""
+    """Write down that the attempt is about to be submitted; raises OSError."""
     (folder / JOB).unlink(missing_ok=True)
     first_at = _first_intended_at(folder / INTENT, otherwise=at)
     _write(folder / INTENT, {"name": name, "at": at, "first_at": first_at})
 
 
 def write_job(folder: Path, *, job_id: str) -> None:
-    """Submitted; raises OSError."""
+    """Write down which job sbatch has made of the attempt; raises OSError."""
     _write(folder / JOB, {"job_id": job_id})
 
 
 def write_abandoned(folder: Path, *, status: str, reason: str, duration_s: float) -> None:
-    """UserAllocation up; raises OSError."""
+    """Write down that the attempt is abandoned, and why; raises OSError."""
     _write(folder / ABANDONED, {"status": status, "reason": reason, "duration_s": duration_s})
 
 
 def abandoned_duration_s(folder: Path) -> float:
-    """Seconds that an attempt which was abandoned held its nodes."""
+    """Return the seconds that an attempt which was abandoned held its nodes."""
     try:
         return float(_json(folder / ABANDONED).get("duration_s", 0.0))
     except (TypeError, ValueError):
         return 0.0
+
+
+def abandoned_status(folder: Path) -> str | None:
+    """Return the status that an abandoned attempt ended with, `unknown` where it is unreadable.
+
+    It is None where the attempt was not abandoned.
+    """
+    try:
+        return str(json.loads((folder / ABANDONED).read_text(encoding="utf-8"))["status"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown"
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -54,7 +54,7 @@ class SlurmBackend:
         """Start the trial, unless its token is running or has a result: then do nothing."""
         with self._lock:
             if self._job(request) is None and read_result(request.directory) is None:
-                self._jobs[request.token] = TrialJob.begun(request, self._context)
+                self._jobs[request.token] = TrialJob.begin(request, self._context)
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """Return by token the outcome of each trial that has ended, and how each other one stands.
@@ -87,7 +87,7 @@ class SlurmBackend:
         """Return the trial, where it is under way."""
         job = self._jobs.get(request.token)
         if job is None and read_result(request.directory) is None:
-            job = TrialJob.found(request, self._context)
+            job = TrialJob.resume(request, self._context)
             if job:
                 self._jobs[request.token] = job
         return job

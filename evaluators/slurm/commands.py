@@ -178,7 +178,11 @@ class Slurm:
         """Nodes that are down, failing, or do not respond."""
         text = self._run("sinfo", "--Node", "--noheader", "--format=%N|%t")
         pairs = (line.partition("|") for line in text.splitlines())
-        return frozenset(node for node, _, state in pairs if _is_down(state))
+        return frozenset(
+            node
+            for node, _, state in pairs
+            if state.startswith(("down", "fail")) or state.endswith("*")
+        )
 
     def nodes(self, expression: str) -> list[str]:
         """Each node of `n[01-03]`."""
@@ -210,7 +214,7 @@ class Slurm:
         return frozenset(text.split())
 
     def _run(self, program: str, *words: str) -> str:
-        """Its standard output.
+        """Run one of Slurm's programs, and return its standard output.
 
         Raises:
             SlurmUnavailable, SlurmRefused, AccountingDisabled: see there.
@@ -224,9 +228,17 @@ class Slurm:
         )
         if code is None:
             raise SlurmUnavailable(f"{program} did not answer within {self._limit_s:g} s")
-        if code != 0:
-            raise _error(program, code, errors or output)
-        return output
+        if code == 0:
+            return output
+        text = errors or output
+        message = _one_line(text)
+        if _NO_ACCOUNTING.search(text):
+            raise AccountingDisabled(message)
+        if code < 0:
+            raise SlurmUnavailable(f"{program} was ended by {signal.Signals(-code).name}")
+        if _UNAVAILABLE.search(text):
+            raise SlurmUnavailable(message)
+        raise SlurmRefused(message or f"{program} ended with {code}")
 
 
 def run_within(
@@ -256,22 +268,7 @@ def run_within(
     return process.returncode, output, errors
 
 
-def _error(program: str, code: int, text: str) -> SlurmError:
-    message = _one_line(text)
-    if _NO_ACCOUNTING.search(text):
-        return AccountingDisabled(message)
-    if code < 0:
-        return SlurmUnavailable(f"{program} was ended by {signal.Signals(-code).name}")
-    if _UNAVAILABLE.search(text):
-        return SlurmUnavailable(message)
-    return SlurmRefused(message or f"{program} ended with {code}")
-
-
 def _one_line(text: str) -> str:
-    """Its lines, without the program's name before each, as one sentence."""
+    """Return the lines of a message as one sentence, without the program's name before each."""
     lines = [_NOISE.sub("", line).strip() for line in text.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line))[:1000]
-
-
-def _is_down(state: str) -> bool:
-    return state.startswith(("down", "fail")) or state.endswith("*")

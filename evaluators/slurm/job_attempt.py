@@ -23,7 +23,7 @@ from evaluators.slurm.job_decision import (
     decide,
 )
 from evaluators.slurm.job_tracker import JobTracker
-from evaluators.slurm.submit_queue import Submission, SubmitState, SubmitStatus
+from evaluators.slurm.submit_queue import Submission, SubmitState
 from search_spaces.errors import InvalidInput
 
 log = logging.getLogger(__name__)
@@ -111,15 +111,29 @@ class JobAttempt:
         if submitted.state is SubmitState.TRIED:
             self.status = self._tracker.status(self.name)
             decision = self._decide(self.status, submitted.at, end_noticed=end_noticed)
+        elif submitted.state is SubmitState.REFUSED:
+            error = f"sbatch refused it: {submitted.error}"
+            decision = NeverSubmitted(status=TrialState.REFUSED, error=error)
+        elif submitted.state is SubmitState.FAILED:
+            decision = never_prepared(submitted.error)
+        elif self.cancelled and self._tracker.withdraw(self.name):
+            decision = NeverSubmitted(status=TrialState.CANCELLED, error="cancelled")
         else:
-            decision = self._not_submitted(submitted)
+            reason = self._tracker.trouble or self._tracker.full or "being submitted to Slurm"
+            decision = Stay(state=AttemptState.SUBMITTING, reason=reason)
         self.state = transition(self.state, decision.state)
         return decision
 
     def _decide(
         self, status: JobStatus, submitted_at: float, *, end_noticed: bool
     ) -> Stay | NeverSubmitted | Ended:
-        self._read(status, end_noticed=end_noticed)
+        """Return what follows from its folder and from Slurm's word, and do what that asks for."""
+        # The folder is read again only when something may have changed there.
+        living = tuple((job.id, job.state) for job in status.jobs if not job.finished)
+        unsaid = self.files.end is None and (end_noticed or not living)
+        if unsaid or self._read_for != (living, end_noticed):
+            self._take_in(read_attempt_files(self.folder))
+            self._read_for = (living, end_noticed)
         decision = decide(
             self.files,
             status,
@@ -140,14 +154,6 @@ class JobAttempt:
                 return stay
         return decision
 
-    def _read(self, status: JobStatus, *, end_noticed: bool) -> None:
-        """Look into the folder only when something may have changed there."""
-        living = tuple((job.id, job.state) for job in status.jobs if not job.finished)
-        unsaid = self.files.end is None and (end_noticed or not living)
-        if unsaid or self._read_for != (living, end_noticed):
-            self._take_in(read_attempt_files(self.folder))
-            self._read_for = (living, end_noticed)
-
     def _take_in(self, files: AttemptFiles) -> None:
         self.files = files
         if files.claimed and self._begun_by is None:
@@ -156,19 +162,8 @@ class JobAttempt:
             if job_id:
                 self._tracker.recognise(self.name, job_id)
 
-    def _not_submitted(self, submitted: SubmitStatus) -> NeverSubmitted | Stay:
-        if submitted.state is SubmitState.REFUSED:
-            error = f"sbatch refused it: {submitted.error}"
-            return NeverSubmitted(status=TrialState.REFUSED, error=error)
-        if submitted.state is SubmitState.FAILED:
-            return never_prepared(submitted.error)
-        if self.cancelled and self._tracker.withdraw(self.name):
-            return NeverSubmitted(status=TrialState.CANCELLED, error="cancelled")
-        reason = self._tracker.trouble or self._tracker.full or "being submitted to Slurm"
-        return Stay(state=AttemptState.SUBMITTING, reason=reason)
-
     def _submit_again(self) -> NeverSubmitted | Stay:
-        """Its job was never there, or left no trace: more than a few such jobs are no accident."""
+        """Submit it again, unless too many of its jobs were never there or left no trace."""
         self._forgotten += self.files.job_id is not None
         if self._forgotten >= self._most_submissions:
             error = "Slurm took its job several times and then knew none"

@@ -414,8 +414,16 @@ class _Case:
         return AbandonAttempt(end=self._end(status, reason).end)
 
     def _end(self, status: TrialState | None, reason: str = "") -> EndAttempt:
-        began_at, duration_s = self._times()
-        end, job = self.files.end, self.job
+        """Return an end with what is known of it; `duration_s`: how long the nodes were held."""
+        end, claim, job = self.files.end, self.files.claim, self.job
+        began_at, duration_s = self.files.intended_at or self.status.now, 0.0
+        if end:
+            began_at, duration_s = end.began_at, end.duration_s
+        elif job and job.started_at and job.ended_at:
+            began_at, duration_s = job.started_at, max(0.0, job.ended_at - job.started_at)
+        elif claim:  # until it was missed, or its limit: the nodes were not held for longer
+            missed_at = self.status.absent_since or self.status.now
+            began_at, duration_s = claim.at, min(max(0.0, missed_at - claim.at), self.time_limit_s)
         return EndAttempt(
             end=AttemptEnd(
                 status=status,
@@ -427,18 +435,6 @@ class _Case:
                 job_id=self._job_id,
             )
         )
-
-    def _times(self) -> tuple[float, float]:
-        """(epoch of begin, seconds that the nodes were held)."""
-        end, claim, job = self.files.end, self.files.claim, self.job
-        if end:
-            return end.began_at, end.duration_s
-        if job and job.started_at and job.ended_at:
-            return job.started_at, max(0.0, job.ended_at - job.started_at)
-        if claim:  # until it was missed, or its limit: the nodes were not held for longer
-            held_s = (self.status.absent_since or self.status.now) - claim.at
-            return claim.at, min(max(0.0, held_s), self.time_limit_s)
-        return self.files.intended_at or self.status.now, 0.0
 
     @property
     def _host(self) -> str:

@@ -194,7 +194,13 @@ class Cancellations:
             unsettled: names that are being submitted, or were just now.
         """
         known = {job.id for job in ours}
-        living = [job for job in jobs if self._is_cancelled(job, known) and not job.completing]
+        living = [
+            job
+            for job in jobs
+            if (cancelled := self._names.get(job.name))
+            and (job.id in known or is_since(job, cancelled.since))
+            and not job.completing
+        ]
         kept = {job.name for job in living} | set(unsettled)
         self._names = {
             name: cancelled
@@ -209,10 +215,6 @@ class Cancellations:
             job_id: at for job_id, at in self._signalled.items() if now - at <= CANCEL_AGAIN_S
         }
         self._signalled = recent | dict.fromkeys(job_ids, now)
-
-    def _is_cancelled(self, job: SlurmJob, known: Collection[str]) -> bool:
-        cancelled = self._names.get(job.name)
-        return cancelled is not None and (job.id in known or is_since(job, cancelled.since))
 
 
 def is_since(job: SlurmJob, since: float) -> bool:

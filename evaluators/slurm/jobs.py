@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 SQUEUE_FORMAT = "%i|%T|%V|%S|%e|%N|%r|%j"
@@ -89,7 +88,24 @@ def jobs_of_squeue(text: str) -> list[SlurmJob]:
 
     Lines that are none (a cluster's heading, a name's second line) are left out.
     """
-    return _jobs(_squeue_job(line) for line in text.splitlines())
+    jobs: list[SlurmJob] = []
+    for line in text.splitlines():
+        fields = line.split("|", 7)
+        if len(fields) < 8 or fields[1] not in _KNOWN:
+            continue
+        job_id, state, submitted, started, ended, nodes, reason, name = fields
+        job = SlurmJob(
+            id=job_id,
+            name=name,
+            state=state,
+            submitted_at=_time(submitted),
+            started_at=_time(started),
+            ended_at=_time(ended),
+            nodes=_text(nodes),
+            reason=_text(reason),
+        )
+        jobs.append(job)
+    return jobs
 
 
 def jobs_of_sacct(text: str) -> list[SlurmJob]:
@@ -97,47 +113,26 @@ def jobs_of_sacct(text: str) -> list[SlurmJob]:
 
     Lines that are none are left out.
     """
-    return _jobs(_sacct_job(line) for line in text.splitlines())
-
-
-def _jobs(found: Iterable[SlurmJob | None]) -> list[SlurmJob]:
-    return [job for job in found if job is not None]
-
-
-def _squeue_job(line: str) -> SlurmJob | None:
-    fields = line.split("|", 7)
-    if len(fields) < 8 or fields[1] not in _KNOWN:
-        return None
-    job_id, state, submitted, started, ended, nodes, reason, name = fields
-    return SlurmJob(
-        id=job_id,
-        name=name,
-        state=state,
-        submitted_at=_time(submitted),
-        started_at=_time(started),
-        ended_at=_time(ended),
-        nodes=_text(nodes),
-        reason=_text(reason),
-    )
-
-
-def _sacct_job(line: str) -> SlurmJob | None:
-    fields = line.split("|", 7)
-    if len(fields) < 8 or fields[1].split(" ")[0] not in _KNOWN:
-        return None
-    job_id, state, submitted, started, ended, nodes, exit_code, name = fields
-    word, _, by = state.partition(" by ")
-    return SlurmJob(
-        id=job_id,
-        name=name,
-        state=word,
-        submitted_at=_time(submitted),
-        started_at=_time(started),
-        ended_at=_time(ended),
-        nodes=_text(nodes),
-        cancelled_by=int(by) if by.isdigit() else None,
-        exit_code=_exit_code(exit_code),
-    )
+    jobs: list[SlurmJob] = []
+    for line in text.splitlines():
+        fields = line.split("|", 7)
+        if len(fields) < 8 or fields[1].split(" ")[0] not in _KNOWN:
+            continue
+        job_id, state, submitted, started, ended, nodes, exit_code, name = fields
+        word, _, user_id = state.partition(" by ")
+        job = SlurmJob(
+            id=job_id,
+            name=name,
+            state=word,
+            submitted_at=_time(submitted),
+            started_at=_time(started),
+            ended_at=_time(ended),
+            nodes=_text(nodes),
+            cancelled_by=int(user_id) if user_id.isdigit() else None,
+            exit_code=_exit_code(exit_code),
+        )
+        jobs.append(job)
+    return jobs
 
 
 def _time(text: str) -> float | None:

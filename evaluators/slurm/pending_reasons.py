@@ -51,15 +51,10 @@ _FAMILIES: Mapping[str, str] = {
 
 
 def why_pending(job: SlurmJob) -> str:
-    """`waiting for free nodes (Resources)`."""
+    """Return why a job waits, as in `waiting for free nodes (Resources)`."""
     if job.suspended:
         return f"suspended ({job.state})"
     word = job.reason.split(",")[0].strip().replace(" ", "_")
-    return f"{_sentence(word)} ({job.reason or job.state})"
-
-
-def _sentence(word: str) -> str:
-    if word in _SENTENCES:
-        return _SENTENCES[word]
     families = (text for start, text in _FAMILIES.items() if word.startswith(start))
-    return next(families, "waiting")
+    sentence = _SENTENCES.get(word) or next(families, "waiting")
+    return f"{sentence} ({job.reason or job.state})"

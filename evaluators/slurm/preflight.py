@@ -27,7 +27,7 @@ _Partitions = Mapping[str, Mapping[str, str]]
 def check(
     profile: ClusterProfile, *, nodes: int, time_limit_s: float, machine: Machine
 ) -> list[InvalidInput]:
-    """All that can be known of here; empty where nothing stands in the way.
+    """Return all that can be known of here; empty where nothing stands in the way.
 
     Args:
         nodes: of the widest trial.
@@ -37,30 +37,36 @@ def check(
     Raises:
         SlurmUnavailable: Slurm does not answer, so that nothing is known.
     """
-    program = list(_program(profile))
+    program = list(_check_program(profile))
     if shutil.which("sbatch") is None:
         reason = "there is no sbatch on the PATH of this machine: Slurm's commands are needed here"
         return [*program, InvalidInput("evaluator", "slurm", reason, valid="a login node")]
+    invalid: list[InvalidInput] = []
+    if profile.machine and profile.machine != machine.name:
+        reason = f"the profile {profile.name} is for {profile.machine}"
+        invalid.append(InvalidInput("machine", machine.name, reason, valid=profile.machine))
     slurm = Slurm.of(profile)
+    partitions = slurm.partitions()
     return [
-        *_machine(profile, machine),
-        *_partition(profile, slurm.partitions(), nodes=nodes, time_limit_s=time_limit_s),
-        *_account(profile, slurm),
+        *invalid,
+        *_check_partition(profile, partitions, nodes=nodes, time_limit_s=time_limit_s),
+        *_check_account(profile, slurm),
         *program,
     ]
 
 
-def _machine(profile: ClusterProfile, machine: Machine) -> Iterator[InvalidInput]:
-    if profile.machine and profile.machine != machine.name:
-        reason = f"the profile {profile.name} is for {profile.machine}"
-        yield InvalidInput("machine", machine.name, reason, valid=profile.machine)
-
-
-def _partition(
+def _check_partition(
     profile: ClusterProfile, known: _Partitions, *, nodes: int, time_limit_s: float
 ) -> Iterator[InvalidInput]:
-    """A job may name several partitions: it runs where it can, so one that fits will do."""
-    names = _partition_names(profile, known)
+    """Yield what a job's partition refuses; `known`: the cluster's own, by name.
+
+    A job may name several partitions: it runs where it can, so one that fits will do. Those of the
+    profile come before those of the user's environment, and the cluster's default after both.
+    """
+    named_by_user = profile.slurm.partition or os.environ.get("SBATCH_PARTITION", "")
+    names = [name.strip() for name in named_by_user.split(",") if name.strip()]
+    if not names:
+        names = [name for name, fields in known.items() if fields.get("Default") == "YES"]
     unknown = [name for name in names if name not in known]
     for name in unknown:
         near = closest(name, known) or sorted(known)
@@ -70,13 +76,11 @@ def _partition(
     if unknown or not named:
         return
     words = f"the partition {' or '.join(named)}"
-    most = max(
-        _number(fields.get("MaxNodes"), fields.get("TotalNodes")) for fields in named.values()
-    )
+    most = max(_most_nodes(fields) for fields in named.values())
     if nodes > most:
         yield InvalidInput("nodes", nodes, f"{words} has {most:.0f}", valid=f"1 to {most:.0f}")
     limit_s = 60 * time_limit.slurm_minutes(time_limit_s)
-    longest = max(_seconds(fields.get("MaxTime", "")) for fields in named.values())
+    longest = max(_time_limit_s(fields.get("MaxTime", "")) for fields in named.values())
     if limit_s > longest:
         spare = longest - (limit_s - time_limit_s)
         reason = f"{words} ends jobs after {longest / 60:g} min, start-up and margin included"
@@ -84,20 +88,13 @@ def _partition(
         yield InvalidInput("time_limit_s", time_limit_s, reason, valid=valid)
 
 
-def _partition_names(profile: ClusterProfile, known: _Partitions) -> list[str]:
-    """Return those of the profile, of the user's environment, or the cluster's own."""
-    named = profile.slurm.partition or os.environ.get("SBATCH_PARTITION", "")
-    default = [name for name, fields in known.items() if fields.get("Default") == "YES"]
-    return [name.strip() for name in named.split(",") if name.strip()] or default
+def _most_nodes(partition: Mapping[str, str]) -> float:
+    """Return how many nodes a job may have there; a limit that is no number is none."""
+    limits = (partition.get("MaxNodes", ""), partition.get("TotalNodes", ""))
+    return min((float(text) for text in limits if text.isdigit()), default=float("inf"))
 
 
-def _number(limit: str | None, total: str | None) -> float:
-    """The smaller of the two, as far as they are numbers."""
-    numbers = [float(text) for text in (limit, total) if text and text.isdigit()]
-    return min(numbers, default=float("inf"))
-
-
-def _seconds(text: str) -> float:
+def _time_limit_s(text: str) -> float:
     """Return the seconds of `1-00:00:00` or `02:00:00`; anything else is no limit."""
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
@@ -109,7 +106,7 @@ def _seconds(text: str) -> float:
     return seconds + 86_400 * int(days or 0)
 
 
-def _account(profile: ClusterProfile, slurm: Slurm) -> Iterator[InvalidInput]:
+def _check_account(profile: ClusterProfile, slurm: Slurm) -> Iterator[InvalidInput]:
     account = profile.slurm.account
     if not account:
         return
@@ -123,27 +120,28 @@ def _account(profile: ClusterProfile, slurm: Slurm) -> Iterator[InvalidInput]:
         yield InvalidInput("slurm.account", account, reason, valid=", ".join(near))
 
 
-def _program(profile: ClusterProfile) -> Iterator[InvalidInput]:
-    """What the trials train with, as far as this machine sees it."""
+def _check_program(profile: ClusterProfile) -> Iterator[InvalidInput]:
+    """Yield what keeps the trials' program from training, as far as this machine sees it.
+
+    An interpreter that modules, a container or an environment bring is not the one of this machine.
+    """
     environment = profile.environment
     theirs = profile.container or environment.modules or environment.virtual_environment
-    if profile.program == "megatron-deepspeed":
-        yield from _megatron(profile, ask=not theirs)
-    elif not theirs:
-        yield from _trainer(python(profile))
-
-
-def _megatron(profile: ClusterProfile, *, ask: bool) -> Iterator[InvalidInput]:
+    if profile.program != "megatron-deepspeed":
+        if not theirs:
+            yield from _check_torch(python(profile))
+        return
     if profile.megatron is None:
         reason = "Megatron-DeepSpeed needs the path of its checkout"
         yield InvalidInput("megatron", None, reason, valid='path = "…" under [megatron]')
         return
     yield from check_files(profile.megatron)
-    if ask:
+    if not theirs:
         yield from check_interpreter(profile.megatron, python(profile))
 
 
-def _trainer(interpreter: str) -> Iterator[InvalidInput]:
+def _check_torch(interpreter: str) -> Iterator[InvalidInput]:
+    """Yield why the bundled trainer cannot run with this interpreter; a process is started."""
     reason = ""
     if shutil.which(interpreter) is None:
         reason = "there is no such interpreter"

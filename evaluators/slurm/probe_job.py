@@ -135,18 +135,22 @@ def probe(
     """
     name = f"autotune-probe-{secrets.token_hex(4)}"
     slurm = Slurm.of(profile)
-    with _new_folder(folder / name) as place:
+    place = folder / name
+    place.mkdir(parents=True)
+    try:
         script = place / "job.sh"
         script.write_text(script_of(profile, name=name, gpus_per_node=gpus_per_node, folder=place))
-        with _ended_at_last(slurm, name):
+        with _cancelled_at_last(slurm, name):
             slurm.sbatch(script)
             watch = _Watch(slurm=slurm, name=name, wait_s=wait_s, settle_s=settle_s, tell=tell)
             gave_up = watch.until_ended(place)
         return report_in(place / "probe.log", gave_up=gave_up)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder: Path) -> str:
-    """A job as a trial's is: its head, what it sets up, and a task for each GPU."""
+    """Return a job as a trial's is: its head, what it sets up, and a task for each GPU."""
     head = job_head(profile, name=name, nodes=1, gpus_per_node=gpus_per_node, minutes=MINUTES)
     launcher = Launcher(
         srun=(
@@ -174,7 +178,7 @@ def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder:
 
 
 def report_in(log: Path, *, gave_up: str = "") -> ProbeReport:
-    """What the job's log tells; nothing where there is no log."""
+    """Return what the job's log tells; nothing where there is no log."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -198,17 +202,8 @@ def report_in(log: Path, *, gave_up: str = "") -> ProbeReport:
 
 
 @contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _ended_at_last(slurm: Slurm, name: str) -> Iterator[None]:
-    """Whatever happens, no such job is left in the queue."""
+def _cancelled_at_last(slurm: Slurm, name: str) -> Iterator[None]:
+    """Leave no job of this name in the queue, whatever happens."""
     try:
         yield
     finally:
@@ -231,34 +226,28 @@ class _Watch:
     wait_s: float
     settle_s: float
     tell: Callable[[str], None]
-    last_told: str = ""
     seen_at: float = field(default_factory=time.monotonic)
     waits_since: float = field(default_factory=time.monotonic)
 
     def until_ended(self, place: Path) -> str:
-        """Why it was waited for no longer; empty where it ended, or Slurm knows it no more."""
-        gave_up: str | None = None
+        """Return why it was waited for no longer; empty where it ended, or Slurm knows none."""
+        last_progress = ""
         # A new listing, because a file that was looked for once may stay unseen on NFS.
-        while gave_up is None and ENDED not in os.listdir(place):
+        while ENDED not in os.listdir(place):
             time.sleep(PAUSE_S)
-            gave_up = self._look()
-        return gave_up or ""
-
-    def _look(self) -> str | None:
-        """None while it is to be waited for."""
-        progress = self._progress()
-        if progress and progress != self.last_told:
-            self.last_told = progress
-            self.tell(progress)
-        now = time.monotonic()
-        if now - self.seen_at > self.settle_s:
-            return ""
-        if now - self.waits_since > self.wait_s:
-            return f"no node within {self.wait_s:.0f} s: {self.last_told}"
-        return None
+            progress = self._progress()
+            if progress and progress != last_progress:
+                last_progress = progress
+                self.tell(progress)
+            now = time.monotonic()
+            if now - self.seen_at > self.settle_s:
+                return ""
+            if now - self.waits_since > self.wait_s:
+                return f"no node within {self.wait_s:.0f} s: {last_progress}"
+        return ""
 
     def _progress(self) -> str:
-        """Empty where the job is not in the queue."""
+        """Return how the job stands, as a sentence; empty where it is not in the queue."""
         now = time.monotonic()
         try:
             job = _job(self.slurm, self.name)

@@ -31,6 +31,7 @@ from evaluators.slurm.job_attempt import JobAttempt
 from evaluators.slurm.job_decision import (
     AbandonAttempt,
     EndAttempt,
+    Ended,
     NeverSubmitted,
     RefusedStep,
     Stay,
@@ -63,32 +64,32 @@ class TrialJob:
         self._context = context
         self._reading: Future[TrialOutcome] | None = None
         self._known: tuple[int, TrialProgress] | None = None
-        self._choose(Attempt(request=request, number=1))
+        self._set_attempt(Attempt(request=request, number=1))
 
     @classmethod
-    def found(cls, request: TrialRequest, context: TrialContext) -> TrialJob | None:
+    def resume(cls, request: TrialRequest, context: TrialContext) -> TrialJob | None:
         """Take up a trial that was begun before; None where nothing was ever submitted."""
         attempts = attempts_of(request)
         if not attempts:
             return None
         trial = cls(request, context)
-        trial._choose(attempts[-1])
+        trial._set_attempt(attempts[-1])
         files = read_attempt_files(attempts[-1].folder)
         if files.abandoned:
-            trial._begin(attempts[-1].number + 1)
+            trial._begin_attempt(attempts[-1].number + 1)
         elif files.intended_at is not None or files.claimed:
             trial._job.follow(files)
         elif len(attempts) > 1:
-            trial._begin(attempts[-1].number)
+            trial._begin_attempt(attempts[-1].number)
         else:
             return None
         return trial
 
     @classmethod
-    def begun(cls, request: TrialRequest, context: TrialContext) -> TrialJob:
+    def begin(cls, request: TrialRequest, context: TrialContext) -> TrialJob:
         """Begin a trial: its first attempt is submitted."""
         trial = cls(request, context)
-        trial._begin(1)
+        trial._begin_attempt(1)
         return trial
 
     @property
@@ -109,7 +110,7 @@ class TrialJob:
             version = self._context.tracker.version
             if self._known and self._known[0] == version and not end_noticed:
                 return self._known[1]
-            progress = self._look(end_noticed=end_noticed)
+            progress = self._act_on(self._job.advance(end_noticed=end_noticed))
             if self._job.alive:
                 self._known = (version, progress)  # nothing but the tracker can change it
             if self._reading is None:
@@ -117,13 +118,17 @@ class TrialJob:
             wait([self._reading], timeout=GLANCE_S)
         return self._reading.result() if self._reading.done() else _READING
 
-    def _look(self, *, end_noticed: bool) -> TrialProgress:
-        decision = self._job.advance(end_noticed=end_noticed)
+    def _act_on(self, decision: Stay | NeverSubmitted | Ended) -> TrialProgress:
+        """Do what follows from what was decided of the attempt, and return how the trial stands."""
+        tracker, attempt = self._context.tracker, self._attempt
         match decision:
-            case Stay():
-                return self._stay(decision)
+            case Stay(progress=progress):
+                if self._job.cancelled or self._job.files.end:
+                    tracker.watch(hurry=True)
+                silent = tracker.trouble if progress.phase == "waiting" else ""
+                return replace(progress, reason=silent) if silent else progress
             case NeverSubmitted(status=status, error=error):
-                self._settle(status, error)
+                self._end_with(lambda: without_run(attempt, status, error))
             case EndAttempt(end=end):
                 self._close(end)
             case AbandonAttempt(end=end) | RefusedStep(end=end):
@@ -132,19 +137,11 @@ class TrialJob:
                 assert_never(decision)
         return _READING
 
-    def _stay(self, stay: Stay) -> TrialProgress:
-        tracker, progress = self._context.tracker, stay.progress
-        if self._job.cancelled or self._job.files.end:
-            tracker.watch(hurry=True)
-        if progress.phase == "waiting" and tracker.trouble:
-            return replace(progress, reason=tracker.trouble)
-        return progress
-
-    def _begin(self, number: int) -> None:
-        self._choose(Attempt(request=self.request, number=number))
+    def _begin_attempt(self, number: int) -> None:
+        self._set_attempt(Attempt(request=self.request, number=number))
         self._job.submit()
 
-    def _choose(self, attempt: Attempt) -> None:
+    def _set_attempt(self, attempt: Attempt) -> None:
         self._attempt, self._known = attempt, None
         self._job = JobAttempt(
             self._context.tracker,
@@ -186,17 +183,12 @@ class TrialJob:
             return _READING
         abandon(attempt, end, status=str(end.status))
         tracker.forget(attempt.name)
-        self._begin(attempt.number + 1)
+        self._begin_attempt(attempt.number + 1)
         return TrialProgress(phase="waiting", reason=f"to be started again: {end.reason}")
 
     def _close(self, end: AttemptEnd) -> None:
         folder, program = self._attempt.folder, self._context.program
         self._end_with(lambda: program.outcome(self.request, folder, end))
-
-    def _settle(self, status: TrialState, error: str) -> None:
-        """An outcome without a job."""
-        attempt = self._attempt
-        self._end_with(lambda: without_run(attempt, status, error))
 
     def _end_with(self, read: Callable[[], TrialOutcome]) -> None:
         """Read what it left in another thread: a log may be gigabytes long."""

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def mark_cancelled(request: TrialRequest) -> None:
-    """Whatever happens from here on, the trial is to be ended."""
+    """Write down that the trial is to be ended, whatever happens from here on."""
     try:
         request.directory.mkdir(parents=True, exist_ok=True)
         (request.directory / CANCELLED).touch()
@@ -32,7 +32,7 @@ def mark_cancelled(request: TrialRequest) -> None:
 
 
 def abandon(attempt: Attempt, ended: AttemptEnd, *, status: str) -> None:
-    """Another attempt follows this one; nobody waits for the notice of its end any more."""
+    """Write down that another attempt follows; nobody waits for the notice of this one's end."""
     log.warning("%s: %s; it is started again", attempt.name, ended.reason)
     try:
         write_abandoned(
@@ -50,13 +50,18 @@ def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOu
         attempt: the last one. What those before it held of nodes counts, too.
         read: what the attempt left; this may take long.
     """
-    outcome = _or_crashed(attempt, read)
-    held_s = sum(
+    try:
+        outcome = read()
+    except Exception as error:
+        log.exception("what a trial left could not be read")
+        reason = f"what it left could not be read: {type(error).__name__}: {error}"
+        outcome = without_run(attempt, TrialState.CRASHED, reason)
+    earlier_s = sum(
         abandoned_duration_s(earlier.folder)
         for earlier in attempts_of(attempt.request)
         if earlier.number < attempt.number
     )
-    outcome = replace(outcome, duration_s=outcome.duration_s + held_s)
+    outcome = replace(outcome, duration_s=outcome.duration_s + earlier_s)
     try:
         attempt.request.directory.mkdir(parents=True, exist_ok=True)
         write_result(attempt.request.directory, outcome)
@@ -64,15 +69,6 @@ def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOu
     except OSError:
         log.warning("a trial's result could not be written", exc_info=True)
     return outcome
-
-
-def _or_crashed(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
-    try:
-        return read()
-    except Exception as error:
-        log.exception("what a trial left could not be read")
-        reason = f"what it left could not be read: {type(error).__name__}: {error}"
-        return without_run(attempt, TrialState.CRASHED, reason)
 
 
 def without_run(attempt: Attempt, status: TrialState, error: str) -> TrialOutcome:

@@ -46,7 +46,7 @@ class AllocationPolicy:
         self._busy_at = time.monotonic()
 
     def usable(self, allocation: RunningAllocation) -> list[str]:
-        """The nodes of the allocation that did not fail too often."""
+        """Return the nodes of the allocation that did not fail too often."""
         avoided = set(self._excluded)
         return [node for node in allocation.nodes if node not in avoided]
 
@@ -66,21 +66,18 @@ class AllocationPolicy:
         if waiting or running:
             self._busy_at = now
             self._context.tracker.watch()
-        self._ask(waiting)
+        if no_allocation := self._allocation.advance(self._wanted(waiting)):
+            for trial in waiting:
+                self._endings.settle(trial, no_allocation.status, no_allocation.error)
         left_s = max(
             (longest_s(trial.request.protocol.time_limit_s) for trial in running), default=0.0
         )
         self._allocation.keep(time.time() + left_s + self._pilot.idle_release_s)
-        if not running and self._is_to_go(waiting, now):
+        if not running and self._is_useless(waiting, now):
             self._allocation.release()
 
-    def _ask(self, waiting: Sequence[PilotTrial]) -> None:
-        no_allocation = self._allocation.advance(self._wanted(waiting))
-        for trial in waiting if no_allocation else ():
-            assert no_allocation
-            self._endings.settle(trial, no_allocation.status, no_allocation.error)
-
     def _wanted(self, waiting: Sequence[PilotTrial]) -> AllocationRequest | None:
+        """Return what allocation those that wait need; None where nobody waits."""
         if not waiting:
             return None
         widest = max(trial.width for trial in waiting)
@@ -104,8 +101,11 @@ class AllocationPolicy:
             if reason:
                 self._endings.settle(trial, TrialState.REFUSED, reason)
 
-    def _is_to_go(self, waiting: Sequence[PilotTrial], now: float) -> bool:
-        """Nothing of ours runs in it: has nobody needed it, or does it not do for any that wait?"""
+    def _is_useless(self, waiting: Sequence[PilotTrial], now: float) -> bool:
+        """Whether nobody has needed it for long, or it does for none of those that wait.
+
+        It is asked when none of our trials runs in it.
+        """
         allocation = self._allocation.running
         if allocation and self._orphans.places(allocation.job_id):
             return False
@@ -124,7 +124,7 @@ def _waiting(trials: Sequence[PilotTrial]) -> list[PilotTrial]:
 def why_unfit(
     request: TrialRequest, allocation: RunningAllocation, usable: Sequence[str], *, now: float
 ) -> str:
-    """Why it cannot run in this allocation, now (epoch) or later; empty where it can."""
+    """Return why it cannot run in this allocation, now (epoch) or later; empty where it can."""
     width = request.strategy.num_nodes
     if width > len(usable):
         return f"it needs {width} nodes, and {len(usable)} of the allocation can be used"
@@ -135,7 +135,7 @@ def why_unfit(
 
 
 def why_refused(request: TrialRequest, pilot: Pilot) -> str:
-    """Why it can run in no allocation of these settings; empty where it can."""
+    """Return why it can run in no allocation of these settings; empty where it can."""
     width, limit_s = request.strategy.num_nodes, request.protocol.time_limit_s
     most_s = 3600 * pilot.time_limit_h
     if pilot.nodes is not None and width > pilot.nodes:

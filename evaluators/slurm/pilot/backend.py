@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
@@ -110,21 +109,20 @@ class PilotBackend:
         return answer
 
     def _take(self, trial: PilotTrial) -> PilotTrial:
+        """Hand the trial to the dispatcher; the first one starts it."""
         if self._dispatcher is None:
-            self._dispatcher = self._dispatch_for(trial.request.directory.parent)
+            trials = trial.request.directory.parent
+            allocation = UserAllocation.here(self.tracker) or HeldAllocation(
+                self._profile, self.tracker, trials
+            )
+            context = PilotContext(
+                profile=self._profile,
+                program=self._program,
+                tracker=self.tracker,
+                allocation=allocation,
+                cleanup=self.cleanup,
+                readers=self._readers,
+            )
+            self._dispatcher = Dispatcher(context, trials=trials, nodes=self._nodes)
         self._dispatcher.add(trial)
         return trial
-
-    def _dispatch_for(self, trials: Path) -> Dispatcher:
-        allocation = UserAllocation.here(self.tracker) or HeldAllocation(
-            self._profile, self.tracker, trials
-        )
-        context = PilotContext(
-            profile=self._profile,
-            program=self._program,
-            tracker=self.tracker,
-            allocation=allocation,
-            cleanup=self.cleanup,
-            readers=self._readers,
-        )
-        return Dispatcher(context, trials=trials, nodes=self._nodes)

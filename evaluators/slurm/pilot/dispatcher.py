@@ -109,7 +109,7 @@ class Dispatcher:
             self._context.tracker.trouble,
         )
         if seen != self._last_seen or now - self._scheduled_at > RESCHEDULE_S:
-            self._start(trials, allocation, now)
+            self._start_trials(trials, allocation, now)
             self._last_seen, self._scheduled_at = seen, now
 
     def _advance(self, trial: PilotTrial) -> None:
@@ -118,7 +118,13 @@ class Dispatcher:
         elif trial.state is AttemptState.PENDING and trial.cancelled:
             self._endings.settle(trial, TrialState.CANCELLED, "cancelled")
         elif trial.state is AttemptState.RUNNING:
-            self._look_at(trial)
+            assert trial.process
+            if not trial.process.alive():
+                node_seconds = trial.width * (time.monotonic() - trial.began)
+                self._shares.charge(trial.request.group, node_seconds)
+                self._endings.processes_gone(trial)
+            elif trial.cancelled:
+                trial.process.end()
         elif trial.state is AttemptState.COMPLETING:
             self._endings.advance(trial)
         elif trial.reading and trial.reading.done():
@@ -141,28 +147,14 @@ class Dispatcher:
             began_at = files.claim.at if files.claim else time.time()
             trial.run(StepProcess(trial.attempt, None, began_at=began_at), place)
         elif files.intended_at is not None and not (place and here):
-            self._leave_behind(trial)
+            # Another host, or a job of its own, may yet begin this attempt: it is not to.
+            self._context.tracker.cancel(trial.attempt.name)
+            write_abandoned(folder, status="lost", reason="it never began", duration_s=0.0)
+            trial.begin_next_attempt("to be started again")
         else:
             trial.wait("")
 
-    def _leave_behind(self, trial: PilotTrial) -> None:
-        """Another host, or a job of its own, may yet begin this attempt: it is not to."""
-        self._context.tracker.cancel(trial.attempt.name)
-        write_abandoned(
-            trial.attempt.folder, status="lost", reason="it never began", duration_s=0.0
-        )
-        trial.begin_next_attempt("to be started again")
-
-    def _look_at(self, trial: PilotTrial) -> None:
-        assert trial.process
-        if trial.process.alive():
-            if trial.cancelled:
-                trial.process.end()
-            return
-        self._shares.charge(trial.request.group, trial.width * (time.monotonic() - trial.began))
-        self._endings.processes_gone(trial)
-
-    def _start(
+    def _start_trials(
         self, trials: Sequence[PilotTrial], allocation: RunningAllocation | None, now: float
     ) -> None:
         waiting = [trial for trial in trials if trial.state is AttemptState.PENDING]
@@ -174,7 +166,7 @@ class Dispatcher:
             for trial in waiting:
                 _say(trial, trouble or self._context.allocation.waiting)
             return
-        usable, free = self._policy.usable(allocation), self._free(allocation, trials)
+        usable, free = self._policy.usable(allocation), self._free_nodes(allocation, trials)
         reasons = {e: why_unfit(e.request, allocation, usable, now=time.time()) for e in waiting}
         if not any(reason and now - e.arrived > PATIENCE_S for e, reason in reasons.items()):
             self._shares.at_work(e.request.group for e in trials if e.reading is None)
@@ -197,14 +189,14 @@ class Dispatcher:
     ) -> None:
         """Start what fits; its nodes are taken out of `free`."""
         now = time.monotonic()
-        held: Counter[str] = Counter()
+        nodes: Counter[str] = Counter()
         for trial in trials:
-            held[trial.request.group] += trial.width if trial.holds_nodes else 0
+            nodes[trial.request.group] += trial.width if trial.holds_nodes else 0
         schedule = schedule_trials(
             usable,
             free=free,
             waiting=[trial.as_waiting(now) for trial in ready],
-            shares=self._shares.of(held),
+            shares=self._shares.of(nodes),
         )
         for trial in ready:
             token = trial.request.token
@@ -227,7 +219,7 @@ class Dispatcher:
         else:
             trial.run(process, place)
 
-    def _free(self, allocation: RunningAllocation, trials: Sequence[PilotTrial]) -> set[str]:
+    def _free_nodes(self, allocation: RunningAllocation, trials: Sequence[PilotTrial]) -> set[str]:
         """Return the nodes on which nothing runs, neither of ours nor of an earlier process."""
         places = [trial.place for trial in trials if trial.holds_nodes and trial.place]
         places += self._orphans.places(allocation.job_id)

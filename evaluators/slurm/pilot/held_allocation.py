@@ -89,17 +89,23 @@ class HeldAllocation:
             self._tracker.watch(hurry=self.running is None and submitted_s < PATIENCE_S)
         match decision:
             case Stay():
-                self._stay(job, decision)
+                status = None if job.cancelled else job.status
+                self.running = self._hostnames.running(decision.job_id, status) if status else None
+                self._wait_for(self._tracker.trouble or decision.reason or "it has begun")
                 return None
-            case NeverSubmitted():
-                return self._never_submitted(job, decision.error)
+            case NeverSubmitted(error=error):
+                self._forget(job, error)
+                self._job = None
+                error = f"the allocation of pilot mode: {error}"
+                refused = NoAllocation(status=TrialState.REFUSED, error=error)
+                return None if job.cancelled else refused
             case EndAttempt(end=end) | AbandonAttempt(end=end) | RefusedStep(end=end):
                 return self._ended(job, end)
             case _:
                 assert_never(decision)
 
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
-        """What became of these nodes of that job."""
+        """Return what became of these nodes of that job."""
         if job_id in self._past:
             return self._past[job_id]
         if self.running and self.running.job_id == job_id:
@@ -131,7 +137,7 @@ class HeldAllocation:
         """Take up the one of an earlier process; of several the newest, the others are ended."""
         written: list[tuple[float, Path, AllocationRequest]] = []
         for folder in self._root.glob("*/"):
-            files, request = read_attempt_files(folder), _written(folder)
+            files, request = read_attempt_files(folder), _read_request(folder)
             if request and files.intended_at is not None and not files.abandoned:
                 written.append((files.intended_at, folder, request))
         written.sort(key=lambda allocation: allocation[0])
@@ -172,21 +178,6 @@ class HeldAllocation:
             most_submissions=self._profile.retries.attempts,
         )
 
-    def _stay(self, job: JobAttempt, stay: Stay) -> None:
-        if job.cancelled or job.status is None:
-            self.running = None
-        else:
-            self.running = self._hostnames.running(stay.job_id, job.status)
-        self._wait_for(self._tracker.trouble or stay.reason or "it has begun")
-
-    def _never_submitted(self, job: JobAttempt, error: str) -> NoAllocation | None:
-        self._forget(job, error)
-        self._job = None
-        if job.cancelled:
-            return None
-        error = f"the allocation of pilot mode: {error}"
-        return NoAllocation(status=TrialState.REFUSED, error=error)
-
     def _ended(self, job: JobAttempt, end: AttemptEnd) -> NoAllocation | None:
         """It was given back, or lost; then its trials are started again in the next one."""
         status = end.status or TrialState.NODE_FAIL
@@ -222,7 +213,7 @@ class HeldAllocation:
         self.waiting = f"waiting for the allocation of {self._nodes} nodes: {what}"
 
 
-def _written(folder: Path) -> AllocationRequest | None:
+def _read_request(folder: Path) -> AllocationRequest | None:
     """Return what an earlier process asked for."""
     try:
         plain = json.loads((folder / REQUEST).read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -13,9 +12,9 @@ from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
 from evaluators.slurm.attempt_files import (
-    ABANDONED,
     CANCELLED,
     Attempt,
+    abandoned_status,
     attempts_of,
     note_failed_nodes,
     read_attempt_files,
@@ -94,13 +93,13 @@ class PilotTrial:
     def of(cls, request: TrialRequest) -> PilotTrial:
         """Return it with what its folder says about earlier attempts."""
         attempts = attempts_of(request)
-        abandoned = [_status_when_abandoned(attempt) for attempt in attempts]
+        statuses = [abandoned_status(attempt.folder) for attempt in attempts]
         return cls(
             request=request,
             attempt=attempts[-1] if attempts else Attempt(request=request, number=1),
             cancelled=(request.directory / CANCELLED).exists(),
-            failures=sum(status not in {None, NO_STEP} for status in abandoned),
-            no_steps=sum(status == NO_STEP for status in abandoned),
+            failures=sum(status not in {None, NO_STEP} for status in statuses),
+            no_steps=sum(status == NO_STEP for status in statuses),
         )
 
     @property
@@ -162,10 +161,16 @@ class TrialEndings:
         self._context = context
 
     def processes_gone(self, trial: PilotTrial) -> None:
-        """Its processes have gone. One that ended well has ended; its nodes are free at once."""
+        """Take in that its processes have gone; of one that ended well the nodes are free at once.
+
+        Others wait until it is known what became of their nodes, and of steps that are left.
+        """
         trial.become(AttemptState.COMPLETING)
         trial.gone_at = time.time()
-        if _ended_well(trial):
+        folder = trial.attempt.folder
+        end = read_attempt_files(folder).end
+        # srun may exit with 0 although a node failed.
+        if end and end.exit_code == 0 and not failed_nodes(read_log_end(folder)):
             self._decide(trial, NO_LOSS)
         elif trial.place:
             self._context.cleanup.end_steps(trial.attempt.name, job_id=trial.place.job_id)
@@ -181,7 +186,7 @@ class TrialEndings:
             self._decide(trial, loss)
 
     def settle(self, trial: PilotTrial, status: TrialState, error: str) -> None:
-        """An outcome of a trial that does not run."""
+        """End a trial that does not run with this outcome."""
         attempt = trial.attempt
         self._end(trial, lambda: without_run(attempt, status, error))
 
@@ -209,6 +214,7 @@ class TrialEndings:
                 assert_never(decision)
 
     def _ask_for_step_again(self, trial: PilotTrial, end: AttemptEnd) -> None:
+        """Ask once more, after a pause that doubles each time, unless it was asked often enough."""
         trial.no_steps += 1
         if trial.no_steps >= MOST_NO_STEPS or trial.cancelled:
             self._close(trial, end)
@@ -245,23 +251,5 @@ class TrialEndings:
 
 
 def _place(trial: PilotTrial) -> StepPlace:
-    """An attempt of which no place was written has none."""
+    """Return where the attempt ran; no nodes where that was not written."""
     return trial.place or StepPlace(job_id="", nodes=(), host=this_host())
-
-
-def _ended_well(trial: PilotTrial) -> bool:
-    """srun may exit with 0 although a node failed."""
-    folder = trial.attempt.folder
-    end = read_attempt_files(folder).end
-    return end is not None and end.exit_code == 0 and not failed_nodes(read_log_end(folder))
-
-
-def _status_when_abandoned(attempt: Attempt) -> str | None:
-    """None where the attempt was not abandoned."""
-    try:
-        plain = json.loads((attempt.folder / ABANDONED).read_text(encoding="utf-8"))
-        return str(plain["status"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return "unknown"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 MOST_PASSED_OVER = 4
 """Times its own width."""
@@ -32,9 +32,12 @@ class WaitingTrial:
         return self.passed_over >= MOST_PASSED_OVER * self.width or self.waited_s > PATIENCE_S
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, order=True)
 class GroupShare:
-    """What a group has of the allocation: nodes now, and node-seconds of its trials that ended."""
+    """What a group has of the allocation: nodes now, and node-seconds of its trials that ended.
+
+    A smaller share has fewer nodes or, where they are as many, fewer node-seconds.
+    """
 
     nodes: int = 0
     node_seconds: float = 0.0
@@ -81,11 +84,12 @@ def schedule_trials(
 
 
 def choose(nodes: Sequence[str], free: Collection[str], width: int) -> tuple[str, ...]:
-    """`width` free nodes: neighbours where that is possible, from the gap that fits tightest.
+    """Return `width` free nodes: neighbours where possible, from the gap that fits tightest.
 
     Where no gap is wide enough the widest ones are filled first, so that few are broken.
     """
-    gaps = _gaps(nodes, free)
+    runs = groupby(nodes, key=lambda node: node in free)
+    gaps = [list(run) for is_free, run in runs if is_free]
     chosen: list[str] = []
     while len(chosen) < width:
         missing = width - len(chosen)
@@ -95,17 +99,6 @@ def choose(nodes: Sequence[str], free: Collection[str], width: int) -> tuple[str
         chosen += gap[:missing]
     position = {node: index for index, node in enumerate(nodes)}
     return tuple(sorted(chosen, key=position.__getitem__))
-
-
-def _gaps(nodes: Sequence[str], free: Collection[str]) -> list[list[str]]:
-    """Runs of free neighbours."""
-    gaps: list[list[str]] = [[]]
-    for node in nodes:
-        if node in free:
-            gaps[-1].append(node)
-        else:
-            gaps.append([])
-    return [gap for gap in gaps if gap]
 
 
 @dataclass(kw_only=True)
@@ -122,9 +115,9 @@ class _FreeNodes:
         return trial.width <= len(self.free)
 
     def next_of(self, queue: Sequence[WaitingTrial]) -> WaitingTrial | None:
-        """The first that fits, in order of priority; those before it have been passed over."""
+        """Return the first that fits, smallest share first; those before it are passed over."""
         before: list[str] = []
-        for trial in sorted(queue, key=self._priority):
+        for trial in sorted(queue, key=self._share):
             if self.fits(trial):
                 for name in before:
                     self.passed_over[name] = self.passed_over.get(name, 0) + trial.width
@@ -136,7 +129,7 @@ class _FreeNodes:
         chosen = choose(self.nodes, self.free, trial.width)
         self.starts[trial.name] = chosen
         self.free -= set(chosen)
-        share = self.shares.get(trial.group, GroupShare())
+        share = self._share(trial)
         self.shares[trial.group] = GroupShare(
             nodes=share.nodes + trial.width, node_seconds=share.node_seconds
         )
@@ -145,9 +138,8 @@ class _FreeNodes:
         over = {name: count for name, count in self.passed_over.items() if name not in self.starts}
         return Schedule(starts=self.starts, passed_over=over)
 
-    def _priority(self, trial: WaitingTrial) -> tuple[int, float]:
-        share = self.shares.get(trial.group, GroupShare())
-        return (share.nodes, share.node_seconds)
+    def _share(self, trial: WaitingTrial) -> GroupShare:
+        return self.shares.get(trial.group, GroupShare())
 
 
 class GroupShares:
@@ -172,11 +164,10 @@ class GroupShares:
     def charge(self, group: str, node_seconds: float) -> None:
         self._used[group] = self._used.get(group, 0.0) + node_seconds
 
-    def of(self, held: Mapping[str, int]) -> dict[str, GroupShare]:
-        """Return each group's share; `held`: how many nodes each has now."""
-        nodes = Counter(held)
+    def of(self, nodes: Mapping[str, int]) -> dict[str, GroupShare]:
+        """Return each group's share; `nodes`: how many each has now."""
         groups = nodes.keys() | self._used.keys()
         return {
-            group: GroupShare(nodes=nodes[group], node_seconds=self._used.get(group, 0.0))
+            group: GroupShare(nodes=nodes.get(group, 0), node_seconds=self._used.get(group, 0.0))
             for group in groups
         }

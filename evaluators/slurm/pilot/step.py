@@ -76,7 +76,7 @@ def prepare(attempt: Attempt, place: StepPlace, profile: ClusterProfile, program
 
 
 def read_step_place(folder: Path) -> StepPlace | None:
-    """Where the attempt of this folder was to run; None where that was not written."""
+    """Return where the attempt of this folder was to run; None where that was not written."""
     try:
         plain = json.loads((folder / PLACE).read_text(encoding="utf-8"))
         nodes = tuple(plain["nodes"])
@@ -141,12 +141,22 @@ class StepProcess:
 
 def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str]) -> StepProcess:
     """Run what `prepare` wrote; raises OSError."""
+    nodes, count = ",".join(place.nodes), str(len(place.nodes))
+    # What a job of these nodes alone would find in its environment.
+    job = {
+        "AUTOTUNE_JOB": place.job_id,
+        "AUTOTUNE_NODES": nodes,
+        "SLURM_JOB_ID": place.job_id,
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+    }
     null = os.open(os.devnull, os.O_RDWR)
     try:
         pid = os.posix_spawn(
             BASH,
             _command(attempt.folder),
-            {**environment, **_of_the_allocation(place)},
+            {**environment, **job},
             file_actions=[(os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)],
             setsid=True,
             setsigdef=[signal.SIGPIPE],  # which Python ignores
@@ -179,19 +189,6 @@ def absolute(folder: Path) -> Path:
 
 def _command(folder: Path) -> list[str]:
     return [BASH, str(absolute(folder) / JOB_SCRIPT)]
-
-
-def _of_the_allocation(place: StepPlace) -> dict[str, str]:
-    """What a job of these nodes alone would find in its environment."""
-    nodes, count = ",".join(place.nodes), str(len(place.nodes))
-    return {
-        "AUTOTUNE_JOB": place.job_id,
-        "AUTOTUNE_NODES": nodes,
-        "SLURM_JOB_ID": place.job_id,
-        "SLURM_JOB_NODELIST": nodes,
-        "SLURM_JOB_NUM_NODES": count,
-        "SLURM_NNODES": count,
-    }
 
 
 def runs(process: psutil.Process) -> bool:
@@ -232,12 +229,12 @@ class OrphanedSteps:
                 self._steps[folder] = (process, place)
 
     def adopt(self, attempt: Attempt) -> psutil.Process | None:
-        """The process of this attempt, which somebody asks about now."""
+        """Return the process of this attempt, which somebody asks about now."""
         process, _ = self._steps.pop(absolute(attempt.folder), (None, None))
         return process
 
     def places(self, job_id: str) -> list[StepPlace]:
-        """Where those run that still do, in this allocation."""
+        """Return the places in this allocation of those that still run."""
         self._steps = {
             folder: (process, place)
             for folder, (process, place) in self._steps.items()

@@ -57,14 +57,15 @@ class StepCleanup:
                 dead = dict(self._dead)
             began = time.monotonic()
             try:
-                self._end(dead)
+                self._end_left_over(dead)
             except SlurmError as error:
                 log.warning("steps cannot be listed: %s", error)
             with self._wake:
                 pause_s = max(PAUSE_S, time.monotonic() - began)
                 self._wake.wait_for(lambda: self._closed, timeout=pause_s)
 
-    def _end(self, dead: dict[str, str]) -> None:
+    def _end_left_over(self, dead: dict[str, str]) -> None:
+        """End what still runs of these steps, by name and job; one that is not listed is gone."""
         left: set[str] = set()
         for job_id in set(dead.values()):
             steps = self._slurm.steps(job_id)
