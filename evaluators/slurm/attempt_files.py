@@ -52,7 +52,7 @@ class Attempt:
 
     @cached_property
     def name(self) -> str:
-        """The name of its job or step: unique, so that it is found again by it.
+        """Return the name of its job or step: unique, so that it is found again by it.
 
         A token may be chosen again in another folder, by a search for the same model.
         """
@@ -65,12 +65,12 @@ class Attempt:
 
     @property
     def ended_folder(self) -> Path:
-        """Where every attempt of these trials leaves an empty file of its name when it ends."""
+        """Return where each of these trials' attempts leaves an empty file of its name at its end."""
         return self.request.directory.parent / ENDED
 
     @property
     def end_notice(self) -> Path:
-        """The empty file that says that this attempt has ended."""
+        """Return the empty file that says that this attempt has ended."""
         return self.ended_folder / self.name
 
     @property
@@ -252,7 +252,7 @@ FAILED_NODES = "failed-nodes"
 
 
 def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
-    """These nodes failed under the attempt of this name; noted twice, it counts once.
+    """Note that these nodes failed under the attempt of this name; noted twice, it counts once.
 
     A file that cannot be written costs a retry, and no result: it is left as it is.
     """

@@ -77,7 +77,7 @@ export MASTER_ADDR
 
 
 def job_script(attempt: Attempt, profile: ClusterProfile, *, exclude: Sequence[str] = ()) -> str:
-    """The script that sbatch is given, for a job that leaves out the nodes in `exclude`.
+    """Return the script that sbatch is given, for a job that leaves out the nodes in `exclude`.
 
     Raises:
         ValueError: something in the profile cannot be written as a `#SBATCH` line.
@@ -103,7 +103,7 @@ def job_head(
     minutes: int,
     exclude: Sequence[str] = (),
 ) -> str:
-    """`#!` and `#SBATCH` lines; ours come after the profile's, so that they hold."""
+    """Return the `#!` and `#SBATCH` lines; ours come after the profile's, so that they hold."""
     options = [
         *sbatch_options(profile, nodes=nodes, gpus_per_node=gpus_per_node),
         f"--job-name={name}",
@@ -118,7 +118,7 @@ def job_head(
 
 
 def run_script(attempt: Attempt) -> str:
-    """What a job or a step does with an attempt, as lines of bash with no head."""
+    """Return what a job or a step does with an attempt, as lines of bash with no head."""
     names = {"folder": attempt.folder, "ended_folder": attempt.ended_folder, "name": attempt.name}
     limit_s = attempt.request.protocol.time_limit_s
     return "\n".join(
@@ -164,7 +164,7 @@ def holding_script(
 def body_script(
     attempt: Attempt, profile: ClusterProfile, program: Program, launcher: Launcher
 ) -> str:
-    """What is set up and trained, in the attempt's folder.
+    """Return what is set up and trained, in the attempt's folder.
 
     Raises:
         InvalidInput: the program cannot run the request's strategy.
@@ -182,7 +182,7 @@ def body_script(
 def launcher_of(
     profile: ClusterProfile, request: TrialRequest, *, options: Sequence[str] = ()
 ) -> Launcher:
-    """One task for each GPU of as many nodes as the strategy has; `options` are srun's, too."""
+    """Return what starts a task for each GPU of the strategy's nodes; `options` are srun's."""
     nodes, gpus = request.strategy.num_nodes, request.machine.gpus_per_node
     words = srun_words(profile, gpus_per_node=gpus)
     return Launcher(

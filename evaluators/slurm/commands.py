@@ -93,7 +93,7 @@ class Slurm:
 
     @classmethod
     def of(cls, profile: ClusterProfile) -> Self:
-        """A user's own SBATCH_ACCOUNT and the like hold where the profile says nothing."""
+        """Return a site's commands; a user's SBATCH_ACCOUNT and the like fill the profile's gaps."""
         slurm = profile.slurm
         defaults = {
             "SBATCH_ACCOUNT": slurm.account,
@@ -106,7 +106,7 @@ class Slurm:
         return cls(limit_s=profile.polling.command_limit_s, keep=keep)
 
     def environment(self) -> Mapping[str, str]:
-        """This process's environment, less what would change our jobs; times as epoch seconds."""
+        """Return our environment less what would change our jobs; times are epoch seconds."""
         own = {
             name: value
             for name, value in os.environ.items()
@@ -115,7 +115,7 @@ class Slurm:
         return own | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
     def sbatch(self, script: Path, *options: str) -> str:
-        """Submit a script: its job's id.
+        """Submit a script, and return its job's id.
 
         After `SlurmUnavailable` the job may be there all the same.
         """
@@ -127,7 +127,7 @@ class Slurm:
         raise SlurmUnavailable(f"sbatch printed no job id: {_one_line(text)}")
 
     def squeue(self) -> list[SlurmJob]:
-        """Every job of this user that the controller knows, recently ended ones included."""
+        """Return every job of this user that the controller knows, recently ended ones included."""
         text = self._run(
             "squeue",
             "--states=all",
@@ -138,7 +138,7 @@ class Slurm:
         return jobs_of_squeue(text)
 
     def steps(self, job_id: str) -> list[tuple[str, str]]:
-        """(id, name) of each step that runs in this job; none where the job has ended."""
+        """Return (id, name) of each step that runs in this job; none where the job has ended."""
         user = f"--user={os.geteuid()}"
         try:
             text = self._run(
@@ -150,7 +150,7 @@ class Slurm:
         return [(step, name) for step, _, name in pairs]
 
     def sacct(self, names: Iterable[str], *, since: float) -> list[SlurmJob]:
-        """Jobs of these names that were submitted or ran since then (epoch seconds).
+        """Return the jobs of these names that were submitted or ran since then (epoch seconds).
 
         Raises:
             AccountingDisabled: besides the errors of every method.
@@ -175,7 +175,7 @@ class Slurm:
             self._run("scancel", "--quiet", *job_ids)
 
     def down_nodes(self) -> frozenset[str]:
-        """Nodes that are down, failing, or do not respond."""
+        """Return the nodes that are down, failing, or do not respond."""
         text = self._run("sinfo", "--Node", "--noheader", "--format=%N|%t")
         pairs = (line.partition("|") for line in text.splitlines())
         return frozenset(
@@ -185,7 +185,7 @@ class Slurm:
         )
 
     def nodes(self, expression: str) -> list[str]:
-        """Each node of `n[01-03]`."""
+        """Return each node of `n[01-03]`."""
         return self._run("scontrol", "show", "hostnames", expression).split()
 
     def partitions(self) -> dict[str, dict[str, str]]:
@@ -197,7 +197,7 @@ class Slurm:
         }
 
     def accounts(self) -> frozenset[str]:
-        """The accounts whose hours this user may use; empty where accounting cannot say."""
+        """Return the accounts whose hours this user may use; empty where accounting cannot say."""
         try:
             text = self._run(
                 "sacctmgr",
@@ -244,7 +244,7 @@ class Slurm:
 def run_within(
     command: Sequence[str], *, limit_s: float, environment: Mapping[str, str]
 ) -> tuple[int | None, str, str]:
-    """(exit code, output, errors) of a command; the code is None where the limit ended it.
+    """Return (exit code, output, errors) of a command; the code is None where the limit ended it.
 
     All that it started is killed at the limit: it runs in a process group of its own.
     """

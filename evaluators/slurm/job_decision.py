@@ -300,7 +300,7 @@ class _Case:
 
     @property
     def job(self) -> SlurmJob | None:
-        """The one of several jobs of a name that began; before that, one that still may.
+        """Return the one of several jobs of a name that began; before that, one that still may.
 
         An id is given again by a controller that was rolled back, which is why only jobs of this
         name are looked at.
@@ -313,7 +313,7 @@ class _Case:
     def script_ended(
         self, code: int, duration_s: float
     ) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Its script came to its end; but Slurm may have ended what the script ran."""
+        """Decide where the script came to its end; but Slurm may have ended what the script ran."""
         if code == 0:
             return self._end(None)
         if self.cancelled:
@@ -328,10 +328,16 @@ class _Case:
         return self._end(None)
 
     def begun(self, begun_by: float) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """A job began it, and has not said how it ended."""
+        """Decide where a job began the attempt and has not said how it ended."""
         job = self.job
         if job is None:
-            return self._vanished()
+            if self.cancelled and self.status.absent_since is not None:
+                return self._cancel()
+            if not self.status.settled:
+                return self._stay()
+            if not self.status.accounted:
+                return AskAccounting(stay=self._stay())
+            return self._abandon(TrialState.LOST, "its job vanished from Slurm without a word")
         if job.finished:
             return self._job_finished(job)
         if job.waits and not job.suspended and (self.status.asked_at or 0.0) > begun_by:
@@ -341,7 +347,7 @@ class _Case:
     def not_begun(
         self, submitted_at: float
     ) -> Stay | AskAccounting | SubmitAgain | EndAttempt | AbandonAttempt:
-        """No job has touched its folder."""
+        """Decide where no job has touched the attempt's folder."""
         if self.job:
             return self._job_finished(self.job) if self.job.finished else self._stay()
         asked_at = self.status.asked_at
@@ -351,38 +357,25 @@ class _Case:
             return self._cancel()
         return SubmitAgain() if self.status.accounted else AskAccounting(stay=self._stay())
 
-    def _vanished(self) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """A job began it, and Slurm knows of none."""
-        if self.cancelled and self.status.absent_since is not None:
-            return self._cancel()
-        if not self.status.settled:
-            return self._stay()
-        if not self.status.accounted:
-            return AskAccounting(stay=self._stay())
-        return self._abandon(TrialState.LOST, "its job vanished from Slurm without a word")
-
     def _job_finished(self, job: SlurmJob) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Slurm says how its job ended."""
+        """Decide where Slurm says how the job ended."""
         if self.cancelled:
             return self._cancel()
         match job.state:
             case "NODE_FAIL" | "BOOT_FAIL" | "PREEMPTED":
                 return self._abandon(*_NOT_ITS_FAULT[job.state])
             case "CANCELLED":
-                return self._cancelled_by(job)
+                if job.cancelled_by is None and not self.status.accounted:
+                    return AskAccounting(stay=self._stay()) if self.status.settled else self._stay()
+                who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
+                reason = f"its job was cancelled by {who}, and not by this campaign"
+                return self._end(TrialState.CANCELLED, reason)
             case "TIMEOUT" | "DEADLINE" | "OUT_OF_MEMORY":
                 return self._end(*_ENDED_BY_SLURM[job.state])
         return self._end(None) if self.files.end else self._without_a_word(job)
 
-    def _cancelled_by(self, job: SlurmJob) -> Stay | AskAccounting | EndAttempt:
-        if job.cancelled_by is None and not self.status.accounted:
-            return AskAccounting(stay=self._stay()) if self.status.settled else self._stay()
-        who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
-        reason = f"its job was cancelled by {who}, and not by this campaign"
-        return self._end(TrialState.CANCELLED, reason)
-
     def _without_a_word(self, job: SlurmJob) -> Stay | EndAttempt | AbandonAttempt:
-        """Its job has ended and its folder does not say how."""
+        """Decide where the job has ended and neither its folder nor Slurm says how."""
         if not self.status.settled:
             return self._stay()
         if not self.files.claimed:

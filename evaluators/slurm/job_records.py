@@ -58,7 +58,7 @@ class JobRecords:
         self._records[name] = _Record(submitted=submitted, since=earlier.since, ids=earlier.ids)
 
     def recognise(self, name: str, job_id: str) -> None:
-        """This job is ours."""
+        """Count this job as ours, whatever the clocks say."""
         if name in self._records:
             self._records[name].ids.add(job_id)
 
@@ -76,7 +76,7 @@ class JobRecords:
         ]
 
     def unsettled(self, *, now: float) -> set[str]:
-        """Names that are being submitted, or were just now: their job may not show yet."""
+        """Return the names that were just submitted, or are being: their job may not show yet."""
         return {
             name
             for name, record in self._records.items()
@@ -91,7 +91,7 @@ class JobRecords:
         return self._records[name].submitted
 
     def note_submitted(self, name: str, submitted: SubmitStatus) -> None:
-        """What was seen of it before this says nothing about what comes now."""
+        """Take in how its submission stands; what was seen of it before counts no more."""
         if record := self._records.get(name):
             record.submitted, record.absent_since, record.accounted = submitted, None, False
             if submitted.job_id:
@@ -117,7 +117,7 @@ class JobRecords:
         return self._records[name].failed_nodes or frozenset()
 
     def take_in(self, jobs: Iterable[SlurmJob], *, asked_at: float) -> None:
-        """A status call that began at `asked_at` (epoch) showed these jobs."""
+        """Take in the jobs that a status call showed which began at `asked_at` (epoch)."""
         self._jobs, self.asked_at = by_name(jobs), asked_at
         for name, record in self._records.items():
             if any(not job.finished for job in self.ours(self._jobs.get(name, ()))):
@@ -126,7 +126,7 @@ class JobRecords:
                 record.absent_since = asked_at
 
     def take_in_accounting(self, names: Iterable[str], jobs: Iterable[SlurmJob]) -> None:
-        """What accounting knows of these names.
+        """Take in what accounting knows of these names.
 
         Only of jobs that have ended: one that a rolled-back controller has forgotten runs on for
         ever in accounting.
@@ -210,7 +210,7 @@ class Cancellations:
         return [job.id for job in living if now - self._signalled.get(job.id, 0.0) > CANCEL_AGAIN_S]
 
     def note_signalled(self, job_ids: Iterable[str], *, now: float) -> None:
-        """Slurm was asked to end these."""
+        """Remember that Slurm was asked to end these."""
         recent = {
             job_id: at for job_id, at in self._signalled.items() if now - at <= CANCEL_AGAIN_S
         }

@@ -86,7 +86,7 @@ class JobTracker:
             self._wake_up()
 
     def recognise(self, name: str, job_id: str) -> None:
-        """A job of this name is known to be ours by more than its time."""
+        """Count this job of the name as ours, whatever the clocks say."""
         with self._wake:
             self._records.recognise(name, job_id)
 
@@ -105,7 +105,7 @@ class JobTracker:
                 self._wake_up()
 
     def watch(self, *, hurry: bool = False) -> None:
-        """Somebody wants to know how the jobs stand; with `hurry` rather soon."""
+        """Ask how the jobs stand when a call is due; with `hurry` sooner."""
         with self._wake:
             if not self._wanted or (hurry and not self._hurry) or self._thread is None:
                 self._wanted = True
@@ -120,18 +120,18 @@ class JobTracker:
                 self._wake_up()
 
     def forget(self, name: str) -> None:
-        """Nobody asks about this name again; jobs that are being ended still are."""
+        """Track this name no longer; its jobs that are being ended still are."""
         with self._wake:
             self._records.remove(name)
             self._to_look_up.pop(name, None)
 
     def submit_status(self, name: str) -> SubmitStatus:
-        """How the submission of a tracked name stands."""
+        """Return how the submission of a tracked name stands."""
         with self._wake:
             return self._records.submit_status(name)
 
     def status(self, name: str) -> JobStatus:
-        """What Slurm says of a tracked name."""
+        """Return what Slurm says of a tracked name."""
         with self._wake:
             return self._records.status(name, now=time.time(), accounting=self._accounting)
 
@@ -142,7 +142,7 @@ class JobTracker:
 
     @property
     def trouble(self) -> str:
-        """`Slurm does not answer since 14:02 (…)`; empty while it does."""
+        """Return `Slurm does not answer since 14:02 (…)`; empty while it does."""
         with self._wake:
             if not self._trouble:
                 return ""
@@ -151,7 +151,7 @@ class JobTracker:
 
     @property
     def full(self) -> str:
-        """What keeps jobs from being submitted for the moment; empty where nothing does."""
+        """Return what keeps jobs from being submitted for the moment; empty where nothing does."""
         with self._wake:
             return self._queue.full
 
@@ -187,7 +187,7 @@ class JobTracker:
             self._do(self._ask_status)  # and end them
 
     def _do(self, work: Callable[[], None]) -> None:
-        """An error that nobody foresaw is said, and ends neither the thread nor the campaign."""
+        """Do it; an error that nobody foresaw is logged, and ends neither thread nor campaign."""
         try:
             work()
         except Exception as error:
@@ -196,7 +196,7 @@ class JobTracker:
         self.version += 1
 
     def _next(self) -> tuple[float, Callable[[], None]]:
-        """When to do what next; nothing is sent to a Slurm that does not answer.
+        """Return when to do what next; nothing is sent to a Slurm that does not answer.
 
         Of what is due now the questions come first: they never crowd out the rest.
         """
@@ -304,7 +304,7 @@ class JobTracker:
             self._records.take_in_accounting(names, jobs)
 
     def _fell_silent(self, message: str, *, asking: bool = False) -> None:
-        """Nothing is sent again until a status call is answered; `asking`: this one was not."""
+        """Send nothing until a status call is answered; `asking`: one has just not been."""
         with self._wake:
             if not asking:
                 self._schedule.asked(now=time.monotonic())
@@ -315,11 +315,11 @@ class JobTracker:
 
 SHORTEST_S = 0.5
 """Between two calls that ask for something, whatever the settings say."""
-SLOWNESS = 5
+PAUSE_FACTOR = 5
 """A call that took long is followed by a pause so many times as long …"""
 LONGEST_PAUSE_S = 60.0
 """… but no longer than this, unless the interval itself is."""
-HURRIED = 5
+HURRY_FACTOR = 5
 """Where somebody waits for an answer the interval is so many times shorter."""
 
 
@@ -337,27 +337,27 @@ class PollSchedule:
     _accounting_pause_s: float = 0.0
 
     def asked(self, *, now: float) -> None:
-        """A call that asks for something begins."""
+        """Take in that a call which asks for something begins."""
         self._asked_at = now
 
     def answered(self, *, now: float) -> None:
-        """The status call that began last was answered."""
+        """Take in that the status call which began last was answered."""
         took = now - self._asked_at
-        self._pause_s = max(self.interval_s, min(SLOWNESS * took, LONGEST_PAUSE_S)) + took
+        self._pause_s = max(self.interval_s, min(PAUSE_FACTOR * took, LONGEST_PAUSE_S)) + took
         self._accounting_pause_s = 0.0
 
     def unanswered(self, *, now: float) -> None:
-        """A call was not; the next one follows after as long as it took."""
+        """Take in that a call was not; the next one follows after as long as it took."""
         took = now - self._asked_at
         self._pause_s = max(self.interval_s, min(took, LONGEST_PAUSE_S)) + took
 
     def accounting_unanswered(self, *, now: float) -> None:
-        """Accounting may be down while Slurm is not."""
+        """Take in that accounting did not answer: it may be down while Slurm is not."""
         took = now - self._asked_at
-        self._accounting_pause_s = max(SLOWNESS * self.interval_s, took) + took
+        self._accounting_pause_s = max(PAUSE_FACTOR * self.interval_s, took) + took
 
     def status_due(self, *, hurry: bool) -> float:
-        pause_s = self._pause_s / HURRIED if hurry else self._pause_s
+        pause_s = self._pause_s / HURRY_FACTOR if hurry else self._pause_s
         return self._asked_at + max(pause_s, SHORTEST_S)
 
     def accounting_due(self) -> float:

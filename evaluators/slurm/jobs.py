@@ -70,7 +70,7 @@ class SlurmJob:
 
     @property
     def suspended(self) -> bool:
-        """It has nodes, and they stand still."""
+        """Whether it has nodes that stand still."""
         return self.state in {"SUSPENDED", "STOPPED"}
 
     @property
@@ -79,7 +79,7 @@ class SlurmJob:
 
     @property
     def completing(self) -> bool:
-        """Its script has ended, and its nodes are being tidied up, or were."""
+        """Whether its script has ended; its nodes are being tidied up, or were."""
         return self.finished or self.state == "COMPLETING"
 
 

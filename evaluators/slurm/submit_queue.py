@@ -90,13 +90,13 @@ class SubmitQueue:
         return self._waiting.popleft()
 
     def put_back(self, submission: Submission, error: Exception | None) -> None:
-        """It was not taken, as none would be for a while."""
+        """Put one back that Slurm did not take, as it would take none for a while."""
         self._waiting.appendleft(submission)
         self.due = time.monotonic() + self._full_pause_s
         self.full = f"no more jobs may be in the queue now ({error})"
 
     def withdraw(self, name: str) -> bool:
-        """Whether there was one of that name; there is none now."""
+        """Take out what has this name; return whether there was such a one."""
         waiting = len(self._waiting)
         self._waiting = deque(job for job in self._waiting if job.name != name)
         return len(self._waiting) < waiting

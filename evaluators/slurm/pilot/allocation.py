@@ -77,10 +77,10 @@ class Allocation(Protocol):
         """Take in what Slurm says, and see to it that there is one where one is wanted."""
 
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
-        """What became of these nodes of that job; None: not known yet as of `since` (epoch)."""
+        """Return what became of these nodes of that job; None: not known as of `since` (epoch)."""
 
     def keep(self, until: float) -> None:
-        """It is needed until then (epoch), should nobody be there to say more."""
+        """Hold it until then (epoch), should nobody be there to say more."""
 
     def release(self) -> None:
         """Give it back: nothing runs in it, and nothing will."""
@@ -94,7 +94,7 @@ class Hostnames:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def of(self, expression: str) -> tuple[str, ...]:
-        """Empty where Slurm does not answer."""
+        """Return the nodes of the expression; none where Slurm does not answer."""
         if expression not in self._known:
             try:
                 self._known[expression] = tuple(self._slurm.nodes(expression))
@@ -131,7 +131,7 @@ class UserAllocation:
 
     @classmethod
     def here(cls, tracker: JobTracker) -> Self | None:
-        """None where this process was started in none."""
+        """Return the one that this process was started in; None where there is none."""
         job_id, name = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NAME", "")
         return cls(job_id, name, tracker) if job_id and name else None
 
@@ -150,13 +150,13 @@ class UserAllocation:
         return None
 
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
-        """A trial of an earlier allocation went with it."""
+        """Return what became of these nodes; those of an earlier allocation went with it."""
         if job_id != self._job_id or self._ended:
             return ALLOCATION_ENDED
         return self.running.loss_of(nodes, since=since) if self.running else None
 
     def keep(self, until: float) -> None:
-        """It ends when the user says so."""
+        """Do nothing: it ends when the user says so."""
 
     def release(self) -> None:
-        """It ends when the user says so."""
+        """Do nothing: it ends when the user says so."""

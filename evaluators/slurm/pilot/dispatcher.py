@@ -86,7 +86,9 @@ class Dispatcher:
                 if self._closed:
                     return
                 trials = list(self._trials.values())
-            pause_s = BUSY_S if any(e.state is AttemptState.RUNNING for e in trials) else IDLE_S
+            pause_s = (
+                BUSY_S if any(trial.state is AttemptState.RUNNING for trial in trials) else IDLE_S
+            )
             try:
                 self._round(trials)
             except Exception:
@@ -167,10 +169,15 @@ class Dispatcher:
                 _say(trial, trouble or self._context.allocation.waiting)
             return
         usable, free = self._policy.usable(allocation), self._free_nodes(allocation, trials)
-        reasons = {e: why_unfit(e.request, allocation, usable, now=time.time()) for e in waiting}
-        if not any(reason and now - e.arrived > PATIENCE_S for e, reason in reasons.items()):
-            self._shares.at_work(e.request.group for e in trials if e.reading is None)
-            ready = [e for e, reason in reasons.items() if not reason]
+        reasons = {
+            trial: why_unfit(trial.request, allocation, usable, now=time.time())
+            for trial in waiting
+        }
+        if not any(
+            reason and now - trial.arrived > PATIENCE_S for trial, reason in reasons.items()
+        ):
+            self._shares.at_work(trial.request.group for trial in trials if trial.reading is None)
+            ready = [trial for trial, reason in reasons.items() if not reason]
             self._fill(trials, ready, allocation, usable, free)
         for trial, reason in reasons.items():
             if reason:

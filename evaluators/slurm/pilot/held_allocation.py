@@ -179,7 +179,7 @@ class HeldAllocation:
         )
 
     def _ended(self, job: JobAttempt, end: AttemptEnd) -> NoAllocation | None:
-        """It was given back, or lost; then its trials are started again in the next one."""
+        """Take in that it was given back, or lost: then its trials start again in the next one."""
         status = end.status or TrialState.NODE_FAIL
         reason = end.reason or "ended by itself"
         job_id, began = end.job_id or "", job.files.claimed
@@ -202,7 +202,7 @@ class HeldAllocation:
         return NoAllocation(status=status, error=f"the allocation of pilot mode: {reason}")
 
     def _forget(self, job: JobAttempt, reason: str) -> None:
-        """Nobody takes it up again."""
+        """Mark it as ended, so that nobody takes it up again."""
         self._tracker.forget(job.name)
         try:
             write_abandoned(job.folder, status="ended", reason=reason, duration_s=0.0)

@@ -111,7 +111,7 @@ class PilotTrial:
         return self.state in HOLDING_NODES
 
     def as_waiting(self, now: float) -> WaitingTrial:
-        """As the scheduler sees it."""
+        """Return it as the scheduler sees it."""
         return WaitingTrial(
             name=self.request.token,
             width=self.width,
@@ -128,12 +128,12 @@ class PilotTrial:
         self.state = transition(self.state, state)
 
     def wait(self, reason: str) -> None:
-        """It waits for nodes of the allocation."""
+        """Let it wait for nodes of the allocation."""
         self.become(AttemptState.PENDING)
         self.answer = TrialProgress(phase="waiting", reason=reason)
 
     def run(self, process: StepProcess, place: StepPlace) -> None:
-        """It runs there."""
+        """Take in that it runs there."""
         self.become(AttemptState.RUNNING)
         self.process, self.place = process, place
         self.began = time.monotonic()
@@ -142,7 +142,7 @@ class PilotTrial:
         self.answer = TrialProgress(phase="running", job_id=place.job_id, host=nodes)
 
     def begin_next_attempt(self, reason: str) -> None:
-        """The attempt was abandoned: another one waits for nodes."""
+        """Let another attempt wait for nodes, the last one being abandoned."""
         self.become(AttemptState.ABANDONED)
         self.attempt = Attempt(request=self.request, number=self.attempt.number + 1)
         self.state, self.process, self.place = AttemptState.NEW, None, None

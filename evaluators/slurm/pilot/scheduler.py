@@ -28,7 +28,7 @@ class WaitingTrial:
 
     @property
     def first_of_all(self) -> bool:
-        """Others had several times its own nodes, or it waited long: free nodes are kept for it."""
+        """Whether free nodes are kept for it: others had many times its own, or it waited long."""
         return self.passed_over >= MOST_PASSED_OVER * self.width or self.waited_s > PATIENCE_S
 
 
@@ -154,7 +154,7 @@ class GroupShares:
         self._working: set[str] = set()
 
     def at_work(self, groups: Iterable[str]) -> None:
-        """These have trials that wait or run; the others have none."""
+        """Take in which groups have trials that wait or run; the others have none."""
         now = set(groups)
         least = min((self._used[group] for group in now & self._working), default=0.0)
         for group in now - self._working:

@@ -111,7 +111,7 @@ class StepProcess:
         self._kill_at = float("inf")
 
     def alive(self) -> bool:
-        """Once False it is not to be asked again."""
+        """Return whether they run; once False it is not to be asked again."""
         if self._process is None:
             return time.time() < self._ended_by and not (self._attempt.folder / ENDED).exists()
         if not self._child:

@@ -27,7 +27,7 @@ class StepCleanup:
         self._thread: threading.Thread | None = None
 
     def end_steps(self, name: str, *, job_id: str) -> None:
-        """No step of this name shall run in the job from now on."""
+        """End every step of this name in the job, from now on."""
         with self._wake:
             self._dead[name] = job_id
             if self._thread is None:

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import Polling
-from evaluators.slurm.job_tracker import HURRIED
+from evaluators.slurm.job_tracker import HURRY_FACTOR
 from evaluators.trial import TrialProgress
 from tests.evaluators.slurm.trials import (
     COUNTED,
@@ -102,7 +102,7 @@ def test_many_trials_run_once_each_with_few_status_calls(
     assert [runs(each) for each in trials] == [1] * len(trials)
     calls = backend.tracker.slurm.calls
     assert calls["sbatch"] == len(trials)
-    assert calls["squeue"] + calls["sacct"] <= 1 + took_s / (5.0 / HURRIED)
+    assert calls["squeue"] + calls["sacct"] <= 1 + took_s / (5.0 / HURRY_FACTOR)
 
 
 def test_many_trials_are_found_again_by_another_object(backends: Backends, tmp_path: Path) -> None:
