@@ -65,7 +65,7 @@ class Attempt:
 
     @property
     def ended_folder(self) -> Path:
-        """Return where each of these trials' attempts leaves an empty file of its name at its end."""
+        """Return where each attempt of these trials leaves an empty file of its name in the end."""
         return self.request.directory.parent / ENDED
 
     @property

@@ -93,7 +93,7 @@ class Slurm:
 
     @classmethod
     def of(cls, profile: ClusterProfile) -> Self:
-        """Return a site's commands; a user's SBATCH_ACCOUNT and the like fill the profile's gaps."""
+        """Return a site's commands; SBATCH_ACCOUNT and the like fill the gaps of its profile."""
         slurm = profile.slurm
         defaults = {
             "SBATCH_ACCOUNT": slurm.account,

@@ -313,7 +313,7 @@ class _Case:
     def script_ended(
         self, code: int, duration_s: float
     ) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Decide where the script came to its end; but Slurm may have ended what the script ran."""
+        """Decide on an attempt whose script ended; but Slurm may have ended what the script ran."""
         if code == 0:
             return self._end(None)
         if self.cancelled:
@@ -328,7 +328,7 @@ class _Case:
         return self._end(None)
 
     def begun(self, begun_by: float) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Decide where a job began the attempt and has not said how it ended."""
+        """Decide on an attempt that a job began, and that does not say how it ended."""
         job = self.job
         if job is None:
             if self.cancelled and self.status.absent_since is not None:
@@ -347,7 +347,7 @@ class _Case:
     def not_begun(
         self, submitted_at: float
     ) -> Stay | AskAccounting | SubmitAgain | EndAttempt | AbandonAttempt:
-        """Decide where no job has touched the attempt's folder."""
+        """Decide on an attempt whose folder no job has touched."""
         if self.job:
             return self._job_finished(self.job) if self.job.finished else self._stay()
         asked_at = self.status.asked_at
@@ -358,7 +358,7 @@ class _Case:
         return SubmitAgain() if self.status.accounted else AskAccounting(stay=self._stay())
 
     def _job_finished(self, job: SlurmJob) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Decide where Slurm says how the job ended."""
+        """Decide on an attempt whose job has ended, by what Slurm says of it."""
         if self.cancelled:
             return self._cancel()
         match job.state:
@@ -375,7 +375,7 @@ class _Case:
         return self._end(None) if self.files.end else self._without_a_word(job)
 
     def _without_a_word(self, job: SlurmJob) -> Stay | EndAttempt | AbandonAttempt:
-        """Decide where the job has ended and neither its folder nor Slurm says how."""
+        """Decide on an attempt whose job has ended while neither its folder nor Slurm says why."""
         if not self.status.settled:
             return self._stay()
         if not self.files.claimed:
