@@ -43,7 +43,7 @@ class RunningCluster:
                 return running
         return None
 
-    def told(self) -> str:
+    def exports(self) -> str:
         lines = [f"export SLURM_CONF={self.folder}/slurm.conf"]
         if not self.gpus:
             lines.append("# without root its nodes have no GPUs")
@@ -68,11 +68,11 @@ def up(arguments: argparse.Namespace) -> int:
             start_new_session=True,
         )
         assert holder.stdout
-        if (said := holder.stdout.readline()) != UP:
-            print(said + holder.stdout.read(), file=sys.stderr)
+        if (line := holder.stdout.readline()) != UP:
+            print(line + holder.stdout.read(), file=sys.stderr)
             return 1
         running = RunningCluster.known()
-    print(running.told() if running else "it went down again at once")
+    print(running.exports() if running else "it went down again at once")
     return 0
 
 
@@ -107,7 +107,7 @@ def status(_: argparse.Namespace) -> int:
     if running is None:
         print("there is no cluster; bring one up with: make slurm-up")
         return 1
-    print(running.told())
+    print(running.exports())
     variables = {**os.environ, "SLURM_CONF": f"{running.folder}/slurm.conf"}
     for command in ("sinfo", "squeue"):
         subprocess.run([command], env=variables, check=False)

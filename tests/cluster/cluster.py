@@ -225,8 +225,8 @@ class Cluster:
 
     def _kill_tasks(self, node: str) -> None:
         """A step daemon that has just started may start one more."""
-        while found := self.processes(node):
-            kill(found)
+        while processes := self.processes(node):
+            kill(processes)
             time.sleep(LOOK_S)
 
     def _is_idle_when_cleared(self) -> bool:

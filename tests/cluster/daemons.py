@@ -49,8 +49,8 @@ class Daemons:
 
     def pid(self, name: str) -> int | None:
         """None while it does not run."""
-        found: int | None = self._order("pid", name=name)["pid"]
-        return found
+        pid: int | None = self._order("pid", name=name)["pid"]
+        return pid
 
     def close(self) -> None:
         """No daemon, no process of a job, and no folder is left when it returns."""
@@ -65,13 +65,13 @@ class Daemons:
 
         Its slurmd, named as the node, has to be started with the same mark.
         """
-        found = []
+        pids = []
         slurmd = self.pid(node)
         for pid in keeper.descendants(self._keeper.pid):
             with contextlib.suppress(OSError):
                 if f"{NODE_MARK}={node}".encode() in _environment_of(pid) and pid != slurmd:
-                    found.append(pid)
-        return sorted(found, key=lambda pid: _name_of(pid) != "slurmstepd")
+                    pids.append(pid)
+        return sorted(pids, key=lambda pid: _name_of(pid) != "slurmstepd")
 
     def _order(self, what: str, **details: Any) -> dict[str, Any]:
         assert self._keeper.stdin

@@ -110,10 +110,10 @@ def descendants(root: int) -> list[int]:
         with contextlib.suppress(OSError):
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
-    found = [root]
-    for pid in found:
-        found.extend(children.get(pid, []))
-    return found[1:]
+    tree = [root]
+    for pid in tree:
+        tree.extend(children.get(pid, []))
+    return tree[1:]
 
 
 def main() -> None:

@@ -11,14 +11,14 @@ LOWEST, HIGHEST = 10_000, 32_000  # below those that the kernel gives to outgoin
 
 def free_ports(count: int) -> tuple[int, ...]:
     """All are held until the last is found, so that none is given twice."""
-    found: list[int] = []
-    with ExitStack() as held:
-        while len(found) < count:
+    ports: list[int] = []
+    with ExitStack() as sockets:
+        while len(ports) < count:
             port = random.SystemRandom().randint(LOWEST, HIGHEST)
-            probe = held.enter_context(socket.socket())
+            probe = sockets.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            found.append(port)
-    return tuple(found)
+            ports.append(port)
+    return tuple(ports)

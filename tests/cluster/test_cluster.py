@@ -45,12 +45,12 @@ def until(done: Callable[[], bool], limit_s: float = SOON_S) -> None:
 
 def traces(folder: Path) -> list[str]:
     """Processes that still know of the cluster in that folder."""
-    found = []
+    left = []
     for process in psutil.process_iter(["pid", "name", "cmdline", "environ"]):
         words = [*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()]
         if process.pid != os.getpid() and any(str(folder) in word for word in words):
-            found.append(f"{process.pid} {process.info['name']}")
-    return found
+            left.append(f"{process.pid} {process.info['name']}")
+    return left
 
 
 def submit(cluster: Cluster, script: str, *options: str) -> str:
@@ -120,10 +120,10 @@ def test_everything_ends_with_a_killed_owner() -> None:
 
 def test_a_step_on_every_node_sees_every_gpu(slurm: Cluster) -> None:
     require(slurm.gpus, "right to make device nodes (root)")
-    said = slurm.command(
+    output = slurm.command(
         "srun", "-N8", "--gres=gpu:8", "bash", "-c", "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"
     )
-    assert sorted(said.splitlines()) == [f"{node} 0,1,2,3,4,5,6,7" for node in slurm.nodes]
+    assert sorted(output.splitlines()) == [f"{node} 0,1,2,3,4,5,6,7" for node in slurm.nodes]
 
 
 def test_a_restarted_controller_keeps_its_jobs(slurm: Cluster) -> None:
@@ -215,10 +215,10 @@ def test_without_accounting_there_is_no_sacct(slurm: Cluster) -> None:
 def test_accounting_remembers(make_slurm: MakeCluster) -> None:
     cluster = make_slurm(nodes=2, gpus=2, accounting=True)
     submit(cluster, "exit 3", "-N2", "--gres=gpu:2", "--job-name=token")
-    asked = ("sacct", "-X", "-n", "-P", "--name=token", "-ostate,exitcode,nnodes")
-    until(lambda: cluster.command(*asked) == "FAILED|3:0|2\n")
+    sacct = ("sacct", "-X", "-n", "-P", "--name=token", "-ostate,exitcode,nnodes")
+    until(lambda: cluster.command(*sacct) == "FAILED|3:0|2\n")
     cluster.kill_controller()
-    assert cluster.command(*asked) == "FAILED|3:0|2\n"
+    assert cluster.command(*sacct) == "FAILED|3:0|2\n"
 
 
 def test_a_user_brings_one_up_and_takes_it_down(tmp_path: Path) -> None:
@@ -233,11 +233,11 @@ def test_a_user_brings_one_up_and_takes_it_down(tmp_path: Path) -> None:
         return done.returncode, done.stdout + done.stderr
 
     try:
-        code, said = order("up", "--nodes", "2")
-        assert code == 0, said
-        assert order("up")[1] == said, "there is one at a time"
+        code, output = order("up", "--nodes", "2")
+        assert code == 0, output
+        assert order("up")[1] == output, "there is one at a time"
         assert "n[01-02]" in order("status")[1]
-        folder = Path(said.splitlines()[0].removeprefix("export SLURM_CONF=")).parent
+        folder = Path(output.splitlines()[0].removeprefix("export SLURM_CONF=")).parent
         assert traces(folder)
     finally:
         assert order("down")[0] == 0

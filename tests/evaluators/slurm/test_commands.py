@@ -104,21 +104,23 @@ def test_a_surrounding_allocation_leaves_our_jobs_alone(
         "SBATCH_PARTITION": "short",
     }.items():
         monkeypatch.setenv(name, value)
-    said = tmp_path / "said"
-    path = script(tmp_path, lines=f"env >{said}.part; mv {said}.part {said}")
+    variables_file = tmp_path / "variables_file"
+    path = script(
+        tmp_path, lines=f"env >{variables_file}.part; mv {variables_file}.part {variables_file}"
+    )
     named = ClusterProfile(name="named", slurm=Scheduling(partition="batch"))
     Slurm.of(named).sbatch(path, "--partition=batch")
-    wait(said.exists)
-    variables = dict(line.partition("=")[::2] for line in said.read_text().splitlines())
+    wait(variables_file.exists)
+    variables = dict(line.partition("=")[::2] for line in variables_file.read_text().splitlines())
     assert variables["SLURM_JOB_ID"] != "4711"
     assert variables["SLURM_JOB_PARTITION"] == "batch"
     assert "SLURM_NTASKS_PER_NODE" not in variables
     assert variables.get("CUDA_VISIBLE_DEVICES") != "5"
-    said.unlink()
+    variables_file.unlink()
     slurm.wait_idle()
     Slurm.of(ClusterProfile(name="unnamed")).sbatch(path)
-    wait(said.exists)
-    assert "SLURM_JOB_PARTITION=short" in said.read_text(), "a user's own default holds"
+    wait(variables_file.exists)
+    assert "SLURM_JOB_PARTITION=short" in variables_file.read_text(), "a user's own default holds"
 
 
 @on_slurm

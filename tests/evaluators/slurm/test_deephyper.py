@@ -54,7 +54,7 @@ def evaluator(directory: Path, text: str = QUICK) -> SlurmEvaluator:
 
 def search(made: SlurmEvaluator, folder: Path, **until: int) -> list[str]:
     """The objectives."""
-    found = CBO(
+    results = CBO(
         made._space.problem(seed=1),
         random_state=1,
         acq_func="UCB",
@@ -62,7 +62,7 @@ def search(made: SlurmEvaluator, folder: Path, **until: int) -> list[str]:
         log_dir=str(folder),
         checkpoint_history_to_csv=False,
     ).search(made, **until)
-    return [str(objective) for objective in found["objective"]]
+    return [str(objective) for objective in results["objective"]]
 
 
 def test_a_search_measures_through_slurm_and_then_goes_on(slurm: Cluster, tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def problems(
     profile: ClusterProfile = READY, *, nodes: int = 2, time_limit_s: float = 1200.0
 ) -> list[tuple[str, str]]:
     """Field, and the whole sentence, of each."""
-    found = check(profile, nodes=nodes, time_limit_s=time_limit_s, machine=machine())
-    return [(problem.field, str(problem)) for problem in found]
+    refused = check(profile, nodes=nodes, time_limit_s=time_limit_s, machine=machine())
+    return [(problem.field, str(problem)) for problem in refused]
 
 
 def at(partition: str) -> ClusterProfile:
@@ -76,8 +76,10 @@ def test_what_trains_is_looked_at(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("slurm")
 def test_a_profile_of_another_machine_is_refused() -> None:
-    found = problems(replace(READY, machine="frontier"))
-    assert found[0][1] == ("machine='virtual': the profile test is for frontier (valid: frontier)")
+    refused = problems(replace(READY, machine="frontier"))
+    assert refused[0][1] == (
+        "machine='virtual': the profile test is for frontier (valid: frontier)"
+    )
 
 
 def test_a_machine_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,36 +102,36 @@ def kill_clients() -> int:
 
 
 def children() -> list[int]:
-    found: list[int] = []
+    children: list[int] = []
     for task in Path("/proc/self/task").iterdir():
         try:
-            found += map(int, (task / "children").read_text().split())
+            children += map(int, (task / "children").read_text().split())
         except OSError:
             continue
-    return found
+    return children
 
 
 def test_a_controller_that_is_down_delays_and_loses_nothing(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     holding = "{srun} bash -c 'touch ../held; sleep 3'; "
-    endless = "[[ $PWD == *doomed* ]] && {srun} bash -c 'touch ../held; sleep 1000'; "
+    endless = "[[ $PWD == *cancelled* ]] && {srun} bash -c 'touch ../held; sleep 1000'; "
     backend = backends.make(endless + holding + COUNTED.replace("{srun} ", ""))
-    early, late, doomed = (request(tmp_path, name) for name in ("early", "late", "doomed"))
+    early, late, cancelled = (request(tmp_path, name) for name in ("early", "late", "cancelled"))
     backend.submit(early)
-    backend.submit(doomed)
-    wait(lambda: all((each.directory / "held").exists() for each in (early, doomed)))
-    wait(lambda: standing(backend, doomed).phase == "running")
+    backend.submit(cancelled)
+    wait(lambda: all((each.directory / "held").exists() for each in (early, cancelled)))
+    wait(lambda: standing(backend, cancelled).phase == "running")
     slurm.stop_controller()
     backend.submit(late)
-    backend.cancel(doomed.token)
+    backend.cancel(cancelled.token)
     waiting = wait(
         lambda: (s := standing(backend, late)).reason.startswith("Slurm does not answer") and s
     )
     assert waiting.phase == "waiting"
-    assert standing(backend, doomed).phase == "running"
+    assert standing(backend, cancelled).phase == "running"
     slurm.start_controller()
-    outcomes = finish(backend, early, late, doomed)
+    outcomes = finish(backend, early, late, cancelled)
     assert [o.status.value for o in outcomes[:2]] == ["ok", "ok"]
     assert outcomes[2].status is TrialState.CANCELLED
     assert runs(early) == runs(late) == 1
@@ -182,9 +182,9 @@ def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
     assert (
         tmp_path / "failed-nodes"
     ).read_text() == f"n02 {Attempt(request=trial, number=1).name}\n"
-    over = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
-    assert over["status"] == "node_fail"
-    assert outcome.duration_s > over["duration_s"] > 0
+    abandoned = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
+    assert abandoned["status"] == "node_fail"
+    assert outcome.duration_s > abandoned["duration_s"] > 0
 
 
 def test_a_node_that_failed_twice_is_left_out(
@@ -211,9 +211,9 @@ def test_a_step_that_slurm_refuses_is_asked_for_again(backends: Backends, tmp_pa
     assert outcome.status is TrialState.OK
     first, second = attempts_of(trial)
     assert "srun: error: Unable to confirm allocation" in first.log.read_text()
-    over = json.loads((first.folder / "abandoned.json").read_text())
-    assert over["status"] == "lost"
-    assert over["reason"].startswith("Slurm did not start its step: Invalid job id")
+    abandoned = json.loads((first.folder / "abandoned.json").read_text())
+    assert abandoned["status"] == "lost"
+    assert abandoned["reason"].startswith("Slurm did not start its step: Invalid job id")
     assert "srun: error" not in second.log.read_text()
     assert not list(first.ended_folder.iterdir()), "nobody waits for the end of either"
 
@@ -261,8 +261,8 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
     )
     (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
-    over = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
-    assert over["status"] == "preempted"
+    abandoned = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
+    assert abandoned["status"] == "preempted"
 
 
 def test_a_node_that_vanishes_is_no_fault_of_the_trial(

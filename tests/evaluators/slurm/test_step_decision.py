@@ -80,7 +80,7 @@ def test_every_failed_node_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("log_end", "said"),
+    ("log_end", "refusal"),
     [
         (AWAY, "Unable to contact slurm controller"),
         (SILENT, "Unable to contact slurm controller"),
@@ -88,11 +88,11 @@ def test_every_failed_node_is_named() -> None:
         (f"loading a module\n{AWAY}\n{BUSY}\n", "Memory required by task is not available"),
     ],
 )
-def test_a_step_that_was_never_made_is_asked_for_again(log_end: str, said: str) -> None:
+def test_a_step_that_was_never_made_is_asked_for_again(log_end: str, refusal: str) -> None:
     decision = judged(log_end)
     assert isinstance(decision, RefusedStep)
     assert decision.end.status is TrialState.LOST
-    assert decision.end.reason == f"Slurm did not start its step: {said}"
+    assert decision.end.reason == f"Slurm did not start its step: {refusal}"
 
 
 @pytest.mark.parametrize(

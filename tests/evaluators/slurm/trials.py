@@ -73,7 +73,7 @@ class Lines:
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = folder / "trial.log"
         text = log.read_text(errors="replace") if log.exists() else ""
-        found = TrialOutcome(
+        outcome = TrialOutcome(
             status=ended.status or TrialState.CRASHED,
             started_at=ended.started_at,
             duration_s=ended.duration_s,
@@ -85,16 +85,16 @@ class Lines:
             job_id=ended.job_id,
         )
         if ended.status or ended.exit_code != 0:
-            return found
+            return outcome
         try:
             seconds = float((folder / "result").read_text())
         except (OSError, ValueError):
-            return replace(found, error="its result cannot be read")
+            return replace(outcome, error="its result cannot be read")
         measured = tuple(
             AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=(seconds,))
             for gas in request.protocol.accumulations
         )
-        return replace(found, status=TrialState.OK, error=None, measurements=measured)
+        return replace(outcome, status=TrialState.OK, error=None, measurements=measured)
 
 
 class Backends:
@@ -166,16 +166,16 @@ def request(trials: Path, token: str = "trial-a", **changes: Any) -> TrialReques
 def wait(what: Callable[[], Any], *, limit_s: float = PATIENCE_S) -> Any:
     """What it returns, once that is true."""
     until = time.monotonic() + limit_s
-    while not (found := what()):
+    while not (value := what()):
         assert time.monotonic() < until, "it never came"
         time.sleep(0.05)
-    return found
+    return value
 
 
 def standing(backend: Backend, trial: TrialRequest) -> TrialProgress:
-    found = backend.poll([trial])[trial.token]
-    assert isinstance(found, TrialProgress), found
-    return found
+    progress = backend.poll([trial])[trial.token]
+    assert isinstance(progress, TrialProgress), progress
+    return progress
 
 
 def finish(
@@ -184,12 +184,12 @@ def finish(
     """The outcome of each, in order."""
     outcomes: dict[str, TrialOutcome] = {}
 
-    def over() -> bool:
-        found = backend.poll([each for each in trials if each.token not in outcomes])
-        outcomes.update({k: v for k, v in found.items() if isinstance(v, TrialOutcome)})
+    def all_ended() -> bool:
+        answers = backend.poll([each for each in trials if each.token not in outcomes])
+        outcomes.update({k: v for k, v in answers.items() if isinstance(v, TrialOutcome)})
         return len(outcomes) == len(trials)
 
-    wait(over, limit_s=limit_s)
+    wait(all_ended, limit_s=limit_s)
     return [outcomes[each.token] for each in trials]
 
 

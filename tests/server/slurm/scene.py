@@ -103,7 +103,7 @@ class Scene:
         self, *, trials: int, seed: int, nodes: int = 4, pool_nodes: int = 8, mode: str = "sbatch"
     ) -> Campaign:
         widths = [width for width in (1, 2, 4) if width <= nodes]
-        asked = QUESTION | {
+        question = QUESTION | {
             "slurm": {"profile": "quick", "mode": mode},
             "seed": seed,
             "budget": {"max_trials": trials},
@@ -111,7 +111,7 @@ class Scene:
             "pool_nodes": pool_nodes,
             "space": QUESTION["space"] | {"num_nodes": widths},
         }
-        answer = self.client.post("/api/v1/campaigns", json=asked)
+        answer = self.client.post("/api/v1/campaigns", json=question)
         assert answer.status_code == 201, answer.text
         return Campaign.model_validate(answer.json())
 

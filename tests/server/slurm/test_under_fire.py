@@ -29,16 +29,16 @@ SEED = 7
 
 @pytest.fixture
 def runner(slurm: Cluster, scene: Scene) -> Iterator[RunnerProcess]:  # noqa: ARG001
-    found = RunnerProcess(scene.settings)
-    yield found
-    found.stop()
+    process = RunnerProcess(scene.settings)
+    yield process
+    process.stop()
 
 
 @pytest.fixture
 def scene(slurm: Cluster, tmp_path: Path) -> Iterator[Scene]:  # noqa: ARG001
-    found = Scene.build(tmp_path)
-    yield found
-    found.store.close()
+    scene = Scene.build(tmp_path)
+    yield scene
+    scene.store.close()
 
 
 def ended(scene: Scene, campaigns: list[Campaign]) -> int:
@@ -84,8 +84,8 @@ def test_trials_under_fire(scene: Scene, slurm: Cluster, runner: RunnerProcess) 
     kill_runner()
     come_to(0.7)
     kill_runner()
-    over = {CampaignState.DONE, CampaignState.PAUSED, CampaignState.FAILED}
-    until(lambda: all(scene.campaign(c).state in over for c in campaigns), LIMIT_S, "the end")
+    ended = {CampaignState.DONE, CampaignState.PAUSED, CampaignState.FAILED}
+    until(lambda: all(scene.campaign(c).state in ended for c in campaigns), LIMIT_S, "the end")
 
     reasons = [scene.campaign(campaign).reason for campaign in campaigns]
     assert {scene.campaign(c).state for c in campaigns} == {CampaignState.DONE}, reasons

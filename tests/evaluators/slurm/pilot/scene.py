@@ -56,20 +56,20 @@ class NodeUse:
 
 
 def stay(trial: TrialRequest, attempt: int = 1) -> NodeUse:
-    evidence = read_attempt_files(trial.directory / f"attempt-{attempt}")
-    assert evidence.claim
-    assert evidence.end
-    nodes = tuple(evidence.claim.nodes.split(","))
-    return NodeUse(nodes=nodes, begin=evidence.end.began_at, end=evidence.end.ended_at)
+    files = read_attempt_files(trial.directory / f"attempt-{attempt}")
+    assert files.claim
+    assert files.end
+    nodes = tuple(files.claim.nodes.split(","))
+    return NodeUse(nodes=nodes, begin=files.end.began_at, end=files.end.ended_at)
 
 
 def gaps(stays: Sequence[NodeUse]) -> list[float]:
     """Seconds between two trials on one node; below zero where they shared it."""
-    found = []
+    gaps = []
     for node in {node for each in stays for node in each.nodes}:
         on_it = sorted((each.begin, each.end) for each in stays if node in each.nodes)
-        found += [later[0] - sooner[1] for sooner, later in pairwise(on_it)]
-    return found
+        gaps += [later[0] - sooner[1] for sooner, later in pairwise(on_it)]
+    return gaps
 
 
 def ran_on(trial: TrialRequest, attempt: int = 1) -> list[str]:
@@ -80,14 +80,14 @@ def ran_on(trial: TrialRequest, attempt: int = 1) -> list[str]:
 def commands_of(trial: TrialRequest) -> list[int]:
     """Processes on this machine whose command line names the trial's folder."""
     wanted = str(trial.directory).encode()
-    found = []
+    pids = []
     for process in Path("/proc").iterdir():
         try:
             if process.name.isdigit() and wanted in (process / "cmdline").read_bytes():
-                found.append(int(process.name))
+                pids.append(int(process.name))
         except OSError:
             continue
-    return [pid for pid in found if pid != os.getpid()]
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def kill_commands_of(trial: TrialRequest) -> None:

@@ -86,9 +86,9 @@ def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Pa
         backend.submit(trial)
 
         def reason() -> str:
-            told = backend.poll([trial])[trial.token]
-            assert isinstance(told, TrialProgress)
-            return told.reason
+            answer = backend.poll([trial])[trial.token]
+            assert isinstance(answer, TrialProgress)
+            return answer.reason
 
         wait(lambda: reason().startswith("waiting for the allocation of 8 nodes: waiting for free"))
         assert reason().endswith("(Resources)")

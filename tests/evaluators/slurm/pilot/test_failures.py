@@ -48,13 +48,13 @@ def started(trial: TrialRequest, attempt: int = 1) -> bool:
 
 
 def steps(slurm: Cluster) -> list[str]:
-    said = slurm.command("squeue", "--steps", "--noheader", "--format=%j")
-    return [name.strip() for name in said.splitlines() if name.strip() != "batch"]
+    listing = slurm.command("squeue", "--steps", "--noheader", "--format=%j")
+    return [name.strip() for name in listing.splitlines() if name.strip() != "batch"]
 
 
 def phase(backend: PilotBackend, trial: TrialRequest) -> str:
-    told = backend.poll([trial])[trial.token]
-    return told.phase if isinstance(told, TrialProgress) else told.status
+    answer = backend.poll([trial])[trial.token]
+    return answer.phase if isinstance(answer, TrialProgress) else answer.status
 
 
 def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_path: Path) -> None:
@@ -214,6 +214,6 @@ def test_what_srun_blames_on_slurm_is_tried_again(
 
 
 def reason_of(backend: PilotBackend, trial: TrialRequest) -> str:
-    told = backend.poll([trial])[trial.token]
-    assert isinstance(told, TrialProgress)
-    return told.reason
+    answer = backend.poll([trial])[trial.token]
+    assert isinstance(answer, TrialProgress)
+    return answer.reason

@@ -94,8 +94,8 @@ def test_a_trial_that_was_found_again_can_be_cancelled(tmp_path: Path) -> None:
     with pilot("{srun} sleep 99") as backend:
 
         def runs() -> bool:
-            told = backend.poll([trial])[trial.token]
-            return isinstance(told, TrialProgress) and told.phase == "running"
+            answer = backend.poll([trial])[trial.token]
+            return isinstance(answer, TrialProgress) and answer.phase == "running"
 
         wait(runs)
         backend.cancel(trial.token)
@@ -105,15 +105,15 @@ def test_a_trial_that_was_found_again_can_be_cancelled(tmp_path: Path) -> None:
 
 
 def test_a_service_inside_an_allocation_uses_it(slurm: Cluster, tmp_path: Path) -> None:
-    trials, said = tmp_path / "trials", tmp_path / "said"
+    trials, output = tmp_path / "trials", tmp_path / "output"
     command = shlex.join([*SERVICE, str(trials), SECOND, "4", "2", "4", "9"])
     slurm.command(
         *("sbatch", "--nodes=8", "--exclusive", "--gpus-per-node=2", "--ntasks-per-node=2"),
-        *("--time=10", "--job-name=mine", f"--chdir={ROOT}", f"--output={said}"),
+        *("--time=10", "--job-name=mine", f"--chdir={ROOT}", f"--output={output}"),
         f"--wrap={command}",
     )
     wait(lambda: not slurm.jobs())
-    lines = said.read_text().splitlines()
+    lines = output.read_text().splitlines()
     (job,) = {line.split()[1] for line in lines[:3]}
     assert lines[:3] == [f"ok {job} None"] * 3
     assert lines[3] == ("refused None it needs 9 nodes, and 8 of the allocation can be used")

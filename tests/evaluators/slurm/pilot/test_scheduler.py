@@ -27,11 +27,11 @@ def waiting(*widths: int, group: str = "") -> list[WaitingTrial]:
 
 @st.composite
 def queues(draw: st.DrawFn, most: int = 12) -> list[WaitingTrial]:
-    drawn = st.tuples(st.integers(1, 10), st.sampled_from("abc"), st.integers(0, 60))
-    found = draw(st.lists(drawn, max_size=most))
+    trial = st.tuples(st.integers(1, 10), st.sampled_from("abc"), st.integers(0, 60))
+    trials = draw(st.lists(trial, max_size=most))
     return [
         WaitingTrial(name=f"t{i}", width=width, group=group, passed_over=passed_over)
-        for i, (width, group, passed_over) in enumerate(found)
+        for i, (width, group, passed_over) in enumerate(trials)
     ]
 
 
