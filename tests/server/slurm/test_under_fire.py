@@ -84,8 +84,8 @@ def test_trials_under_fire(scene: Scene, slurm: Cluster, runner: RunnerProcess) 
     kill_runner()
     come_to(0.7)
     kill_runner()
-    ended = {CampaignState.DONE, CampaignState.PAUSED, CampaignState.FAILED}
-    until(lambda: all(scene.campaign(c).state in ended for c in campaigns), LIMIT_S, "the end")
+    final = {CampaignState.DONE, CampaignState.PAUSED, CampaignState.FAILED}
+    until(lambda: all(scene.campaign(c).state in final for c in campaigns), LIMIT_S, "the end")
 
     reasons = [scene.campaign(campaign).reason for campaign in campaigns]
     assert {scene.campaign(c).state for c in campaigns} == {CampaignState.DONE}, reasons
