@@ -11,13 +11,13 @@ demo: $(VENV)/.installed ## install, tune two models, print both recommendations
 	$(BIN)/autotune demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## install, then run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
 
 # What depends on programs that a machine may lack; the rest is the same everywhere.
 BARE_TESTS := tests/cluster tests/evaluators tests/server
 
 test-bare: $(VENV)/.installed-dev ## these tests as on a machine without Slurm, PostgreSQL and Chromium
-	OMP_NUM_THREADS=1 .ci/bare $(BIN)/python -m pytest -n 3 --dist loadgroup $(BARE_TESTS) $(ARGS)
+	OMP_NUM_THREADS=1 .ci/bare $(BIN)/python -m pytest -n 4 --dist loadgroup $(BARE_TESTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/ruff check .

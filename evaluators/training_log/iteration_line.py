@@ -54,7 +54,12 @@ _FOLLOWING = re.compile(r"\s+\[?[A-Za-z][\w ()/.\]+-]{0,60}?(?:[:=]|\s[0-9])")
 _END = "end of line"
 _MOST_FIELDS = 100
 # What is left of a line's beginning that another rank's output has broken.
-_BROKEN_HEAD = re.compile(r"iteration(?: {2}| {0,16}=)|[0-9]/ {0,12}[0-9]|[0-9]/ {2}|/ {2,12}[0-9]")
+# Its two counts tell of it by their padding, by the mark after them, or by what stands before them;
+# "at iteration       2 to", "epoch: 2/5" and "| 5/10 [00:01" are of something else.
+_BROKEN_HEAD = re.compile(
+    r"iteration(?! {1,16}[0-9]{1,12} [a-z])(?: {2}| {0,16}=)|[0-9]/ {2}|/ {2,12}[0-9]"
+    r"|[0-9]/ {0,12}[0-9]{1,12} {0,9}\||(?:^|[A-Za-z=]) {0,16}[0-9]{1,12}/ {0,12}[0-9]"
+)
 _MS, _S, _BATCH, _SAMPLES, _LOSS, _SCALE, _NORM, _SKIPPED, _NAN = _FIELDS
 
 

@@ -39,6 +39,8 @@ NOISE = (
     " 50%|#####     | 5/10 [00:01<00:01,  4.11it/s]",
     "",
 )
+# A line that ends as a field does may be the end of a broken one, which then lends no more figures.
+NO_END = tuple(line for line in NOISE if not line.endswith("|"))
 # Pieces out of which a fuzzer makes lines that nearly are what they are not.
 TOKENS = (
     b" iteration        2/       5 |",
@@ -110,7 +112,7 @@ def test_any_split_into_blocks_gives_the_same(log: Path, data: st.DataObject) ->
 @given(log=logs, data=st.data())
 def test_lines_of_noise_change_nothing(log: Path, data: st.DataObject) -> None:
     lines = content(log).splitlines(keepends=True)
-    noise = st.tuples(st.integers(0, max(len(lines) - 1, 0)), st.sampled_from(NOISE))
+    noise = st.tuples(st.integers(0, max(len(lines) - 1, 0)), st.sampled_from(NO_END))
     for at, text in data.draw(st.lists(noise, max_size=20)):
         lines.insert(at, text.encode() + b"\n")
     assert read(b"".join(lines)) == whole(log)
