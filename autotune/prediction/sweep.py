@@ -16,7 +16,6 @@ from autotune.resolution import machine_shape, model_shape, space_of, strategy_s
 from autotune.schemas import CalibrationSummary, SpaceQuery, Sweep, SweepRow
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
-from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 
 FORECAST = 500
@@ -76,15 +75,6 @@ def sweep(
         seconds=perf_counter() - started,
         rows=_ranked(calibration, transformer, lattice, counted, most=most),
     )
-
-
-def _bounded(space: SearchSpace) -> Lattice:
-    lattice = space.lattice()
-    if len(lattice) > MOST_STRATEGIES:
-        reason = f"{len(lattice)} strategies are legal, and a sweep takes {MOST_STRATEGIES}"
-        valid = "fewer values of some dimensions, or a fixed global_batch_size"
-        raise InvalidInputs([InvalidInput("space", len(lattice), reason, valid=valid)])
-    return lattice
 
 
 def _fits(

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
+from evaluators.program.support import program_of
 from evaluators.slurm.attempt_files import attempts_of
 from evaluators.slurm.commands import Slurm
 from evaluators.slurm.job_tracker import JobTracker
@@ -47,8 +48,6 @@ class PilotBackend:
         program: Program | None = None,
         nodes: int | None = None,
     ) -> None:
-        from evaluators.program.support import program_of
-
         self.tracker = tracker or JobTracker.of(profile)
         self.cleanup = StepCleanup(Slurm.of(profile))
         self._owns_tracker = tracker is None

@@ -39,8 +39,9 @@ NOISE = (
     " 50%|#####     | 5/10 [00:01<00:01,  4.11it/s]",
     "",
 )
-# A line that ends as a field does may be the end of a broken one, which then lends no more figures.
-NO_END = tuple(line for line in NOISE if not line.endswith("|"))
+# The log of the corpus whose lines are broken by others. What ends there as a field does may be the
+# end of a broken line, which then lends no more figures.
+BROKEN_LINES = "interleaved"
 # Pieces out of which a fuzzer makes lines that nearly are what they are not.
 TOKENS = (
     b" iteration        2/       5 |",
@@ -112,10 +113,22 @@ def test_any_split_into_blocks_gives_the_same(log: Path, data: st.DataObject) ->
 @given(log=logs, data=st.data())
 def test_lines_of_noise_change_nothing(log: Path, data: st.DataObject) -> None:
     lines = content(log).splitlines(keepends=True)
-    noise = st.tuples(st.integers(0, max(len(lines) - 1, 0)), st.sampled_from(NO_END))
+    texts = [text for text in NOISE if log.stem != BROKEN_LINES or not text.endswith("|")]
+    noise = st.tuples(st.integers(0, max(len(lines) - 1, 0)), st.sampled_from(texts))
     for at, text in data.draw(st.lists(noise, max_size=20)):
         lines.insert(at, text.encode() + b"\n")
     assert read(b"".join(lines)) == whole(log)
+
+
+@given(noise=st.lists(st.tuples(st.integers(0, 8), st.sampled_from(NOISE)), max_size=20))
+def test_noise_between_broken_lines_gives_no_other_figure(noise: list[tuple[int, str]]) -> None:
+    log = next(log for log in LOGS if log.stem == BROKEN_LINES)
+    lines = content(log).splitlines(keepends=True)
+    for at, text in noise:
+        lines.insert(at, text.encode() + b"\n")
+    noisy = read(b"".join(lines))
+    assert len(noisy.runs) == 1
+    assert_right(noisy.last.iterations, whole(log).last.iterations)
 
 
 @given(log=logs, data=st.data())
