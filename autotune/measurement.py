@@ -100,21 +100,23 @@ LEAST_PROBE = 4
 """Fewer micro-batches than this say too little against the noise of a step."""
 
 
-def probe_accumulations(strategy: Strategy) -> tuple[int, int]:
-    """Return the two GAS values at which a trial of this strategy measures, smaller first.
+def probe_accumulations(strategy: Strategy) -> tuple[int, ...]:
+    """Return the one or two GAS values at which a trial of this strategy measures, smaller first.
 
-    At least PP and twice PP (4 and 8 for short pipelines), where the law holds, and never beyond
-    what the strategy itself asks for, except to have a second point. Interleaved pipelines take
-    micro-batches in groups of PP, so with them both are multiples of it.
+    PP and twice PP (4 and 8 for short pipelines), where the law holds; a strategy of fewer
+    micro-batches is measured at its own GAS, and at a smaller one that still fills the pipeline
+    where there is one. None is beyond its own, so a trial holds as many micro-batches at a time as
+    the strategy ever will (`min(GAS, PP)`), and at both values as many. Interleaved pipelines take
+    micro-batches in groups of PP, so with them all are multiples of it.
     """
     own = strategy.gradient_accumulation_steps
     stages = strategy.pipeline_parallel
-    low = max(stages, LEAST_PROBE)
-    if strategy.virtual_stages > 1:
-        low = stages * ceil(low / stages)
-    if own >= 2 * low or own == low:
+    group = stages if strategy.virtual_stages > 1 else 1
+    low = group * ceil(max(stages, LEAST_PROBE) / group)
+    if own >= 2 * low:
         return low, 2 * low
-    return (low, own) if own > low else (own, low)
+    smaller = low if own > low else max(stages, group * ceil(own / 2 / group))
+    return (smaller, own) if smaller < own else (own,)
 
 
 def metrics(

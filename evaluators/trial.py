@@ -22,8 +22,8 @@ class TrialProtocol:
     Attributes:
         warmup_iterations: run before each GAS value is timed, and left out.
         measured_iterations: timed at each GAS value.
-        accumulations: the GAS values, at least two of them in a trial of the search; a
-            confirmation measures the strategy's own alone.
+        accumulations: the GAS values, rising. A trial of the search measures at two, or at the
+            strategy's own alone where that is no more than PP; a confirmation at its own alone.
         time_limit_s: wall time of the whole trial, start-up included.
     """
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Columns
+from autotune.measurement import probe_accumulations
 from autotune.resolution import strategy_of
 from autotune.schemas import Trial, TrialState
 from search_spaces.lattice import Lattice
@@ -81,8 +82,8 @@ def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[O
     """Return an observation of each trial that ran to its end, or out of memory; others say nothing
     of their strategy.
 
-    A trial measures one layout at two accumulations. The one with most micro-batches is taken: it
-    says most, and the peak of memory over both is its own.
+    A trial measures one layout at one or two accumulations. The one with most micro-batches is
+    taken: it says most, and the peak of memory over both is its own. So is a failure.
     """
     observations: list[Observation] = []
     for trial in trials:
@@ -90,9 +91,10 @@ def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[O
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:
             # What it had when it failed is not what it needs.
-            observations.append(
-                Observation(transformer=transformer, strategy=strategy, fitted=False)
-            )
+            probes = probe_accumulations(strategy) if trial.purpose == "search" else ()
+            most = max(probes, default=strategy.gradient_accumulation_steps)
+            ran = strategy.with_accumulation(most)
+            observations.append(Observation(transformer=transformer, strategy=ran, fitted=False))
         elif trial.state is TrialState.OK and measured:
             longest = max(measured, key=lambda a: a.gradient_accumulation_steps)
             observations.append(

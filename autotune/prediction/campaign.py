@@ -156,7 +156,7 @@ def trial_node_hours(
     """Return predicted node-hours of one trial of each strategy, shape (n,).
 
     Start-up, then the warm-up and the measured iterations at each of the strategy's
-    `accumulations`, of which all have equally many; cut at the time limit.
+    `accumulations`, of which it has one or more; cut at the time limit.
     """
     if not strategies:
         return np.zeros(0)
@@ -168,7 +168,8 @@ def trial_node_hours(
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
     times = estimate(transformer, machine, lattice).iteration_time_s
     iterations = protocol.warmup_iterations + protocol.measured_iterations
-    busy_s = iterations * times.reshape(len(strategies), -1).sum(axis=1)
+    first = np.cumsum([0, *(len(values) for values in accumulations[:-1])])
+    busy_s = iterations * np.add.reduceat(times, first)
     trial_s = np.minimum(START_UP_S[evaluator] + busy_s, protocol.time_limit_s)
     nodes = np.array([strategy.num_nodes for strategy in strategies])
     return np.asarray(trial_s * nodes / HOUR_S, dtype=np.float64)

@@ -95,7 +95,7 @@ def search_trials(trials: Sequence[Trial], *, objective: Objective) -> list[Sear
 def protocol_of(campaign: Campaign, trial: Trial) -> TrialProtocol:
     """Return what a trial measures, and its time limit.
 
-    A trial of the search measures at two GAS values, a confirmation at its strategy's own. The
+    A trial of the search measures at its probes, a confirmation at its strategy's own GAS. The
     time limit is for the search's trials: a confirmation that runs more micro-batches than these
     gets as many times longer.
     """

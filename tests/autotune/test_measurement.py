@@ -65,21 +65,44 @@ def test_one_value_gives_no_line(same: list[AccumulationMeasurement]) -> None:
         AccumulationLaw.fit(strategy(), same)
 
 
-@given(pp=st.sampled_from([1, 2, 4, 8, 16]), gas=st.integers(1, 512))
-def test_a_trial_probes_two_values_within_reach_of_the_law(pp: int, gas: int) -> None:
-    low, high = probe_accumulations(strategy(pp=pp, gas=gas))
-    assert low < high
-    assert high <= max(gas, 2 * max(pp, LEAST_PROBE))
-    assert low >= min(gas, pp)
+@given(pp=st.sampled_from([1, 2, 3, 4, 8, 16]), gas=st.integers(1, 512))
+def test_a_trial_holds_as_many_micro_batches_as_its_strategy_and_runs_no_more(
+    pp: int, gas: int
+) -> None:
+    probes = probe_accumulations(strategy(pp=pp, gas=gas))
+    assert list(probes) == sorted(set(probes))
+    assert max(probes) <= min(gas, 2 * max(pp, LEAST_PROBE))
+    assert {min(probe, pp) for probe in probes} == {min(gas, pp)}
+    assert len(probes) == (2 if gas > pp else 1)
+
+
+@pytest.mark.parametrize(
+    ("pp", "gas", "probes"),
+    [
+        (16, 5, (5,)),
+        (16, 16, (16,)),
+        (16, 20, (16, 20)),
+        (16, 100, (16, 32)),
+        (1, 1, (1,)),
+        (1, 2, (1, 2)),
+        (1, 4, (2, 4)),
+        (1, 7, (4, 7)),
+        (2, 3, (2, 3)),
+        (2, 100, (4, 8)),
+    ],
+)
+def test_the_probes_of_short_and_long_pipelines(pp: int, gas: int, probes: tuple[int, ...]) -> None:
+    assert probe_accumulations(strategy(pp=pp, gas=gas)) == probes
 
 
 @given(pp=st.integers(3, 20), groups=st.integers(1, 40))
 def test_an_interleaved_pipeline_is_probed_at_multiples_of_its_stages(pp: int, groups: int) -> None:
     wanted = strategy(pp=pp, gas=pp * groups)
     interleaved = Strategy(**wanted.as_dict() | {"virtual_stages": 2})
-    low, high = probe_accumulations(interleaved)
-    assert low < high
-    assert low % pp == high % pp == 0
+    probes = probe_accumulations(interleaved)
+    assert len(probes) == (2 if groups > 1 else 1)
+    assert all(probe % pp == 0 for probe in probes)
+    assert max(probes) <= pp * groups
 
 
 def test_figures_of_the_studys_22b_setting() -> None:

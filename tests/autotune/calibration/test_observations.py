@@ -84,6 +84,21 @@ def test_out_of_memory_says_that_alone() -> None:
     assert observation.fitted is False
     assert observation.peak_memory_gib is None
     assert observation.iteration_time_s is None
+    assert observation.strategy.gradient_accumulation_steps == 8  # the largest that it tried
+
+
+@pytest.mark.parametrize("purpose", ["search", "confirmation"])
+def test_memory_ran_out_at_no_more_micro_batches_than_the_strategy_has(purpose: str) -> None:
+    """A pipeline of four stages that runs three micro-batches was never asked for four."""
+    few = STRATEGY.model_copy(update={"gradient_accumulation_steps": 3})
+    failed = trial(state=TrialState.OOM, accumulations=[], strategy=few, purpose=purpose)
+    [observation] = observations_of(MODEL, [failed])
+    assert observation.strategy.gradient_accumulation_steps == 3
+
+
+def test_a_confirmation_ran_out_of_memory_at_its_own_accumulation() -> None:
+    failed = trial(state=TrialState.OOM, accumulations=[], purpose="confirmation")
+    [observation] = observations_of(MODEL, [failed])
     assert observation.strategy.gradient_accumulation_steps == 64
 
 

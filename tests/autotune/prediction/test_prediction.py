@@ -10,8 +10,9 @@ import pytest
 
 from autotune.cost_model import estimate
 from autotune.prediction import check_campaign, dry_run, predict, space_report
+from autotune.prediction.campaign import trial_node_hours
 from autotune.prediction.space import least_nodes
-from autotune.resolution import space_of
+from autotune.resolution import space_of, strategy_of
 from autotune.schemas import (
     Budget,
     CampaignCreate,
@@ -27,6 +28,7 @@ from autotune.schemas import (
 )
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.strategy import Strategy
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -312,6 +314,25 @@ def test_dry_run_without_confirmations_and_with_few_layouts() -> None:
 def test_a_trial_never_costs_more_than_its_time_limit() -> None:
     short = campaign(nodes=2, protocol=ProtocolSpec(time_limit_s=10, confirmations=0))
     assert asked(short).node_hours_per_trial == pytest.approx(2 * 10 / 3600)
+
+
+def test_a_trial_costs_the_accumulations_that_it_runs_and_no_others() -> None:
+    """A strategy of four micro-batches runs four, beside one that is measured at eight and 16."""
+    model, machine = load_model("gpt-22b"), load_machine("frontier")
+    few, many = (strategy_of(strategy(gradient_accumulation_steps=gas)) for gas in (4, 320))
+
+    def node_hours(*trials: tuple[Strategy, tuple[int, ...]]) -> list[float]:
+        strategies, accumulations = zip(*trials, strict=True)
+        protocol = ProtocolSpec()
+        costs = trial_node_hours(
+            model, machine, strategies, accumulations, protocol=protocol, evaluator="simulated"
+        )
+        return [float(cost) for cost in costs]
+
+    together = node_hours((few, (4,)), (many, (8, 16)), (few, (4,)))
+    apart = [*node_hours((few, (4,))), *node_hours((many, (8, 16)))]
+    assert together == pytest.approx([*apart, apart[0]])
+    assert together[0] < together[1]
 
 
 def test_dry_run_refuses_like_the_campaign_itself() -> None:

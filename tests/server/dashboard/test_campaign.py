@@ -107,7 +107,7 @@ def test_lost_stream_says_so_and_resumes(
 def test_details_of_a_trial(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=4)
     page = visit(f"{service.url}/campaigns/{campaign.id}")
-    opener = page.get_by_role("button", name="Details of trial 3")
+    opener = page.get_by_role("button", name="Details of trial 1")
     opener.press("Enter")
     expect(opener).to_have_attribute("aria-expanded", "true")
     detail = page.locator("tr.detail")

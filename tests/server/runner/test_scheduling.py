@@ -23,6 +23,8 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
     ("accumulation", "purpose", "measured", "longer"),
     [
         (64, "search", (4, 8), 1.0),
+        (3, "search", (3,), 1.0),
+        (3, "confirmation", (3,), 1.0),
         (64, "confirmation", (64,), 64 / 12),
         (8, "confirmation", (8,), 1.0),
     ],
