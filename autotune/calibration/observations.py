@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.calibration.sample import Sample
-from autotune.cost_model.columns import Columns
+from autotune.cost_model.columns import Array, Columns
 from autotune.measurement import probe_accumulations
 from autotune.resolution import strategy_of
 from autotune.schemas import Trial, TrialState
@@ -26,6 +26,8 @@ class Observation:
         iteration_time_s: seconds of one optimizer step; None where no step was timed.
         peak_memory_gib: of the fullest rank; None where it was not read.
         fitted: whether memory sufficed; None where a trial ended for another reason.
+        weight: what it says, as a share of what the same trial would say now, in (0, 1]; less for
+            one of another time or other versions (`autotune.calibration.history`).
     """
 
     transformer: Transformer
@@ -33,6 +35,7 @@ class Observation:
     iteration_time_s: float | None = None
     peak_memory_gib: float | None = None
     fitted: bool | None = None
+    weight: float = 1.0
 
 
 def columns_of(observations: Sequence[Observation], machine: Machine) -> Columns:
@@ -48,12 +51,22 @@ def columns_of(observations: Sequence[Observation], machine: Machine) -> Columns
     )
 
 
+def weights_of(observations: Sequence[Observation]) -> Array:
+    """Return what each counts, shape (n,)."""
+    return np.array([observation.weight for observation in observations], dtype=np.float64)
+
+
 def time_sample(observations: Sequence[Observation], machine: Machine) -> Sample:
     """Return the steps that were timed."""
     timed = [observation for observation in observations if observation.iteration_time_s]
     seconds = np.array([observation.iteration_time_s for observation in timed], dtype=np.float64)
     columns = columns_of(timed, machine) if timed else Columns.none()
-    return Sample(columns=columns, log_value=np.log(seconds), side=np.zeros(len(timed)))
+    return Sample(
+        columns=columns,
+        log_value=np.log(seconds),
+        side=np.zeros(len(timed)),
+        weight=weights_of(timed),
+    )
 
 
 def memory_sample(observations: Sequence[Observation], machine: Machine) -> Sample:
@@ -75,7 +88,9 @@ def memory_sample(observations: Sequence[Observation], machine: Machine) -> Samp
         for peak, observation in zip(peaks, known, strict=True)
     ]
     columns = columns_of(known, machine) if known else Columns.none()
-    return Sample(columns=columns, log_value=np.log(gib), side=np.array(side))
+    return Sample(
+        columns=columns, log_value=np.log(gib), side=np.array(side), weight=weights_of(known)
+    )
 
 
 def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[Observation]:

@@ -16,6 +16,9 @@ EDGE = 0.12
 """Standard deviation, as a logarithm, of where the edge of memory lies for one run: what the
 allocator wastes is about a tenth, and never the same."""
 
+USUAL_NOISE = 0.03
+"""Standard deviation, as a logarithm, of a measurement that is repeated: what weights refer to."""
+
 LEAST_CURVATURE = 1e-4
 """Of the likelihood of a label that says next to nothing."""
 
@@ -37,22 +40,30 @@ class Sample:
         log_value: shape (n,), logarithm of what was measured, or of the limit.
         side: shape (n,), 0 where `log_value` was measured, 1 where the quantity was within it, -1
             where it was beyond.
+        weight: shape (n,), or one for all, in (0, 1]: what each counts beside one of 1. It divides
+            the variance of a usual measurement, and multiplies the log likelihood of a label.
     """
 
     columns: Columns
     log_value: Array
     side: Array
+    weight: Array | float = 1.0
 
     @property
     def labelled(self) -> Array:
         return np.abs(self.side)
 
+    def _variance(self, noise: float) -> Array | float:
+        """Return the variance of measurements, noise and what may have changed since."""
+        return noise**2 + USUAL_NOISE**2 * (1.0 / self.weight - 1.0)
+
     def log_likelihood(self, latent: Array, noise: float) -> float:
         """Return the log likelihood of all observations, given the true logarithms `latent`, shape
         (n,)."""
-        error = (self.log_value - latent) / noise
-        measured = -0.5 * (TAIL + 1.0) * np.log1p(error**2 / TAIL) - np.log(noise)
-        label = log_ndtr(self.side * (self.log_value - latent) / edge(noise))
+        plain = self._variance(noise)
+        error_squared = (self.log_value - latent) ** 2 / plain
+        measured = -0.5 * ((TAIL + 1.0) * np.log1p(error_squared / TAIL) + np.log(plain))
+        label = self.weight * log_ndtr(self.side * (self.log_value - latent) / edge(noise))
         return float(np.sum(np.where(self.side == 0, measured, label)))
 
     def normal(self, latent: Array, noise: float) -> tuple[Array, Array]:
@@ -62,8 +73,9 @@ class Sample:
         A measurement keeps its value, with a larger variance the further off it is (an M-estimate);
         a label becomes a measurement where its likelihood has the same slope and curvature.
         """
-        error = (self.log_value - latent) / noise
-        variance = noise**2 * np.maximum((TAIL + error**2) / (TAIL + 1.0), 1.0)
+        plain = self._variance(noise)
+        error_squared = (self.log_value - latent) ** 2 / plain
+        variance = plain * np.maximum((TAIL + error_squared) / (TAIL + 1.0), 1.0)
         width = edge(noise)
         margin = self.side * (self.log_value - latent) / width
         slope = np.exp(-0.5 * margin**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(margin))
@@ -72,5 +84,5 @@ class Sample:
         measured = self.side == 0
         return (
             np.where(measured, self.log_value, latent + step),
-            np.where(measured, variance, 1.0 / curvature),
+            np.where(measured, variance, 1.0 / (self.weight * curvature)),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -137,6 +139,8 @@ def test_measurements_are_normal_near_and_count_little_far_off() -> None:
     assert variance[:2].tolist() == pytest.approx([0.03**2, 0.03**2])
     # With Student's t of 4 degrees the weight of an error e is 5/(4 + e^2).
     assert variance[2:].tolist() == pytest.approx([0.0009 * 104 / 5, 0.0009 * 10004 / 5])
+    halved = replace(sample, weight=0.5).normal(np.zeros(4), 0.03)[1]
+    assert halved[:2].tolist() == pytest.approx([2 * 0.03**2, 2 * 0.03**2])
 
 
 def test_labels_move_what_is_on_the_wrong_side() -> None:
@@ -159,12 +163,15 @@ def test_labels_move_what_is_on_the_wrong_side() -> None:
         assert sample.labelled.tolist() == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("side", [1.0, -1.0])
-def test_a_label_has_the_slope_of_its_likelihood(side: float) -> None:
+@pytest.mark.parametrize(("side", "weight"), [(1.0, 1.0), (-1.0, 1.0), (-1.0, 0.3)])
+def test_a_label_has_the_slope_of_its_likelihood(side: float, weight: float) -> None:
     """The normal observation that stands for it pulls as hard as the likelihood does."""
     latent = np.log(64.0) + np.linspace(-0.1, 0.1, 5)
     sample = Sample(
-        columns=columns(*SPACE[:5]), log_value=np.full(5, np.log(64.0)), side=np.full(5, side)
+        columns=columns(*SPACE[:5]),
+        log_value=np.full(5, np.log(64.0)),
+        side=np.full(5, side),
+        weight=np.full(5, weight),
     )
     target, variance = sample.normal(latent, 0.03)
     for at in range(5):
