@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ from search_spaces.catalog.files import (
 )
 from search_spaces.catalog.hugging_face import model_from_hugging_face
 from search_spaces.catalog.shapes import model_from_table
-from search_spaces.catalog.sizes import conventional_shape, parameters_of_size
+from search_spaces.catalog.sizes import conventional_shape, known_size, parameters_of_size
 from search_spaces.errors import InvalidInput
 from search_spaces.transformer import Transformer
 
 FOLDER = "models"
+SIZE = "size"
+"""Key of a preset: the bare size by which its model is known."""
 
 
 def model_names() -> list[str]:
@@ -29,17 +33,39 @@ def model_names() -> list[str]:
 
 
 def load_model(choice: str) -> Transformer:
-    """Return a preset by its name, or a conventional shape for a bare size such as "13B" or "350M".
+    """Return a preset by its name, or the shape for a bare size such as "13B" or "350M".
+
+    A size by which a model is known takes that model's shape: GPT-3's family, with the Frontier
+    study's 22B and 1T and OPT's 30B; Llama's 7B, 8B, 65B, 70B and 405B. Another takes a GPT-3-like
+    shape of that size.
 
     Raises:
         InvalidInput: field `model`, with the closest names.
     """
     if choice in model_names():
-        return _from_file(read_packaged(FOLDER, choice), name=choice)
+        return _preset(choice)
     size = parameters_of_size(choice)
     if size is None:
         raise unknown_name("model", choice, model_names(), also='; or a bare size such as "13B"')
-    return conventional_shape(size, name="".join(choice.split()).upper())
+    name = "".join(choice.split()).upper()
+    known = known_size(size, _sized_presets())
+    return replace(known, name=name) if known else conventional_shape(size, name=name)
+
+
+def _preset(name: str) -> Transformer:
+    table = read_packaged(FOLDER, name)
+    return _from_file({key: value for key, value in table.items() if key != SIZE}, name=name)
+
+
+@cache
+def _sized_presets() -> Mapping[float, Transformer]:
+    """Return the presets that are known by a size, by the parameters that it names."""
+    sizes = {name: read_packaged(FOLDER, name).get(SIZE, "") for name in model_names()}
+    return {
+        parameters: _preset(name)
+        for name, size in sizes.items()
+        if (parameters := parameters_of_size(size)) is not None
+    }
 
 
 def read_model(path: Path) -> Transformer:

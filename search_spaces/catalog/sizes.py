@@ -1,10 +1,10 @@
-"""Conventional shapes for a bare size such as "13B"."""
+"""The shape that a bare size such as "13B" stands for: a known model's, or a conventional one."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -20,8 +20,10 @@ SMALLEST, LARGEST = 20e6, 20e12  # parameters; nothing conventional lies beyond
 TREND_PARAMETERS = (125e6, 350e6, 1.3e9, 6.7e9, 175e9, 530e9, 1e12)
 TREND_ASPECT = (64.0, 43.0, 85.0, 128.0, 128.0, 195.0, 200.0)
 
-TOLERANCE = 0.05  # of the asked parameters: beyond it a shape quickly becomes a last resort
+TOLERANCE = 0.05  # of the asked parameters: beyond it a shape is a last resort
+NEAR = 0.03  # a size this close to one by which a model is known means that model
 SEQ_LENGTH, VOCAB_SIZE = 2048, 51200  # the study's
+SMALL = 1e9  # below it a step of four layers would miss the asked size
 WIDE_HEAD_FROM = 2048  # hidden size from which a head is 128 wide, not 64, as in GPT-3
 
 
@@ -40,24 +42,38 @@ def parameters_of_size(text: str) -> float | None:
     return parameters
 
 
+def known_size(parameters: float, known: Mapping[float, Transformer]) -> Transformer | None:
+    """Return the model that is known by the asked size or one very near; None where there is none.
+
+    Args:
+        known: the parameters that a size names -> the model, which may have somewhat more or fewer:
+            Llama 2's "7B" has 6.74.
+    """
+    size = min(known, key=lambda size: abs(math.log(size / parameters)))
+    model = known[size]
+    near = abs(size / parameters - 1) <= NEAR
+    return model if near and abs(model.parameters / parameters - 1) <= TOLERANCE else None
+
+
 def conventional_shape(parameters: float, *, name: str) -> Transformer:
     """Return the GPT-3-like shape that comes nearest, sequence 2048, vocabulary 51200.
 
     Weighs the distance from the asked size, from the family's trend of width over depth, and how
-    well heads and layers divide by the usual parallel degrees. Known members come out as they
-    are known: 13B has 40 layers of 5120, 175B 96 of 12288, 1T 128 of 25600.
+    well heads and layers divide by the usual parallel degrees.
     """
-    candidates = _candidates(parameters, name=name)
-    return min(candidates, key=lambda shape: _strangeness(shape, parameters))
+    candidates = list(_candidates(parameters, name=name))
+    close = [c for c in candidates if abs(c.parameters / parameters - 1) <= TOLERANCE]
+    return min(close or candidates, key=lambda shape: _strangeness(shape, parameters))
 
 
 def _candidates(parameters: float, *, name: str) -> Iterator[Transformer]:
-    """Yield shapes about the trend: layers even, hidden a multiple of 128 and near the asked
-    size."""
+    """Yield shapes about the trend: layers a multiple of 4 (even in a small model), hidden of the
+    heads' width, and near the asked size."""
     embeddings = VOCAB_SIZE + SEQ_LENGTH
     expected_layers = (parameters / (12 * _trend(parameters) ** 2)) ** (1 / 3)
-    fewest = max(4, int(expected_layers / 3) // 2 * 2)
-    for layers in range(fewest, int(expected_layers * 2) + 9, 2):
+    step = 4 if parameters >= SMALL else 2
+    fewest = max(4, int(expected_layers / 3) // step * step)
+    for layers in range(fewest, int(expected_layers * 2) + 9, step):
         # The root of `12 L h^2 + (V + s) h = parameters`.
         root = math.sqrt(embeddings**2 + 48 * layers * parameters)
         blocks = (root - embeddings) / (24 * layers) / 128
@@ -78,10 +94,17 @@ def _trend(parameters: float) -> float:
 
 
 def _strangeness(shape: Transformer, parameters: float) -> float:
-    """Return how far a shape is from what one would expect; the weights make known members win."""
+    """Return how far a shape is from what one would expect."""
     off_size = math.log(shape.parameters / parameters) / TOLERANCE
     off_trend = abs(math.log(shape.hidden_size / shape.num_layers / _trend(parameters)))
-    heads, layers = shape.num_attention_heads, shape.num_layers
-    by_heads = 0.1 * (heads % 8 > 0) + 0.3 * (heads % 4 > 0)
-    by_layers = 0.1 * (layers % 8 > 0) + 0.2 * (layers % 4 > 0)
-    return 0.25 * off_size**4 + 0.5 * off_trend + by_heads + by_layers
+    return (
+        0.25 * off_size**4
+        + 0.5 * off_trend
+        + _indivisible(shape.num_attention_heads)
+        + _indivisible(shape.num_layers)
+    )
+
+
+def _indivisible(count: int) -> float:
+    """Return the price of a number of heads or layers that 16, 8 or 4 does not divide."""
+    return 0.05 * (count % 16 > 0) + 0.15 * (count % 8 > 0) + 0.6 * (count % 4 > 0)

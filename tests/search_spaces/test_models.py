@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,33 +81,61 @@ def test_a_size_beyond_convention_is_refused(size: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "layers", "hidden"),
+    ("size", "layers", "hidden", "heads"),
     [
-        ("125M", 12, 768),
-        ("350M", 24, 1024),
-        ("1.3b", 24, 2048),
-        ("7B", 32, 4096),
-        ("13B", 40, 5120),
-        ("22B", 48, 6144),
-        ("175B", 96, 12288),
-        ("1T", 128, 25600),
-        (" 1 t ", 128, 25600),
+        ("125M", 12, 768, 12),
+        ("0.35B", 24, 1024, 16),
+        ("760M", 24, 1536, 16),
+        ("1.3b", 24, 2048, 16),
+        ("2.7B", 32, 2560, 32),
+        ("6.7B", 32, 4096, 32),
+        ("7B", 32, 4096, 32),
+        ("13B", 40, 5120, 40),
+        ("22B", 48, 6144, 48),
+        ("30B", 48, 7168, 56),
+        ("65B", 80, 8192, 64),
+        ("70B", 80, 8192, 64),
+        ("71B", 80, 8192, 64),
+        ("175B", 96, 12288, 96),
+        ("405B", 126, 16384, 128),
+        ("1T", 128, 25600, 128),
+        ("1000B", 128, 25600, 128),
+        (" 1 t ", 128, 25600, 128),
     ],
 )
-def test_a_bare_size_gives_the_familiar_shape(size: str, layers: int, hidden: int) -> None:
+def test_a_bare_size_gives_the_shape_that_is_known_by_it(
+    size: str, layers: int, hidden: int, heads: int
+) -> None:
     model = load_model(size)
-    assert (model.num_layers, model.hidden_size) == (layers, hidden)
+    assert (model.num_layers, model.hidden_size, model.num_attention_heads) == (
+        layers,
+        hidden,
+        heads,
+    )
     assert model.name == "".join(size.split()).upper()
 
 
-@given(millions=st.integers(100, 2_000_000))
-def test_every_size_gets_a_shape_within_six_percent(millions: int) -> None:
-    model = load_model(f"{millions}M")
-    assert model.parameters == pytest.approx(millions * 1e6, rel=0.06)
+def test_a_size_of_llama_is_llama_in_all_else() -> None:
+    model = load_model("70B")
+    assert (model.num_query_groups, model.ffn_hidden_size, model.gated_mlp) == (8, 28672, True)
+    assert replace(model, name="llama-3-70b") == load_model("llama-3-70b")
+
+
+@given(size=st.floats(math.log(20.001e6), math.log(19.999e12)).map(math.exp))
+def test_every_size_gets_a_shape_within_six_percent(size: float) -> None:
+    model = load_model(f"{size / 1e6:.6f}M")
+    assert model.parameters == pytest.approx(size, rel=0.06)
     assert model.hidden_size % 128 == 0
-    assert model.head_dim in (64, 128)
-    assert model.num_attention_heads % 4 == 0 or model.parameters < 2e9
-    assert 15 < model.hidden_size / model.num_layers < 260
+    assert 9 < model.hidden_size / model.num_layers < 260
+
+
+def test_shapes_between_the_known_ones_divide_well() -> None:
+    known = {load_model(name).num_layers for name in model_names()}
+    models = [load_model(f"{size / 1e9:.6f}B") for size in np.geomspace(2e9, 19e12, 250)]
+    assert all(m.num_layers % 4 == 0 or m.num_layers in known for m in models)
+    assert all(m.num_attention_heads % 4 == 0 for m in models)
+    eights = [m for m in models if m.num_layers % 8 == 0 and m.num_attention_heads % 8 == 0]
+    assert len(eights) > 0.75 * len(models)
 
 
 def written(folder: Path, text: str, name: str = "mine.toml") -> Path:
