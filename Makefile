@@ -25,15 +25,18 @@ check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Those that are folders take files, or hours, and are started by their names.
-BENCHMARKS := $(filter-out %/__init__.py,$(wildcard tests/benchmarks/*.py))
+# Those that are folders take files, or hours, and are started by their names; so does one script.
+BENCHMARKS := $(filter-out %/__init__.py %/search_replay.py,$(wildcard tests/benchmarks/*.py))
 
 bench: $(VENV)/.installed-dev ## every benchmark, each against a peer in the same run
 	for script in $(BENCHMARKS); do $(BIN)/python $$script || exit 1; done
+ifneq ($(THROUGHPUT),)
+	$(BIN)/python tests/benchmarks/search_replay.py --throughput "$(THROUGHPUT)"
+endif
 ifneq ($(and $(THROUGHPUT),$(MEMORY)),)
 	$(BIN)/python -m tests.benchmarks.accuracy --throughput "$(THROUGHPUT)" --memory "$(MEMORY)" $(ARGS)
 else
-	@echo "Not judged: the cost model on published measurements. With tables of them:"
+	@echo "Not judged: the search and the cost model on published measurements. With tables of them:"
 	@echo "  make bench THROUGHPUT=throughput.csv MEMORY=memory.csv (columns: tests/benchmarks/accuracy/tables.py)"
 endif
 

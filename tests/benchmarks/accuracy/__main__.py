@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 
+from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console, started
 from tests.benchmarks.accuracy.judgement import Judgement, document, judge
 from tests.benchmarks.accuracy.report import show
 from tests.benchmarks.accuracy.speed import speed
@@ -39,28 +37,21 @@ another and count once.
 """
 """How tables are read, for --help."""
 
-WIDTH = 150
-"""Columns of the tables where they go to a file."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 2 for a table that cannot be used, said in one line."""
     chosen = _parser().parse_args(arguments)
     try:
-        _check_writable(chosen.json)
+        check_writable(chosen.json)
         judgement = _judged(chosen.throughput, chosen.memory, draws=chosen.draws)
     except TableError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return 2
-    show(judgement, _console(sys.stdout))
+    show(judgement, console(sys.stdout))
     if chosen.json:
         text = json.dumps(document(judgement), indent=1, allow_nan=False)
         chosen.json.write_text(text + "\n", encoding="utf-8")
     return 0
-
-
-def _console(file: TextIO) -> Console:
-    return Console(file=file, width=None if file.isatty() else WIDTH)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,42 +62,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--throughput", type=Path, required=True, help="iteration times, CSV")
     parser.add_argument("--memory", type=Path, required=True, help="peaks and labels, CSV")
-    parser.add_argument("--draws", type=_at_least_1, default=20, help="random choices of trials")
+    parser.add_argument("--draws", type=at_least_1, default=20, help="random choices of trials")
     parser.add_argument("--json", type=Path, help="write all figures there")
     return parser
 
 
-def _at_least_1(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
-    return int(text)
-
-
-def _check_writable(path: Path | None) -> None:
-    """Before minutes of work, not after them."""
-    if path is None:
-        return
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise TableError(f"{path}: cannot be written")
-
-
 def _judged(throughput: Path, memory: Path, *, draws: int) -> Judgement:
-    """Progress goes to standard error, so that the tables can go to a file."""
     timed, remembered = read(throughput, THROUGHPUT), read(memory, MEMORY)
-    bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with (
-        threadpool_limits(limits=1),
-        Progress(*bars, TimeElapsedColumn(), console=_console(sys.stderr)) as progress,
-    ):
-
-        def started(name: str, total: int) -> Callable[[], None]:
-            task = progress.add_task(name, total=total)
-            return lambda: progress.advance(task)
-
-        timing = started("speed", 1)
+    with threadpool_limits(limits=1), bars() as progress:
+        timing = started(progress, "speed", 1)
         measured = speed()
         timing()
-        return judge(timed, remembered, draws=draws, speed=measured, started=started)
+        return judge(
+            timed, remembered, draws=draws, speed=measured, started=partial(started, progress)
+        )
 
 
 if __name__ == "__main__":

@@ -89,6 +89,12 @@ def batches(row: PublishedRow) -> tuple[float, float]:
     return size, count
 
 
+def samples(row: PublishedRow) -> float:
+    """Of one step, all replicas together."""
+    size, count = batches(row)
+    return row.number("global_batch_size") or size * count * data_parallel(row)
+
+
 def _local_batch(row: PublishedRow) -> bool:
     """torchtitan's "local batch size" is that of a step: a pipeline cuts it into single samples."""
     return _torchtitan(row) and row.figures["pipeline_parallel"] > 1

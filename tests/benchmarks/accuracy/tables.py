@@ -86,17 +86,23 @@ class PublishedRow:
         return (*words, *figures)
 
 
-def read(path: Path, columns: Sequence[str]) -> list[PublishedRow]:
+def read(
+    path: Path, columns: Sequence[str], *, missing_are_empty: bool = False
+) -> list[PublishedRow]:
     """All rows of a CSV file with a header.
 
+    Args:
+        missing_are_empty: a column that the file lacks is read as one of empty cells.
+
     Raises:
-        TableError: where the file cannot be read, one of `columns` is missing, or a cell of a
-            numeric column is neither empty nor a number that the column can hold.
+        TableError: where the file cannot be read, one of `columns` is missing and may not be, or a
+            cell of a numeric column is neither empty nor a number that the column can hold.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, restval="")
-            _check_header(path, reader.fieldnames or (), columns)
+            if not missing_are_empty:
+                _check_header(path, reader.fieldnames or (), columns)
             return [_row(f"{path}, line {reader.line_num}", cells, columns) for cells in reader]
     except OSError as error:
         raise TableError(f"{path}: {error.strerror or error}") from error
@@ -113,7 +119,7 @@ def _check_header(path: Path, header: Sequence[str], columns: Sequence[str]) -> 
 def _row(place: str, cells: Mapping[str, str], columns: Sequence[str]) -> PublishedRow:
     if None in cells:  # where csv puts what lies beyond the header
         raise TableError(f"{place}: has more cells than the header")
-    stripped = {name: cells[name].strip() for name in columns}
+    stripped = {name: cells.get(name, "").strip() for name in columns}
     return PublishedRow(
         place=place,
         words={name: cell for name, cell in stripped.items() if name in TEXT},

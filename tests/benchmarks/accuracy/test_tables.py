@@ -57,6 +57,15 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
         read(path, THROUGHPUT)
 
 
+def test_missing_columns_may_be_empty(tmp_path: Path) -> None:
+    columns = [name for name in THROUGHPUT if name not in ("gpu", "zero_stage")]
+    path = written(tmp_path / "a.csv", [PLAIN], columns)
+    [row] = read(path, THROUGHPUT, missing_are_empty=True)
+    assert row["gpu"] == ""
+    assert row.number("zero_stage") is None
+    assert row.number("num_layers") == 48
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=r"none\.csv: No such file or directory"):
         read(tmp_path / "none.csv", THROUGHPUT)

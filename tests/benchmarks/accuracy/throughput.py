@@ -15,7 +15,7 @@ from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.cost_model.parameters import Parameters
-from tests.benchmarks.accuracy.configurations import batches, data_parallel, no_zero
+from tests.benchmarks.accuracy.configurations import no_zero, samples
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import unknown_gpu
 from tests.benchmarks.accuracy.noise import noise_floor
@@ -148,7 +148,7 @@ class _Trials:
         self.quantity = Quantity(machine=stack.machine, prior=prior, of_memory=False)
         self.columns = stack.columns
         self.log_time = np.log(stack.figures("iteration_time_s"))
-        self._log_samples = np.log([_samples(row) for row in stack.rows])
+        self._log_samples = np.log([samples(row) for row in stack.rows])
 
     def forecast(self, drawn: Rows) -> tuple[Array, Array]:
         """Logarithm of the median and half the width of the 80 % interval, shape (n,) each, of all
@@ -212,7 +212,7 @@ def _landscapes(stack: Stack, *, same_batch: bool) -> Iterator[list[Rows]]:
     """
     questions: dict[tuple[object, ...], dict[tuple[object, ...], list[int]]] = defaultdict(dict)
     for number, row in enumerate(stack.rows):
-        batch = _samples(row) if same_batch else None
+        batch = samples(row) if same_batch else None
         strategies = questions[*_question(stack, number), batch]
         strategies.setdefault(row.without(*RESULTS), []).append(number)
     for strategies in questions.values():
@@ -223,12 +223,6 @@ def _landscapes(stack: Stack, *, same_batch: bool) -> Iterator[list[Rows]]:
 def _question(stack: Stack, number: int) -> tuple[object, ...]:
     gpus, length = (float(stack.columns[name][number]) for name in ("world_size", "seq_length"))
     return stack.rows[number]["model"], gpus, length
-
-
-def _samples(row: PublishedRow) -> float:
-    """Of one step, all replicas together."""
-    size, count = batches(row)
-    return row.number("global_batch_size") or size * count * data_parallel(row)
 
 
 def rank(

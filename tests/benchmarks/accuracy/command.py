@@ -1,0 +1,49 @@
+"""What commands that judge by tables have in common: their arguments, and their progress."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.benchmarks.accuracy.tables import TableError
+
+WIDTH = 150
+"""Columns of the tables where they go to a file."""
+
+
+def console(file: TextIO) -> Console:
+    return Console(file=file, width=None if file.isatty() else WIDTH)
+
+
+def at_least_1(text: str) -> int:
+    """The type of an argument."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+    return int(text)
+
+
+def check_writable(path: Path | None) -> None:
+    """Before minutes of work, not after them."""
+    if path is None:
+        return
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise TableError(f"{path}: cannot be written")
+
+
+def bars() -> Progress:
+    """Goes to standard error, so that the tables can go to a file."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeElapsedColumn(), console=console(sys.stderr))
+
+
+def started(progress: Progress, name: str, total: int) -> Callable[[], None]:
+    """A bar; what is returned moves it by one."""
+    task = progress.add_task(name, total=total)
+    return lambda: progress.advance(task)

@@ -1,0 +1,116 @@
+"""Few replicas for many: the time of a wide run told from a narrow one that differs in replicas
+alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from autotune.calibration.calibration import Z
+from autotune.calibration.mixture import Mixture
+from autotune.calibration.quantity import Quantity
+from autotune.calibration.sample import Sample
+from autotune.cost_model.columns import Array
+from autotune.cost_model.parameters import Parameters
+from tests.benchmarks.accuracy.stacks import Stack
+
+REPLICAS = ("data_parallel", "world_size", "zero_shard_gpus")
+"""Columns in which two runs of a pair differ."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Pairs by how many times the replicas the wide one has."""
+
+    name: str
+    least: float
+    most: float
+
+    def holds(self, ratio: float) -> bool:
+        return self.least <= ratio <= self.most
+
+
+BANDS = (Band("2-4", 2.0, 4.0), Band("4-16", 4.001, 15.999), Band("16+", 16.0, np.inf))
+"""What lies between two and four times, sixteen and more, and the rest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Attributes:
+    ratio: replicas of the wide run for each of the narrow one.
+    log_error: of the wide run's predicted time.
+    covered: whether its 80 % interval held what was measured.
+    """
+
+    ratio: float
+    log_error: float
+    covered: bool
+
+
+def pairs(stack: Stack) -> list[Pair]:
+    """All of a stack's.
+
+    The narrow run's time is multiplied by the ratio of both as they are predicted after calibration
+    on the narrow one alone; the interval is that of the wide one's prediction.
+    """
+    prior = Parameters.default(stack.machine)
+    quantity = Quantity(machine=stack.machine, prior=prior, of_memory=False)
+    log_time = np.log(stack.figures("iteration_time_s"))
+    results: list[Pair] = []
+    for widths in _differing_in_replicas(stack):
+        medians = {replicas: float(np.median(log_time[rows])) for replicas, rows in widths.items()}
+        for narrow, wide in combinations(sorted(widths), 2):
+            sample = Sample(
+                columns=stack.columns.take(np.array(widths[narrow][:1])),
+                log_value=np.array([medians[narrow]]),
+                side=np.zeros(1),
+            )
+            both = stack.columns.take(np.array([widths[narrow][0], widths[wide][0]]))
+            mean, _, variance = Mixture.of(quantity, sample).predict(both)
+            error = medians[narrow] + float(mean[1] - mean[0]) - medians[wide]
+            covered = abs(error) <= Z * float(np.sqrt(variance[1]))
+            results.append(Pair(ratio=wide / narrow, log_error=error, covered=covered))
+    return results
+
+
+def _differing_in_replicas(stack: Stack) -> list[dict[float, list[int]]]:
+    """Rows by their replicas, for each strategy that was timed with several numbers of them.
+
+    Whether ZeRO divides over all replicas or over some is part of the strategy.
+    """
+    columns = stack.columns
+    same = [
+        np.broadcast_to(values, len(stack))
+        for name, values in columns.values.items()
+        if name not in REPLICAS
+    ]
+    shards = np.broadcast_to(columns["zero_shard_gpus"], len(stack))
+    over_all = shards == columns["data_parallel"] * columns["context_parallel"]
+    keys = np.stack([*same, np.where(over_all, 0.0, shards)], axis=-1)
+    texts = [(row["model"], row["attention_kernel"]) for row in stack.rows]
+    replicas = np.broadcast_to(columns["data_parallel"], len(stack))
+    groups: dict[tuple[object, ...], dict[float, list[int]]] = defaultdict(dict)
+    for number, row in enumerate(stack.rows):
+        if row["status"] == "ok":
+            widths = groups[*texts[number], *keys[number].tolist()]
+            widths.setdefault(float(replicas[number]), []).append(number)
+    return [widths for widths in groups.values() if len(widths) > 1]
+
+
+def figures(found: Sequence[Pair]) -> dict[str, dict[str, float | int | None]]:
+    """By band: median and 90th percentile of the error, coverage of the intervals, pairs."""
+    results: dict[str, dict[str, float | int | None]] = {}
+    for band in BANDS:
+        mine = [pair for pair in found if band.holds(pair.ratio)]
+        errors: Array = np.abs(np.expm1([pair.log_error for pair in mine]))
+        results[band.name] = {
+            "median": float(np.median(errors)) if mine else None,
+            "p90": float(np.percentile(errors, 90)) if mine else None,
+            "coverage": float(np.mean([pair.covered for pair in mine])) if mine else None,
+            "pairs": len(mine),
+        }
+    return results

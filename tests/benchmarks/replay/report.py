@@ -1,0 +1,114 @@
+"""What all replays come to: the document that other programs read, and tables for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.replay.methods import METHODS, Replays
+from tests.benchmarks.replay.projection import Pair, figures
+from tests.benchmarks.replay.trials import Replay
+
+BARS = {
+    "ours": "2; 5; 8; 0.3",
+    "ours_warm": "1; 4; 7; 0.1",
+    "ours_wrong": "90th pct. 7, worst 12",
+    "ours_shuffled": "all solved, median of random",
+}
+"""What is aimed at."""
+
+PROJECTION_BARS = {"2-4": "2 %; 75 to 85 %", "16+": "8 %; 75 to 85 %"}
+
+
+def document(replays: Replays, pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Trials to within 1 % of the best measured, by method: over all landscapes and of each."""
+    return {
+        "overall": {
+            name: _summary(every) for name in METHODS if (every := _of_method(replays, name))
+        },
+        "landscapes": {
+            landscape: {method: _summary(mine) for method, mine in by_method.items()}
+            for landscape, by_method in replays.items()
+        },
+        "projection": figures(pairs),
+    }
+
+
+def _of_method(replays: Replays, method: str) -> list[Replay]:
+    return [one for by_method in replays.values() for one in by_method.get(method, ())]
+
+
+def _summary(replays: Sequence[Replay]) -> dict[str, float]:
+    """Failures are means, solved a share; unsolved counts one trial more than there are rows."""
+    trials = [one.trials for one in replays]
+    return {
+        "median": float(np.median(trials)),
+        "p90": float(np.percentile(trials, 90)),
+        "worst": float(max(trials)),
+        "failures": float(np.mean([one.failures for one in replays])),
+        "solved": float(np.mean([one.solved for one in replays])),
+    }
+
+
+def show(whole: dict[str, Any], left_out: Counter[str], console: Console) -> None:
+    """Print everything."""
+    console.print(_overall(whole))
+    console.print(_by_landscape(whole))
+    console.print(_projection(whole))
+    reasons = [f"{count} {reason}" for reason, count in left_out.items() if count]
+    if reasons:
+        console.print(f"Rows left out: {'; '.join(reasons)}.", highlight=False)
+
+
+def _overall(whole: dict[str, Any]) -> Table:
+    table = Table(title=f"Trials to within 1 % of the best: {len(whole['landscapes'])} landscapes")
+    table.add_column("search")
+    for head in ("median", "90th pct.", "worst", "failures", "solved"):
+        table.add_column(head, justify="right")
+    table.add_column("aimed at")
+    for name, of_method in whole["overall"].items():
+        table.add_row(name, *_cells(of_method), BARS.get(name, ""))
+    table.caption = (
+        "Every replay of every landscape counts alike. Failures: the mean until then. ours_warm "
+        "only where the stack has other rows; ours_wrong: one figure of the data sheet times or "
+        "divided by 5."
+    )
+    return table
+
+
+def _cells(of_method: dict[str, float]) -> list[str]:
+    return [
+        f"{of_method['median']:.1f}",
+        f"{of_method['p90']:.1f}",
+        f"{of_method['worst']:.0f}",
+        f"{of_method['failures']:.2f}",
+        f"{of_method['solved']:.0%}",
+    ]
+
+
+def _by_landscape(whole: dict[str, Any]) -> Table:
+    table = Table(title="Each landscape: medians")
+    table.add_column("landscape", overflow="fold", min_width=30)
+    for name in whole["overall"]:
+        table.add_column(name.replace("_", "\n"), justify="right")
+    for landscape, by_method in whole["landscapes"].items():
+        cells = [by_method.get(name) for name in whole["overall"]]
+        table.add_row(landscape, *("–" if c is None else f"{c['median']:.1f}" for c in cells))
+    return table
+
+
+def _projection(whole: dict[str, Any]) -> Table:
+    table = Table(title="Wide runs told from narrow ones that differ in replicas alone")
+    for head in ("times the replicas", "pairs", "median error", "90th pct.", "80 % coverage"):
+        table.add_column(head, justify="right")
+    table.add_column("aimed at")
+    for band, of_band in whole["projection"].items():
+        errors = (of_band[name] for name in ("median", "p90", "coverage"))
+        cells = ["–" if value is None else f"{value:.1%}" for value in errors]
+        table.add_row(band, f"{of_band['pairs']}", *cells, PROJECTION_BARS.get(band, ""))
+    return table

@@ -1,0 +1,76 @@
+"""One search replayed: what it chooses is revealed, until it comes within 1 % of the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.benchmarks.replay.landscapes import Landscape
+
+WITHIN = 0.01
+"""Of the best measured rate: the search is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revealed:
+    """A trial that ended: a row of the landscape, and the logarithm of its rate, None where it ran
+    out of memory."""
+
+    row: int
+    log_rate: float | None
+
+
+Chooser = Callable[[Revealed | None], int | None]
+"""Told the latest trial, None before the first, gives the next row; None when it has no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """One search.
+
+    Attributes:
+        trials: until one was within 1 % of the best; one more than there are rows where none was.
+        solved: whether one was.
+        failures: trials until then that ran out of memory.
+        regrets: after each trial, the share of the best rate that the best trial so far lacks; 1
+            where none has run.
+    """
+
+    trials: int
+    solved: bool
+    failures: int
+    regrets: tuple[float, ...]
+
+
+def replay(landscape: Landscape, choose: Chooser) -> Replay:
+    """Raises:
+    RuntimeError: where the search tries a row twice.
+    """
+    log_rate = landscape.log_rate
+    best = float(np.nanmax(log_rate))
+    latest: Revealed | None = None
+    reached, failures = -math.inf, 0
+    tried: set[int] = set()
+    regrets: list[float] = []
+    for _ in range(len(landscape)):
+        row = choose(latest)
+        if row is None:
+            break
+        if row in tried:
+            raise RuntimeError(f"{landscape.name}: row {row} was tried twice")
+        tried.add(row)
+        fits = bool(np.isfinite(log_rate[row]))
+        latest = Revealed(row=row, log_rate=float(log_rate[row]) if fits else None)
+        failures += not fits
+        reached = max(reached, latest.log_rate) if latest.log_rate is not None else reached
+        regrets.append(-math.expm1(reached - best))
+        if regrets[-1] <= WITHIN:
+            return _ended(regrets, failures, solved=True, trials=len(regrets))
+    return _ended(regrets, failures, solved=False, trials=len(landscape) + 1)
+
+
+def _ended(regrets: list[float], failures: int, *, solved: bool, trials: int) -> Replay:
+    return Replay(trials=trials, solved=solved, failures=failures, regrets=tuple(regrets))

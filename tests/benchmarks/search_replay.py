@@ -1,0 +1,92 @@
+"""How many trials each search needs on published grids, where a trial reveals a row.
+
+    python tests/benchmarks/search_replay.py --throughput FILE... [--seeds N] [--json OUT]
+        [--picture OUT] [--processes N]
+
+FILE is a CSV file with a row for each configuration that was measured or ran out of memory, with
+the columns of `tests/benchmarks/accuracy/tables.py`; one that is missing is empty. A landscape is
+what is known of one model on some GPUs of one stack, at one sequence length: at least 12 strategies
+of which one ran. The objective is tokens/s on one GPU, and a search is there when a trial is within
+1 % of the best that was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console, started
+from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.tables import THROUGHPUT, PublishedRow, TableError, read
+from tests.benchmarks.replay.landscapes import landscapes, stacks, usable
+from tests.benchmarks.replay.methods import jobs, replays_of
+from tests.benchmarks.replay.picture import regret_svg
+from tests.benchmarks.replay.projection import Pair, pairs
+from tests.benchmarks.replay.report import document, show
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 2 for a table that cannot be used, said in one line."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        for out in (chosen.json, chosen.picture):
+            check_writable(out)
+        rows = [
+            row
+            for path in chosen.throughput
+            for row in read(path, THROUGHPUT, missing_are_empty=True)
+        ]
+    except TableError as error:
+        print(f"search_replay: {error}", file=sys.stderr)
+        return 2
+    _compare(rows, chosen)
+    return 0
+
+
+def _compare(rows: Sequence[PublishedRow], chosen: argparse.Namespace) -> None:
+    facts = Facts.of(rows)
+    kept, left_out = usable(rows, facts)
+    every = stacks(kept, facts)
+    grids = [landscape for stack in every for landscape in landscapes(stack)]
+    with threadpool_limits(limits=1), bars() as progress:
+        advance = started(progress, "projection", len(every))
+        found: list[Pair] = []
+        for stack in every:
+            found += pairs(stack)
+            advance()
+        total = len(list(jobs(grids, seeds=chosen.seeds)))
+        replays = replays_of(
+            grids,
+            seeds=chosen.seeds,
+            processes=chosen.processes,
+            progress=started(progress, "replays", total),
+        )
+    whole = document(replays, found)
+    show(whole, left_out, console(sys.stdout))
+    if chosen.json:
+        text = json.dumps(whole, indent=1, allow_nan=False)
+        chosen.json.write_text(text + "\n", encoding="utf-8")
+    if chosen.picture:
+        chosen.picture.write_text(regret_svg(replays), encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--throughput", type=Path, nargs="+", required=True, metavar="FILE")
+    parser.add_argument(
+        "--seeds", type=at_least_1, default=10, help="replays of what depends on chance"
+    )
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures there")
+    parser.add_argument("--picture", type=Path, metavar="OUT", help="draw trials against regret")
+    parser.add_argument("--processes", type=at_least_1, default=os.cpu_count() or 1, help="at once")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
