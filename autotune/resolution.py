@@ -28,6 +28,7 @@ from search_spaces.catalog import (
 )
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import DIMENSIONS, Strategy
 from search_spaces.transformer import Transformer
@@ -55,9 +56,17 @@ def strategy_of(shape: StrategyShape) -> Strategy:
 
 
 def space_of(
-    spec: SpaceSpec, transformer: Transformer, machine: Machine, *, nodes: int
+    spec: SpaceSpec,
+    transformer: Transformer,
+    machine: Machine,
+    *,
+    nodes: int,
+    program: ProgramCapabilities = ANY_PROGRAM,
 ) -> SearchSpace:
     """Return the ready space that is named, if any, with each given field in its place.
+
+    Args:
+        program: that is to run the trials.
 
     Raises:
         InvalidInputs: fields `space.…` and `nodes`.
@@ -70,7 +79,9 @@ def space_of(
             for name in DIMENSIONS
             if (choice := getattr(spec, name)) is not None
         }
-        return SearchSpace.build(transformer, machine, nodes=nodes, choices=choices, batch=batch)
+        return SearchSpace.build(
+            transformer, machine, nodes=nodes, choices=choices, batch=batch, program=program
+        )
     except InvalidInput as problem:
         raise InvalidInputs([_within_space(problem)]) from problem
     except InvalidInputs as refusal:

@@ -89,7 +89,9 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             strategy = Strategy(
                 **{k: v.item() if hasattr(v, "item") else v for k, v in values.items()}
             )
-            broken_rules = findings(strategy, space.transformer, space.machine, space.batch)
+            broken_rules = findings(
+                strategy, space.transformer, space.machine, space.batch, program=space.program
+            )
             refusals = [rule.reason for rule in broken_rules if rule.severity == "refuse"]
             if refusals:
                 output = {"objective": "F_refused", "metadata": {"error": refusals[0]}}

@@ -10,6 +10,7 @@ import numpy as np
 from search_spaces.batch import GlobalBatch
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.strategy import DIMENSIONS
 from search_spaces.transformer import Transformer
 
@@ -32,6 +33,7 @@ BOUNDS: Mapping[str, tuple[int, int]] = {"zero_stage": (0, 3)}
 WITHOUT_BF16 = ("P100", "V100", "T4")  # GPUs from before Ampere
 LARGEST_AUTOMATIC_MICRO_BATCH = 16
 LARGEST_AUTOMATIC_STAGES = 4
+LEAST_FULL = 0.8  # of the layers that the fullest stage's number makes room for
 ACCUMULATIONS_PER_STAGE = 4  # from there on a pipeline's bubble is under a fifth of an iteration
 LEAST_OF_LARGEST_ACCUMULATIONS = 32
 
@@ -123,9 +125,17 @@ def offers_bf16(machine: Machine) -> bool:
 
 
 def automatic(
-    dimension: str, transformer: Transformer, machine: Machine, *, nodes: int
+    dimension: str,
+    transformer: Transformer,
+    machine: Machine,
+    *,
+    nodes: int,
+    program: ProgramCapabilities = ANY_PROGRAM,
 ) -> tuple[Scalar, ...]:
-    """Return the values of `"auto"`, for every dimension but gradient_accumulation_steps."""
+    """Return the values of `"auto"`, for every dimension but gradient_accumulation_steps.
+
+    What the program cannot do is left out, in the dimensions that depend on it.
+    """
     if dimension == "precision":
         sixteen_bit = ("bf16", "fp16") if offers_bf16(machine) else ("fp16",)
         return ("fp32",) if machine.peak_tflops is None else sixteen_bit
@@ -135,15 +145,28 @@ def automatic(
         return NAMED[dimension]
     gpus = machine.gpus_per_node
     by_layers = divisors(transformer.num_layers)
+    uneven = _uneven_pipelines(transformer, nodes * gpus) if program.uneven_stages else []
     whole = {
         "tensor_parallel": {*powers_of_two(gpus), *divisors(gpus)},
-        "pipeline_parallel": {stages for stages in by_layers if stages <= nodes * gpus},
+        "pipeline_parallel": {stages for stages in [*by_layers, *uneven] if stages <= nodes * gpus},
         "micro_batch_size": set(powers_of_two(LARGEST_AUTOMATIC_MICRO_BATCH)),
         "zero_stage": set(range(4)),
         "num_nodes": {*powers_of_two(nodes), nodes},
         "virtual_stages": {stages for stages in by_layers if stages <= LARGEST_AUTOMATIC_STAGES},
     }
     return tuple(sorted(whole[dimension]))
+
+
+def _uneven_pipelines(transformer: Transformer, gpus: int) -> list[int]:
+    """Return numbers of stages that divide all GPUs and not the layers, and lose little by it."""
+    layers = transformer.num_layers
+    return [
+        stages
+        for stages in divisors(gpus)
+        if stages <= layers
+        and layers % stages
+        and layers >= LEAST_FULL * stages * -(-layers // stages)
+    ]
 
 
 def automatic_accumulations(

@@ -15,6 +15,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.dimension import offers_bf16
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -37,6 +38,7 @@ class RuleContext:
     transformer: Transformer
     machine: Machine
     batch: GlobalBatch
+    program: ProgramCapabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +63,13 @@ def findings(
     transformer: Transformer,
     machine: Machine,
     batch: GlobalBatch = GlobalBatch(),  # noqa: B008  (frozen, so shared safely)
+    *,
+    program: ProgramCapabilities = ANY_PROGRAM,
 ) -> list[Finding]:
     """Return every rule that one strategy breaks, refusals first; none where it is legal and
     sound."""
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
-    context = RuleContext(transformer, machine, batch)
+    context = RuleContext(transformer, machine, batch, program)
     return [
         Finding(rule.name, rule.reason(strategy, context), rule.severity)
         for rule in sorted(RULES.values(), key=lambda rule: rule.severity)
@@ -79,15 +83,22 @@ def rule_masks(
     machine: Machine,
     batch: GlobalBatch,
     *,
+    program: ProgramCapabilities = ANY_PROGRAM,
     severity: Severity = "refuse",
 ) -> dict[str, Mask]:
     """Return rule name -> mask of shape (n,), true where it refuses (or warns of) a strategy."""
-    context = RuleContext(transformer, machine, batch)
+    context = RuleContext(transformer, machine, batch, program)
     return {
         rule.name: np.broadcast_to(rule.broken(lattice, context), len(lattice))
         for rule in RULES.values()
         if rule.severity == severity
     }
+
+
+def _uneven_stages(lattice: Lattice, transformer: Transformer) -> Mask:
+    """Return where some pipeline stage has more layers than another, and none is empty."""
+    layers, stages = transformer.num_layers, lattice["pipeline_parallel"]
+    return np.asarray((layers % stages != 0) & (stages <= layers))
 
 
 def _uneven_world(lattice: Lattice) -> Mask:
@@ -114,12 +125,22 @@ _ALL = (
         ),
     ),
     Rule(
+        name="layers_fill_pipeline",
+        demand="pipeline_parallel is at most the number of layers",
+        broken=lambda lattice, to: lattice["pipeline_parallel"] > to.transformer.num_layers,
+        reason=lambda s, to: (
+            f"{to.transformer.num_layers} layers cannot fill {s.pipeline_parallel} stages"
+        ),
+    ),
+    Rule(
         name="layers_by_pipeline",
-        demand="pipeline_parallel divides the layers",
-        broken=lambda lattice, to: to.transformer.num_layers % lattice["pipeline_parallel"] != 0,
+        demand="pipeline_parallel divides the layers, if the program needs even stages",
+        broken=lambda lattice, to: (
+            _uneven_stages(lattice, to.transformer) & (not to.program.uneven_stages)
+        ),
         reason=lambda s, to: (
             f"{to.transformer.num_layers} layers are not divisible by pipeline_parallel "
-            f"{s.pipeline_parallel}"
+            f"{s.pipeline_parallel}, and {to.program.name} needs even stages"
         ),
     ),
     Rule(
@@ -254,6 +275,17 @@ _ALL = (
         reason=lambda s, to: (
             f"tensor_parallel {s.tensor_parallel} spans nodes of {to.machine.gpus_per_node} GPUs: "
             "its all-reduces cross the network, which the Frontier study found slow"
+        ),
+    ),
+    Rule(
+        name="even_stages",
+        demand="pipeline_parallel divides the layers, so that no stage waits for a fuller one",
+        severity="warn",
+        broken=lambda lattice, to: _uneven_stages(lattice, to.transformer),
+        reason=lambda s, to: (
+            f"{to.transformer.num_layers} layers in {s.pipeline_parallel} stages are uneven: the "
+            f"fullest has {-(-to.transformer.num_layers // s.pipeline_parallel)}, and the others "
+            "wait for it; not every program can do it"
         ),
     ),
     Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from search_spaces.dimension import (
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import rule_masks
 from search_spaces.strategy import DIMENSIONS
 from search_spaces.transformer import Transformer
@@ -55,6 +56,7 @@ class SearchSpace:
     Attributes:
         nodes: the most that a strategy may use.
         dimensions: each of the eleven dimensions -> its values.
+        program: that is to run the trials; what it cannot do is not legal.
     """
 
     transformer: Transformer
@@ -62,6 +64,7 @@ class SearchSpace:
     nodes: int
     dimensions: Mapping[str, tuple[Scalar, ...]]
     batch: GlobalBatch
+    program: ProgramCapabilities = ANY_PROGRAM
 
     @classmethod
     def build(
@@ -72,6 +75,7 @@ class SearchSpace:
         nodes: int,
         choices: Mapping[str, DimensionChoice],
         batch: GlobalBatch = GlobalBatch(),  # noqa: B008  (frozen, so shared safely)
+        program: ProgramCapabilities = ANY_PROGRAM,
     ) -> SearchSpace:
         """Return a space from a choice for each dimension; what is left out takes its default.
 
@@ -89,7 +93,9 @@ class SearchSpace:
                 elif choice != AUTO:
                     values[dimension] = values_of(dimension, choice)
                 elif not problems and dimension != ACCUMULATION:
-                    values[dimension] = automatic(dimension, transformer, machine, nodes=nodes)
+                    values[dimension] = automatic(
+                        dimension, transformer, machine, nodes=nodes, program=program
+                    )
             except InvalidInput as problem:
                 problems.append(problem)
         problems += _too_many_nodes(values.get("num_nodes", ()), nodes)
@@ -105,6 +111,7 @@ class SearchSpace:
             nodes=nodes,
             dimensions=dimensions,
             batch=batch,
+            program=program,
         )
 
     @property
@@ -126,9 +133,16 @@ class SearchSpace:
         rows = np.meshgrid(*axes, indexing="ij", copy=False)
         columns = {name: row.ravel() for name, row in zip(self.dimensions, rows, strict=True)}
         grid = Lattice(columns=columns, gpus_per_node=self.machine.gpus_per_node)
-        refused = rule_masks(grid, self.transformer, self.machine, self.batch)
+        judge = partial(
+            rule_masks,
+            transformer=self.transformer,
+            machine=self.machine,
+            batch=self.batch,
+            program=self.program,
+        )
+        refused = judge(grid)
         legal = grid.take(~np.logical_or.reduce(list(refused.values())))
-        warned = rule_masks(legal, self.transformer, self.machine, self.batch, severity="warn")
+        warned = judge(legal, severity="warn")
         return Enumeration(
             legal=legal, raw=len(grid), removed=_counts(refused), warned=_counts(warned)
         )

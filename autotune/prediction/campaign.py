@@ -16,6 +16,7 @@ from autotune.schemas import CampaignCreate, DryRun, EvaluatorName, ProtocolSpec
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -26,10 +27,16 @@ REPRESENTATIVE = 100
 LOCAL = "local"
 
 
-def check_campaign(request: CampaignCreate, *, now: datetime | None = None) -> SearchSpace:
+def check_campaign(
+    request: CampaignCreate,
+    *,
+    program: ProgramCapabilities = ANY_PROGRAM,
+    now: datetime | None = None,
+) -> SearchSpace:
     """Return a campaign's space, after all of its input was checked.
 
     Args:
+        program: that is to run the trials.
         now: the time that its deadline is compared with; the clock's where not given.
 
     Raises:
@@ -41,7 +48,7 @@ def check_campaign(request: CampaignCreate, *, now: datetime | None = None) -> S
     try:
         transformer, machine = subject_of(request.model, request.machine)
         problems += _misplaced(request, machine)
-        space = space_of(request.space, transformer, machine, nodes=request.nodes)
+        space = space_of(request.space, transformer, machine, nodes=request.nodes, program=program)
         estimated = estimate(transformer, machine, space.lattice())
         obstacle = obstacle_of(space, estimated, spec=request.space)
         problems += [obstacle] if obstacle else _too_small_a_pool(request, space)

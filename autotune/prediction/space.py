@@ -175,6 +175,8 @@ def fits_on(
 ) -> bool:
     """Return whether some legal strategy on exactly `nodes` nodes is predicted to fit."""
     fixed = spec.model_copy(update={"num_nodes": nodes})
-    lattice = space_of(fixed, space.transformer, space.machine, nodes=nodes).lattice()
+    lattice = space_of(
+        fixed, space.transformer, space.machine, nodes=nodes, program=space.program
+    ).lattice()
     estimated = estimate(space.transformer, space.machine, lattice, parameters=parameters)
     return bool(np.any(estimated.fits))

@@ -119,7 +119,7 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
         render=lambda x: megatron_lm.arguments_text(x.transformer, x.machine, x.strategy),
     ),
     "nemo.yaml": _Artefact(
-        exists=_accepted(lambda x: nemo.check(x.strategy)),
+        exists=_accepted(lambda x: nemo.check(x.transformer, x.strategy)),
         render=lambda x: nemo.nemo_yaml(x.transformer, x.machine, x.strategy),
     ),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from evaluators.frameworks.megatron import Argument, embeddings, layout, one_a_line, shape
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
+from search_spaces.program import stage_layers
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
 
@@ -61,6 +62,7 @@ def arguments(transformer: Transformer, machine: Machine, strategy: Strategy) ->
         *_model(transformer),
         *layout(machine, strategy),
         *virtual_stages,
+        *_uneven_stages(transformer, strategy),
         *RECOMPUTATION[strategy.activation_checkpointing],
         *precision,
         ("--attention-backend", attention),
@@ -86,6 +88,16 @@ def check(strategy: Strategy) -> None:
             "gradients sharded by Megatron-FSDP are not written for pipelines here",
             valid="0 or 1, or pipeline_parallel 1",
         )
+
+
+def _uneven_stages(transformer: Transformer, strategy: Strategy) -> list[Argument]:
+    """Return the layers of each stage where they differ: an E for the embedding, a t for each
+    layer, an L for the loss. Spelt out, as a shell takes a `*` for names of files."""
+    stages = strategy.pipeline_parallel
+    if transformer.num_layers % stages == 0:
+        return []
+    layers = "|".join("t" * count for count in stage_layers(transformer.num_layers, stages))
+    return [("--pipeline-model-parallel-layout", f"E{layers}L")]
 
 
 def _model(transformer: Transformer) -> list[Argument]:

@@ -47,7 +47,7 @@ def nemo_yaml(transformer: Transformer, machine: Machine, strategy: Strategy) ->
     Raises:
         InvalidInput: NeMo has no words for this strategy.
     """
-    check(strategy)
+    check(transformer, strategy)
     stage = strategy.zero_stage
     note = _FSDP_HEAD.format(stage=stage) if stage in _FSDP else ""
     sharded = {"fsdp": True, "fsdp_sharding_strategy": _FSDP[stage]} if stage in _FSDP else {}
@@ -72,8 +72,16 @@ def nemo_yaml(transformer: Transformer, machine: Machine, strategy: Strategy) ->
     )
 
 
-def check(strategy: Strategy) -> None:
+def check(transformer: Transformer, strategy: Strategy) -> None:
     """Refuse what NeMo has no words for; raises InvalidInput."""
+    if transformer.num_layers % strategy.pipeline_parallel:
+        raise InvalidInput(
+            "pipeline_parallel",
+            strategy.pipeline_parallel,
+            f"NeMo has pipelines of even stages alone, and there are {transformer.num_layers} "
+            "layers",
+            valid=f"a divisor of {transformer.num_layers}",
+        )
     if strategy.zero_stage in _FSDP and strategy.pipeline_parallel > 1:
         raise InvalidInput(
             "zero_stage",

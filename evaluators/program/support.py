@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluators.cluster.profile import ClusterProfile
-from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
-from evaluators.frameworks.megatron_deepspeed.variants import check
+from autotune.schemas import EvaluatorName
+from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.frameworks.megatron_deepspeed.defects import DEFECTS, defects_of, refusals
+from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, check
 from evaluators.program.megatron_deepspeed import MegatronProgram
 from evaluators.program.program import Program
 from evaluators.program.trainer import TrainerProgram
-from evaluators.trainer.support import unsupported_anywhere, unsupported_within
+from evaluators.trainer.support import CAPABILITIES, unsupported_anywhere, unsupported_within
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 OTHER_SPACE = "a space without such strategies, or the simulated evaluator"
@@ -37,6 +40,48 @@ def program_of(profile: ClusterProfile) -> Program:
         ValueError: it names Megatron-DeepSpeed and has no `[megatron]`.
     """
     return TrainerProgram(profile) if profile.program == "trainer" else MegatronProgram(profile)
+
+
+_SEQUENCE_PARALLEL = Strategy(
+    tensor_parallel=2,
+    pipeline_parallel=1,
+    micro_batch_size=1,
+    gradient_accumulation_steps=1,
+    zero_stage=1,
+    num_nodes=1,
+    sequence_parallel=True,
+)
+
+
+def capabilities_of(
+    evaluator: EvaluatorName, transformer: Transformer, profile: ClusterProfile | None = None
+) -> ProgramCapabilities:
+    """Return what the program of a campaign's trials can do.
+
+    Args:
+        profile: of the cluster, with the slurm evaluator.
+    """
+    if evaluator == "simulated":
+        return ANY_PROGRAM
+    if profile is None or profile.program == "trainer":
+        return CAPABILITIES
+    return _capabilities_of_megatron(profile.megatron or Megatron(path=""), transformer)
+
+
+def _capabilities_of_megatron(megatron: Megatron, transformer: Transformer) -> ProgramCapabilities:
+    """Return what a checkout can do.
+
+    Sequence parallelism with learned positions crashes in every commit from September 2023 on, so
+    it is taken to do so in a checkout that cannot be read from here.
+    """
+    checkout = Path(megatron.path)
+    defects = defects_of(checkout) if (checkout / "megatron").is_dir() else DEFECTS
+    met = {r.field for r in refusals(defects, transformer, _SEQUENCE_PARALLEL)}
+    return ProgramCapabilities(
+        name=f"Megatron-DeepSpeed ({megatron.variant})",
+        uneven_stages=VARIANTS[megatron.variant].uneven_stages,
+        sequence_parallel="sequence_parallel" not in met,
+    )
 
 
 def unsupported(

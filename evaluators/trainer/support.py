@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 
 from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
+from search_spaces.program import ProgramCapabilities
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
+
+CAPABILITIES = ProgramCapabilities(name="the bundled trainer", sequence_parallel=False)
 
 Refusal = tuple[Callable[[Strategy], bool], str]
 

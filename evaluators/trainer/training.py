@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, Protocol
 
 import deepspeed
@@ -15,9 +16,10 @@ from torch import nn
 from evaluators.frameworks.deepspeed import deepspeed_config
 from evaluators.trainer.data import Samples
 from evaluators.trainer.memory import Memory
-from evaluators.trainer.model import Embedding, Plan, WholeModel, loss_of, middle_layers
+from evaluators.trainer.model import Block, Embedding, Plan, WholeModel, loss_of, middle_layers
 from evaluators.trainer.tensor_parallel import Build, TensorGroup
 from evaluators.trial import TrialRequest
+from search_spaces.program import stage_layers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -149,6 +151,7 @@ class _LimitedPipeline(PipelineModule):  # type: ignore[misc]
 
     def __init__(self, plan: Plan, *, topology: Any, memory: Memory, limit_gib: float) -> None:
         self._start_limit: Callable[[], None] = lambda: memory.limit(limit_gib)
+        self._plan = plan
         if plan.transformer.tied_embeddings:
             first = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
             last = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
@@ -159,12 +162,24 @@ class _LimitedPipeline(PipelineModule):  # type: ignore[misc]
             layers=[first, *middle, last],
             topology=topology,
             loss_fn=loss_of(plan),
-            partition_method="type:Block",
         )
         for module in self.tied_modules.values():
             for parameter in module.parameters():
                 # Held by the first stage too, whose copy alone the gradient norm counts.
                 parameter.model_parallel &= not parameter.ds_pipe_replicated
+
+    def _partition_layers(self, method: str) -> None:  # noqa: ARG002 (which there is one of)
+        """Cut between blocks; what comes before them is the first stage's, after them the last's.
+
+        DeepSpeed's own ways differ with its release: before 0.12.5 a stage could be left empty.
+        """
+        layers = self._plan.transformer.num_layers
+        before = [spec.typename for spec in self._layer_specs].index(Block)
+        ends = accumulate(stage_layers(layers, self.num_stages))
+        self.parts = [0, *(before + end for end in ends)]
+        self.parts[-1] = len(self._layer_specs)
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self._set_bounds(start=self.parts[stage], stop=self.parts[stage + 1])
 
     def _build(self) -> None:
         self._start_limit()

@@ -9,12 +9,14 @@ from typing import TypeVar
 import structlog
 
 from autotune.prediction import check_campaign
+from autotune.resolution import transformer_of
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
-from evaluators.program.support import OTHER_SPACE, unsupported
+from evaluators.program.support import OTHER_SPACE, capabilities_of, unsupported
 from evaluators.slurm.commands import SlurmUnavailable
 from evaluators.trainer import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles, quickly
 from server.settings import Settings
@@ -41,7 +43,8 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
     """
     problems: list[InvalidInput] = []
     profile = _collect(problems, lambda: chosen_profile(request, settings))
-    space = _collect(problems, lambda: check_campaign(request))
+    program = _program(request, profile)
+    space = _collect(problems, lambda: check_campaign(request, program=program))
     if space is not None:
         problems += _unsuitable(request, space, profile)
     if space is not None and profile is not None and profile.machine in {"", space.machine.name}:
@@ -78,6 +81,14 @@ def chosen_profile(request: CampaignCreate, settings: Settings) -> ClusterProfil
     except InvalidInputs as faults:
         valid = "a profile without faults"
         raise InvalidInput("slurm.profile", choice.profile, str(faults), valid=valid) from faults
+
+
+def _program(request: CampaignCreate, profile: ClusterProfile | None) -> ProgramCapabilities:
+    """Return what the trials' program can do; of an unknown model somebody else complains."""
+    try:
+        return capabilities_of(request.evaluator, transformer_of(request.model), profile)
+    except (InvalidInput, InvalidInputs):
+        return ANY_PROGRAM
 
 
 def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:

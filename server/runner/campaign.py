@@ -14,6 +14,8 @@ import structlog
 from autotune.resolution import space_of, strategy_of
 from autotune.schemas import Budget, Campaign, CampaignState, Trial, TrialState
 from autotune.search import Proposer
+from evaluators.cluster import profile_from_dict
+from evaluators.program.support import capabilities_of
 from evaluators.trial import TrialOutcome, TrialProgress
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -193,7 +195,12 @@ class ClaimedCampaign:
     @cached_property
     def _space(self) -> SearchSpace:
         request, workload = self._snapshot.campaign.request, self._polling.workload
-        return space_of(request.space, workload.transformer, workload.machine, nodes=request.nodes)
+        transformer, kept = workload.transformer, self._snapshot.profile
+        profile = profile_from_dict(kept, source="campaign") if kept else None
+        program = capabilities_of(request.evaluator, transformer, profile)
+        return space_of(
+            request.space, transformer, workload.machine, nodes=request.nodes, program=program
+        )
 
     @cached_property
     def _cluster_check(self) -> ClusterCheck | None:

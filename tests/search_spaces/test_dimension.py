@@ -16,6 +16,7 @@ from search_spaces.dimension import (
     values_of,
 )
 from search_spaces.errors import InvalidInput
+from search_spaces.program import ProgramCapabilities
 from search_spaces.strategy import DIMENSIONS
 from tests.search_spaces.scene import FRONTIER, GPT_175B
 
@@ -167,3 +168,19 @@ def test_the_main_dimensions_come_first() -> None:
         "zero_stage",
         "num_nodes",
     )
+
+
+def test_automatic_pipelines_are_uneven_where_the_program_can_and_little_is_lost() -> None:
+    llama, h100 = load_model("llama-3-405b"), load_machine("dgx-h100")
+    assert llama.num_layers == 126
+    found = automatic("pipeline_parallel", llama, h100, nodes=16)
+    assert {1, 2, 3, 6, 7, 4, 8, 16, 32, 64} <= set(found)
+    assert 128 not in found  # more than there are layers
+    even = ProgramCapabilities(name="p", uneven_stages=False)
+    assert set(automatic("pipeline_parallel", llama, h100, nodes=16, program=even)) == {
+        stages for stages in divisors(126) if stages <= 128
+    }
+    # 80 layers in 64 stages fill 62 % of them; in 32 it is 83 %.
+    seventy = automatic("pipeline_parallel", load_model("70B"), h100, nodes=16)
+    assert 32 in seventy
+    assert 64 not in seventy

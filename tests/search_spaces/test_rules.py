@@ -12,6 +12,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
+from search_spaces.program import ProgramCapabilities, stage_layers
 from search_spaces.rules import RULES, Finding, findings, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -34,13 +35,36 @@ def test_a_sound_strategy_breaks_no_rule() -> None:
     assert findings(strategy(), GPT_175B, FRONTIER) == []
 
 
+def test_uneven_stages_are_the_programs_own_matter() -> None:
+    uneven = strategy(tensor_parallel=1, pipeline_parallel=5, num_nodes=5)
+    (warned,) = findings(uneven, GPT_175B, FRONTIER)
+    assert (warned.rule, warned.severity) == ("even_stages", "warn")
+    assert "the fullest has 20" in warned.reason
+    even_alone = ProgramCapabilities(name="the program", uneven_stages=False)
+    refused, _ = findings(uneven, GPT_175B, FRONTIER, program=even_alone)
+    assert (refused.rule, refused.severity) == ("layers_by_pipeline", "refuse")
+    assert "96 layers are not divisible by pipeline_parallel 5, and the program" in refused.reason
+    interleaved = replace(uneven, virtual_stages=2, gradient_accumulation_steps=10)
+    assert "layers_by_virtual_stages" in {
+        f.rule for f in findings(interleaved, GPT_175B, FRONTIER) if f.severity == "refuse"
+    }
+
+
+@given(layers=st.integers(1, 200), stages=st.integers(1, 200))
+def test_stages_differ_by_one_layer_at_most(layers: int, stages: int) -> None:
+    of_stages = stage_layers(layers, stages)
+    assert (len(of_stages), sum(of_stages)) == (stages, layers)
+    assert of_stages[0] == max(of_stages) == -(-layers // stages)
+    assert of_stages[-1] == min(of_stages) >= of_stages[0] - 1
+
+
 @pytest.mark.parametrize(
     ("rule", "changed", "numbers"),
     [
         ("machine_nodes", {"num_nodes": 9857}, "9857 nodes are more than the 9856"),
         ("world_size", {"pipeline_parallel": 3}, "4 x pipeline_parallel 3 = 12 does not divide 16"),
         ("world_size", {"pipeline_parallel": 8}, "= 32 does not divide 16 GPUs (2 nodes x 8)"),
-        ("layers_by_pipeline", {"pipeline_parallel": 5}, "96 layers are not divisible"),
+        ("layers_fill_pipeline", {"pipeline_parallel": 97}, "96 layers cannot fill 97 stages"),
         ("heads_by_tensor", {"tensor_parallel": 5}, "96 attention heads are not divisible"),
         ("ffn_by_tensor", {"tensor_parallel": 5}, "ffn_hidden_size 49152 is not divisible"),
         ("zero_without_pipeline", {"zero_stage": 2}, "zero_stage 2 does not go with"),

@@ -20,6 +20,9 @@ class Variant:
         flash_attention: the option that chooses FlashAttention.
         llama: whether it has RMSNorm and a gated MLP of any width.
         query_groups: whether heads may share keys and values.
+        uneven_stages: whether a pipeline's stages may have different numbers of layers: DeepSpeed
+            cuts the model by the type of its layers, from 0.12.5 on into stages that differ by one;
+            before, a stage could be left without any.
         reads_unset_config: whether its entry script reads `deepspeed_config_dict` without
             --deepspeed too, where nothing has set it.
         master_address: whether --master-addr must be given: ranks come from MPI, and the address
@@ -32,6 +35,7 @@ class Variant:
     flash_attention: str
     llama: bool
     query_groups: bool
+    uneven_stages: bool
     reads_unset_config: bool
     master_address: bool
     tokenizers: tuple[str, ...]
@@ -51,6 +55,7 @@ VARIANTS: Mapping[MegatronVariant, Variant] = {
         flash_attention="--use-flash-attn-v2",
         llama=True,
         query_groups=True,
+        uneven_stages=True,
         reads_unset_config=True,
         master_address=False,
         tokenizers=(*_TOKENIZERS, "HFTokenizer"),
@@ -61,6 +66,7 @@ VARIANTS: Mapping[MegatronVariant, Variant] = {
         flash_attention="--use-flash-attn",
         llama=False,
         query_groups=False,
+        uneven_stages=False,
         reads_unset_config=False,
         master_address=True,
         tokenizers=_TOKENIZERS,
@@ -90,6 +96,14 @@ def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant
             groups,
             f"the {variant} fork of Megatron-DeepSpeed has no grouped queries",
             valid=f"{heads} (one for each head), or megatron.variant 'main'",
+        )
+    if transformer.num_layers % strategy.pipeline_parallel and not line.uneven_stages:
+        raise InvalidInput(
+            "pipeline_parallel",
+            strategy.pipeline_parallel,
+            f"{transformer.num_layers} layers make uneven stages, and the DeepSpeed of the "
+            f"{variant} fork's time may leave one of them empty",
+            valid=f"a divisor of {transformer.num_layers}, or megatron.variant 'main'",
         )
     if strategy.virtual_stages > 1 and strategy.pipeline_parallel <= 2:
         raise InvalidInput(

@@ -32,6 +32,7 @@ from tests.evaluators.frameworks.strategies import BASE, legal_strategies
 FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
 LLAMA = load_model("llama-3-70b")
+SHORT = replace(GPT, num_layers=14)
 
 SIXTEEN_BITS: tuple[Precision, ...] = ("bf16", "fp16")
 
@@ -127,3 +128,15 @@ def test_an_export_without_words_for_the_strategy_is_refused() -> None:
     for export in (megatron_lm.arguments_text, nemo_yaml):
         with pytest.raises(InvalidInput, match="zero_stage"):
             export(GPT, FRONTIER, impossible)
+
+
+def test_uneven_stages_are_exported_where_there_are_words_for_them() -> None:
+    uneven = replace(BASE, pipeline_parallel=5)
+    words = megatron_lm.arguments_text(SHORT, FRONTIER, uneven).split()
+    layout = words[words.index("--pipeline-model-parallel-layout") + 1]
+    assert layout == "Ettt|ttt|ttt|ttt|ttL"
+    assert "--pipeline-model-parallel-layout" not in megatron_lm.arguments_text(
+        SHORT, FRONTIER, replace(BASE, pipeline_parallel=2)
+    )
+    with pytest.raises(InvalidInput, match="even stages alone, and there are 14 layers"):
+        nemo_yaml(SHORT, FRONTIER, uneven)

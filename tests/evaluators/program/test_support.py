@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from evaluators.cluster.profile import ClusterProfile, Megatron
-from evaluators.program.support import program_of, unsupported
+from evaluators.program.support import capabilities_of, program_of, unsupported
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
+from search_spaces.program import ANY_PROGRAM
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.evaluators.local.trials import GPT, LLAMA, request, strategy
@@ -71,3 +72,22 @@ def test_what_a_checkout_cannot_train_is_said_in_the_words_of_the_request(tmp_pa
     assert problems["space.micro_batch_size"].value == 2
     with pytest.raises(InvalidInput, match="6acc370a"):
         program_of(profile).files(request(tmp_path, wide, ranks=4), tmp_path / "t" / "attempt-1")
+
+
+def test_the_capabilities_of_each_program(tmp_path: Path) -> None:
+    assert capabilities_of("simulated", GPT) == ANY_PROGRAM
+    for trainer in (capabilities_of("local", GPT), capabilities_of("slurm", GPT, TRAINER)):
+        assert (trainer.uneven_stages, trainer.sequence_parallel) == (True, False)
+    megatron = capabilities_of("slurm", LLAMA, MEGATRON)
+    assert (megatron.uneven_stages, megatron.sequence_parallel) == (True, True)
+    assert not capabilities_of("slurm", GPT, ORNL).uneven_stages
+    # Learned positions and sequence parallelism crash in most checkouts, so in an unread one, too.
+    assert not capabilities_of("slurm", GPT, MEGATRON).sequence_parallel
+    (tmp_path / "megatron").mkdir()
+    old = replace(MEGATRON, megatron=Megatron(path=str(tmp_path)))
+    assert capabilities_of("slurm", GPT, old).sequence_parallel
+
+
+def test_a_fork_that_cuts_layers_evenly_alone_is_refused_the_rest() -> None:
+    assert refused(MEGATRON, GPT, strategy(1, 3)) == {}
+    assert "uneven stages" in refused(ORNL, GPT, strategy(1, 3))["space.pipeline_parallel"].reason

@@ -53,6 +53,9 @@ PAIRWISE: list[Layout] = [
         4,
         {"zero_stage": 1, "activation_checkpointing": "full", "flash_attention": True},
     ),
+    # Four layers in three stages: two, one and one.
+    (GPT, 3, 1, 3, 2, {"zero_stage": 1}),
+    (LLAMA, 3, 1, 3, 1, {"activation_checkpointing": "selective"}),
     (LLAMA, 4, 2, 1, 4, {"zero_stage": 2, "flash_attention": True}),
     (
         LLAMA,

@@ -1,0 +1,39 @@
+"""What the program that trains can do, as far as it decides which strategies may be tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_spaces.transformer import ActivationCheckpointing
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramCapabilities:
+    """What one program can do.
+
+    Attributes:
+        name: as sentences have it.
+        uneven_stages: whether a pipeline's stages may have different numbers of layers.
+        activation_checkpointing: the kinds that it has.
+        sequence_parallel: whether it cuts norms and residuals over the tensor-parallel ranks.
+    """
+
+    name: str
+    uneven_stages: bool = True
+    activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
+    sequence_parallel: bool = True
+
+
+ANY_PROGRAM = ProgramCapabilities(name="some program")
+"""Where it is not known, or not chosen yet, what will train: whatever one of them can do."""
+
+
+def stage_layers(num_layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers of each pipeline stage, `stages` numbers that add up to `num_layers`.
+
+    Where they differ, the first stages have one more, as DeepSpeed from 0.12.5 on cuts a model by
+    the type of its layers: the last one has the logits to compute, and the cost model takes the
+    first, which keeps the most micro-batches, to be the fullest.
+    """
+    each, more = divmod(num_layers, stages)
+    return (each + 1,) * more + (each,) * (stages - more)
