@@ -61,6 +61,17 @@ def observation_shape(observation: Observation) -> ObservationShape:
     )
 
 
+def observation_of(shape: ObservationShape) -> Observation:
+    """Return what a document holds as an observation, unchecked."""
+    return Observation(
+        transformer=_transformer(shape.model),
+        strategy=strategy_of(shape.strategy),
+        iteration_time_s=shape.iteration_time_s,
+        peak_memory_gib=shape.peak_memory_gib,
+        fitted=shape.fitted,
+    )
+
+
 def calibration_of(document: CalibrationDocument) -> Calibration:
     """Return the calibration that a document's observations give.
 
@@ -91,13 +102,7 @@ def calibration_of(document: CalibrationDocument) -> Calibration:
 
 def _observation(shape: ObservationShape, machine: Machine) -> Observation:
     """Return one observation of a document; raises InvalidInputs where it is impossible."""
-    observation = Observation(
-        transformer=_transformer(shape.model),
-        strategy=strategy_of(shape.strategy),
-        iteration_time_s=shape.iteration_time_s,
-        peak_memory_gib=shape.peak_memory_gib,
-        fitted=shape.fitted,
-    )
+    observation = observation_of(shape)
     # Each of these is only sure to make sense of what the ones before have let pass.
     strategy, transformer = observation.strategy, observation.transformer
     valid = "a strategy that ran on this machine"

@@ -74,6 +74,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     protocol: ProtocolSpec | Mapping[str, Any]
     tokens: float
     seed: int
+    fresh: bool
     time_scale: float
 
 

@@ -10,6 +10,7 @@ from autotune.schemas.calibrations import (
     CalibrationName,
     CalibrationSummary,
     ConstantShape,
+    EarlierObservation,
     ObservationShape,
 )
 from autotune.schemas.predictions import (
@@ -51,6 +52,8 @@ from autotune.schemas.resources import (
     ProfileSummary,
     Ranked,
     Recommendation,
+    StartedFrom,
+    StartWorth,
     TrainingCost,
     Trial,
     TrialMetrics,
@@ -86,6 +89,7 @@ __all__ = [
     "ConstantShape",
     "Dimension",
     "DryRun",
+    "EarlierObservation",
     "EvaluatorName",
     "Event",
     "FieldProblem",
@@ -109,6 +113,8 @@ __all__ = [
     "SpaceQuery",
     "SpaceReport",
     "SpaceSpec",
+    "StartWorth",
+    "StartedFrom",
     "StrategyShape",
     "Sweep",
     "SweepQuery",

@@ -29,6 +29,17 @@ class ObservationShape(Wire):
     fitted: bool | None = None
 
 
+class EarlierObservation(ObservationShape):
+    """The same of an earlier campaign's trial, as a later one keeps it when it begins.
+
+    `age_days` is the trial's age then; `versions` are of what it ran with, by package.
+    """
+
+    campaign_id: int
+    versions: dict[str, str]
+    age_days: float
+
+
 class CalibrationDocument(Wire):
     """A calibration as it is exported and imported. All follows from its observations."""
 

@@ -159,6 +159,9 @@ class CampaignCreate(Wire):
         300e9, description="training tokens that the recommendation's days and energy are for"
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    fresh: bool = Field(
+        False, description="start from nothing, not from earlier trials of the machine"
+    )
     time_scale: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="simulated evaluator: seconds waited for each simulated second"
     )

@@ -120,8 +120,32 @@ class Trial(Wire):
         return self.state is TrialState.CANCELLED and not self.node_hours
 
 
+class StartedFrom(Wire):
+    """So many trials of an earlier campaign, which may have been deleted since."""
+
+    campaign_id: int
+    name: str
+    trials: int
+    deleted: bool = False
+
+
+class StartWorth(Wire):
+    """What a campaign's start from earlier trials was worth.
+
+    Medians, over its `trials` that were timed, of the relative error of the time foreseen before
+    the first of them: from general knowledge alone, and with the earlier trials.
+    """
+
+    trials: int
+    error_without: float
+    error_with: float
+
+
 class Campaign(Wire):
-    """A campaign as it stands. `reason` says in a sentence why it paused, ended or failed."""
+    """A campaign as it stands. `reason` says in a sentence why it paused, ended or failed.
+
+    `started_from` is None until its search begins, and empty where it began from nothing.
+    """
 
     id: int
     name: str
@@ -142,6 +166,8 @@ class Campaign(Wire):
     node_hours: float
     best_trial: int | None = Field(None, description="number of the best trial so far")
     best_objective: float | None = None
+    started_from: list[StartedFrom] | None = None
+    start_worth: StartWorth | None = None
 
 
 class Ranked(Wire):

@@ -116,6 +116,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "remark": remark,
     "seconds": wording.seconds,
     "size": size,
+    "started_from": wording.started_from,
     "strategy_line": strategy_line,
     "title": title,
     "tokens": tokens,

@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from autotune.schemas import Campaign, StartWorth
+
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
+CAMPAIGNS_SHOWN = 3
 
 
 def figure(value: float | None) -> str:
@@ -44,6 +47,36 @@ def not_started(reasons: Mapping[str, int]) -> str:
     shown = [f"{number:,} × {reason}" for reason, number in known.most_common(REASONS_SHOWN)]
     others = len(known) - len(shown)
     return f"{trials}: " + ", ".join(shown + ([plural(others, "other reason")] if others else []))
+
+
+def started_from(campaign: Campaign) -> str:
+    """Return which earlier trials a search began with and what that was worth; empty before it
+    begins, and where nothing is known of that."""
+    starts = campaign.started_from
+    if starts is None:
+        return ""
+    if not starts:
+        fresh = campaign.request.fresh
+        return f"nothing{', as asked' if fresh else ': its machine and program had no trials yet'}"
+    named = [f"{start.campaign_id}{' (deleted)' if start.deleted else ''}" for start in starts]
+    if len(named) > CAMPAIGNS_SHOWN + 1:
+        others = plural(len(named) - CAMPAIGNS_SHOWN, "other")
+        named = [*named[:CAMPAIGNS_SHOWN], others]
+    campaigns = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    trials = plural(sum(start.trials for start in starts), "trial")
+    noun = "campaign" if len(starts) == 1 else "campaigns"
+    return "; ".join([f"{trials} of {noun} {campaigns}", *_start_worth(campaign.start_worth)])
+
+
+def _start_worth(worth: StartWorth | None) -> list[str]:
+    """Return in a sentence, if anything is known of it, how earlier trials changed predictions."""
+    if worth is None:
+        return []
+    without, given = (f"{100 * error:.2g} %" for error in (worth.error_without, worth.error_with))
+    words = "from {} to {} (median of {})".format(without, given, plural(worth.trials, "trial"))
+    if worth.error_with > worth.error_without:
+        return [f"they did not help: the error of its predictions rose {words}"]
+    return [f"they took the error of its predictions {words}"]
 
 
 def percent(share: float | None) -> str:

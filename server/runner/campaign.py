@@ -12,7 +12,15 @@ from typing import Any
 import structlog
 
 from autotune.resolution import space_of, strategy_of
-from autotune.schemas import Budget, Campaign, CampaignState, Trial, TrialState
+from autotune.schemas import (
+    Budget,
+    Campaign,
+    CampaignState,
+    EarlierObservation,
+    StartWorth,
+    Trial,
+    TrialState,
+)
 from autotune.search import Proposer
 from evaluators.cluster import profile_from_dict
 from evaluators.program.support import capabilities_of
@@ -33,11 +41,13 @@ from server.runner.scheduling import (
     reason_to_end_search,
     same_failure,
 )
+from server.runner.start import SearchStart, telling_trials
 from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.settings import Settings
 from server.store import Store
 from server.store.announcements import announce
 from server.store.campaigns import WORKED_ON, change_state, get_campaign, profile_of
+from server.store.history import earlier_observations, keep_start, note_worth
 from server.store.leases import Lease, release, renew
 from server.store.trials import (
     Purpose,
@@ -52,6 +62,8 @@ from server.store.trials import (
 )
 
 FAILURES_TO_PAUSE = 5
+WORTH_GROWTH = 1.2
+"""What a start was worth is worked out again when so many times as many trials have been timed."""
 PURPOSES: Mapping[CampaignState, Purpose] = {
     CampaignState.RUNNING: "search",
     CampaignState.CONFIRMING: "confirmation",
@@ -212,6 +224,14 @@ class ClaimedCampaign:
         request = self._snapshot.campaign.request
         return Proposer(self._space, objective=request.objective, seed=request.seed)
 
+    @cached_property
+    def _search_start(self) -> SearchStart:
+        """What the campaign started from; first asked for once it has."""
+        workload = self._polling.workload
+        with self._store.session() as session:
+            kept = earlier_observations(session, self.lease.campaign_id)
+        return SearchStart(machine=workload.machine, transformer=workload.transformer, kept=kept)
+
     @property
     def _shares_machine(self) -> bool:
         return self._snapshot.campaign.request.evaluator == "local"
@@ -315,7 +335,7 @@ class ClaimedCampaign:
         if status is None:
             return False
         if status.clear:
-            return self._change(campaign, CampaignState.RUNNING)
+            return self._begin_search(campaign)
         if status.obstacle:
             del self._cluster_check  # a resumed campaign asks again
             self.pause(status.obstacle)
@@ -323,6 +343,21 @@ class ClaimedCampaign:
         if status.delay != campaign.reason:
             self._change(campaign, CampaignState.QUEUED, reason=status.delay)
         return False
+
+    def _begin_search(self, campaign: Campaign) -> bool:
+        """Start from what earlier trials have shown, which is kept with the campaign."""
+        earlier: list[EarlierObservation] = []
+        if not campaign.request.fresh:
+            now = datetime.now(UTC)
+            with self._store.session() as session:
+                earlier = telling_trials(session, campaign.id, self._space, now=now)
+        with self._store.transaction() as session:
+            row = renew(session, self.lease)
+            if row.state == campaign.state:
+                keep_start(session, row, earlier)
+                change_state(session, row, CampaignState.RUNNING)
+        log.info("search_begins", earlier_trials=len(earlier))
+        return True
 
     def _next_trials(self, campaign: Campaign) -> NextTrials | None:
         """Return what to start; None while another campaign uses this machine."""
@@ -340,23 +375,39 @@ class ClaimedCampaign:
     def _start(self, campaign: Campaign, strategies: Sequence[Strategy]) -> bool:
         """Insert the rows first, and only then start the trials: what has no row never runs."""
         new = new_trials(self._polling.workload, strategies, purpose=PURPOSES[campaign.state])
+        counted = campaign.start_worth.trials if campaign.start_worth else 0
+        worth = self._worth_of_start(more_than=counted * WORTH_GROWTH)
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             if row.state != campaign.state:
                 return True
+            note_worth(row, worth)
             trials = insert_trials(session, row, new)
         return self._submit(trials)
 
     def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:
         """Change the state, unless a user has changed it in the meantime."""
+        worth = self._worth_of_start()
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             if row.state == campaign.state:
+                note_worth(row, worth)
                 change_state(session, row, state, reason=reason)
                 if state is CampaignState.DONE:
                     announce(session, "recommendation", campaign_id=row.id)
         log.info("campaign_state", state=state.value, reason=reason)
         return True
+
+    def _worth_of_start(self, *, more_than: float = 0) -> StartWorth | None:
+        """Return what it has been worth to start from earlier trials; None where it was nothing.
+
+        Args:
+            more_than: fewer timed trials than this are not worth another look.
+        """
+        if not self._snapshot.campaign.started_from:
+            return None
+        timed = [trial for trial in self._snapshot.trials if trial.state is TrialState.OK]
+        return self._search_start.worth(timed) if len(timed) > more_than else None
 
 
 def _unrun(state: TrialState, error: str) -> UnrunTrial:

@@ -5,7 +5,7 @@ What changes one takes a writing session (`Store.transaction`) and announces the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +28,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store import cursors
 from server.store.announcements import announce
 from server.store.errors import Conflict, NotFound
+from server.store.stack import machine_digest, program_of
 from server.store.tables import CampaignRow, TrialRow
 
 WORKED_ON = (CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING)
@@ -78,6 +79,8 @@ def create_campaign(
         model=model.model_dump(mode="json"),
         machine=machine.model_dump(mode="json"),
         profile=None if profile is None else dict(profile),
+        machine_digest=machine_digest(machine),
+        program=program_of(request, profile),
         created_at=datetime.now(UTC),
         idempotency_key=idempotency.key if idempotency else None,
         idempotency_hash=idempotency.digest if idempotency else None,
@@ -213,8 +216,7 @@ def _aware(moment: datetime) -> datetime:
 
 def get_campaign(session: Session, campaign_id: int) -> Campaign:
     """Return a campaign with its tally; raises NotFound."""
-    row = campaign_row(session, campaign_id)
-    return campaign_of(row, tallies(session, [row.id])[row.id])
+    return campaigns_of(session, [campaign_row(session, campaign_id)])[0]
 
 
 def campaign_row(session: Session, campaign_id: int, *, for_update: bool = False) -> CampaignRow:
@@ -245,7 +247,14 @@ def list_campaigns(
 def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign]:
     """Return the campaigns of these rows, each with its tally."""
     sums = tallies(session, [row.id for row in rows])
-    return [campaign_of(row, sums[row.id]) for row in rows]
+    named = {start["campaign_id"] for row in rows for start in row.started_from or ()}
+    there = _present(session, named) if named else set()
+    return [campaign_of(row, sums[row.id], deleted=named - there) for row in rows]
+
+
+def _present(session: Session, campaign_ids: Collection[int]) -> set[int]:
+    """Return those of the campaigns that have not been deleted."""
+    return set(session.scalars(select(CampaignRow.id).where(CampaignRow.id.in_(campaign_ids))))
 
 
 def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
@@ -293,8 +302,17 @@ def profile_of(session: Session, campaign_id: int) -> dict[str, Any] | None:
     return campaign_row(session, campaign_id).profile
 
 
-def campaign_of(row: CampaignRow, tally: Tally) -> Campaign:
-    """Return a row and its tally as the wire model."""
+def campaign_of(
+    row: CampaignRow, tally: Tally, *, deleted: Collection[int] = frozenset()
+) -> Campaign:
+    """Return a row and its tally as the wire model.
+
+    Args:
+        deleted: ids of campaigns that it may have started from and that are gone.
+    """
+    starts = row.started_from
+    if starts is not None:
+        starts = [start | {"deleted": start["campaign_id"] in deleted} for start in starts]
     return Campaign.model_validate(
         {
             "id": row.id,
@@ -308,6 +326,8 @@ def campaign_of(row: CampaignRow, tally: Tally) -> Campaign:
             "created_at": row.created_at,
             "started_at": row.started_at,
             "finished_at": row.finished_at,
+            "started_from": starts,
+            "start_worth": row.start_worth,
             **vars(tally),
         }
     )

@@ -1,4 +1,5 @@
-"""The tables: campaigns, their trials, the events that announce each change; calibrations."""
+"""The tables: campaigns, their trials, the events that announce each change; what campaigns start
+from; calibrations."""
 
 from __future__ import annotations
 
@@ -39,12 +40,14 @@ class CampaignRow(Base):
     `model`, `machine` and `profile` (of the cluster, with the slurm evaluator) are what its request
     named when it was created: a later change of these does not change a campaign. `lease_until` is
     in the database's seconds; `lease_epoch` grows with every claim and fences off a runner that was
-    taken over.
+    taken over. `machine_digest` and `program` are those of `server.store.stack`: where both are the
+    same, trials of one campaign tell of another. `started_from` is None until the search begins.
     """
 
     __tablename__ = "campaigns"
     __table_args__ = (
         Index(None, "state"),
+        Index(None, "machine_digest", "program"),
         {"sqlite_autoincrement": True},
     )
 
@@ -59,6 +62,10 @@ class CampaignRow(Base):
     model: Mapped[Json]
     machine: Mapped[Json]
     profile: Mapped[Json | None]
+    machine_digest: Mapped[str] = mapped_column(String(64), server_default="")
+    program: Mapped[str] = mapped_column(String(64), server_default="")
+    started_from: Mapped[list[Json] | None]
+    start_worth: Mapped[Json | None]
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -125,6 +132,20 @@ class EventRow(Base):
     campaign_id: Mapped[int] = mapped_column(ForeignKey("campaigns.id", ondelete="CASCADE"))
     kind: Mapped[str] = mapped_column(String(16))
     trial_number: Mapped[int | None]
+
+
+class EarlierTrialsRow(Base):
+    """What earlier trials had shown when a campaign began its search, never altered.
+
+    It is kept with the campaign, whatever becomes of those that measured it.
+    """
+
+    __tablename__ = "earlier_trials"
+
+    campaign_id: Mapped[int] = mapped_column(
+        ForeignKey("campaigns.id", ondelete="CASCADE"), primary_key=True
+    )
+    observations: Mapped[list[Json]]
 
 
 class CalibrationRow(Base):

@@ -137,6 +137,10 @@ def submit(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of the search and the trials.")
     ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Start from nothing, not from earlier trials of the machine."),
+    ] = False,
     name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would try and cost; submit nothing.")
@@ -156,6 +160,7 @@ def submit(
         objective=objective,
         tokens=tokens,
         seed=seed,
+        fresh=fresh or None,
         name=name,
         time_scale=trials.time_scale,
     )

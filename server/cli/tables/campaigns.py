@@ -26,6 +26,7 @@ from server.cli.tables.elements import (
     parameters,
     percent,
     seconds,
+    started_from,
     strategy_line,
     with_unit,
 )
@@ -57,6 +58,7 @@ def campaign(item: Campaign) -> Table:
     slurm = item.request.slurm
     profile = f": profile {slurm.profile}, {slurm.mode}" if slurm else ""
     waiting = f" ({item.waiting} of them waiting for nodes)" if item.waiting else ""
+    start = started_from(item)
     return facts(
         [
             ("campaign", f"{item.id} {item.name}".strip()),
@@ -69,6 +71,7 @@ def campaign(item: Campaign) -> Table:
                 f"{item.trials} of {item.request.budget.max_trials}, {item.failures} failed, "
                 f"{item.confirmations} confirmations, {item.pending} open{waiting}",
             ),
+            *([("started from", start)] if start else []),
             ("node-hours", figure(item.node_hours)),
             ("created", moment(item.created_at)),
             ("best so far", with_unit(item.best_objective, "tokens/s")),

@@ -10,7 +10,15 @@ from rich.text import Text
 
 from autotune.schemas import CalibrationSummary, MachineShape, StrategyShape
 from search_spaces.strategy import Strategy
-from server.dashboard.wording import figure, not_started, parameters, percent, plural, seconds
+from server.dashboard.wording import (
+    figure,
+    not_started,
+    parameters,
+    percent,
+    plural,
+    seconds,
+    started_from,
+)
 
 __all__ = [
     "NO_VALUE",
@@ -27,6 +35,7 @@ __all__ = [
     "probability",
     "rests_on",
     "seconds",
+    "started_from",
     "strategy_line",
     "trials_of",
     "with_unit",

@@ -10,10 +10,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import event
 
-from autotune.schemas import Campaign, CampaignPage, DryRun
+from autotune.schemas import Campaign, CampaignPage, DryRun, EarlierObservation, StartWorth
 from server.settings import Settings
 from server.store import Store
-from tests.server.asking import body, created, with_trials
+from server.store.campaigns import campaign_row
+from server.store.history import keep_start, note_worth
+from tests.server.asking import STRATEGY, body, created, with_trials
 from tests.server.conftest import ADDRESS
 
 CAMPAIGNS = "/api/v1/campaigns"
@@ -28,6 +30,32 @@ def test_a_created_campaign_is_found_at_its_address(client: TestClient) -> None:
     again = client.get(answer.headers["Location"])
     assert again.status_code == 200
     assert Campaign.model_validate(again.json()) == campaign
+
+
+def test_a_campaign_says_what_it_started_from(client: TestClient, store: Store) -> None:
+    first = created(store)
+    address = client.post(CAMPAIGNS, json=body()).headers["Location"]
+    assert client.get(address).json()["started_from"] is None
+    later = Campaign.model_validate(client.get(address).json())
+    shown = EarlierObservation(
+        model=later.model,
+        strategy=STRATEGY,
+        fitted=False,
+        campaign_id=first.id,
+        versions={},
+        age_days=0.0,
+    )
+    with store.transaction() as session:
+        row = campaign_row(session, later.id)
+        keep_start(session, row, [shown])
+        note_worth(row, StartWorth(trials=2, error_without=0.5, error_with=0.1))
+    start = {"campaign_id": first.id, "name": first.name, "trials": 1}
+    assert client.get(address).json()["started_from"] == [start | {"deleted": False}]
+    client.post(f"{CAMPAIGNS}/{first.id}/cancel")
+    assert client.delete(f"{CAMPAIGNS}/{first.id}").is_success
+    told = client.get(address).json()
+    assert told["started_from"] == [start | {"deleted": True}]
+    assert told["start_worth"] == {"trials": 2, "error_without": 0.5, "error_with": 0.1}
 
 
 def test_a_dry_run_counts_and_stores_nothing(client: TestClient) -> None:

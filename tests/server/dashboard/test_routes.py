@@ -10,9 +10,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from autotune.schemas import CampaignState
+from autotune.schemas import CampaignState, EarlierObservation
 from server.dashboard.series import Trajectory, trajectory
+from server.store.campaigns import campaign_row
+from server.store.history import keep_start
 from server.store.trials import all_trials
+from tests.server.asking import STRATEGY
 from tests.server.dashboard.conftest import Service
 
 
@@ -46,6 +49,25 @@ def test_a_campaign_that_is_not_there_is_a_page_that_says_so(service: Service, a
     status, _, body = get(service, f"/campaigns/{asked}")
     assert status == HTTPStatus.NOT_FOUND
     assert "There is no campaign" in body
+
+
+def test_a_page_says_what_its_campaign_started_from(service: Service) -> None:
+    first, later = service.campaigns.create(), service.campaigns.create()
+    address = f"/campaigns/{later.id}"
+    assert "Started from" not in get(service, address)[2]
+    shown = EarlierObservation(
+        model=first.model,
+        strategy=STRATEGY,
+        fitted=True,
+        campaign_id=first.id,
+        versions={},
+        age_days=0.0,
+    )
+    with service.campaigns.store.transaction() as session:
+        keep_start(session, campaign_row(session, later.id), [shown] * 3)
+    said = f"Started from 3 trials of campaign {first.id}."
+    assert said in get(service, address)[2]
+    assert said in get(service, f"{address}/fragments/summary")[2]
 
 
 @pytest.mark.parametrize("by", ["trial", "time", "node_hours"])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
+from autotune.schemas import Campaign, StartedFrom, StartWorth
 from server.dashboard.wording import (
     age,
     axis_unit,
@@ -15,7 +18,9 @@ from server.dashboard.wording import (
     parameters,
     plural,
     seconds,
+    started_from,
 )
+from tests.server.asking import asked
 
 
 @pytest.mark.parametrize(
@@ -102,3 +107,63 @@ def test_axis_unit(longest_s: float, unit: str) -> None:
 )
 def test_trials_that_have_not_started(reasons: dict[str, int], words: str) -> None:
     assert not_started(reasons).startswith(words)
+
+
+def campaign(**changes: Any) -> Campaign:
+    request = asked(fresh=changes.pop("fresh", False))
+    shown: dict[str, Any] = {
+        "id": 7,
+        "name": "",
+        "state": "running",
+        "reason": "",
+        "simulated": True,
+        "request": request,
+        "model": model_shape(transformer_of(request.model)),
+        "machine": machine_shape(machine_of(request.machine)),
+        "created_at": datetime.now(UTC),
+        "started_at": None,
+        "finished_at": None,
+        "trials": 0,
+        "pending": 0,
+        "failures": 0,
+        "confirmations": 0,
+        "node_hours": 0.0,
+    }
+    return Campaign.model_validate(shown | changes)
+
+
+def starts(*trials: int, deleted: bool = False) -> list[StartedFrom]:
+    return [
+        StartedFrom(campaign_id=number, name="", trials=count, deleted=deleted)
+        for number, count in enumerate(trials, start=2)
+    ]
+
+
+def test_what_a_campaign_started_from() -> None:
+    assert started_from(campaign()) == ""
+    assert started_from(campaign(started_from=[], fresh=True)) == "nothing, as asked"
+    none = started_from(campaign(started_from=[]))
+    assert none == "nothing: its machine and program had no trials yet"
+    two = started_from(campaign(started_from=starts(30, 4)))
+    assert two == "34 trials of campaigns 2 and 3"
+    gone = started_from(campaign(started_from=starts(1, deleted=True)))
+    assert gone == "1 trial of campaign 2 (deleted)"
+    many = started_from(campaign(started_from=starts(9, 8, 7, 6, 5)))
+    assert many == "35 trials of campaigns 2, 3, 4 and 2 others"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (0.06, "they took the error of its predictions from 21 % to 6 % (median of 12 trials)"),
+        (
+            0.25,
+            "they did not help: the error of its predictions rose from 21 % to 25 % (median of 12"
+            " trials)",
+        ),
+    ],
+)
+def test_what_that_was_worth(given: float, words: str) -> None:
+    worth = StartWorth(trials=12, error_without=0.21, error_with=given)
+    said = started_from(campaign(started_from=starts(30), start_worth=worth))
+    assert said == f"30 trials of campaign 2; {words}"

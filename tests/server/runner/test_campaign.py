@@ -72,6 +72,7 @@ def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(running: Ru
 def test_the_same_seed_gives_the_same_campaign(running_on_sqlite: Running) -> None:
     """One trial at a time: what the proposer knows at each choice is then the same, too."""
     one = {"pool_nodes": 4, "space": {"preset": "table-v", "num_nodes": 4}, "seed": 3}
+    one |= {"fresh": True}  # the second would start from what the first has shown
     first, second = (created(running_on_sqlite.store, **one) for _ in range(2))
     running_on_sqlite.until_state(first, "done")
     running_on_sqlite.until_state(second, "done")

@@ -5,14 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 from alembic import command
 from sqlalchemy import inspect
+from sqlalchemy.orm import Session
 
 from autotune.resolution import machine_shape, model_shape
+from autotune.schemas import Campaign
 from evaluators.trial import TrialProgress
 from search_spaces.catalog import load_machine, load_model
 from server.settings import Settings
 from server.store import Store
 from server.store.calibrations import list_calibrations, save_calibration
-from server.store.campaigns import get_campaign, profile_of
+from server.store.campaigns import campaign_row, get_campaign, profile_of
 from server.store.engine import WRITING
 from server.store.events import events_since
 from server.store.store import alembic_config
@@ -80,6 +82,7 @@ def test_a_database_of_the_first_version_keeps_its_rows(settings: Settings) -> N
         assert profile_of(session, 1) is None
         assert [event.kind for event in events_since(session, 0)] == ["campaign", "trial"]
     assert campaign.name == "old"
+    assert campaign.started_from is None
     assert campaign.request.slurm is None
     assert campaign.pending == 1
     assert trial.token == "c1-t1-old"
@@ -88,6 +91,30 @@ def test_a_database_of_the_first_version_keeps_its_rows(settings: Settings) -> N
     with store.transaction() as session:
         assert note_progress(session, trial, TrialProgress(phase="waiting", reason="Priority"))
     store.close()
+
+
+def test_campaigns_of_an_earlier_version_tell_a_new_one(settings: Settings) -> None:
+    """What is said of each on the upgrade is what is said of a campaign that is created."""
+    store = Store(settings.url)
+    store.upgrade()
+    made = [created(store), created(store, evaluator="local"), created(store, machine="local")]
+    with store.session() as session:
+        before = [_stack(session, campaign) for campaign in made]
+    with (
+        store.engine.connect().execution_options(**{WRITING: True}) as connection,
+        connection.begin(),
+    ):
+        command.downgrade(alembic_config(connection), "0003")
+    store.upgrade()
+    with store.session() as session:
+        assert [_stack(session, campaign) for campaign in made] == before
+        assert len(set(before)) == 3
+    store.close()
+
+
+def _stack(session: Session, campaign: Campaign) -> tuple[str, str]:
+    row = campaign_row(session, campaign.id)
+    return row.machine_digest, row.program
 
 
 def test_a_database_without_calibrations_gets_room_for_them_and_keeps_its_campaigns(

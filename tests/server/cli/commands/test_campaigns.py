@@ -64,6 +64,22 @@ def test_show(autotune: Autotune, finished: str) -> None:
     assert {trial["state"] for trial in document["trials"]} == {"ok"}
 
 
+def test_show_says_what_a_campaign_started_from(autotune: Autotune, finished: str) -> None:
+    question = ("submit", "--model", "gpt-1.4b", "--machine", "frontier", "--max-trials", "2")
+    numbers = []
+    for options in ([], ["--fresh"]):
+        ran = autotune(*question, *options, "--watch", "--json")
+        assert ran.code == 0, ran.err
+        numbers.append(str(ran.json()["campaign"]["id"]))
+    told = autotune("show", numbers[0])
+    assert "started from" in told.out
+    assert "trials of campaign" in told.out
+    assert "error of its predictions" in told.out
+    started = autotune("show", numbers[0], "--json").json()["campaign"]["started_from"]
+    assert finished in [str(start["campaign_id"]) for start in started]
+    assert "nothing, as asked" in autotune("show", numbers[1]).out
+
+
 def test_show_one_trial_with_its_log(autotune: Autotune, finished: str) -> None:
     assert "trial 1 of campaign" in " ".join(autotune("show", finished, "--trial", "1").out.split())
     with_log = autotune("show", finished, "--trial", "1", "--log", "3", "--json").json()

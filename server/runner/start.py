@@ -1,0 +1,100 @@
+"""What a campaign's search starts from: earlier trials of its machine and program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+
+from sqlalchemy.orm import Session
+
+from autotune.calibration import Calibration, Observation, observations_of
+from autotune.calibration.document import observation_of, observation_shape
+from autotune.calibration.history import EarlierTrial, forecast_errors, telling, weight_of
+from autotune.resolution import strategy_of, transformer_of
+from autotune.schemas import EarlierObservation, StartWorth, Trial, TrialState
+from search_spaces.machine import Machine
+from search_spaces.space import SearchSpace
+from search_spaces.transformer import Transformer
+from server.store.campaigns import campaign_row
+from server.store.history import past_trials, trials_by_id
+
+SECONDS_PER_DAY = 86400.0
+
+
+def telling_trials(
+    session: Session, campaign_id: int, space: SearchSpace, *, now: datetime
+) -> list[EarlierObservation]:
+    """Return what those earlier trials have shown that say most of a campaign's space."""
+    past = past_trials(session, campaign_row(session, campaign_id))
+    models = {shape: transformer_of(shape) for shape in {trial.model for trial in past}}
+    given = [
+        EarlierTrial(
+            transformer=models[trial.model],
+            strategy=strategy_of(trial.strategy),
+            versions=trial.versions,
+            age_days=max(0.0, (now - trial.finished_at).total_seconds() / SECONDS_PER_DAY),
+        )
+        for trial in past
+    ]
+    among = next((trial.versions for trial in given if trial.versions), {})
+    weights = [weight_of(trial.versions, among=among, age_days=trial.age_days) for trial in given]
+    places = telling(given, weights, transformer=space.transformer, lattice=space.lattice())
+    trials = trials_by_id(session, [past[place].id for place in places])
+    return [
+        EarlierObservation(
+            **observation_shape(observation).model_dump(),
+            campaign_id=past[place].campaign_id,
+            versions=dict(given[place].versions),
+            age_days=given[place].age_days,
+        )
+        for place in places
+        if (trial := trials.get(past[place].id)) is not None
+        for observation in observations_of(given[place].transformer, [trial])
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SearchStart:
+    """What a campaign has started from, as its rows keep it.
+
+    Attributes:
+        transformer: that the campaign itself trains.
+    """
+
+    machine: Machine
+    transformer: Transformer
+    kept: Sequence[EarlierObservation]
+
+    def versions(self, trials: Sequence[Trial]) -> Mapping[str, str]:
+        """Return those of the campaign's first trial that told, until then of the newest kept."""
+        own = (trial.versions for trial in trials if trial.state is TrialState.OK)
+        newest = sorted(self.kept, key=lambda observation: observation.age_days)
+        known = (*own, *(observation.versions for observation in newest))
+        return next((versions for versions in known if versions), {})
+
+    def observations(self, versions: Mapping[str, str]) -> tuple[Observation, ...]:
+        """Return what was kept, each with what it counts beside trials of these versions."""
+        return tuple(
+            replace(
+                observation_of(shape),
+                weight=weight_of(shape.versions, among=versions, age_days=shape.age_days),
+            )
+            for shape in self.kept
+        )
+
+    def worth(self, trials: Sequence[Trial]) -> StartWorth | None:
+        """Return what it has been worth; None where it was nothing, or no trial has been timed."""
+        measured = observations_of(self.transformer, trials)
+        errors = forecast_errors(self._calibration, measured) if self.kept else None
+        if errors is None:
+            return None
+        return StartWorth(
+            trials=errors.trials, error_without=errors.without, error_with=errors.given
+        )
+
+    @cached_property
+    def _calibration(self) -> Calibration:
+        """What was foreseen before the first trial, when its versions were not known yet."""
+        return Calibration.of(self.machine, self.observations(self.versions([])))

@@ -1,0 +1,128 @@
+"""Earlier trials of a machine and program, and what each campaign keeps of them when it begins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from autotune.schemas import (
+    EarlierObservation,
+    ModelShape,
+    StartWorth,
+    StrategyShape,
+    Trial,
+    TrialState,
+)
+from server.store.tables import CampaignRow, EarlierTrialsRow, TrialRow
+from server.store.trials import trial_of
+
+MOST_READ = 5000
+"""Trials that are looked through when a campaign begins: it takes a third of a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastTrial:
+    """A finished trial of another campaign, without its figures.
+
+    Attributes:
+        versions: of what it ran with; those of its campaign's other trials where it could not say.
+    """
+
+    id: int
+    campaign_id: int
+    model: ModelShape
+    strategy: StrategyShape
+    versions: Mapping[str, str]
+    finished_at: datetime
+
+
+def past_trials(
+    session: Session, campaign: CampaignRow, *, most: int = MOST_READ
+) -> list[PastTrial]:
+    """Return the newest trials of other campaigns on the same machine and with the same program
+    that ended well or out of memory, newest first.
+
+    What was simulated never stands beside what was measured.
+    """
+    query = (
+        select(
+            TrialRow.id,
+            TrialRow.campaign_id,
+            TrialRow.strategy,
+            TrialRow.versions,
+            func.coalesce(TrialRow.finished_at, TrialRow.created_at),
+        )
+        .join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
+        .where(
+            CampaignRow.machine_digest == campaign.machine_digest,
+            CampaignRow.program == campaign.program,
+            CampaignRow.simulated == campaign.simulated,
+            CampaignRow.id != campaign.id,
+            TrialRow.simulated == campaign.simulated,
+            TrialRow.state.in_((TrialState.OK, TrialState.OOM)),
+        )
+        .order_by(TrialRow.id.desc())
+        .limit(most)
+    )
+    rows = session.execute(query).all()
+    models = _models(session, {row[1] for row in rows})
+    versions: dict[int, Mapping[str, str]] = {}
+    for row in rows:
+        if row[3]:
+            versions.setdefault(row[1], row[3])
+    return [
+        PastTrial(
+            id=trial_id,
+            campaign_id=campaign_id,
+            model=models[campaign_id],
+            strategy=StrategyShape.model_validate(strategy),
+            versions=own or versions.get(campaign_id, {}),
+            finished_at=finished_at,
+        )
+        for trial_id, campaign_id, strategy, own, finished_at in rows
+    ]
+
+
+def _models(session: Session, campaign_ids: Collection[int]) -> dict[int, ModelShape]:
+    query = select(CampaignRow.id, CampaignRow.model).where(CampaignRow.id.in_(campaign_ids))
+    return {row[0]: ModelShape.model_validate(row[1]) for row in session.execute(query)}
+
+
+def trials_by_id(session: Session, ids: Collection[int]) -> dict[int, Trial]:
+    """Return these trials of whatever campaigns, in full."""
+    rows = session.scalars(select(TrialRow).where(TrialRow.id.in_(ids)))
+    return {row.id: trial_of(row) for row in rows}
+
+
+def keep_start(
+    session: Session, campaign: CampaignRow, observations: Sequence[EarlierObservation]
+) -> None:
+    """Write what a campaign starts from, in the transaction in which it begins."""
+    counts = Counter(observation.campaign_id for observation in observations)
+    query = select(CampaignRow.id, CampaignRow.name).where(CampaignRow.id.in_(counts))
+    names = {row[0]: row[1] for row in session.execute(query)}
+    campaign.started_from = [
+        {"campaign_id": campaign_id, "name": names.get(campaign_id, ""), "trials": count}
+        for campaign_id, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    if observations:
+        shown = [observation.model_dump(mode="json") for observation in observations]
+        session.add(EarlierTrialsRow(campaign_id=campaign.id, observations=shown))
+
+
+def note_worth(campaign: CampaignRow, worth: StartWorth | None) -> None:
+    """Write what the start has been worth, in the transaction of another change; None changes
+    nothing."""
+    if worth is not None:
+        campaign.start_worth = worth.model_dump(mode="json")
+
+
+def earlier_observations(session: Session, campaign_id: int) -> list[EarlierObservation]:
+    """Return what a campaign has started from; nothing before it begins."""
+    kept = session.get(EarlierTrialsRow, campaign_id)
+    return [] if kept is None else [EarlierObservation.model_validate(o) for o in kept.observations]

@@ -1,0 +1,34 @@
+"""Which trials tell of one another: those of one machine and one program."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.calibration import machine_figures
+from autotune.resolution import machine_of
+from autotune.schemas import CampaignCreate, MachineShape
+
+
+def machine_digest(machine: MachineShape) -> str:
+    """Return the SHA-256 of the figures that time and memory follow from on a machine."""
+    figures = json.dumps(machine_figures(machine_of(machine)), sort_keys=True)
+    return hashlib.sha256(figures.encode()).hexdigest()
+
+
+def program_of(request: CampaignCreate, profile: Mapping[str, Any] | None) -> str:
+    """Return what a campaign's trials train with, whatever its version.
+
+    Simulated trials of another seed met another machine.
+
+    Args:
+        profile: of the cluster, as it is kept with the campaign.
+    """
+    if request.evaluator == "simulated":
+        return f"simulated {request.seed}"
+    kept = profile or {}
+    program = str(kept.get("program", "trainer"))
+    variant = kept.get("megatron", {}).get("variant")
+    return f"{program} {variant}" if variant else program

@@ -1,0 +1,74 @@
+"""What the search of a campaign starts from: trials of those that ran before it."""
+
+from __future__ import annotations
+
+from autotune.schemas import Campaign, EarlierObservation, TrialState
+from server.runner.runner import Runner
+from server.store.campaigns import delete_campaign
+from server.store.history import earlier_observations
+from tests.server.asking import created
+from tests.server.runner.conftest import Running
+
+SMALLER = {"model": "gpt-1.4b", "budget": {"max_trials": 8}}
+
+
+def kept(running: Running, campaign: Campaign) -> list[EarlierObservation]:
+    with running.store.session() as session:
+        return earlier_observations(session, campaign.id)
+
+
+def test_a_campaign_starts_from_those_before_it_on_its_machine(running: Running) -> None:
+    first = created(running.store, **SMALLER)
+    running.until_state(first, "done")
+    told = [t for t in running.trials(first) if t.state in {TrialState.OK, TrialState.OOM}]
+    second = created(running.store)
+    done = running.until_state(second, "done")
+    (start,) = done.started_from or []
+    assert (start.campaign_id, start.name, start.trials) == (first.id, first.name, len(told))
+    assert not start.deleted
+    found = kept(running, second)
+    assert {observation.model.name for observation in found} == {"gpt-1.4b"}
+    assert all(observation.versions for observation in found)
+    assert all(0 <= observation.age_days < 1 for observation in found)
+    worth = done.start_worth
+    assert worth is not None
+    assert worth.trials == sum(t.state is TrialState.OK for t in running.trials(second))
+    assert worth.error_with < worth.error_without
+    assert running.campaign(first).started_from == []
+
+
+def test_what_is_kept_stays_whatever_runs_or_goes_later(running_on_sqlite: Running) -> None:
+    """So the next trial follows from the campaign's own rows, whichever runner asks."""
+    running, store = running_on_sqlite, running_on_sqlite.store
+    first = created(store, **SMALLER)
+    running.until_state(first, "done")
+    second = created(store, time_scale=1.0)
+    running.until(lambda: running.campaign(second).pending > 0)
+    before = kept(running, second)
+    assert before
+    running.until_state(created(store, **SMALLER), "done")
+    with store.transaction() as session:
+        delete_campaign(session, first.id)
+    running.runner.close()
+    runner = Runner(running.settings, store)
+    running.until(lambda: running.campaign(second).pending > 1, runner=runner)
+    runner.close()
+    assert kept(running, second) == before
+    (start,) = running.campaign(second).started_from or []
+    assert start.deleted
+
+
+def test_a_fresh_campaign_starts_from_nothing(running_on_sqlite: Running) -> None:
+    running, store = running_on_sqlite, running_on_sqlite.store
+    running.until_state(created(store, **SMALLER), "done")
+    fresh = created(store, fresh=True)
+    done = running.until_state(fresh, "done")
+    assert done.started_from == []
+    assert done.start_worth is None
+    assert kept(running, fresh) == []
+
+
+def test_another_seed_simulates_another_machine(running_on_sqlite: Running) -> None:
+    running, store = running_on_sqlite, running_on_sqlite.store
+    running.until_state(created(store, **SMALLER), "done")
+    assert running.until_state(created(store, seed=1), "done").started_from == []

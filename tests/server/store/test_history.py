@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from autotune.resolution import machine_of, machine_shape, model_shape
+from autotune.schemas import (
+    Campaign,
+    CampaignState,
+    EarlierObservation,
+    StartedFrom,
+    StartWorth,
+    TrialState,
+)
+from search_spaces.catalog import load_machine, load_model
+from server.store import Store
+from server.store.campaigns import (
+    campaign_row,
+    change_state,
+    create_campaign,
+    delete_campaign,
+    get_campaign,
+    list_campaigns,
+)
+from server.store.history import (
+    PastTrial,
+    earlier_observations,
+    keep_start,
+    note_worth,
+    past_trials,
+    trials_by_id,
+)
+from server.store.tables import EarlierTrialsRow
+from server.store.trials import FinishedTrial, finish_trial
+from tests.server.asking import STRATEGY, asked, created, ended, with_trials
+from tests.server.statements import statements_of
+
+VERSIONS = {"torch": "2.5.1", "deepspeed": "0.15.4"}
+OK = ended(TrialState.OK, versions=VERSIONS)
+MEGATRON = {"program": "megatron-deepspeed", "megatron": {"variant": "main"}}
+FORK = {"program": "megatron-deepspeed", "megatron": {"variant": "ornl"}}
+
+
+def with_ends(store: Store, campaign: Campaign, *ends: FinishedTrial) -> list[int]:
+    """Trials that ended so; their ids."""
+    trials = with_trials(store, campaign, len(ends))
+    with store.transaction() as session:
+        for trial, end in zip(trials, ends, strict=True):
+            assert finish_trial(session, trial, end)
+    return [trial.id for trial in trials]
+
+
+def past(store: Store, campaign: Campaign, **options: Any) -> list[PastTrial]:
+    with store.session() as session:
+        return past_trials(session, campaign_row(session, campaign.id), **options)
+
+
+def test_past_trials_are_those_of_other_campaigns_that_ended_well_or_out_of_memory(
+    store: Store,
+) -> None:
+    first, second = created(store), created(store, model="gpt-175b")
+    ok, oom, *_ = with_ends(
+        store, first, OK, *(ended(state) for state in TrialState if state not in {"ok", "pending"})
+    )
+    with_trials(store, first, 1)
+    (other,) = with_ends(store, second, OK)
+    own = created(store)
+    with_ends(store, own, OK)
+    found = past(store, own)
+    assert [trial.id for trial in found] == [other, oom, ok]
+    assert [trial.campaign_id for trial in found] == [second.id, first.id, first.id]
+    assert [trial.model.name for trial in found] == ["gpt-175b", "gpt-22b", "gpt-22b"]
+    assert {trial.strategy for trial in found} == {STRATEGY}
+    assert all(trial.finished_at.utcoffset() is not None for trial in found)
+    assert found[1].versions == VERSIONS, "one that failed could not tell; its campaign could"
+    assert [trial.id for trial in past(store, own, most=2)] == [other, oom]
+
+
+def of(store: Store, *, profile: dict[str, Any] | None = None, **changes: Any) -> Campaign:
+    """A campaign of a cluster's profile, or of another machine than the catalog's."""
+    request = asked(**changes)
+    machine = machine_of(request.machine)
+    with store.transaction() as session:
+        return create_campaign(
+            session,
+            request,
+            model=model_shape(load_model("gpt-22b")),
+            machine=machine_shape(machine),
+            simulated=request.evaluator == "simulated",
+            profile=profile,
+        )
+
+
+BIGGER = machine_shape(replace(load_machine("frontier"), memory_gib=96.0)).model_dump()
+RENAMED = machine_shape(replace(load_machine("frontier"), max_nodes=3)).model_dump()
+MEASURED = {"evaluator": "local"}
+FOR_REAL = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "tells"),
+    [
+        ({}, {}, True),
+        ({}, {"machine": "perlmutter"}, False),
+        ({}, {"machine": BIGGER}, False),
+        ({}, {"machine": RENAMED}, True),
+        ({}, MEASURED, False),
+        ({}, FOR_REAL, False),
+        ({}, {"seed": 1}, False),
+        (MEASURED, FOR_REAL, True),
+        (MEASURED, MEASURED | {"seed": 1}, True),
+        (MEASURED, FOR_REAL | {"profile": MEGATRON}, False),
+        (FOR_REAL | {"profile": FORK}, FOR_REAL | {"profile": MEGATRON}, False),
+        (FOR_REAL | {"profile": MEGATRON}, FOR_REAL | {"profile": MEGATRON}, True),
+    ],
+)
+def test_only_trials_of_the_same_machine_and_program_tell(
+    store: Store, one: dict[str, Any], other: dict[str, Any], tells: bool
+) -> None:
+    """Above all, what was simulated never feeds what is measured, nor the other way round."""
+    first, second = of(store, **one), of(store, **other)
+    for earlier, later in ((first, second), (second, first)):
+        with_ends(store, earlier, OK)
+        assert bool(past(store, later)) is tells
+
+
+def observation(campaign: Campaign, **changes: Any) -> EarlierObservation:
+    shown: dict[str, Any] = {
+        "model": campaign.model,
+        "strategy": STRATEGY,
+        "iteration_time_s": 2.5,
+        "peak_memory_gib": 40.0,
+        "fitted": True,
+        "campaign_id": campaign.id,
+        "versions": VERSIONS,
+        "age_days": 3.5,
+    }
+    return EarlierObservation.model_validate(shown | changes)
+
+
+def kept(store: Store, campaign: Campaign, observations: Sequence[EarlierObservation]) -> None:
+    with store.transaction() as session:
+        keep_start(session, campaign_row(session, campaign.id), observations)
+
+
+def test_what_a_campaign_starts_from_is_read_as_it_was_kept(store: Store) -> None:
+    first, second, later = created(store), created(store, name="a second one"), created(store)
+    assert later.started_from is None
+    observations = [observation(first), *[observation(second, age_days=1.0)] * 2]
+    kept(store, later, observations)
+    with store.session() as session:
+        assert earlier_observations(session, later.id) == observations
+        assert earlier_observations(session, first.id) == []
+        assert get_campaign(session, later.id).started_from == [
+            StartedFrom(campaign_id=second.id, name="a second one", trials=2),
+            StartedFrom(campaign_id=first.id, name=first.name, trials=1),
+        ]
+    kept(store, first, [])
+    with store.session() as session:
+        assert get_campaign(session, first.id).started_from == []
+
+
+def delete(store: Store, campaign: Campaign) -> None:
+    with store.transaction() as session:
+        change_state(session, campaign_row(session, campaign.id), CampaignState.DONE)
+    with store.transaction() as session:
+        delete_campaign(session, campaign.id)
+
+
+def test_a_start_outlives_the_campaigns_that_it_came_from(store: Store) -> None:
+    first, later = created(store), created(store)
+    kept(store, later, [observation(first)])
+    delete(store, first)
+    with store.session() as session:
+        assert earlier_observations(session, later.id) == [observation(first)]
+        (start,) = get_campaign(session, later.id).started_from or []
+        listed = list_campaigns(session).items
+    assert (start.campaign_id, start.name, start.deleted) == (first.id, first.name, True)
+    assert [campaign.started_from for campaign in listed] == [[start]]
+    delete(store, later)
+    with store.session() as session:
+        assert session.scalars(select(EarlierTrialsRow)).all() == []
+
+
+def test_what_a_start_was_worth_is_noted_once_it_is_known(store: Store) -> None:
+    campaign = created(store)
+    worth = StartWorth(trials=12, error_without=0.21, error_with=0.06)
+    for known in (worth, None):
+        with store.transaction() as session:
+            note_worth(campaign_row(session, campaign.id), known)
+        with store.session() as session:
+            assert get_campaign(session, campaign.id).start_worth == worth
+
+
+def test_many_past_trials_are_read_in_few_statements(store: Store) -> None:
+    for _ in range(3):
+        with_ends(store, created(store), *[OK] * 40)
+    campaign = created(store)
+    with statements_of(store) as statements:
+        found = past(store, campaign, most=100)
+    assert len(found) == 100
+    assert len(statements) == 3, "the campaign, the trials, their models"
+    with store.session() as session:
+        trials = trials_by_id(session, [trial.id for trial in found[:7]])
+    assert set(trials) == {trial.id for trial in found[:7]}
