@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
+import math
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autotune.cost_model.columns import Array
-from tests.benchmarks.replay.landscapes import STRATEGY_COLUMNS, Landscape
+from tests.benchmarks.replay.grid import Grid
+from tests.benchmarks.replay.landscapes import Landscape
+from tests.benchmarks.replay.stock import StockDeepHyper
 from tests.benchmarks.replay.trials import Chooser, Revealed
-
-Levels = NDArray[np.int64]
 
 MEMORY_COLUMNS = (
     ("tensor_parallel", -1.0),
@@ -97,51 +96,6 @@ def _least_parallel_first(landscape: Landscape) -> list[int]:
 # --- libraries -----------------------------------------------------------------------------------
 
 
-class Grid:
-    """A landscape as libraries see it: dimensions with ordered levels, of which some combinations
-    are strategies.
-
-    Attributes:
-        names: of the dimensions that have several values.
-        levels: shape (n, d), the number of each strategy's value among those that occur.
-    """
-
-    def __init__(self, landscape: Landscape) -> None:
-        columns = [_levels(landscape, name) for name in STRATEGY_COLUMNS]
-        several = [number for number, column in enumerate(columns) if column.max() > 0]
-        self.names = [STRATEGY_COLUMNS[number] for number in several]
-        self.levels: Levels = np.stack([columns[number] for number in several], axis=1)
-        self._untried = np.ones(len(landscape), dtype=np.bool_)
-
-    @property
-    def untried(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self._untried)
-
-    def point(self, row: int) -> dict[str, int]:
-        return dict(zip(self.names, self.levels[row].tolist(), strict=True))
-
-    def take(self, point: dict[str, int]) -> int | None:
-        """The untried strategy at or next to a point, which then is tried; None where all are.
-
-        Distances are in levels, as a share of each dimension's range.
-        """
-        rows = self.untried
-        if not len(rows):
-            return None
-        wanted = np.array([point[name] for name in self.names])
-        apart = np.abs(self.levels[rows] - wanted) / self.levels.max(axis=0)
-        row = int(rows[np.argmin(apart.sum(axis=1))])
-        self._untried[row] = False
-        return row
-
-
-def _levels(landscape: Landscape, name: str) -> Levels:
-    """Not known comes first."""
-    cells = [row.figures.get(name, row.words.get(name, -1.0)) for row in landscape.rows]
-    _, level = np.unique(np.array(cells), return_inverse=True)
-    return np.asarray(level, dtype=np.int64)
-
-
 def optuna_tpe(landscape: Landscape, *, seed: int) -> Chooser:
     """Optuna's default sampler. A point that is no strategy, or was tried, stands for the nearest
     that is untried, and Optuna is told of that one; what ran out of memory is told as pruned, which
@@ -177,37 +131,13 @@ def optuna_tpe(landscape: Landscape, *, seed: int) -> Chooser:
 
 
 def stock_deephyper(landscape: Landscape, *, seed: int) -> Chooser:
-    """`CBO` as it comes over the untried strategies, but for the failures that would end it and for
-    its acquisition optimiser, whose genetic algorithm takes seconds and leaves the grid."""
-    from deephyper.hpo import CBO, HpProblem
-
+    """Told rates, as its users tell them."""
     grid = Grid(landscape)
-    problem = HpProblem(seed=seed)
-    for column, name in enumerate(grid.names):
-        problem.add_hyperparameter(np.unique(grid.levels[:, column]).tolist(), name)
-    shuffled = np.random.default_rng(seed).permutation(len(landscape))
-
-    def offered(_size: int) -> list[dict[str, int]]:
-        untried = set(grid.untried.tolist())
-        return [grid.point(row) for row in shuffled.tolist() if row in untried]
-
-    problem.set_sampling_fn(offered)
-    search = CBO(
-        problem,
-        random_state=seed,
-        log_dir=tempfile.gettempdir(),
-        checkpoint_history_to_csv=False,
-        acq_optimizer="sampling",
-        acq_optimizer_kwargs={"max_total_failures": -1, "n_points": len(landscape)},
-    )
+    search = StockDeepHyper(grid.names, grid.levels, seed=seed)
 
     def choose(latest: Revealed | None) -> int | None:
-        if not len(grid.untried):
-            return None  # DeepHyper cannot be told of the last one: it samples for the next
         if latest is not None:
-            told = "F_oom" if latest.log_rate is None else latest.log_rate
-            search.tell([(grid.point(latest.row), told)])
-        asked = search.ask(1)[0]
-        return grid.take({name: int(asked[name]) for name in grid.names})
+            search.tell(latest.row, None if latest.log_rate is None else math.exp(latest.log_rate))
+        return search.ask()
 
     return choose

@@ -1,0 +1,34 @@
+"""A whole campaign beside the study's way, on a small question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.benchmarks.search_cost import MOST_OF_THE_STUDYS, TRIAL_HOURS, cost, table
+
+SMALL: dict[str, Any] = {
+    "model": "gpt-22b",
+    "nodes": 2,
+    "space": {
+        "tensor_parallel": [1, 2, 4, 8],
+        "pipeline_parallel": [1, 2, 4, 8],
+        "micro_batch_size": [1, 2, 4],
+        "gradient_accumulation_steps": [8, 16],
+        "zero_stage": 1,
+        "num_nodes": 2,
+        "activation_checkpointing": "full",
+    },
+    "budget": {"max_trials": 4},
+}
+
+
+def test_the_study_takes_twenty_minutes_on_all_nodes_for_each_trial_that_runs() -> None:
+    one = cost("22B on 2 nodes", SMALL, seed=1)
+    ran = one.study_trials - one.study_failed
+    assert 1 <= one.study_trials <= MOST_OF_THE_STUDYS
+    assert one.study_found
+    of_runs = 2 * TRIAL_HOURS * ran
+    assert of_runs <= one.study_node_hours < of_runs + 2 * TRIAL_HOURS * one.study_failed + 1e-9
+    assert 4 <= one.trials <= 10
+    assert 0.0 < one.node_hours < one.study_node_hours
+    assert "22B on 2 nodes, seed 1" in table([one])

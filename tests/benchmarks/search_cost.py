@@ -1,0 +1,247 @@
+"""Node-hours to a confirmed strategy: a whole campaign against the Frontier study's way.
+
+    python tests/benchmarks/search_cost.py [--seeds N] [--json OUT]
+
+Simulated, both on the same machine, whose constants differ from what is believed of them by the
+seed. The study (Dash et al. 2023, arXiv 2312.12705) gave every trial 20 minutes at the production
+batch and on all nodes, chosen by DeepHyper as it comes; here over legal layouts alone, which it had
+to find out. It ends with the first trial that is within 1 % of what our campaign confirmed, or
+after 200. A trial that runs out of memory costs its start and its first iteration, for both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.measurement import metrics
+from autotune.recommendation import recommend
+from autotune.resolution import (
+    machine_of,
+    machine_shape,
+    model_shape,
+    space_of,
+    strategy_of,
+    transformer_of,
+)
+from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial, TrialState
+from evaluators.simulated import simulate
+from evaluators.trial import TrialProtocol, TrialRequest
+from search_spaces.strategy import DIMENSIONS, Strategy
+from server.runner.runner import Runner
+from server.settings import Settings
+from server.store import Store
+from server.store.campaigns import create_campaign, get_campaign
+from server.store.trials import all_trials
+from tests.benchmarks.replay.stock import StockDeepHyper
+
+WITHIN = 0.99
+TRIAL_HOURS = 20.0 / 60.0
+"""Of each of the study's trials."""
+
+MOST_OF_THE_STUDYS = 200
+PATIENCE_S = 1800.0
+HOUR_S = 3600.0
+
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "175B on 16 Frontier nodes, table V": {
+        "model": "gpt-175b",
+        "nodes": 16,
+        "space": {"preset": "table-v"},
+    },
+    "22B for 64 Frontier nodes": {
+        "model": "gpt-22b",
+        "nodes": 64,
+        "space": {"num_nodes": 64, "global_batch_size": 2048},
+    },
+    "1T on 128 Frontier nodes": {
+        "model": "gpt-1t",
+        "nodes": 128,
+        "space": {"num_nodes": 128, "global_batch_size": 1600},
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one campaign, and the study's way to as good a strategy, take.
+
+    Attributes:
+        study_found: whether the study's way got there.
+    """
+
+    question: str
+    seed: int
+    strategy: str
+    trials: int
+    failed: int
+    node_hours: float
+    study_trials: int
+    study_failed: int
+    study_node_hours: float
+    study_found: bool
+
+
+def cost(question: str, asked: Mapping[str, Any], *, seed: int) -> Cost:
+    """Args:
+    question: its name.
+    asked: of the campaign, but for its machine, evaluator and seed.
+    """
+    request = CampaignCreate.model_validate(
+        {**asked, "machine": "frontier", "evaluator": "simulated", "seed": seed}
+    )
+    campaign, trials = _campaign(request)
+    found = recommend(campaign, trials)
+    if found is None:
+        raise RuntimeError(f"{question}: no strategy was found: {campaign.reason}")
+    best = strategy_of(found.best.strategy)
+    tried, failed, hours, there = _study(request, target=WITHIN * _rate(request, best)[0])
+    return Cost(
+        question=question,
+        seed=seed,
+        strategy=best.short(),
+        trials=len(trials),
+        failed=sum(trial.state is not TrialState.OK for trial in trials),
+        node_hours=sum(trial.node_hours or 0.0 for trial in trials),
+        study_trials=tried,
+        study_failed=failed,
+        study_node_hours=hours,
+        study_found=there,
+    )
+
+
+def _campaign(request: CampaignCreate) -> tuple[Campaign, list[Trial]]:
+    """The product's own, from its creation to its end."""
+    with _service() as (store, runner):
+        with store.transaction() as session:
+            created = create_campaign(
+                session,
+                request,
+                model=model_shape(transformer_of(request.model)),
+                machine=machine_shape(machine_of(request.machine)),
+                simulated=True,
+            )
+        ends = time.monotonic() + PATIENCE_S
+        while time.monotonic() < ends:
+            runner.round()
+            with store.session() as session:
+                campaign = get_campaign(session, created.id)
+                if campaign.state is CampaignState.DONE:
+                    return campaign, all_trials(session, campaign.id)
+        raise RuntimeError(f"the campaign did not end: {campaign.state} {campaign.reason}")
+
+
+@contextmanager
+def _service() -> Iterator[tuple[Store, Runner]]:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(data_dir=Path(folder), poll_interval_s=0.01)
+        settings.trials_dir.mkdir(parents=True)
+        store = Store(settings.url)
+        store.upgrade()
+        runner = Runner(settings, store)
+        try:
+            yield store, runner
+        finally:
+            runner.close()
+            store.close()
+
+
+def _rate(request: CampaignCreate, strategy: Strategy) -> tuple[float, float]:
+    """Tokens/s of a strategy at its own GAS, 0 where it does not run, and the seconds of a trial
+    that fails."""
+    transformer, machine = transformer_of(request.model), machine_of(request.machine)
+    outcome = simulate(
+        TrialRequest(
+            token="study",
+            transformer=transformer,
+            machine=machine,
+            strategy=strategy,
+            protocol=TrialProtocol(
+                accumulations=(strategy.gradient_accumulation_steps,), time_limit_s=np.inf
+            ),
+            directory=Path(tempfile.gettempdir()),
+            seed=request.seed,
+        ),
+        started_at=datetime.now(UTC),
+    ).outcome
+    if outcome.status is not TrialState.OK:
+        return 0.0, outcome.duration_s
+    figures = metrics(transformer, machine, strategy, outcome.measurements)
+    return figures.tokens_per_s, outcome.duration_s
+
+
+def _study(request: CampaignCreate, *, target: float) -> tuple[int, int, float, bool]:
+    """Trials, failures and node-hours until one is as good, and whether one was."""
+    transformer, machine = transformer_of(request.model), machine_of(request.machine)
+    lattice = space_of(request.space, transformer, machine, nodes=request.nodes).lattice()
+    columns = {name: _numbers(lattice[name]) for name in DIMENSIONS}
+    names = [name for name, column in columns.items() if column.max() > column.min()]
+    search = StockDeepHyper(
+        names, np.stack([columns[name] for name in names], axis=1), seed=request.seed
+    )
+    failed, hours, tried = 0, 0.0, 0
+    while tried < MOST_OF_THE_STUDYS and (row := search.ask()) is not None:
+        tried += 1
+        strategy = lattice.strategy(row)
+        rate, seconds = _rate(request, strategy)
+        hours += strategy.num_nodes * (TRIAL_HOURS if rate else seconds / HOUR_S)
+        failed += rate == 0.0
+        if rate >= target:
+            return tried, failed, hours, True
+        search.tell(row, rate or None)
+    return tried, failed, hours, False
+
+
+def _numbers(column: NDArray[Any]) -> NDArray[np.int64]:
+    """Words by the order of their names."""
+    if column.dtype.kind in "OU":
+        column = np.unique(column, return_inverse=True)[1]
+    return column.astype(np.int64)
+
+
+def table(costs: list[Cost]) -> str:
+    lines = [
+        "| question | trials | failed | node-hours | study's | failed | node-hours | ratio |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for one in costs:
+        ratio = one.study_node_hours / one.node_hours
+        more = "" if one.study_found else "> "
+        lines.append(
+            f"| {one.question}, seed {one.seed} | {one.trials} | {one.failed / one.trials:.0%} "
+            f"| {one.node_hours:.1f} | {more}{one.study_trials} "
+            f"| {one.study_failed / one.study_trials:.0%} | {more}{one.study_node_hours:,.0f} "
+            f"| {more}{ratio:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=1, help="machines for each question")
+    parser.add_argument("--json", type=Path, help="write all figures there")
+    options = parser.parse_args()
+    costs = []
+    for question, asked in QUESTIONS.items():
+        for seed in range(options.seeds):
+            costs.append(cost(question, asked, seed=seed))
+            print(f"{question}, seed {seed}: {costs[-1].strategy}", flush=True)
+    print(f"\nSimulated.\n{table(costs)}")
+    if options.json:
+        document = {"simulated": True, "costs": [asdict(one) for one in costs]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
