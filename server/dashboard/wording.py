@@ -72,7 +72,10 @@ def _start_worth(worth: StartWorth | None) -> list[str]:
     """Return in a sentence, if anything is known of it, how earlier trials changed predictions."""
     if worth is None:
         return []
-    without, given = (f"{100 * error:.2g} %" for error in (worth.error_without, worth.error_with))
+    without, given = (
+        f"{100 * error:.{0 if error >= 0.1 else 1}f} %"
+        for error in (worth.error_without, worth.error_with)
+    )
     words = "from {} to {} (median of {})".format(without, given, plural(worth.trials, "trial"))
     if worth.error_with > worth.error_without:
         return [f"they did not help: the error of its predictions rose {words}"]

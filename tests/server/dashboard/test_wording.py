@@ -155,10 +155,10 @@ def test_what_a_campaign_started_from() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (0.06, "they took the error of its predictions from 21 % to 6 % (median of 12 trials)"),
+        (0.06, "they took the error of its predictions from 21 % to 6.0 % (median of 12 trials)"),
         (
-            0.25,
-            "they did not help: the error of its predictions rose from 21 % to 25 % (median of 12"
+            4.8,
+            "they did not help: the error of its predictions rose from 21 % to 480 % (median of 12"
             " trials)",
         ),
     ],
