@@ -58,21 +58,23 @@ class AccumulationLaw:
     def fit(
         cls, strategy: Strategy, measurements: Sequence[AccumulationMeasurement]
     ) -> AccumulationLaw:
-        """Fit by least squares through the medians; raises ValueError for fewer than two GAS
-        values.
+        """Fit by least squares through the medians; raises ValueError without any measurement.
 
-        Where noise gives a line that physics excludes (more micro-batches in less time, or less
-        than nothing fixed), all of the time is ascribed to the micro-batches, the reading that
-        promises least for a larger GAS.
+        All of the time is ascribed to the micro-batches, the reading that promises least for a
+        larger GAS, where one GAS value was measured alone (the trial was given up) and where noise
+        gives a line that physics excludes (more micro-batches in less time, or less than nothing
+        fixed).
         """
-        if len({m.gradient_accumulation_steps for m in measurements}) < 2:
-            raise ValueError("the law needs measurements at two or more GAS values")
+        if not measurements:
+            raise ValueError("the law needs a measurement")
         bubble = (strategy.pipeline_parallel - 1) / strategy.virtual_stages
         slots = np.array([m.gradient_accumulation_steps + bubble for m in measurements])
         seconds = np.array([m.iteration_time_s for m in measurements])
-        micro_batch_s, fixed = (float(c) for c in np.polyfit(slots, seconds, 1))
-        if micro_batch_s <= 0 or fixed < 0:
-            micro_batch_s, fixed = float(slots @ seconds / (slots @ slots)), 0.0
+        micro_batch_s, fixed = float(slots @ seconds / (slots @ slots)), 0.0
+        if len({m.gradient_accumulation_steps for m in measurements}) > 1:
+            slope, intercept = (float(c) for c in np.polyfit(slots, seconds, 1))
+            if slope > 0 and intercept >= 0:
+                micro_batch_s, fixed = slope, intercept
         return cls(
             fixed_s=fixed,
             micro_batch_s=micro_batch_s,
@@ -87,11 +89,17 @@ class AccumulationLaw:
         """Return the spread of a predicted time: those of the outermost measurements, carried along
         the line.
 
-        It grows with the distance from what was measured.
+        It grows with the distance from what was measured; from one GAS value, as the time does.
         """
         ends = sorted(self.measurements, key=lambda m: m.gradient_accumulation_steps)
         low, high = ends[0], ends[-1]
         distance = high.gradient_accumulation_steps - low.gradient_accumulation_steps
+        if distance == 0:
+            return (
+                low.spread_s
+                * self.iteration_time_s(gradient_accumulation_steps)
+                / (low.iteration_time_s)
+            )
         weight = (gradient_accumulation_steps - low.gradient_accumulation_steps) / distance
         return hypot((1 - weight) * low.spread_s, weight * high.spread_s)
 
@@ -131,7 +139,7 @@ def metrics(
     """Return all figures of `strategy` from what a trial of its layout measured.
 
     Raises:
-        ValueError: its GAS was not measured and there are not two others to tell it.
+        ValueError: nothing was measured.
     """
     gas = strategy.gradient_accumulation_steps
     direct = {m.gradient_accumulation_steps: m for m in measurements}.get(gas)

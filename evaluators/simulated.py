@@ -22,6 +22,7 @@ from autotune.cost_model import Parameters, estimate, perturbed
 from autotune.files import write_whole
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
+from evaluators.stopping_rule import Verdict, gave_up
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import LOG, RESULT, read_result, write_result
 from search_spaces.lattice import Lattice
@@ -118,11 +119,13 @@ class SimulatedTrial:
     Attributes:
         startup_s: simulated seconds before its first iteration.
         iterations: (GAS, seconds) of each, in order.
+        given_up: why it ended before its last GAS value; empty where it did not.
     """
 
     outcome: TrialOutcome
     startup_s: float
     iterations: tuple[tuple[int, float], ...]
+    given_up: str = ""
 
     def cut(self, after_s: float, status: TrialState, error: str) -> SimulatedTrial:
         """Return the trial as ended from outside, `after_s` simulated seconds after its start."""
@@ -136,7 +139,7 @@ class SimulatedTrial:
             measurements=(),
             peak_memory_gib=self.outcome.peak_memory_gib if done else (),
         )
-        return replace(self, outcome=outcome, iterations=self.iterations[:done])
+        return replace(self, outcome=outcome, iterations=self.iterations[:done], given_up="")
 
 
 def simulate(request: TrialRequest, *, started_at: datetime) -> SimulatedTrial:
@@ -184,25 +187,38 @@ def _measured(
     protocol = request.protocol
     rng = _generator(request.seed, request.strategy.as_dict(), protocol.accumulations)
     run = rng.lognormal(0.0, RUN_NOISE)
-    shape = (len(times_s), protocol.warmup_iterations + protocol.measured_iterations)
+    shape = (len(times_s), protocol.warmup_iterations + protocol.most)
     seconds = np.array(times_s)[:, None] * run * rng.lognormal(0.0, ITERATION_NOISE, size=shape)
     seconds[0, 0] *= FIRST_ITERATION
-    measurements = tuple(
-        AccumulationMeasurement(
-            gradient_accumulation_steps=gas,
-            iteration_times_s=tuple(row[protocol.warmup_iterations :].tolist()),
+    elapsed_s, given_up = blank.duration_s, ""
+    measurements: list[AccumulationMeasurement] = []
+    iterations: list[tuple[int, float]] = []
+    for gas, row in zip(protocol.accumulations, seconds.tolist(), strict=True):
+        decision, count = Verdict.GO_ON, 0
+        while decision is Verdict.GO_ON:
+            elapsed_s += row[count]
+            iterations.append((gas, row[count]))
+            count += 1
+            kept = row[protocol.warmup_iterations : count]
+            decision = protocol.verdict(gas, kept, elapsed_s=elapsed_s)
+        measurements.append(
+            AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=tuple(kept))
         )
-        for gas, row in zip(protocol.accumulations, seconds, strict=True)
-    )
+        if decision is Verdict.GIVE_UP:
+            given_up = gave_up(gas, protocol.limit_at(gas))
+            break
     outcome = replace(
         blank,
-        duration_s=blank.duration_s + float(seconds.sum()),
-        measurements=measurements,
+        duration_s=elapsed_s,
+        measurements=tuple(measurements),
         peak_memory_gib=(peak_gib,),  # the model predicts the fullest rank alone
     )
-    gas_of_each = np.repeat(protocol.accumulations, shape[1])
-    iterations = tuple(zip(gas_of_each.tolist(), seconds.ravel().tolist(), strict=True))
-    return SimulatedTrial(outcome=outcome, startup_s=blank.duration_s, iterations=iterations)
+    return SimulatedTrial(
+        outcome=outcome,
+        startup_s=blank.duration_s,
+        iterations=tuple(iterations),
+        given_up=given_up,
+    )
 
 
 def _truth(request: TrialRequest) -> tuple[list[float], float]:
@@ -241,8 +257,7 @@ def _finish(request: TrialRequest, trial: SimulatedTrial) -> TrialOutcome:
             f" | elapsed time per iteration (ms): {seconds * 1000:.1f}"
             f" | global batch size: {batch:5d} | samples per second: {batch / seconds:.3f} |"
         )
-    if trial.outcome.error:
-        lines.append(trial.outcome.error)
+    lines += filter(None, [trial.given_up, trial.outcome.error])
     lines.append(f"{trial.outcome.status.value} after {trial.outcome.duration_s:.1f} s\n")
     log = "\n".join(lines)
     (request.directory / LOG).write_text(log, encoding="utf-8")

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
+from evaluators.stopping_rule import Verdict, verdict
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
+
+TARGET_SPREAD = 0.01
+"""Two trials of one strategy differ by about as much, on other nodes or at another time, so a
+median that is known better tells no more of the strategy."""
+
+SHARE_FOR_MORE = 0.5
+"""Of the time limit: where noise calls for more iterations than the least number, they must not
+bring about the timeout of a trial that would else have ended in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +32,13 @@ class TrialProtocol:
 
     Attributes:
         warmup_iterations: run before each GAS value is timed, and left out.
-        measured_iterations: timed at each GAS value.
+        measured_iterations: timed at each GAS value at the least.
+        most_iterations: timed at each GAS value at most, and never fewer than
+            `measured_iterations`, which it is where None.
+        target_spread: the standard error of the median, as a share of it, at which a GAS value
+            is measured well enough.
+        give_up_above_s: by GAS value, seconds of an iteration beyond which the trial is not worth
+            its time; it is then over, with what it has measured. Empty: it never is.
         accumulations: the GAS values, rising. A trial of the search measures at two, or at the
             strategy's own alone where that is no more than PP; a confirmation at its own alone.
         time_limit_s: wall time of the whole trial, start-up included.
@@ -30,7 +47,55 @@ class TrialProtocol:
     accumulations: tuple[int, ...]
     warmup_iterations: int = 1
     measured_iterations: int = 3
+    most_iterations: int | None = None
+    target_spread: float = TARGET_SPREAD
+    give_up_above_s: tuple[float, ...] = ()
     time_limit_s: float = 1200.0
+
+    @property
+    def most(self) -> int:
+        """The most iterations that are timed at each GAS value."""
+        return max(self.measured_iterations, self.most_iterations or 0)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether what a trial measures decides how long it goes on."""
+        return self.most > self.measured_iterations or bool(self.give_up_above_s)
+
+    @property
+    def time_for_more_s(self) -> float:
+        """Seconds after a trial's start at which no iterations are added to the least number."""
+        return self.time_limit_s * SHARE_FOR_MORE
+
+    def limit_at(self, accumulation: int) -> float:
+        """Return the seconds of an iteration at this GAS value beyond which the trial is over."""
+        limits = dict(zip(self.accumulations, self.give_up_above_s, strict=False))
+        return limits.get(accumulation, inf)
+
+    def iterations_owed(self, accumulation: int) -> float:
+        """Return what the later GAS values take at the least, in iterations at this one.
+
+        As if time grew with GAS; it grows less.
+        """
+        later = sum(gas for gas in self.accumulations if gas > accumulation) / accumulation
+        return later * (self.warmup_iterations + self.measured_iterations)
+
+    def verdict(self, accumulation: int, times_s: Sequence[float], *, elapsed_s: float) -> Verdict:
+        """Return whether to go on at this GAS value.
+
+        Args:
+            times_s: seconds of each iteration so far, those of the warm-up left out.
+            elapsed_s: seconds since the trial's start.
+        """
+        owed_s = self.iterations_owed(accumulation) * median(times_s) if times_s else 0.0
+        return verdict(
+            times_s,
+            least=self.measured_iterations,
+            most=self.most,
+            target_spread=self.target_spread,
+            give_up_above_s=self.limit_at(accumulation),
+            spare_s=self.time_for_more_s - elapsed_s - owed_s,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,8 @@ def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
     """
     machine, protocol = dict(data["machine"]), dict(data["protocol"])
     machine["sources"] = tuple(machine.get("sources", ()))
-    protocol["accumulations"] = tuple(protocol["accumulations"])
+    for name in ("accumulations", "give_up_above_s"):
+        protocol[name] = tuple(protocol.get(name, ()))
     return TrialRequest(
         token=data["token"],
         transformer=Transformer(**data["transformer"]),

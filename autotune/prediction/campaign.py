@@ -162,7 +162,7 @@ def trial_node_hours(
 ) -> NDArray[np.float64]:
     """Return predicted node-hours of one trial of each strategy, shape (n,).
 
-    Start-up, then the warm-up and the measured iterations at each of the strategy's
+    Start-up, then the warm-up and the least number of measured iterations at each of the strategy's
     `accumulations`, of which it has one or more; cut at the time limit.
     """
     if not strategies:

@@ -121,7 +121,24 @@ class ProtocolSpec(Wire):
     """How each trial measures, and how many of the best are measured once more."""
 
     warmup_iterations: Annotated[int, Field(ge=0, le=100)] = 1
-    measured_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
+    measured_iterations: Annotated[int, Field(ge=1, le=1000)] = Field(
+        3, description="timed at each GAS in any case"
+    )
+    most_iterations: Annotated[int, Field(ge=1, le=1000)] = Field(
+        10,
+        description="timed at each GAS at most, while the spread is large; "
+        "never fewer than `measured_iterations`",
+    )
+    target_spread: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.01,
+        description="standard error of the median iteration time, as a share of it, "
+        "at which a GAS is measured well enough",
+    )
+    give_up_below: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.8,
+        description="share of the best trial's rate below which a trial of the search ends early; "
+        "0: never",
+    )
     time_limit_s: Annotated[float, Field(gt=0, le=86400)] = 1200.0
     confirmations: Annotated[int, Field(ge=0, le=10)] = 3
 

@@ -31,6 +31,7 @@ from evaluators.program.outcome import (
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.rendezvous import RENDEZVOUS
+from evaluators.program.watched_run import WATCHED, as_run, watch_files, watched_function
 from evaluators.training_log import Iteration, LoggedRun, TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest
 
@@ -98,27 +99,34 @@ class MegatronProgram:
             if run.uses_deepspeed
         }
         self._data_path(request, folder)
-        return {**configurations, task.SCRIPT_NAME: task.SCRIPT}
+        files = {**configurations, task.SCRIPT_NAME: task.SCRIPT}
+        if request.protocol.adaptive:
+            files |= watch_files(request.protocol, self._runs(request))
+        return files
 
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
         """Return bash for one run after the other; the first that fails is the last."""
         interpreter = python(self._profile)
         versions = shlex.join([*launcher.container, interpreter, "-c", _WRITE_VERSIONS])
-        train = " &&\n".join(
+        starts = [
             task.as_ranks(launcher, folder, *self._words(request, folder, run, number))
             for number, run in enumerate(self._runs(request), start=1)
-        )
+        ]
         extensions = _OWN_EXTENSIONS.format(
             folder=shlex.quote(str(folder.parents[1] / EXTENSIONS / self._profile.name)),
             minutes=BUILD_LIMIT_MIN,
         )
-        return "\n".join([RENDEZVOUS, extensions, versions, train])
+        preparation = [RENDEZVOUS, extensions, versions]
+        if request.protocol.adaptive:
+            preparation.append(watched_function([*launcher.container, interpreter]))
+            starts = [f"{WATCHED} {number} {start}" for number, start in enumerate(starts, start=1)]
+        return "\n".join([*preparation, " &&\n".join(starts)])
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
         if failure := failure_of(ended, log.last.failure, folder):
             return failed(failure, folder, ended)
-        runs = _paired(log, self._runs(request))
+        runs = _paired(log, as_run(self._runs(request), folder))
         measured = [
             _Measured(run=run, segment=segment)
             for run, planned in runs
@@ -257,13 +265,14 @@ class _Measured:
         numbers = {i.number for i in self.run.iterations} | set(self.run.damaged)
         first, planned = segment.first_iteration, segment.iterations
         logged = len(numbers & set(range(first, first + planned)))
-        if logged != planned:
-            return f"{gas}: the log has {logged} of {planned} iterations, though all ended well"
+        least = segment.warmup_iterations + segment.least_iterations
+        if logged < least:
+            return f"{gas}: the log has {logged} of {least} iterations, though all ended well"
         batch = segment.global_batch_size
         if others := {i.global_batch_size for i in self._logged} - {batch, None}:
             batches = ", ".join(str(other) for other in sorted(filter(None, others)))
             return f"{gas}: it trained with a global batch of {batches} where {batch} was asked for"
-        clean, measured = len(self.iterations), segment.measured_iterations
+        clean, measured = len(self.iterations), logged - segment.warmup_iterations
         if clean >= min(LEAST_CLEAN, measured):
             return None
         reasons = {

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
+from evaluators.stopping_rule import Verdict, gave_up
 from evaluators.trainer.device import Device
 from evaluators.trainer.failure import FAILED, LEFT_ALONE, error_line
 from evaluators.trainer.libraries import versions
@@ -71,13 +72,13 @@ class Reporter:
 
 def run_rank(request: TrialRequest, settings: RankSettings) -> tuple[int, Mapping[str, Any] | None]:
     """Train and measure; return an exit code, and on rank 0 what was measured. Never raises."""
-    reporter = Reporter(settings)
+    reporter, started = Reporter(settings), time.monotonic()
     memory = memory_of(settings.device)
     try:
         _join(settings)
         device = torch.device(f"cuda:{settings.local_rank}" if settings.device == "cuda" else "cpu")
         training = build_training(request, device=device, memory=memory)
-        measured = _measure(request, training, reporter=reporter)
+        measured = _measure(request, training, reporter=reporter, started=started)
         peaks = _gathered(memory.peak_gib())
     except BaseException as error:
         memory.lift()
@@ -124,17 +125,20 @@ def _join(settings: RankSettings) -> None:
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
 
 
-def _measure(request: TrialRequest, training: Training, *, reporter: Reporter) -> dict[str, Any]:
+def _measure(
+    request: TrialRequest, training: Training, *, reporter: Reporter, started: float
+) -> dict[str, Any]:
     """Return iteration times of the slowest rank at each GAS, and all losses; rank 0 logs them.
 
-    All ranks begin each iteration together.
+    All ranks begin each iteration together, and end with the same one: rank 0 decides.
     """
     protocol = request.protocol
     measurements, losses = [], []
     for accumulation in protocol.accumulations:
         training.accumulate(accumulation)
-        times = []
-        for iteration in range(protocol.warmup_iterations + protocol.measured_iterations):
+        times: list[float] = []
+        decision = Verdict.GO_ON
+        while decision is Verdict.GO_ON:
             _synchronize()
             dist.barrier()
             start = time.perf_counter()
@@ -142,13 +146,19 @@ def _measure(request: TrialRequest, training: Training, *, reporter: Reporter) -
             _synchronize()
             times.append(max(_gathered(time.perf_counter() - start)))
             if reporter.settings.rank == 0:
-                at = f"GAS {accumulation}, iteration {iteration + 1}"
+                at = f"GAS {accumulation}, iteration {len(times)}"
                 print(f"{at} | {1000 * times[-1]:.1f} ms | loss {losses[-1]:.7f}", flush=True)
                 reporter.send("progress", text=at)
-        kept = times[protocol.warmup_iterations :]
+            kept = times[protocol.warmup_iterations :]
+            elapsed_s = time.monotonic() - started
+            decision = _of_rank_0(protocol.verdict(accumulation, kept, elapsed_s=elapsed_s))
         measurements.append(
             {"gradient_accumulation_steps": accumulation, "iteration_times_s": kept}
         )
+        if decision is Verdict.GIVE_UP:
+            if reporter.settings.rank == 0:
+                print(gave_up(accumulation, protocol.limit_at(accumulation)), flush=True)
+            break
     return {"measurements": measurements, "losses": losses}
 
 
@@ -168,6 +178,13 @@ def _gathered(value: float) -> list[float]:
     values[dist.get_rank()] = value
     dist.all_reduce(values)
     return [float(v) for v in values]
+
+
+def _of_rank_0(decision: Verdict) -> Verdict:
+    """Return rank 0's decision on every rank: their clocks differ."""
+    told = torch.tensor([decision], device=_device())
+    dist.broadcast(told, 0)
+    return Verdict(int(told))
 
 
 def leave(code: int) -> None:

@@ -202,7 +202,12 @@ class ClaimedCampaign:
     def _polling(self) -> TrialPolling:
         snapshot = self._snapshot
         backend = self._backends.of(snapshot.campaign.request, profile=snapshot.profile)
-        return TrialPolling(snapshot.campaign, backend=backend, settings=self._settings)
+        return TrialPolling(
+            snapshot.campaign,
+            trials=lambda: self._snapshot.trials,
+            backend=backend,
+            settings=self._settings,
+        )
 
     @cached_property
     def _space(self) -> SearchSpace:

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
-from autotune.measurement import probe_accumulations
+from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import Budget, Campaign, Objective, Trial, TrialState
@@ -92,12 +92,16 @@ def search_trials(trials: Sequence[Trial], *, objective: Objective) -> list[Sear
     return known
 
 
-def protocol_of(campaign: Campaign, trial: Trial) -> TrialProtocol:
-    """Return what a trial measures, and its time limit.
+def protocol_of(campaign: Campaign, trial: Trial, *, trials: Sequence[Trial]) -> TrialProtocol:
+    """Return what a trial measures, when it is given up, and its time limit.
 
     A trial of the search measures at its probes, a confirmation at its strategy's own GAS. The
     time limit is for the search's trials: a confirmation that runs more micro-batches than these
     gets as many times longer.
+
+    Args:
+        trials: of the campaign; those that had ended when this one was created say what is far
+            below the best.
     """
     strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
     probes = probe_accumulations(strategy)
@@ -107,8 +111,64 @@ def protocol_of(campaign: Campaign, trial: Trial) -> TrialProtocol:
         accumulations=measured,
         warmup_iterations=spec.warmup_iterations,
         measured_iterations=spec.measured_iterations,
+        most_iterations=spec.most_iterations,
+        target_spread=spec.target_spread,
+        give_up_above_s=_limits(campaign, trial, measured, trials=trials),
         time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
     )
+
+
+def _limits(
+    campaign: Campaign, trial: Trial, accumulations: Sequence[int], *, trials: Sequence[Trial]
+) -> tuple[float, ...]:
+    """Return the seconds of an iteration at each GAS at which a trial of the search is given up.
+
+    At its own GAS the strategy would then have `give_up_below` of the best rate. An iteration at
+    another one takes the share of it that the cost model says, and longer by as much as it did in
+    the best trial: by its own rule the best is never given up. Empty where there is no best.
+    """
+    request = campaign.request
+    ended = [
+        (getattr(other.metrics, request.objective), other)
+        for other in trials
+        if other.metrics and other.finished_at and other.finished_at <= trial.created_at
+    ]
+    if trial.purpose != "search" or not request.protocol.give_up_below or not ended:
+        return ()
+    best_rate, best = max(ended, key=lambda each: each[0])
+    workload, strategy = Workload.of(campaign), strategy_of(trial.strategy)
+    own = AccumulationMeasurement(
+        gradient_accumulation_steps=strategy.gradient_accumulation_steps, iteration_times_s=(1.0,)
+    )
+    figures = metrics(workload.transformer, workload.machine, strategy, [own])
+    rate_at_one_second = getattr(figures, request.objective)
+    own_limit_s = rate_at_one_second / (request.protocol.give_up_below * best_rate)
+    surprise = _surprise(workload, best)
+    shares = _predicted_shares(workload, strategy, accumulations)
+    return tuple(own_limit_s * min(1.0, share * surprise) for share in shares)
+
+
+def _surprise(workload: Workload, trial: Trial) -> float:
+    """Return by how much an iteration at a small GAS took longer, against one at the strategy's
+    own, than the cost model says; 1 where it took less long."""
+    measured = [point for point in trial.accumulations if point.measured]
+    if not measured or trial.metrics is None:
+        return 1.0
+    least = min(measured, key=lambda point: point.gradient_accumulation_steps)
+    steps = least.gradient_accumulation_steps
+    [predicted] = _predicted_shares(workload, strategy_of(trial.strategy), [steps])
+    return max(1.0, least.iteration_time_s / trial.metrics.iteration_time_s / predicted)
+
+
+def _predicted_shares(
+    workload: Workload, strategy: Strategy, accumulations: Sequence[int]
+) -> list[float]:
+    """Return the predicted time of an iteration at each GAS as a share of that at its own."""
+    own = strategy.gradient_accumulation_steps
+    twins = [strategy.with_accumulation(gas) for gas in (*accumulations, own)]
+    lattice = Lattice.of(twins, gpus_per_node=workload.machine.gpus_per_node)
+    times_s = estimate(workload.transformer, workload.machine, lattice).iteration_time_s
+    return [float(seconds / times_s[-1]) for seconds in times_s[:-1]]
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:

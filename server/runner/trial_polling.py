@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -39,14 +39,25 @@ class PolledTrials:
 class TrialPolling:
     """The trials of one campaign at the backend that runs them: submitted, polled, cancelled.
 
+    Args:
+        trials: returns all trials of the campaign, as far as they are known.
+
     Attributes:
         withdrawn: tokens of the trials that it cancelled.
     """
 
-    def __init__(self, campaign: Campaign, *, backend: Backend, settings: Settings) -> None:
+    def __init__(
+        self,
+        campaign: Campaign,
+        *,
+        trials: Callable[[], Sequence[Trial]],
+        backend: Backend,
+        settings: Settings,
+    ) -> None:
         self.workload = Workload.of(campaign)
         self.withdrawn: set[str] = set()
         self._campaign = campaign
+        self._trials = trials
         self._backend = backend
         self._settings = settings
         self._requests: dict[str, TrialRequest] = {}
@@ -91,7 +102,7 @@ class TrialPolling:
             transformer=self.workload.transformer,
             machine=self.workload.machine,
             strategy=strategy_of(trial.strategy),
-            protocol=protocol_of(self._campaign, trial),
+            protocol=protocol_of(self._campaign, trial, trials=self._trials()),
             directory=self._settings.trial_dir(trial.token),
             seed=self._campaign.request.seed,
             group=f"campaign-{self._campaign.id}",

@@ -59,10 +59,18 @@ def test_two_measurements_give_the_line(intercept: float, slope: float, wanted: 
     assert law.iteration_time_s(wanted) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("same", [[], [measured(8, 1.0)], [measured(8, 1.0), measured(8, 2.0)]])
-def test_one_value_gives_no_line(same: list[AccumulationMeasurement]) -> None:
-    with pytest.raises(ValueError, match="two or more"):
-        AccumulationLaw.fit(strategy(), same)
+def test_one_value_alone_is_read_as_micro_batches_and_nothing_fixed() -> None:
+    """A trial that was given up at its first GAS; a larger one promises least that way."""
+    law = AccumulationLaw.fit(strategy(), [measured(8, 1.4, 1.5, 1.6)])
+    assert law.fixed_s == 0.0
+    assert law.micro_batch_s == pytest.approx(0.1)
+    assert law.iteration_time_s(80) == pytest.approx(8.7)
+    assert law.spread_s(80) == pytest.approx(0.08 * 8.7 / 1.5)
+
+
+def test_nothing_measured_gives_no_line() -> None:
+    with pytest.raises(ValueError, match="needs a measurement"):
+        AccumulationLaw.fit(strategy(), [])
 
 
 @given(pp=st.sampled_from([1, 2, 3, 4, 8, 16]), gas=st.integers(1, 512))
@@ -159,9 +167,9 @@ def test_the_spread_grows_with_the_distance_from_what_was_measured() -> None:
     assert spreads[2] == pytest.approx(((3 * 0.16) ** 2 + (2 * 0.08) ** 2) ** 0.5)
 
 
-def test_neither_measured_nor_two_others_is_an_error() -> None:
-    with pytest.raises(ValueError, match="two or more"):
-        metrics(MODEL, MACHINE, strategy(gas=80), [measured(8, 1.0)])
+def test_nothing_measured_has_no_figures() -> None:
+    with pytest.raises(ValueError, match="needs a measurement"):
+        metrics(MODEL, MACHINE, strategy(gas=80), [])
 
 
 def test_the_curve_marks_what_was_measured() -> None:

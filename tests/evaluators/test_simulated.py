@@ -203,6 +203,35 @@ def test_the_duration_is_start_up_and_every_iteration(tmp_path: Path) -> None:
     assert first > 1.1 * median(others)
 
 
+def test_noise_decides_how_long_it_measures(tmp_path: Path) -> None:
+    """The same noise as if it had measured the most, as far as it measured."""
+    request = request_at(tmp_path)
+
+    def counts(target_spread: float) -> list[int]:
+        protocol = replace(request.protocol, most_iterations=10, target_spread=target_spread)
+        trial = simulate(replace(request, protocol=protocol), started_at=NOW)
+        return [len(m.iteration_times_s) for m in trial.outcome.measurements]
+
+    assert counts(0.05) == [3, 3]
+    assert counts(1e-9) == [10, 10]
+    assert all(3 <= count <= 10 for count in counts(0.002))
+
+
+def test_a_trial_far_below_the_best_is_given_up(tmp_path: Path) -> None:
+    request = request_at(tmp_path / "a")
+    whole = simulate(request, started_at=NOW)
+    small, large = whole.outcome.measurements
+    limits = (0.9 * small.iteration_time_s, 0.9 * large.iteration_time_s)
+    protocol = replace(request.protocol, give_up_above_s=limits)
+    outcome = run(replace(request, protocol=protocol))
+    assert outcome.status is TrialState.OK
+    [only] = outcome.measurements
+    assert only.iteration_times_s == small.iteration_times_s[:2]
+    spent_s = sum(seconds for _, seconds in whole.iterations[:3])
+    assert outcome.duration_s == pytest.approx(whole.startup_s + spent_s)
+    assert "given up: no iteration at GAS 8" in outcome.log_tail
+
+
 def test_start_up_takes_longer_on_more_nodes(tmp_path: Path) -> None:
     wide = replace(STRATEGY, num_nodes=128)
     few = simulate(request_at(tmp_path), started_at=NOW)

@@ -7,12 +7,15 @@ samples were consumed: fewer than SAMPLES, and the batch is START; otherwise STA
 the global batch size. So n iterations of the smaller batch come before exactly m of the larger one
 where SAMPLES is n x START and `--train-samples` is SAMPLES + m x (START + STEP). DeepSpeed's
 engine is told the batch before each iteration, and its configuration holds the first.
+
+n and m are fixed at the start: n is the least number of iterations and m the most, of which a run
+is ended as soon as it has measured enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evaluators.cluster.profile import MegatronVariant
 from evaluators.frameworks.megatron import Argument
@@ -46,6 +49,8 @@ class Segment:
         global_batch_size: samples, as the log's line of each of these iterations has it.
         first_iteration: as the log counts, from 1.
         warmup_iterations: at the beginning, to be left out; the others are measured.
+        measured_iterations: as many as the run is started for.
+        least_iterations: that must have been measured where the run was ended before.
     """
 
     gradient_accumulation_steps: int
@@ -53,6 +58,7 @@ class Segment:
     first_iteration: int
     warmup_iterations: int
     measured_iterations: int
+    least_iterations: int
 
     @property
     def iterations(self) -> int:
@@ -87,6 +93,16 @@ class PlannedRun:
     def iterations(self) -> int:
         """Lines of iterations that a complete log of it has."""
         return sum(segment.iterations for segment in self.segments)
+
+    def given_up_after(self, iteration: int) -> PlannedRun:
+        """Return the run as far as it had come when it was given up at this iteration."""
+        reached = [segment for segment in self.segments if iteration >= segment.measured.start]
+        latest = replace(
+            reached[-1],
+            measured_iterations=iteration - reached[-1].measured.start + 1,
+            least_iterations=0,
+        )
+        return replace(self, segments=(*reached[:-1], latest))
 
     @property
     def uses_deepspeed(self) -> bool:
@@ -129,18 +145,19 @@ def _run(
 ) -> PlannedRun:
     """Return one run through these GAS values, one or two and rising."""
     twins = [strategy.with_accumulation(gas) for gas in accumulations]
-    iterations = protocol.warmup_iterations + protocol.measured_iterations
+    least, last = protocol.measured_iterations, len(twins) - 1
     segments = tuple(
         Segment(
             gradient_accumulation_steps=twin.gradient_accumulation_steps,
             global_batch_size=twin.global_batch_size(machine.gpus_per_node),
-            first_iteration=1 + place * iterations,
+            first_iteration=1 + place * (protocol.warmup_iterations + least),
             warmup_iterations=protocol.warmup_iterations,
-            measured_iterations=protocol.measured_iterations,
+            measured_iterations=protocol.most if place == last else least,
+            least_iterations=least,
         )
         for place, twin in enumerate(twins)
     )
-    length: list[Argument] = [("--train-iters", str(iterations))]
+    length: list[Argument] = [("--train-iters", str(segments[-1].iterations))]
     if len(segments) > 1:
         small, large = segments
         step = large.global_batch_size - small.global_batch_size

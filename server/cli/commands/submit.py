@@ -82,7 +82,29 @@ class TrialOptions(OptionGroup):
         int | None, typer.Option("--warmup", help="Iterations left out of each timing.")
     ] = None
     measured_iterations: Annotated[
-        int | None, typer.Option("--iterations", help="Iterations timed at each GAS.")
+        int | None,
+        typer.Option("--iterations", help="Iterations timed at each GAS in any case."),
+    ] = None
+    most_iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--most-iterations",
+            help="Iterations timed at each GAS at most, while their spread is large.",
+        ),
+    ] = None
+    target_spread: Annotated[
+        float | None,
+        typer.Option(
+            "--target-spread",
+            help="Standard error of the median time, as a share of it, that is small enough.",
+        ),
+    ] = None
+    give_up_below: Annotated[
+        float | None,
+        typer.Option(
+            "--give-up-below",
+            help="Share of the best rate below which a trial ends early; 0: never.",
+        ),
     ] = None
     time_limit_s: Annotated[
         float | None, typer.Option("--time-limit", help="Seconds for one trial.")
@@ -101,6 +123,9 @@ class TrialOptions(OptionGroup):
         return chosen(
             warmup_iterations=self.warmup_iterations,
             measured_iterations=self.measured_iterations,
+            most_iterations=self.most_iterations,
+            target_spread=self.target_spread,
+            give_up_below=self.give_up_below,
             time_limit_s=self.time_limit_s,
             confirmations=self.confirmations,
         )

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -69,6 +70,33 @@ def test_a_trial_reports_all_that_it_measured(backend: LocalBackend, tmp_path: P
     assert outcome.log_path == str(tmp_path / "trial.log")
     assert "GAS 4, iteration 4" in outcome.log_tail
     assert outcome.duration_s > sum(sum(m.iteration_times_s) for m in outcome.measurements)
+
+
+def test_all_ranks_go_on_until_the_spread_is_small(backend: LocalBackend, tmp_path: Path) -> None:
+    """A spread of a billionth never comes, one of all of the time is there at once."""
+    asked: dict[str, Any] = {
+        "accumulations": (2, 4),
+        "measured_iterations": 2,
+        "most_iterations": 5,
+    }
+    noisy = request(tmp_path / "a", strategy(2), ranks=2, target_spread=1e-9, **asked)
+    quiet = request(tmp_path / "b", strategy(2), ranks=2, target_spread=1e9, **asked)
+    for trial, count in ((noisy, 5), (quiet, 2)):
+        outcome = run(backend, trial)
+        assert outcome.status is TrialState.OK, outcome
+        assert [len(m.iteration_times_s) for m in outcome.measurements] == [count, count]
+
+
+def test_all_ranks_give_up_together(backend: LocalBackend, tmp_path: Path) -> None:
+    hopeless: dict[str, Any] = {"accumulations": (2, 4), "give_up_above_s": (1e-6, 1e-6)}
+    outcome = run(backend, request(tmp_path, strategy(1, 2), ranks=2, **hopeless))
+    assert outcome.status is TrialState.OK, outcome
+    [only] = outcome.measurements
+    assert only.gradient_accumulation_steps == 2
+    assert len(only.iteration_times_s) == 2
+    assert len(outcome.peak_memory_gib) == 2
+    assert outcome.loss
+    assert "given up: no iteration at GAS 2" in outcome.log_tail
 
 
 def test_a_finished_trial_is_not_run_again(backend: LocalBackend, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.evaluators.program.jobs import SHARED, Job, ended
 
 TWO_BY_TWO = replace(strategy(1, 2, zero_stage=1), num_nodes=2)
 MIB = 2**-10
+LOG_OF_THE_TRIAL = Path("trials", "t1", "attempt-1", "trial.log")
 
 
 def profile(checkout: Path, *arguments: str, **megatron: Any) -> ClusterProfile:
@@ -100,6 +101,34 @@ def test_what_goes_wrong_is_told_by_its_root_cause(
     assert outcome.status is status, outcome
     assert words in (outcome.error or "")
     assert outcome.measurements == ()
+
+
+@pytest.mark.xdist_group("slurm")
+def test_a_run_is_ended_as_soon_as_its_spread_is_small(run: Run, tmp_path: Path) -> None:
+    """It is started for a thousand iterations, whose spread is small after a few."""
+    outcome = run(most_iterations=1000, target_spread=0.5)
+    assert outcome.status is TrialState.OK, outcome
+    small, large = outcome.measurements
+    assert len(small.iteration_times_s) == 3
+    assert 3 <= len(large.iteration_times_s) < 100
+    assert "autotune ends the run after iteration" in (tmp_path / LOG_OF_THE_TRIAL).read_text()
+
+
+@pytest.mark.xdist_group("slurm")
+def test_a_run_far_below_the_best_is_given_up_and_ends_well(run: Run) -> None:
+    outcome = run(accumulations=(2, 4, 8), give_up_above_s=(0.001, 0.001, 0.001))
+    assert outcome.status is TrialState.OK, outcome
+    [only] = outcome.measurements
+    assert only.gradient_accumulation_steps == 2
+    assert len(only.iteration_times_s) == 2
+    assert outcome.peak_memory_gib == (4096 * MIB, 4098 * MIB)
+
+
+@pytest.mark.xdist_group("slurm")
+def test_a_watched_run_that_fails_has_failed(run: Run) -> None:
+    outcome = run("crash", most_iterations=1000, target_spread=0.5)
+    assert outcome.status is TrialState.CRASHED, outcome
+    assert "left the plane" in (outcome.error or "")
 
 
 @pytest.mark.xdist_group("slurm")

@@ -115,7 +115,7 @@ class Campaigns:
                 transformer=workload.transformer,
                 machine=workload.machine,
                 strategy=strategy_of(trial.strategy),
-                protocol=protocol_of(campaign, trial),
+                protocol=protocol_of(campaign, trial, trials=()),
                 directory=self.settings.trial_dir(trial.token),
                 seed=campaign.request.seed,
             )

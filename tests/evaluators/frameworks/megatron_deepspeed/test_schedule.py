@@ -92,6 +92,24 @@ def test_the_iterations_that_count_are_numbered_as_in_the_log() -> None:
     assert [segment.global_batch_size for segment in run.segments] == [16, 32]
 
 
+def test_the_larger_batch_is_planned_for_the_most_iterations() -> None:
+    protocol = TrialProtocol(accumulations=(4, 8), most_iterations=10)
+    (run,) = trial_runs(GPT, FRONTIER, BASE, protocol)
+    assert [list(segment.measured) for segment in run.segments] == [
+        [2, 3, 4],
+        [6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+    ]
+    assert batches(run) == [16] * 4 + [32] * 11
+
+
+def test_what_counts_of_a_run_that_was_given_up() -> None:
+    (run,) = runs(BASE, 4, 8)
+    [small] = run.given_up_after(3).segments
+    assert list(small.measured) == [2, 3]
+    small, large = run.given_up_after(7).segments
+    assert (list(small.measured), list(large.measured)) == ([2, 3, 4], [6, 7])
+
+
 def test_a_confirmation_runs_its_own_gas_alone() -> None:
     (run,) = runs(BASE, 640, measured=10)
     args = megatron_parser().parse_args(words(run))

@@ -1,0 +1,132 @@
+"""Watches the log of a run that cannot be told to end, and says when it has seen enough.
+
+`python run_watch.py PLAN OFFSET` reads the log in its folder from that byte on, until the rule for
+how long a trial measures holds. It then leaves a note of it beside the log, and ends with the
+verdict as its exit code: whoever started it ends the run.
+
+It lies in the attempt's folder beside the text of `evaluators.stopping_rule`. As there, nothing
+but the standard library is imported and nothing newer than Python 3.8 is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from math import inf
+from statistics import median
+from typing import Any
+
+from evaluators.stopping_rule import Verdict, gave_up, verdict
+
+LOOK_S = 0.2
+"""Between two looks at the log."""
+
+# One Megatron writes "elapsed time per iteration (ms): 101.9 |", another
+# "elapsed_time_per_iteration_ms=101.9 |"; a line that another rank's output broke does not count.
+_ITERATION = re.compile(
+    r"iteration(?: +| *= *)(\d{1,12})/ *\d{1,12} *\|.*?"
+    r"elapsed[ _]time[ _]per[ _]iteration[ _](?:\((ms|s)\)|(ms|s))\s*[:=]\s*(\d{1,12}\.\d{1,9}) *\|"
+)
+# What keeps an iteration from being timed: an optimizer step is not in it.
+_NO_STEP = re.compile(
+    r"number[ _]of[ _](?:skipped|nan)[ _]iterations\s*[:=]\s*[1-9]"
+    r"|(?:loss|norm)\s*[:=]\s*-?(?:nan|inf)",
+    re.IGNORECASE,
+)
+_OVERFLOW = "OVERFLOW!"
+
+
+class RunWatch:
+    """What the log of one run has told so far.
+
+    Args:
+        plan: as `plan_of` writes it. Only in the last segment may measuring end early: the batch
+            of one before it lasts as long as it was planned to.
+    """
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        self._plan = plan
+        self._times_s: list[list[float]] = [[] for _ in plan["segments"]]
+        self._overflow = False
+        self.iteration = 0
+
+    def take(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
+        """Read a line of the log; return whether the run is to go on, and why not.
+
+        Args:
+            elapsed_s: seconds since the trial's start.
+        """
+        found = _ITERATION.search(line)
+        if not found:
+            self._overflow |= _OVERFLOW in line
+            return Verdict.GO_ON, ""
+        number, seconds = int(found[1]), float(found[4])
+        if (found[2] or found[3]) == "ms":
+            seconds /= 1000
+        stepped = not (self._overflow or _NO_STEP.search(line))
+        self._overflow, self.iteration = False, number
+        for place, segment in enumerate(self._plan["segments"]):
+            if stepped and segment["first_measured"] <= number <= segment["last"]:
+                self._times_s[place].append(seconds)
+                return self._verdict(place, elapsed_s=elapsed_s)
+        return Verdict.GO_ON, ""
+
+    def _verdict(self, place: int, *, elapsed_s: float) -> tuple[Verdict, str]:
+        plan, segment, times_s = self._plan, self._plan["segments"][place], self._times_s[place]
+        last = place == len(plan["segments"]) - 1
+        limit_s = inf if segment["give_up_above_s"] is None else segment["give_up_above_s"]
+        decision = verdict(
+            times_s,
+            least=plan["least"],
+            most=plan["most"],
+            target_spread=plan["target_spread"],
+            give_up_above_s=limit_s,
+            spare_s=plan["time_for_more_s"] - elapsed_s,
+        )
+        if decision is Verdict.GIVE_UP:
+            return decision, gave_up(segment["gradient_accumulation_steps"], limit_s)
+        if decision is Verdict.ENOUGH and last and self.iteration < segment["last"]:
+            middle_s = median(times_s)
+            return decision, f"measured enough: {len(times_s)} iterations, {middle_s:.4g} s each"
+        return Verdict.GO_ON, ""
+
+
+def lines_of(log: str, offset: int) -> Iterator[str]:
+    """Yield each whole line that the log has or gets from this byte on; for ever."""
+    rest = b""
+    with open(log, "rb") as file:
+        file.seek(offset)
+        while True:
+            block = file.read(1 << 20)
+            if not block:
+                time.sleep(LOOK_S)
+                continue
+            *whole, rest = (rest + block).split(b"\n")
+            for line in whole:
+                yield line.decode("utf-8", "replace")
+
+
+def main(plan_file: str, offset: str) -> int:
+    """Watch until the rule holds; return the verdict."""
+    started = time.monotonic()
+    with open(plan_file, encoding="utf-8") as file:
+        plan = json.load(file)
+    watch = RunWatch(plan)
+    for line in lines_of(plan["log"], int(offset)):
+        decision, why = watch.take(line, elapsed_s=time.monotonic() - started)
+        if decision is not Verdict.GO_ON:
+            print(f"autotune ends the run after iteration {watch.iteration}: {why}", flush=True)
+            note = {"iterations": watch.iteration, "given_up": decision is Verdict.GIVE_UP}
+            with open(plan["note"] + ".partial", "w", encoding="utf-8") as file:
+                json.dump(note, file)
+            os.replace(plan["note"] + ".partial", plan["note"])
+            return int(decision)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,83 @@
+"""What a node reads in the log of a run that it may end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evaluators.program.run_watch import RunWatch
+from evaluators.stopping_rule import Verdict
+
+GO_ON, ENOUGH, GIVE_UP = Verdict
+
+
+def segment(gas: int, first: int, last: int, limit_s: float | None = None) -> dict[str, Any]:
+    return {
+        "gradient_accumulation_steps": gas,
+        "first_measured": first,
+        "last": last,
+        "give_up_above_s": limit_s,
+    }
+
+
+def plan(*segments: dict[str, Any]) -> dict[str, Any]:
+    rule = {"least": 2, "most": 6, "target_spread": 0.01, "time_for_more_s": 100.0}
+    return rule | {"segments": list(segments)}
+
+
+TWO = plan(segment(4, 2, 3), segment(8, 5, 10))
+
+
+def line(number: int, seconds: float, *, skipped: int = 0, loss: str = "2.5E+00") -> str:
+    return (
+        f" iteration {number:8d}/      10 | consumed samples:           64 | elapsed time per "
+        f"iteration (ms): {1000 * seconds:.1f} | learning rate: 1.000E-04 | global batch size:    "
+        f"16 | lm loss: {loss} | loss scale: 1.0 | grad norm: 1.000 | number of skipped "
+        f"iterations:   {skipped} | number of nan iterations:   0 | TFLOPs: 1.00 |"
+    )
+
+
+def watched(asked: dict[str, Any], *lines: str) -> list[Verdict]:
+    watch = RunWatch(asked)
+    return [watch.take(each, elapsed_s=1.0)[0] for each in lines]
+
+
+def test_the_last_batch_ends_when_its_spread_is_small_and_the_first_does_not() -> None:
+    small = [line(number, 0.5) for number in (1, 2, 3, 4)]
+    large = [line(5, 1.0), line(6, 1.1), line(7, 1.05), line(8, 1.05), line(9, 1.05)]
+    assert watched(TWO, *small, *large) == [GO_ON] * 8 + [ENOUGH]
+
+
+def test_a_run_that_is_about_to_end_is_left_alone() -> None:
+    assert watched(plan(segment(8, 2, 3)), *(line(n, 1.0) for n in (1, 2, 3))) == [GO_ON] * 3
+
+
+def test_it_is_given_up_at_either_batch() -> None:
+    slow = plan(segment(4, 2, 3, 0.3), segment(8, 5, 10, 0.6))
+    assert watched(slow, *(line(n, 0.5) for n in (1, 2, 3)))[-1] is GIVE_UP
+    fast = [line(n, 0.2) for n in (1, 2, 3, 4)]
+    assert watched(slow, *fast, line(5, 0.9), line(6, 0.9)) == [GO_ON] * 5 + [GIVE_UP]
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        (line(5, 1.0, skipped=1),),
+        (line(5, 1.0, loss="nan"),),
+        ("[deepspeed] OVERFLOW! Rank 3 Skipping step.", line(5, 1.0)),
+        (line(5, 1.0)[:80],),
+    ],
+)
+def test_iterations_that_are_not_timed_do_not_count(spoilt: tuple[str, ...]) -> None:
+    assert watched(TWO, *spoilt, line(6, 1.0))[-1] is GO_ON
+    assert watched(TWO, *spoilt, line(6, 1.0), line(7, 1.0))[-1] is ENOUGH
+
+
+def test_another_megatrons_line_is_read_too() -> None:
+    other = "iteration=       {}/      10 | elapsed_time_per_iteration_ms=101.9 | x=1 |"
+    watch = RunWatch(TWO)
+    assert watch.take(other.format(5), elapsed_s=1.0) == (GO_ON, "")
+    decision, why = watch.take(other.format(6), elapsed_s=1.0)
+    assert (decision, watch.iteration) == (ENOUGH, 6)
+    assert why == "measured enough: 2 iterations, 0.1019 s each"

@@ -1,0 +1,106 @@
+"""How long a trial goes on measuring."""
+
+from __future__ import annotations
+
+import ast
+import random
+import sys
+from inspect import getsource
+from math import inf
+from statistics import fmean, median, pstdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluators import stopping_rule
+from evaluators.program import run_watch
+from evaluators.stopping_rule import Verdict, standard_error_s, verdict
+from evaluators.trial import TrialProtocol
+
+GO_ON, ENOUGH, GIVE_UP = Verdict
+QUIET = (1.0, 1.001, 0.999)
+NOISY = (1.0, 1.1, 0.9)
+
+
+def decided(*times_s: float, **changes: float) -> Verdict:
+    rule: dict[str, float] = {"least": 3, "most": 10, "target_spread": 0.01} | changes
+    return verdict(times_s, **rule)  # type: ignore[arg-type]
+
+
+def test_measuring_ends_when_the_spread_is_small_and_goes_on_while_it_is_large() -> None:
+    assert decided(*QUIET[:2]) is GO_ON  # the least number is not reached
+    assert decided(*QUIET) is ENOUGH
+    assert decided(*NOISY) is GO_ON
+    assert decided(*NOISY, target_spread=0.1) is ENOUGH
+    assert decided(*NOISY, most=3) is ENOUGH
+
+
+def test_noise_does_not_bring_about_a_timeout() -> None:
+    assert decided(*NOISY, spare_s=0.99) is ENOUGH
+    assert decided(*NOISY[:2], spare_s=-1.0) is GO_ON  # the least number is owed in any case
+
+
+def test_a_trial_is_given_up_where_the_fastest_iteration_less_its_error_is_too_slow() -> None:
+    assert decided(2.0, 2.01, give_up_above_s=1.9) is GIVE_UP
+    assert decided(2.0, 2.01, give_up_above_s=1.999) is GO_ON
+    assert decided(9.0, give_up_above_s=1.9) is GO_ON  # one alone may be slow by chance
+    assert decided(9.0, 1.5, give_up_above_s=1.9) is GO_ON
+    assert decided(*QUIET, give_up_above_s=0.9) is GIVE_UP
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+def test_the_standard_error_is_that_of_the_median(count: int) -> None:
+    draw = random.Random(count)
+    samples = [[draw.gauss(100.0, 1.0) for _ in range(count)] for _ in range(4000)]
+    true = pstdev([median(sample) for sample in samples])
+    assert fmean(map(standard_error_s, samples)) == pytest.approx(true, rel=0.15)
+
+
+def test_one_slow_iteration_hardly_widens_it() -> None:
+    quiet = [1.0, 1.01, 0.99, 1.005, 0.995]
+    assert standard_error_s([*quiet, 9.0]) < 2 * standard_error_s(quiet)
+    assert standard_error_s([1.0]) == inf
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=0, max_size=20), st.integers(1, 5))
+def test_it_never_stops_short_of_the_least_nor_goes_beyond_the_most(
+    times_s: list[float], least: int
+) -> None:
+    decision = decided(*times_s, least=least, most=2 * least)
+    if len(times_s) < least:
+        assert decision is GO_ON
+    if len(times_s) >= 2 * least:
+        assert decision is ENOUGH
+
+
+def test_a_protocol_keeps_time_for_the_accumulations_that_are_still_to_come() -> None:
+    protocol = TrialProtocol(accumulations=(4, 8), most_iterations=10, time_limit_s=40.0)
+    owed_s = 2 * (1 + 3) * 1.0  # twice the micro-batches, a warm-up and three measured
+    room_s = 0.5 * 40.0 - owed_s - 1.0
+    assert protocol.verdict(4, NOISY, elapsed_s=room_s) is GO_ON
+    assert protocol.verdict(4, NOISY, elapsed_s=room_s + 0.01) is ENOUGH
+    assert protocol.verdict(8, NOISY, elapsed_s=room_s + owed_s) is GO_ON
+
+
+def test_a_protocol_that_says_nothing_of_a_most_measures_as_many_as_it_says() -> None:
+    fixed = TrialProtocol(accumulations=(4,), measured_iterations=2)
+    assert fixed.verdict(4, (1.0,), elapsed_s=0.0) is GO_ON
+    assert fixed.verdict(4, (1.0, 2.0), elapsed_s=0.0) is ENOUGH
+    assert not fixed.adaptive
+
+
+def test_each_accumulation_has_its_own_limit() -> None:
+    protocol = TrialProtocol(accumulations=(4, 8), give_up_above_s=(1.0, 2.0))
+    assert protocol.verdict(4, (1.5, 1.5), elapsed_s=0.0) is GIVE_UP
+    assert protocol.verdict(8, (1.5, 1.5), elapsed_s=0.0) is GO_ON
+    assert protocol.adaptive
+
+
+@pytest.mark.parametrize("module", [stopping_rule, run_watch])
+def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module: object) -> None:
+    tree = ast.parse(getsource(module), feature_version=(3, 8))  # type: ignore[arg-type]
+    imported = [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    imported += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
+    others = {name for name in imported if name.split(".")[0] not in sys.stdlib_module_names}
+    assert others <= {"evaluators.stopping_rule"}
