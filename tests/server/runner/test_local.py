@@ -34,7 +34,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def real(**changes: Any) -> dict[str, Any]:
-    return REAL | {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}} | changes
+    protocol = {"confirmations": 0, "most_iterations": 3}
+    return REAL | {"budget": {"max_trials": 2}, "protocol": protocol} | changes
 
 
 def test_campaigns_take_turns_on_this_machine(running: Running) -> None:

@@ -68,7 +68,6 @@ def test_a_failed_trial_has_no_figures_but_costs_its_time() -> None:
     "measurements",
     [
         (),
-        (AccumulationMeasurement(gradient_accumulation_steps=16, iteration_times_s=(7.0,)),),
         (AccumulationMeasurement(gradient_accumulation_steps=8, iteration_times_s=(0.0,)),),
         (AccumulationMeasurement(gradient_accumulation_steps=8, iteration_times_s=(math.nan,)),),
     ],
@@ -81,6 +80,18 @@ def test_a_trial_that_measured_too_little_has_crashed(
     assert result.state is TrialState.CRASHED
     assert result.objective is None
     assert "no iteration time" in (result.error or "")
+
+
+def test_a_trial_that_was_given_up_has_the_least_rate_that_its_one_value_allows() -> None:
+    pipeline = strategy_of(STRATEGY).with_accumulation(32)
+    found = outcome(measurements=MEASURED[:1])
+    result = finished_trial(WORKLOAD, pipeline, found, now=NOW)
+    assert result.state is TrialState.OK
+    assert result.metrics is not None
+    bubble = pipeline.pipeline_parallel - 1
+    assert result.metrics.iteration_time_s == pytest.approx(4.0 * (32 + bubble) / (8 + bubble))
+    assert not result.metrics.measured
+    assert [point.gradient_accumulation_steps for point in result.accumulations] == [8]
 
 
 def test_a_loss_that_is_no_number_is_not_stored() -> None:

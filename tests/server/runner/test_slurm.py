@@ -88,7 +88,12 @@ QUESTION: dict[str, Any] = {
         "activation_checkpointing": "none",
     },
     "budget": {"max_trials": 2},
-    "protocol": {"confirmations": 1, "measured_iterations": 2, "time_limit_s": 120.0},
+    "protocol": {
+        "confirmations": 1,
+        "measured_iterations": 2,
+        "most_iterations": 2,
+        "time_limit_s": 120.0,
+    },
 }
 ONE: dict[str, Any] = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}
 

@@ -74,7 +74,12 @@ QUESTION: dict[str, Any] = {
         "flash_attention": False,
         "activation_checkpointing": ["none", "full"],
     },
-    "protocol": {"confirmations": 0, "measured_iterations": 1, "time_limit_s": 120.0},
+    "protocol": {
+        "confirmations": 0,
+        "measured_iterations": 1,
+        "most_iterations": 1,
+        "time_limit_s": 120.0,
+    },
 }
 
 
