@@ -20,6 +20,8 @@ DimensionChoice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
 
 AUTO = "auto"
 MAIN = DIMENSIONS[:6]  # automatic where nothing is said; the others are fixed
+LAYOUT = ("tensor_parallel", "pipeline_parallel", "micro_batch_size", "zero_stage")
+"""What a layout is made of. A choice for one of these names layouts, and nothing is added then."""
 MOST_VALUES = 1024  # of one dimension: more is a slip, and would not be searched anyhow
 
 SWITCHES = ("sequence_parallel", "flash_attention")
@@ -113,6 +115,37 @@ def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
     return (defaults[dimension],)
 
 
+def unsaid(
+    values: Mapping[str, tuple[Scalar, ...]], machine: Machine, program: ProgramCapabilities
+) -> Mapping[str, tuple[Scalar, ...]]:
+    """Return what dimensions that trade time for a GPU's memory take where nothing is said of them
+    nor of the layout.
+
+    Which is best depends on the layout, so they are part of the search, but for what only repeats
+    another strategy: with FlashAttention no scores are kept, so selective checkpointing saves no
+    memory, and only works the attention out twice (Megatron-DeepSpeed ignores it then); without
+    tensor parallelism there are no ranks to cut sequences over. On CPUs nothing is added: there it
+    is not memory that decides.
+
+    Args:
+        values: of the other dimensions.
+
+    Returns:
+        Dimension -> values, in the order in which they are given up where a space gets too large.
+    """
+    if machine.peak_tflops is None:
+        return {}
+    cut = (False, True) if program.sequence_parallel else (False,)
+    flash_alone = values["flash_attention"] == (True,)
+    kinds = program.activation_checkpointing
+    return {
+        "sequence_parallel": cut if max(values["tensor_parallel"], key=int) != 1 else (False,),
+        "activation_checkpointing": tuple(
+            kind for kind in kinds if kind != "selective" or not flash_alone
+        ),
+    }
+
+
 def default_precision(machine: Machine) -> str:
     """Return bf16; fp16 on GPUs that lack it, fp32 where no 16-bit peak is known (a CPU)."""
     if machine.peak_tflops is None:
@@ -139,10 +172,12 @@ def automatic(
     if dimension == "precision":
         sixteen_bit = ("bf16", "fp16") if offers_bf16(machine) else ("fp16",)
         return ("fp32",) if machine.peak_tflops is None else sixteen_bit
+    if dimension == "sequence_parallel" and not program.sequence_parallel:
+        return (False,)
     if dimension in SWITCHES:
         return (False, True)
-    if dimension in NAMED:
-        return NAMED[dimension]
+    if dimension == "activation_checkpointing":
+        return program.activation_checkpointing
     gpus = machine.gpus_per_node
     by_layers = divisors(transformer.num_layers)
     uneven = _uneven_pipelines(transformer, nodes * gpus) if program.uneven_stages else []

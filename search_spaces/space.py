@@ -13,12 +13,14 @@ import numpy as np
 from search_spaces.batch import GlobalBatch
 from search_spaces.dimension import (
     AUTO,
+    LAYOUT,
     MAIN,
     DimensionChoice,
     Scalar,
     automatic,
     automatic_accumulations,
     fixed_default,
+    unsaid,
     values_of,
 )
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
@@ -30,6 +32,7 @@ from search_spaces.strategy import DIMENSIONS
 from search_spaces.transformer import Transformer
 
 MOST_POINTS = 2_000_000  # enumerated in about two seconds and half a gigabyte
+MOST_AUTOMATIC_POINTS = 1_000_000  # to which a space may grow by what nothing was said of
 ACCUMULATION = "gradient_accumulation_steps"
 
 
@@ -104,6 +107,7 @@ class SearchSpace:
         if ACCUMULATION not in values:
             values[ACCUMULATION] = automatic_accumulations(values, machine, batch)
         dimensions = {dimension: values[dimension] for dimension in DIMENSIONS}
+        dimensions = _widened(dimensions, choices, machine, program)
         _refuse_huge(dimensions)
         return cls(
             transformer=transformer,
@@ -117,7 +121,7 @@ class SearchSpace:
     @property
     def raw(self) -> int:
         """Points of the grid, legal or not."""
-        return math.prod(len(values) for values in self.dimensions.values())
+        return _points(self.dimensions)
 
     def enumerate(self) -> Enumeration:
         """Return every legal strategy, and which rule removed how many; computed once."""
@@ -185,6 +189,27 @@ class LegalSampler:
         return [dict(zip(columns, row, strict=True)) for row in values]
 
 
+def _widened(
+    dimensions: Mapping[str, tuple[Scalar, ...]],
+    choices: Mapping[str, DimensionChoice],
+    machine: Machine,
+    program: ProgramCapabilities,
+) -> dict[str, tuple[Scalar, ...]]:
+    """Return the dimensions with more values of those that nothing was said of, where the layouts
+    are automatic and there is room."""
+    if any(choices.get(name, AUTO) != AUTO for name in LAYOUT):
+        return dict(dimensions)
+    more = unsaid(dimensions, machine, program)
+    wider = {name: values for name, values in more.items() if name not in choices}
+    while wider and _points({**dimensions, **wider}) > MOST_AUTOMATIC_POINTS:
+        del wider[next(iter(wider))]
+    return {**dimensions, **wider}
+
+
+def _points(dimensions: Mapping[str, tuple[Scalar, ...]]) -> int:
+    return math.prod(len(values) for values in dimensions.values())
+
+
 def _counts(masks: Mapping[str, Any]) -> dict[str, int]:
     counts = {name: int(np.count_nonzero(mask)) for name, mask in masks.items()}
     most_first = sorted(counts.items(), key=lambda item: -item[1])
@@ -219,7 +244,7 @@ def _too_many_nodes(values: Sequence[Scalar], nodes: int) -> Iterator[InvalidInp
 
 def _refuse_huge(dimensions: Mapping[str, tuple[Scalar, ...]]) -> None:
     sizes = {name: len(values) for name, values in dimensions.items() if len(values) > 1}
-    points = math.prod(sizes.values())
+    points = _points(dimensions)
     if points > MOST_POINTS:
         largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
         reason = f"{points:,} points are too many to enumerate; the largest are {largest}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space, space_names
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.program import ProgramCapabilities
 from search_spaces.rules import findings
-from search_spaces.space import LegalSampler, SearchSpace
+from search_spaces.space import MOST_AUTOMATIC_POINTS, LegalSampler, SearchSpace
 from search_spaces.strategy import DIMENSIONS, Strategy
 from tests.search_spaces.scene import FRONTIER, GPT_175B, table_v
 
@@ -175,3 +177,63 @@ def test_deephypers_search_stays_within_the_legal_strategies() -> None:
         parameters = {name: np.asarray(asked[name]).item() for name in DIMENSIONS}
         assert Strategy(**parameters) in legal
         search.tell([(parameters, float(parameters["micro_batch_size"]))])
+
+
+SEVENTY, H100 = load_model("70B"), load_machine("dgx-h100")
+
+
+def automatic_space(**choices: Any) -> SearchSpace:
+    return SearchSpace.build(SEVENTY, H100, nodes=4, choices=choices)
+
+
+def test_an_automatic_space_searches_what_trades_time_for_memory() -> None:
+    space = automatic_space(num_nodes=4, zero_stage="auto")
+    assert space.dimensions["activation_checkpointing"] == ("none", "full")
+    assert space.dimensions["sequence_parallel"] == (False, True)
+    found = space.lattice()
+    assert np.all(found["tensor_parallel"][found["sequence_parallel"]] > 1)
+    # Without FlashAttention there are scores, which selective checkpointing does not keep.
+    slow = automatic_space(flash_attention=[False, True])
+    assert slow.dimensions["activation_checkpointing"] == ("none", "selective", "full")
+
+
+def test_what_is_said_is_all_there_is() -> None:
+    said = automatic_space(sequence_parallel=False).dimensions
+    assert said["sequence_parallel"] == (False,)
+    assert said["activation_checkpointing"] == ("none", "full")
+    named = automatic_space(tensor_parallel=[4, 8]).dimensions
+    assert (named["sequence_parallel"], named["activation_checkpointing"]) == ((False,), ("full",))
+
+
+def test_a_program_gets_no_automatic_value_that_it_cannot_run() -> None:
+    program = ProgramCapabilities(
+        name="p", sequence_parallel=False, activation_checkpointing=("none", "full")
+    )
+    space = SearchSpace.build(SEVENTY, H100, nodes=4, choices={}, program=program)
+    assert space.dimensions["sequence_parallel"] == (False,)
+    asked = {"sequence_parallel": "auto", "activation_checkpointing": "auto"}
+    space = SearchSpace.build(SEVENTY, H100, nodes=4, choices=asked, program=program)
+    assert space.dimensions["sequence_parallel"] == (False,)
+    assert space.dimensions["activation_checkpointing"] == ("none", "full")
+
+
+def test_a_space_without_gpus_is_not_widened() -> None:
+    cpu = replace(H100, peak_tflops=None)
+    dimensions = SearchSpace.build(load_model("tiny"), cpu, nodes=1, choices={}).dimensions
+    assert dimensions["activation_checkpointing"] == ("full",)
+    assert dimensions["sequence_parallel"] == (False,)
+
+
+def test_an_automatic_space_gives_up_what_makes_it_too_large() -> None:
+    """Sequence parallelism first."""
+
+    def whole_frontier(**choices: Any) -> SearchSpace:
+        batch = GlobalBatch(minimum=1024, maximum=4096)
+        nodes = FRONTIER.max_nodes
+        return SearchSpace.build(GPT_175B, FRONTIER, nodes=nodes, choices=choices, batch=batch)
+
+    large, larger = whole_frontier(), whole_frontier(precision="auto")
+    assert large.dimensions["sequence_parallel"] == (False,)
+    assert large.dimensions["activation_checkpointing"] == ("none", "full")
+    assert larger.dimensions["activation_checkpointing"] == ("full",)
+    assert max(large.raw, larger.raw) <= MOST_AUTOMATIC_POINTS
