@@ -22,6 +22,7 @@ from autotune.cost_model import Parameters, estimate, perturbed
 from autotune.files import write_whole
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
+from autotune.start_up import cluster_start_up_s
 from evaluators.stopping_rule import Verdict, gave_up
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import LOG, RESULT, read_result, write_result
@@ -44,12 +45,6 @@ MEMORY_NOISE = 0.01
 
 FIRST_ITERATION = 1.15
 """The first iteration over a later one (published logs: 225 s against 196 s)."""
-
-STARTUP_S = 45.0
-"""Imports, process groups and the model's construction on one node, assumed."""
-
-STARTUP_PER_DOUBLING_S = 15.0
-"""More of it for each doubling of the nodes: communicators and a slower file system, assumed."""
 
 _SUBMITTED = "submitted.json"
 _TAIL_LINES = 40
@@ -153,7 +148,7 @@ def simulate(request: TrialRequest, *, started_at: datetime) -> SimulatedTrial:
 
 def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTrial:
     """Return what the trial would do with no time limit: crash, run out of memory, or train."""
-    startup_s = STARTUP_S + STARTUP_PER_DOUBLING_S * float(np.log2(request.strategy.num_nodes))
+    startup_s = float(cluster_start_up_s(request.strategy.num_nodes))
     blank = TrialOutcome(
         status=TrialState.OK,
         started_at=started_at,

@@ -181,13 +181,14 @@ def automatic(
     gpus = machine.gpus_per_node
     by_layers = divisors(transformer.num_layers)
     uneven = _uneven_pipelines(transformer, nodes * gpus) if program.uneven_stages else []
+    most_virtual = LARGEST_AUTOMATIC_STAGES if program.virtual_stages else 1
     whole = {
         "tensor_parallel": {*powers_of_two(gpus), *divisors(gpus)},
         "pipeline_parallel": {stages for stages in [*by_layers, *uneven] if stages <= nodes * gpus},
         "micro_batch_size": set(powers_of_two(LARGEST_AUTOMATIC_MICRO_BATCH)),
         "zero_stage": set(range(4)),
         "num_nodes": {*powers_of_two(nodes), nodes},
-        "virtual_stages": {stages for stages in by_layers if stages <= LARGEST_AUTOMATIC_STAGES},
+        "virtual_stages": {stages for stages in by_layers if stages <= most_virtual},
     }
     return tuple(sorted(whole[dimension]))
 

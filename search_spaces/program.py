@@ -16,12 +16,14 @@ class ProgramCapabilities:
         uneven_stages: whether a pipeline's stages may have different numbers of layers.
         activation_checkpointing: the kinds that it has.
         sequence_parallel: whether it cuts norms and residuals over the tensor-parallel ranks.
+        virtual_stages: whether it interleaves several stages of a pipeline on each rank.
     """
 
     name: str
     uneven_stages: bool = True
     activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
     sequence_parallel: bool = True
+    virtual_stages: bool = True
 
 
 ANY_PROGRAM = ProgramCapabilities(name="some program")

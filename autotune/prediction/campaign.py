@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from autotune.cost_model import Estimate, estimate
 from autotune.measurement import probe_accumulations
+from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
 from autotune.resolution import space_of, subject_of
 from autotune.schemas import CampaignCreate, DryRun, EvaluatorName, ProtocolSpec
+from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -111,6 +113,7 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
         node_hours_budget=most,
         node_hours_expected=affordable * searching + confirming,
         trials_affordable=affordable,
+        left_out=left_out(space, objective=request.objective),
     )
 
 
@@ -139,14 +142,6 @@ def _trial_costs(
     )
     return float(np.median(searching)), float(np.sum(confirming))
 
-
-START_UP_S: Mapping[EvaluatorName, float] = {
-    "simulated": 60.0,
-    "slurm": 60.0,
-    "local": 3.0,
-}
-"""Before a trial's first iteration: imports and communicators of a job on a cluster; ranks forked
-from a warm process on this machine."""
 
 HOUR_S = 3600.0
 
@@ -177,6 +172,7 @@ def trial_node_hours(
     iterations = protocol.warmup_iterations + protocol.measured_iterations
     first = np.cumsum([0, *(len(values) for values in accumulations[:-1])])
     busy_s = iterations * np.add.reduceat(times, first)
-    trial_s = np.minimum(START_UP_S[evaluator] + busy_s, protocol.time_limit_s)
     nodes = np.array([strategy.num_nodes for strategy in strategies])
+    start_up = LOCAL_S if evaluator == "local" else cluster_start_up_s(nodes)
+    trial_s = np.minimum(start_up + busy_s, protocol.time_limit_s)
     return np.asarray(trial_s * nodes / HOUR_S, dtype=np.float64)

@@ -16,6 +16,7 @@ from autotune.schemas.calibrations import (
 from autotune.schemas.predictions import (
     BrokenRule,
     DryRun,
+    LeftOut,
     Prediction,
     SpaceReport,
     Sweep,
@@ -93,6 +94,7 @@ __all__ = [
     "EvaluatorName",
     "Event",
     "FieldProblem",
+    "LeftOut",
     "MachineChoice",
     "MachineShape",
     "ModelChoice",

@@ -43,14 +43,29 @@ class SpaceReport(Wire):
     warnings: list[str] = Field(default_factory=list)
 
 
+class LeftOut(Wire):
+    """A strategy that a space lacks and that is predicted to be better than the best of it.
+
+    `dimensions` are those whose values the space lacks, one where it was relaxed alone; `gain` is a
+    share of the objective, at the same nodes and global batch.
+    """
+
+    dimensions: list[str]
+    strategy: StrategyShape
+    gain: float
+    sentence: str
+
+
 class DryRun(Wire):
-    """What a campaign would do. `trials_affordable`: predicted trials that the budget buys."""
+    """What a campaign would do. `trials_affordable`: predicted trials that the budget buys.
+    `left_out`: what the space lacks and is predicted to be better by 2 % or more, best first."""
 
     space: SpaceReport
     node_hours_per_trial: float
     node_hours_budget: float | None
     node_hours_expected: float
     trials_affordable: int
+    left_out: list[LeftOut] = Field(default_factory=list)
 
 
 class Prediction(Wire):

@@ -10,7 +10,9 @@ from search_spaces.program import ProgramCapabilities
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-CAPABILITIES = ProgramCapabilities(name="the bundled trainer", sequence_parallel=False)
+CAPABILITIES = ProgramCapabilities(
+    name="the bundled trainer", sequence_parallel=False, virtual_stages=False
+)
 
 Refusal = tuple[Callable[[Strategy], bool], str]
 

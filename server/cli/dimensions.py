@@ -98,6 +98,10 @@ class SpaceOptions(DimensionOptions):
     """What may be tried in each dimension."""
 
     PANEL: ClassVar[str] = "What may be tried: auto, 4, 1,2,4, 4:20 or 4:20:4"
+    DEFAULTS: ClassVar[Mapping[str, object]] = {
+        "activation_checkpointing": "full; none,full on GPUs where no layout is named",
+        "sequence_parallel": "off; both on GPUs where no layout is named",
+    }
 
     preset: Annotated[
         str | None, typer.Option("--space", help="Start from a ready space, such as table-v.")

@@ -200,7 +200,8 @@ def dry_run(answer: DryRun) -> RenderableType:
         ("budget buys", f"{trials} node-hours each"),
         ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
     ]
-    return Group(space(answer.space), facts(costs))
+    left_out = (Text(f"left out: {better.sentence}") for better in answer.left_out)
+    return Group(space(answer.space), facts(costs), *left_out)
 
 
 def sweep(answer: Sweep) -> RenderableType:

@@ -121,6 +121,8 @@ function show(dry) {
     `${model.num_attention_heads} heads. ` +
     `Global batch sizes: ${listed(space.global_batch_sizes)}.`;
   document.getElementById("report-warnings").replaceChildren(...space.warnings.map((text) => element("li", text)));
+  document.getElementById("report-left-out").hidden = !dry.left_out.length;
+  document.getElementById("report-left-out-list").replaceChildren(...dry.left_out.map(({ sentence }) => element("li", sentence)));
   document.getElementById("report-refusals").replaceChildren(...space.refusals.map(refusalRow));
   document.getElementById("report-refusals-title").textContent =
     space.refusals.length ? "Refused strategies and warnings, by rule" : "No rule refuses any strategy";

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from autotune.cost_model import estimate
+from autotune.measurement import probe_accumulations
 from autotune.prediction import check_campaign, dry_run, predict, space_report
 from autotune.prediction.campaign import trial_node_hours
 from autotune.prediction.space import least_nodes
@@ -25,7 +27,10 @@ from autotune.schemas import (
     SpaceQuery,
     SpaceSpec,
     StrategyShape,
+    TrialState,
 )
+from evaluators.simulated import simulate
+from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.strategy import Strategy
@@ -338,3 +343,27 @@ def test_a_trial_costs_the_accumulations_that_it_runs_and_no_others() -> None:
 def test_dry_run_refuses_like_the_campaign_itself() -> None:
     with pytest.raises(InvalidInputs, match="fits nowhere"):
         asked(campaign(model="gpt-175b", nodes=1))
+
+
+@pytest.mark.parametrize("nodes", [2, 64])
+def test_the_predicted_cost_of_a_trial_is_what_it_costs_simulated(
+    tmp_path: Path, nodes: int
+) -> None:
+    """As the service runs it, but for what the simulated world differs from the model."""
+    model, machine = load_model("gpt-22b"), load_machine("frontier")
+    layout = strategy_of(strategy(num_nodes=nodes, gradient_accumulation_steps=20))
+    probes = probe_accumulations(layout)
+    (predicted,) = trial_node_hours(
+        model, machine, [layout], [probes], protocol=ProtocolSpec(), evaluator="simulated"
+    )
+    trial = TrialRequest(
+        token="t",
+        transformer=model,
+        machine=machine,
+        strategy=layout,
+        protocol=TrialProtocol(accumulations=probes),
+        directory=tmp_path,
+    )
+    simulated = simulate(trial, started_at=NOW).outcome
+    assert simulated.status is TrialState.OK
+    assert predicted == pytest.approx(simulated.duration_s * nodes / 3600, rel=0.2)

@@ -39,7 +39,15 @@ def test_form_checks_and_submits(service: Service, visit: Open) -> None:
     page.get_by_role("button", name="175B on Frontier, simulated").click()
     page.get_by_role("button", name="Check").click()
     report = page.locator("#report")
-    for words in ("3,264", "2,788", "Layouts to try", "world_size", "Node-hours, expected"):
+    for words in (
+        "3,264",
+        "2,788",
+        "Layouts to try",
+        "world_size",
+        "Node-hours, expected",
+        "leaves out",
+        "activation_checkpointing=none",
+    ):
         expect(report).to_contain_text(words)
     page.get_by_text("Measurement, seed and name").click()
     page.get_by_label("Name", exact=True).fill("from the form")

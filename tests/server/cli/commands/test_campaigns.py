@@ -142,10 +142,11 @@ def test_steering(autotune: Autotune) -> None:
 
 def test_dry_run_submits_nothing(autotune: Autotune) -> None:
     before = autotune("ls", "--json").json()
-    arguments = (*SLOW[:-1], "--max-node-hours", "20", "--dry-run")
+    arguments = (*SLOW[:-1], "--checkpointing", "full", "--max-node-hours", "20", "--dry-run")
     ran = autotune(*arguments)
     assert ran.code == 0
     assert "budget buys" in ran.out
+    assert "left out: activation_checkpointing=none" in ran.out
     assert autotune(*arguments, "--json").json()["node_hours_budget"] == 20
     assert autotune("ls", "--json").json() == before
 

@@ -1,0 +1,189 @@
+"""What a space leaves out that is predicted to be better than the best of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.resolution import strategy_shape
+from autotune.schemas import LeftOut, Objective
+from autotune.search.layouts import Layouts
+from search_spaces.batch import GlobalBatch
+from search_spaces.dimension import AUTO, DimensionChoice, Scalar, automatic, unsaid
+from search_spaces.errors import InvalidInputs
+from search_spaces.space import ACCUMULATION, SearchSpace
+from search_spaces.strategy import Strategy
+
+LEAST_GAIN = 0.02
+"""Of the objective, from which on it is worth a sentence: less is within the cost model's noise."""
+
+RELAXED = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "micro_batch_size",
+    "zero_stage",
+    "activation_checkpointing",
+    "sequence_parallel",
+    "flash_attention",
+    "virtual_stages",
+)
+"""Dimensions that may take other values without another question being answered: not the nodes, nor
+the precision. The accumulation follows from the batch, which is kept."""
+
+TOGETHER_UP_TO = ("virtual_stages", "zero_stage", "micro_batch_size")
+"""Dimensions that stay as they are, one after the other, where all others together are too many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """The most promising strategy of a space that fits, and its predicted objective."""
+
+    strategy: Strategy
+    rate: float
+
+
+def left_out(space: SearchSpace, *, objective: Objective) -> list[LeftOut]:
+    """Return what is predicted to be better than the best of `space` by 2 % or more, best first.
+
+    One of each dimension that is relaxed alone, to the values that it takes in an automatic space
+    besides its own, and one of all together, where that is better still. Model, machine, program,
+    nodes, precision and global batch are those of the space's best; what does not fit is not
+    counted.
+    """
+    best = most_promising(space, objective=objective)
+    if best is None:
+        return []
+    wider = _wider(space)
+    freed = _relaxed(space, best, {}, objective=objective)
+    found = [_answer(space, best, freed, ACCUMULATION)]
+    # What more accumulation alone would give is no merit of another dimension.
+    level = max(best.rate, freed.rate if freed else 0.0)
+    for dimension, values in wider.items():
+        better = _relaxed(space, best, {dimension: values}, objective=objective)
+        if better and better.rate >= (1.0 + LEAST_GAIN) * level:
+            found.append(_answer(space, best, better, dimension))
+    alone = [answer for answer in found if answer is not None]
+    together = _together(space, best, wider, objective=objective)
+    if together and together.gain > max((answer.gain for answer in alone), default=0.0):
+        alone.append(together)
+    return sorted(alone, key=lambda answer: -answer.gain)
+
+
+def most_promising(space: SearchSpace, *, objective: Objective) -> Candidate | None:
+    """Return the best of a space by its prediction; None where nothing is legal, or fits."""
+    if len(space.lattice()) == 0:
+        return None
+    layouts = Layouts.of(space, objective=objective)
+    fitting = np.flatnonzero(layouts.memory_gib <= layouts.memory_limit_gib)
+    if len(fitting) == 0:
+        return None
+    row = int(fitting[0])  # the highest rate comes first
+    return Candidate(
+        strategy=layouts.lattice.strategy(row), rate=float(np.exp(layouts.log_rate[row]))
+    )
+
+
+def _wider(space: SearchSpace) -> Mapping[str, tuple[Scalar, ...]]:
+    """Return the values of each dimension that has more of them in an automatic space."""
+    flash = {"flash_attention": (True,)}
+    others = {
+        name: automatic(
+            name, space.transformer, space.machine, nodes=space.nodes, program=space.program
+        )
+        for name in RELAXED
+        if name not in {"activation_checkpointing", "sequence_parallel", "flash_attention"}
+    }
+    known = {**space.dimensions, **others}
+    own = space.dimensions
+    wider = {**others, **unsaid(known, space.machine, space.program), **flash}
+    return {
+        name: tuple(dict.fromkeys((*own[name], *wider[name])))
+        for name in RELAXED
+        if set(wider.get(name, ())) - set(own[name])
+    }
+
+
+def _relaxed(
+    space: SearchSpace,
+    best: Candidate,
+    wider: Mapping[str, tuple[Scalar, ...]],
+    *,
+    objective: Objective,
+) -> Candidate | None:
+    """Return the best of the space with other values of some dimensions, at the best's nodes and
+    batch; None where that space is too large or holds nothing."""
+    batch = best.strategy.global_batch_size(space.machine.gpus_per_node)
+    choices: dict[str, DimensionChoice] = {
+        **{name: list(values) for name, values in {**space.dimensions, **wider}.items()},
+        "num_nodes": best.strategy.num_nodes,
+        ACCUMULATION: AUTO,
+    }
+    try:
+        relaxed = SearchSpace.build(
+            space.transformer,
+            space.machine,
+            nodes=space.nodes,
+            choices=choices,
+            batch=GlobalBatch.of(batch),
+            program=space.program,
+        )
+    except InvalidInputs:
+        return None
+    return most_promising(relaxed, objective=objective)
+
+
+def _together(
+    space: SearchSpace,
+    best: Candidate,
+    wider: Mapping[str, tuple[Scalar, ...]],
+    *,
+    objective: Objective,
+) -> LeftOut | None:
+    """Return the best of all dimensions relaxed at once, or of as many as can be."""
+    relaxed = dict(wider)
+    for dropped in ("", *TOGETHER_UP_TO):
+        relaxed.pop(dropped, None)
+        if better := _relaxed(space, best, relaxed, objective=objective):
+            return _answer(space, best, better, None)
+    return None
+
+
+def _answer(
+    space: SearchSpace, best: Candidate, better: Candidate | None, dimension: str | None
+) -> LeftOut | None:
+    """Return what is said of a better strategy; None where it is in the space, or hardly better.
+
+    Args:
+        dimension: that was relaxed; None for all together.
+    """
+    if better is None or better.rate < (1.0 + LEAST_GAIN) * best.rate:
+        return None
+    strategy, gain = better.strategy, better.rate / best.rate - 1.0
+    values = {name: getattr(strategy, name) for name in (*RELAXED, ACCUMULATION)}
+    named = [
+        name
+        for name in ([dimension] if dimension else RELAXED)
+        if values[name] not in space.dimensions[name]
+    ]
+    if not named:
+        return None
+    said = ", ".join(f"{name}={_written(values[name])}" for name in named)
+    layout = (
+        f"TP {strategy.tensor_parallel}, PP {strategy.pipeline_parallel}, "
+        f"MBS {strategy.micro_batch_size}, ZeRO-{strategy.zero_stage}"
+    )
+    head = said if dimension else f"all together, {said}"
+    lacks = "is" if len(named) == 1 else "are"
+    return LeftOut(
+        dimensions=named,
+        strategy=strategy_shape(strategy),
+        gain=gain,
+        sentence=f"{head} with {layout} {lacks} predicted {gain:.0%} faster at the same global "
+        f"batch and {lacks} not in the space".replace("%", " %"),
+    )
+
+
+def _written(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
