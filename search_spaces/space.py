@@ -123,6 +123,13 @@ class SearchSpace:
         """Points of the grid, legal or not."""
         return _points(self.dimensions)
 
+    def grid(self) -> Lattice:
+        """Return every raw point, legal or not, in the order of the dimensions' values."""
+        axes = [np.array(values) for values in self.dimensions.values()]
+        rows = np.meshgrid(*axes, indexing="ij", copy=False)
+        columns = {name: row.ravel() for name, row in zip(self.dimensions, rows, strict=True)}
+        return Lattice(columns=columns, gpus_per_node=self.machine.gpus_per_node)
+
     def enumerate(self) -> Enumeration:
         """Return every legal strategy, and which rule removed how many; computed once."""
         return self._enumeration
@@ -133,10 +140,7 @@ class SearchSpace:
 
     @cached_property
     def _enumeration(self) -> Enumeration:
-        axes = [np.array(values) for values in self.dimensions.values()]
-        rows = np.meshgrid(*axes, indexing="ij", copy=False)
-        columns = {name: row.ravel() for name, row in zip(self.dimensions, rows, strict=True)}
-        grid = Lattice(columns=columns, gpus_per_node=self.machine.gpus_per_node)
+        grid = self.grid()
         judge = partial(
             rule_masks,
             transformer=self.transformer,

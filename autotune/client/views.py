@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from autotune.schemas import (
+    Baseline,
     Campaign,
     CampaignState,
     Ranked,
@@ -78,6 +79,15 @@ class RecommendationView:
     def simulated(self) -> bool:
         """Whether the figures are predictions of a model rather than measurements."""
         return self.recommendation.simulated
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The layout that was measured first, and how the best stands against it."""
+        return self.recommendation.baseline
+
+    @property
+    def speedup_over_baseline(self) -> float | None:
+        return self.recommendation.speedup_over_baseline
 
     def artefacts(self) -> list[str]:
         """Return the names of the files that come with it."""

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.baseline import baseline_of
 from autotune.cost_model import Estimate, estimate
 from autotune.measurement import probe_accumulations
 from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
-from autotune.resolution import space_of, subject_of
-from autotune.schemas import CampaignCreate, DryRun, EvaluatorName, ProtocolSpec
+from autotune.resolution import space_of, strategy_shape, subject_of
+from autotune.schemas import BaselinePlan, CampaignCreate, DryRun, EvaluatorName, ProtocolSpec
 from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
@@ -44,7 +45,8 @@ def check_campaign(
     Raises:
         InvalidInputs: every field that cannot be used: an unknown model or machine, nodes that the
             machine has not, a space in which nothing is legal or nothing fits, a pool or an
-            evaluator that could run no trial, a deadline that has passed.
+            evaluator that could run no trial, a deadline that has passed; once all of that is
+            well, a baseline that could not be run.
     """
     problems = list(_late(request.budget.deadline, now or datetime.now(UTC)))
     try:
@@ -54,6 +56,8 @@ def check_campaign(
         estimated = estimate(transformer, machine, space.lattice())
         obstacle = obstacle_of(space, estimated, spec=request.space)
         problems += [obstacle] if obstacle else _too_small_a_pool(request, space)
+        if not problems:
+            baseline_of(request, space)
     except InvalidInputs as refusal:
         raise InvalidInputs([*problems, *refusal.problems]) from refusal
     if problems:
@@ -114,6 +118,24 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
         node_hours_expected=affordable * searching + confirming,
         trials_affordable=affordable,
         left_out=left_out(space, objective=request.objective),
+        baseline=_baseline_plan(request, space),
+    )
+
+
+def _baseline_plan(request: CampaignCreate, space: SearchSpace) -> BaselinePlan | None:
+    strategy = baseline_of(request, space)
+    if strategy is None:
+        return None
+    gpus = space.machine.gpus_per_node
+    lattice = Lattice.of([strategy], gpus_per_node=gpus)
+    predicted = estimate(space.transformer, space.machine, lattice)
+    return BaselinePlan(
+        given=request.baseline is not None,
+        strategy=strategy_shape(strategy),
+        global_batch_size=strategy.global_batch_size(gpus),
+        memory_gib=float(predicted.memory_gib[0]),
+        memory_limit_gib=predicted.memory_limit_gib,
+        fits=bool(predicted.fits[0]),
     )
 
 

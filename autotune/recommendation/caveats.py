@@ -78,7 +78,7 @@ def _confirmation(best: Contender) -> str | None:
         return "The best strategy failed when it was measured once more; no other succeeded."
     if not best.confirmed:
         return "The best strategy was measured by one search trial and has not been confirmed yet."
-    searched = [t.metrics for t in best.trials if t.purpose == "search" and t.metrics]
+    searched = [t.metrics for t in best.trials if t.purpose != "confirmation" and t.metrics]
     if not searched:
         return None
     before_s = searched[0].iteration_time_s
@@ -118,7 +118,7 @@ def _failed_confirmations(ranked: Sequence[Contender]) -> str | None:
 
 
 def _few_trials(trials: Sequence[Trial]) -> str | None:
-    count = sum(t.state is TrialState.OK and t.purpose == "search" for t in trials)
+    count = sum(t.state is TrialState.OK and t.purpose != "confirmation" for t in trials)
     if count >= FEW_TRIALS:
         return None
     return (

@@ -13,6 +13,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from autotune.measurement import AccumulationMeasurement
 from autotune.resolution import strategy_of
 from autotune.schemas import Objective, StrategyShape, Trial, TrialMetrics, TrialState
 from search_spaces.strategy import Strategy
@@ -89,6 +90,20 @@ _RATES = (
     "mfu",
     "hfu",
 )
+
+
+def measured_accumulations(trials: Iterable[Trial]) -> list[AccumulationMeasurement]:
+    """Return what the successful ones of trials of one layout have timed, together by GAS."""
+    times: dict[int, list[float]] = {}
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        for accumulation in trial.accumulations if trial.state is TrialState.OK else []:
+            if accumulation.measured:
+                seconds = accumulation.iteration_times_s or [accumulation.iteration_time_s]
+                times.setdefault(accumulation.gradient_accumulation_steps, []).extend(seconds)
+    return [
+        AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=tuple(seconds))
+        for gas, seconds in sorted(times.items())
+    ]
 
 
 def contenders(trials: Iterable[Trial], *, objective: Objective) -> list[Contender]:

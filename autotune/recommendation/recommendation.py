@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from autotune.cost_model import training_energy_joule
-from autotune.measurement import AccumulationMeasurement, accumulations
+from autotune.measurement import accumulations
+from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.caveats import caveats
-from autotune.recommendation.ranking import Contender, contenders
+from autotune.recommendation.ranking import Contender, contenders, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import (
     FAILURES,
@@ -48,7 +49,7 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     many are started in all.
     """
     wanted = campaign.request.protocol.confirmations
-    searched = [t for t in trials if t.purpose == "search"]
+    searched = [t for t in trials if t.purpose != "confirmation"]
     confirmations = [t for t in trials if t.purpose == "confirmation" and not t.withdrawn]
     pending_or_ok = {TrialState.PENDING, TrialState.OK}
     # Successful ones last: they decide where a layout was confirmed more than once.
@@ -93,6 +94,7 @@ def recommend(
     if not ranked:
         return None
     best = ranked[0]
+    baseline, speedup = baseline_result(campaign, trials)
     unfinished = campaign.state in UNFINISHED
     return Recommendation(
         campaign_id=campaign.id,
@@ -104,6 +106,8 @@ def recommend(
             _ranked(campaign, contender, best=best, rank=rank)
             for rank, contender in enumerate(ranked[1 : 1 + RUNNERS_UP], start=2)
         ],
+        baseline=baseline,
+        speedup_over_baseline=speedup,
         training=_training(campaign, best),
         accumulations=_accumulations(campaign, best, trials),
         trials=len(trials),
@@ -165,16 +169,6 @@ def _accumulations(
 ) -> list[Accumulation]:
     """Return those of the best layout, from all its successful trials together."""
     layout = best.strategy.layout_key()
-    times: dict[int, list[float]] = {}
-    for trial in sorted(trials, key=lambda trial: trial.number):
-        if trial.state is TrialState.OK and _layout(trial) == layout:
-            for accumulation in trial.accumulations:
-                if accumulation.measured:
-                    seconds = accumulation.iteration_times_s or [accumulation.iteration_time_s]
-                    times.setdefault(accumulation.gradient_accumulation_steps, []).extend(seconds)
-    measurements = [
-        AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=tuple(seconds))
-        for gas, seconds in sorted(times.items())
-    ]
+    measurements = measured_accumulations(t for t in trials if _layout(t) == layout)
     transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
     return accumulations(transformer, machine, best.strategy, measurements)

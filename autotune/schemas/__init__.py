@@ -14,6 +14,7 @@ from autotune.schemas.calibrations import (
     ObservationShape,
 )
 from autotune.schemas.predictions import (
+    BaselinePlan,
     BrokenRule,
     DryRun,
     LeftOut,
@@ -24,6 +25,7 @@ from autotune.schemas.predictions import (
     SweepRow,
 )
 from autotune.schemas.requests import (
+    NO_BASELINE,
     NO_CALIBRATION,
     BatchBounds,
     Budget,
@@ -45,6 +47,7 @@ from autotune.schemas.requests import (
 from autotune.schemas.resources import (
     FAILURES,
     Accumulation,
+    Baseline,
     Campaign,
     CampaignPage,
     CampaignState,
@@ -67,13 +70,17 @@ from autotune.schemas.wire import (
     Objective,
     Positive,
     Problem,
+    TrialPurpose,
     Wire,
 )
 
 __all__ = [
     "FAILURES",
+    "NO_BASELINE",
     "NO_CALIBRATION",
     "Accumulation",
+    "Baseline",
+    "BaselinePlan",
     "BatchBounds",
     "BrokenRule",
     "Budget",
@@ -125,6 +132,7 @@ __all__ = [
     "Trial",
     "TrialMetrics",
     "TrialPage",
+    "TrialPurpose",
     "TrialState",
     "Wire",
 ]

@@ -56,9 +56,26 @@ class LeftOut(Wire):
     sentence: str
 
 
+class BaselinePlan(Wire):
+    """The layout that a campaign would measure first; `given` where it is the user's own.
+
+    `memory_gib` is predicted, `memory_limit_gib` what the cost model takes to fit.
+    """
+
+    given: bool
+    strategy: StrategyShape
+    global_batch_size: int
+    memory_gib: float
+    memory_limit_gib: float
+    fits: bool
+
+
 class DryRun(Wire):
     """What a campaign would do. `trials_affordable`: predicted trials that the budget buys.
-    `left_out`: what the space lacks and is predicted to be better by 2 % or more, best first."""
+
+    `left_out`: what the space lacks and is predicted to be better by 2 % or more, best first.
+    `baseline`: what would be measured first; None where it does without one.
+    """
 
     space: SpaceReport
     node_hours_per_trial: float
@@ -66,6 +83,7 @@ class DryRun(Wire):
     node_hours_expected: float
     trials_affordable: int
     left_out: list[LeftOut] = Field(default_factory=list)
+    baseline: BaselinePlan | None = None
 
 
 class Prediction(Wire):

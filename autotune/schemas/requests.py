@@ -154,6 +154,22 @@ class SlurmChoice(Wire):
     )
 
 
+NO_BASELINE = "none"
+"""Instead of a layout: the campaign does without a baseline."""
+
+BaselineChoice = (
+    Annotated[
+        Annotated[str, Field(max_length=20_000)] | StrategyShape,
+        Field(
+            description="the layout that is measured first and that the result is told against: "
+            'a strategy, "tp=8,pp=4,mbs=1,zero=1", or a line of Megatron\'s arguments; '
+            f'"{NO_BASELINE}" does without; where nothing is said, a customary one'
+        ),
+    ]
+    | None
+)
+
+
 class CampaignCreate(Wire):
     """One question: how should this model be laid out on these nodes?"""
 
@@ -170,6 +186,7 @@ class CampaignCreate(Wire):
     )
     objective: Objective = "tokens_per_s"
     space: SpaceSpec = SpaceSpec()
+    baseline: BaselineChoice = None
     budget: Budget = Budget()
     protocol: ProtocolSpec = ProtocolSpec()
     tokens: Annotated[float, Field(gt=0)] = Field(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autotune.schemas.requests import CampaignCreate, MachineShape, ModelShape, StrategyShape
-from autotune.schemas.wire import Objective, Wire
+from autotune.schemas.wire import Objective, TrialPurpose, Wire
 
 
 class CampaignState(StrEnum):
@@ -89,7 +89,7 @@ class Trial(Wire):
     id: int
     campaign_id: int
     number: int
-    purpose: Literal["search", "confirmation"]
+    purpose: TrialPurpose
     strategy: StrategyShape
     token: str
     state: TrialState
@@ -202,8 +202,29 @@ class TrainingCost(Wire):
     energy_mwh: float | None
 
 
+class Baseline(Wire):
+    """The layout that a campaign measured first.
+
+    `given` is whether it is the user's own, and not a customary one. `metrics` are at its own GAS,
+    the median of its trials; None where it gave none. `comparison` says in a sentence how the best
+    stands against it, or what became of it.
+    """
+
+    given: bool
+    trial_number: int
+    strategy: StrategyShape
+    state: TrialState
+    metrics: TrialMetrics | None
+    comparison: str
+
+
 class Recommendation(Wire):
-    """The answer of a campaign; `provisional` while it still runs or its best is unconfirmed."""
+    """The answer of a campaign; `provisional` while it still runs or its best is unconfirmed.
+
+    `speedup_over_baseline` is the best's rate over the baseline's, by the objective and at the
+    global batch of the best where the baseline's trial tells of that; None where there is no such
+    figure.
+    """
 
     campaign_id: int
     provisional: bool
@@ -211,6 +232,8 @@ class Recommendation(Wire):
     objective: Objective
     best: Ranked
     runners_up: list[Ranked]
+    baseline: Baseline | None = None
+    speedup_over_baseline: float | None = None
     training: TrainingCost
     accumulations: list[Accumulation]
     trials: int

@@ -8,6 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 EvaluatorName = Literal["simulated", "local", "slurm"]
 Objective = Literal["tokens_per_s", "tokens_per_s_per_gpu"]
+TrialPurpose = Literal["search", "confirmation", "baseline"]
+"""Why a trial is run: to search, to measure one of the best once more, or to have the layout
+measured that the result is told against. A baseline counts as a trial of the search."""
+
 Positive = Annotated[int, Field(gt=0)]
 
 

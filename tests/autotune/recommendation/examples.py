@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.recommendation import recommend
@@ -17,6 +17,7 @@ from autotune.schemas import (
     ProtocolSpec,
     Recommendation,
     Trial,
+    TrialPurpose,
     TrialState,
 )
 from search_spaces.catalog import load_machine, load_model
@@ -93,7 +94,7 @@ def trial(
     *,
     seconds: float | None = None,
     spread: float = 0.0,
-    purpose: Literal["search", "confirmation"] = "search",
+    purpose: TrialPurpose = "search",
     state: TrialState = TrialState.OK,
     peak: float | None = 40.0,
     probes: tuple[int, ...] | None = None,

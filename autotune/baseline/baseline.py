@@ -1,0 +1,161 @@
+"""The baseline of a campaign: the layout that its user has now, or a customary one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.baseline.megatron import arguments, is_arguments
+from autotune.baseline.statement import FIELD, LayoutStatement, key_values
+from autotune.cost_model import estimate
+from autotune.resolution import space_of
+from autotune.schemas import NO_BASELINE, CampaignCreate, StrategyShape
+from search_spaces.dimension import MAIN, fixed_default
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.lattice import Lattice
+from search_spaces.rules import RULES, findings, rule_masks
+from search_spaces.space import ACCUMULATION, SearchSpace
+from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.transformer import Transformer
+
+USUAL_ZERO_STAGE = 1
+
+
+def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
+    """Return what a campaign measures first; None where it is to do without, or nothing would run.
+
+    The user's own layout need not lie in the space. What was not said of it is as in the space,
+    there the most customary; its GAS makes the full batch. Without one it is the most customary
+    strategy of the space that is predicted to fit: all nodes, the tensor parallelism of a node,
+    the smallest micro-batch, ZeRO 1, the fewest stages of equal length, the largest
+    batch.
+
+    Args:
+        space: the campaign's.
+
+    Raises:
+        InvalidInputs: field `baseline`: it cannot be read, no rule may refuse it, and the nodes
+            that trials share have to suffice.
+    """
+    choice = request.baseline
+    if choice == NO_BASELINE:
+        return None
+    if choice is None:
+        return _customary(space, pool=_pool(request))
+    try:
+        return _stated(request, space, _statement(choice, space.transformer))
+    except InvalidInput as problem:
+        raise InvalidInputs([problem]) from problem
+
+
+def _pool(request: CampaignCreate) -> int:
+    return request.pool_nodes or request.nodes
+
+
+def _statement(choice: str | StrategyShape, transformer: Transformer) -> LayoutStatement:
+    if isinstance(choice, StrategyShape):
+        return LayoutStatement(dimensions=choice.model_dump())
+    return arguments(choice, transformer) if is_arguments(choice) else key_values(choice)
+
+
+def _customary(space: SearchSpace, *, pool: int) -> Strategy | None:
+    lattice = space.lattice()
+    fits = estimate(space.transformer, space.machine, lattice).fits
+    rows = np.flatnonzero(fits & (lattice["num_nodes"] <= pool))
+    if not len(rows):
+        return None
+    candidates = lattice.take(rows)
+    return candidates.strategy(int(_by_custom(space, candidates)[0]))
+
+
+def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> Strategy:
+    """Return the strategy that is meant, out of a space in which all that was said is fixed."""
+    own = _space_of(request, space, said)
+    lattice = own.lattice()
+    if not len(lattice):
+        raise _illegal(request, own, said)
+    within = lattice.take(lattice["num_nodes"] <= _pool(request))
+    if not len(within):
+        pool = _pool(request)
+        reason = f"it needs {int(lattice['num_nodes'].min())} nodes, and all trials share {pool}"
+        valid = f"nodes up to {pool}, or a larger pool_nodes"
+        raise InvalidInput(FIELD, _shown(request), reason, valid=valid)
+    fits = estimate(own.transformer, own.machine, within).fits
+    order = _by_custom(own, within)
+    return within.strategy(int(order[np.argsort(~fits[order], kind="stable")][0]))
+
+
+def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> SearchSpace:
+    """Return the campaign's space with all in its place that was said."""
+    chosen: dict[str, object] = dict(said.dimensions)
+    batch, wanted = space.batch, said.global_batch_size
+    if wanted is not None and not batch.least <= wanted <= batch.most:
+        reason = f"a global batch of {wanted} samples, and {batch} is allowed"
+        raise InvalidInput(FIELD, _shown(request), reason, valid=f"a global batch of {batch}")
+    if wanted is not None:
+        chosen["global_batch_size"] = wanted
+    if ACCUMULATION not in chosen:
+        bounded = wanted is not None or batch.maximum is not None
+        chosen[ACCUMULATION] = "auto" if bounded else list(space.dimensions[ACCUMULATION])
+    spec = request.space.model_copy(update=chosen)
+    try:
+        return space_of(
+            spec, space.transformer, space.machine, nodes=request.nodes, program=space.program
+        )
+    except InvalidInputs as refusal:
+        problem = refusal.problems[0]
+        name = problem.field.removeprefix("space.")
+        reason = f"{name} {problem.value}: {problem.reason}"
+        raise InvalidInput(FIELD, _shown(request), reason, valid=problem.valid) from refusal
+
+
+def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> InvalidInput:
+    """Return why no strategy is legal, by the one that breaks the fewest rules."""
+    grid = space.grid()
+    judged = (space.transformer, space.machine, space.batch)
+    masks = rule_masks(grid, *judged, program=space.program)
+    broken = np.sum(list(masks.values()), axis=0)
+    order = _by_custom(space, grid)
+    nearest = grid.strategy(int(order[np.argmin(broken[order])]))
+    reasons: dict[str, str] = {}
+    for finding in findings(nearest, *judged, program=space.program):
+        if finding.severity == "refuse":
+            reasons[RULES[finding.rule].demand] = finding.reason
+    uneven = RULES["global_batch"].demand
+    if uneven in reasons and ACCUMULATION not in said.dimensions:
+        samples = nearest.with_accumulation(1).global_batch_size(space.machine.gpus_per_node)
+        reasons[uneven] = (
+            f"micro-batches of {samples} samples in all (micro_batch_size "
+            f"{nearest.micro_batch_size} on {samples // nearest.micro_batch_size} replicas) "
+            f"make no global batch of {space.batch}"
+        )
+    return InvalidInput(
+        FIELD, _shown(request), "; ".join(reasons.values()), valid="; ".join(reasons)
+    )
+
+
+def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
+    """Return the rows of `lattice`, shape (n,), the most customary strategy first."""
+    tensor = lattice["tensor_parallel"]
+    straddling = space.machine.gpus_per_node % tensor != 0
+    unusual = np.zeros(len(lattice), dtype=np.int64)
+    for name in (name for name in DIMENSIONS if name not in MAIN):
+        unusual += lattice[name] != fixed_default(name, space.machine)[0]
+    falling_in_weight = (
+        -lattice["num_nodes"],
+        straddling,
+        np.where(straddling, tensor, -tensor),
+        lattice["micro_batch_size"],
+        np.abs(lattice["zero_stage"] - USUAL_ZERO_STAGE),
+        unusual,
+        space.transformer.num_layers % lattice["pipeline_parallel"] != 0,
+        lattice["pipeline_parallel"],
+        -lattice.global_batch_size,
+    )
+    return np.asarray(np.lexsort(falling_in_weight[::-1]), dtype=np.int64)
+
+
+def _shown(request: CampaignCreate) -> object:
+    """Return the user's words as a refusal repeats them."""
+    choice = request.baseline
+    return choice.model_dump(mode="json") if isinstance(choice, StrategyShape) else choice

@@ -1,0 +1,186 @@
+"""A layout from the arguments of Megatron-LM's or Megatron-DeepSpeed's `pretrain_gpt.py`.
+
+What a line leaves out is what these programs do without it: no tensor or pipeline parallelism, no
+recomputation, no sharded optimizer. All that does not bear on the layout is passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from autotune.baseline.statement import (
+    BATCH,
+    FIELD,
+    FORMS,
+    LayoutStatement,
+    read_value,
+    statement,
+    words_of,
+)
+from search_spaces.dimension import Scalar
+from search_spaces.errors import InvalidInput
+from search_spaces.transformer import Transformer
+
+VALUED: Mapping[str, str] = {
+    "--tensor-model-parallel-size": "tensor_parallel",
+    "--pipeline-model-parallel-size": "pipeline_parallel",
+    "--micro-batch-size": "micro_batch_size",
+    "--global-batch-size": BATCH,
+    "--zero-stage": "zero_stage",
+    "--num-virtual-stages-per-pipeline-rank": "virtual_stages",
+    "--recompute-granularity": "activation_checkpointing",
+    "--nnodes": "num_nodes",
+    "--num-nodes": "num_nodes",
+}
+"""Options whose value is that of a dimension; the nodes are the launcher's."""
+
+SWITCHED: Mapping[str, tuple[str, Scalar]] = {
+    "--sequence-parallel": ("sequence_parallel", True),
+    "--use-distributed-optimizer": ("zero_stage", 1),
+    "--recompute-activations": ("activation_checkpointing", "selective"),
+    "--checkpoint-activations": ("activation_checkpointing", "full"),
+    "--deepspeed-activation-checkpointing": ("activation_checkpointing", "full"),
+    "--bf16": ("precision", "bf16"),
+    "--fp16": ("precision", "fp16"),
+    "--use-flash-attn": ("flash_attention", True),
+    "--use-flash-attn-v1": ("flash_attention", True),
+    "--use-flash-attn-v2": ("flash_attention", True),
+}
+CHOSEN: Mapping[tuple[str, str], tuple[str, Scalar]] = {
+    ("--attention-backend", "flash"): ("flash_attention", True),
+    ("--attention-backend", "unfused"): ("flash_attention", False),
+    ("--data-parallel-sharding-strategy", "no_shard"): ("zero_stage", 0),
+    ("--data-parallel-sharding-strategy", "optim"): ("zero_stage", 1),
+    ("--data-parallel-sharding-strategy", "optim_grads"): ("zero_stage", 2),
+    ("--data-parallel-sharding-strategy", "optim_grads_params"): ("zero_stage", 3),
+}
+LAYERS_OF_STAGE = "--num-layers-per-virtual-pipeline-stage"
+MODEL: Mapping[str, str] = {
+    "--num-layers": "num_layers",
+    "--hidden-size": "hidden_size",
+    "--num-attention-heads": "num_attention_heads",
+    "--ffn-hidden-size": "ffn_hidden_size",
+    "--seq-length": "seq_length",
+    "--num-query-groups": "num_query_groups",
+    "--num-key-value-heads": "num_query_groups",
+}
+NOT_SEARCHED = ("--context-parallel-size", "--expert-model-parallel-size")
+"""Ways to divide a model that a strategy has no dimension for."""
+
+DEFAULTS: Mapping[str, Scalar] = {
+    "tensor_parallel": 1,
+    "pipeline_parallel": 1,
+    "activation_checkpointing": "none",
+    "sequence_parallel": False,
+    "virtual_stages": 1,
+}
+OF_DEEPSPEED = "--deepspeed"
+"""With it and no `--zero-stage` the stage stands in a file that only the user has."""
+
+KNOWN = (*VALUED, *SWITCHED, *{flag for flag, _ in CHOSEN}, LAYERS_OF_STAGE, *MODEL, *NOT_SEARCHED)
+ABOUT_LAYOUT = re.compile(r"parallel|zero|micro-batch|global-batch|recompute|checkpoint-act")
+ALIKE = 0.75
+"""Of two options from which on the one that Megatron does not have is taken for a slip."""
+
+BESIDE = frozenset(
+    {
+        "--recompute-method",
+        "--recompute-modules",
+        "--recompute-num-layers",
+        "--no-pipeline-parallel",
+        "--encoder-tensor-model-parallel-size",
+        "--encoder-pipeline-model-parallel-size",
+        "--expert-tensor-parallel-size",
+    }
+)
+"""Options that read like those of a layout and change nothing that a strategy says."""
+
+
+def is_arguments(text: str) -> bool:
+    """Return whether a text reads as a line of arguments, and not as `key=value`."""
+    return any(word.startswith("--") for word in text.split())
+
+
+def arguments(text: str, transformer: Transformer) -> LayoutStatement:
+    """Read a line of arguments, with or without the launcher before it.
+
+    Raises:
+        InvalidInput: field `baseline`: a value that cannot be, a misspelt option of the layout, a
+            way to divide the model that is not searched, or another model.
+    """
+    said: dict[str, Scalar] = {}
+    per_stage: int | None = None
+    given = list(_options(words_of(text)))
+    for flag, value in given:
+        shown = f"{flag} {value}".strip()
+        if flag in VALUED:
+            name = VALUED[flag]
+            said[name] = read_value(name, value, shown=shown, text=text)
+        elif flag in SWITCHED:
+            name, switched = SWITCHED[flag]
+            said[name] = switched
+        elif (flag, value) in CHOSEN:
+            name, switched = CHOSEN[flag, value]
+            said[name] = switched
+        elif flag == LAYERS_OF_STAGE:
+            per_stage = int(read_value("virtual_stages", value, shown=shown, text=text))
+        else:
+            _check(flag, value, transformer, text=text)
+    if not said:
+        reason = "none of these arguments says how a model is laid out"
+        raise InvalidInput(FIELD, text, reason, valid=FORMS)
+    sharded = {} if any(flag == OF_DEEPSPEED for flag, _ in given) else {"zero_stage": 0}
+    whole = {**DEFAULTS, **sharded, **said}
+    if per_stage is not None:
+        whole["virtual_stages"] = _virtual_stages(per_stage, whole, transformer, text=text)
+    return statement(whole)
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each option with its value, "" where it has none; words before the first are left."""
+    flag: str | None = None
+    value = ""
+    for word in words:
+        if word.startswith("--"):
+            if flag is not None:
+                yield flag, value
+            name, _, value = word.partition("=")
+            flag = name.replace("_", "-")
+        elif flag is not None and not value:
+            value = word
+    if flag is not None:
+        yield flag, value
+
+
+def _check(flag: str, value: str, transformer: Transformer, *, text: str) -> None:
+    """Refuse what would make it another layout or another model than the campaign's."""
+    if flag in NOT_SEARCHED and value != "1":
+        reason = f"{flag} {value}: a strategy has no such dimension"
+        raise InvalidInput(FIELD, text, reason, valid=f"{flag} 1, or without it")
+    if flag in MODEL:
+        ours = getattr(transformer, MODEL[flag])
+        if value != str(ours):
+            reason = f"{flag} {value}: {transformer.name} has {ours}"
+            raise InvalidInput(FIELD, text, reason, valid="the arguments of the campaign's model")
+    elif flag not in KNOWN and flag not in BESIDE and ABOUT_LAYOUT.search(flag):
+        near = get_close_matches(flag, KNOWN, n=1, cutoff=ALIKE)
+        if near:
+            reason = f"{flag} is no option of Megatron; did you mean {near[0]}?"
+            raise InvalidInput(FIELD, text, reason, valid=near[0])
+
+
+def _virtual_stages(
+    per_stage: int, said: Mapping[str, Scalar], transformer: Transformer, *, text: str
+) -> int:
+    """Return the chunks of each pipeline stage that has so many layers in each."""
+    layers, stages = transformer.num_layers, int(said["pipeline_parallel"])
+    chunks, rest = divmod(layers, per_stage * stages)
+    if rest or not chunks:
+        reason = (
+            f"{LAYERS_OF_STAGE} {per_stage}: {layers} layers are not divisible by "
+            f"pipeline_parallel {stages} x {per_stage}"
+        )
+        raise InvalidInput(FIELD, text, reason, valid=f"a divisor of {layers // stages}")
+    return chunks

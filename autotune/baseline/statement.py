@@ -1,0 +1,128 @@
+"""A layout as a user writes it: `tp=8,pp=4,mbs=1,zero=1`, or the arguments of a Megatron."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from search_spaces.dimension import NAMED, SWITCHES, Scalar, describe_valid, values_of
+from search_spaces.errors import InvalidInput, closest
+from search_spaces.strategy import DIMENSIONS
+
+FIELD = "baseline"
+BATCH = "global_batch_size"
+EXAMPLE = "tp=8,pp=4,mbs=1,zero=1"
+FORMS = f'such as "{EXAMPLE}", a line of Megatron\'s arguments, or "none"'
+
+SHORT: Mapping[str, str] = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "mbs": "micro_batch_size",
+    "gas": "gradient_accumulation_steps",
+    "zero": "zero_stage",
+    "nodes": "num_nodes",
+    "gbs": BATCH,
+    "global_batch": BATCH,
+    "checkpointing": "activation_checkpointing",
+    "ckpt": "activation_checkpointing",
+    "sp": "sequence_parallel",
+    "flash": "flash_attention",
+    "vp": "virtual_stages",
+}
+KEYS: Mapping[str, str] = {**SHORT, **{name: name for name in (*DIMENSIONS, BATCH)}}
+"""What may stand before `=`, and what it means."""
+
+SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutStatement:
+    """What was said of a layout; the dimensions that were not mentioned are missing.
+
+    Attributes:
+        global_batch_size: samples of one optimizer step, where that was said.
+    """
+
+    dimensions: Mapping[str, Scalar] = field(default_factory=dict)
+    global_batch_size: int | None = None
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a line as a shell would split it; raises InvalidInput."""
+    try:
+        return shlex.split(text.replace("\\\n", " "))
+    except ValueError as error:
+        reason = f"it cannot be split into words: {str(error).lower()}"
+        raise InvalidInput(FIELD, text, reason, valid=FORMS) from None
+
+
+def key_values(text: str) -> LayoutStatement:
+    """Read `tp=8,pp=4,mbs=1,zero=1`, parted by commas or spaces, in any order.
+
+    Raises:
+        InvalidInput: field `baseline`: no pair, an unknown key, one given twice, or a value that
+            its dimension cannot have.
+    """
+    pairs = words_of(text.replace(",", " "))
+    if not pairs:
+        raise InvalidInput(FIELD, text, "nothing is said of a layout", valid=FORMS)
+    said: dict[str, Scalar] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidInput(FIELD, text, f"{pair!r} is no key=value", valid=FORMS)
+        name = _meaning(key, text)
+        if name in said:
+            reason = f"{key} is given twice"
+            raise InvalidInput(FIELD, text, reason, valid="each key once")
+        said[name] = read_value(name, value, shown=f"{key}={value}", text=text)
+    return statement(said)
+
+
+def statement(said: Mapping[str, Scalar]) -> LayoutStatement:
+    """Return dimensions, and a global batch size among them, as a statement."""
+    batch = said.get(BATCH)
+    return LayoutStatement(
+        dimensions={name: value for name, value in said.items() if name != BATCH},
+        global_batch_size=None if batch is None else int(batch),
+    )
+
+
+def _meaning(key: str, text: str) -> str:
+    name = KEYS.get(key.strip().lower().replace("-", "_"))
+    if name is None:
+        near = closest(key, KEYS, count=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        reason = f"{key!r} is no dimension of a layout{meant}"
+        raise InvalidInput(FIELD, text, reason, valid=_listed(SHORT))
+    return name
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def read_value(name: str, value: str, *, shown: str, text: str) -> Scalar:
+    """Return the value of a dimension or of the global batch size.
+
+    Args:
+        shown: how the user wrote it, for the refusal.
+        text: all that the user wrote.
+
+    Raises:
+        InvalidInput: field `baseline`: the dimension has no such value.
+    """
+    read: Scalar = value.lower()
+    if name in SWITCHES:
+        read = SWITCH_WORDS.get(value.lower(), value)
+    elif name not in NAMED:
+        read = int(value) if value.isascii() and value.isdigit() else value
+    # A batch is a number of samples, as a micro-batch is.
+    dimension = "micro_batch_size" if name == BATCH else name
+    try:
+        values_of(dimension, read)
+    except InvalidInput:
+        reason = f"{shown}: this is no value of {name}"
+        raise InvalidInput(FIELD, text, reason, valid=describe_valid(dimension)) from None
+    return read

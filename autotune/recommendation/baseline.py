@@ -1,0 +1,104 @@
+"""What became of a campaign's baseline, and how the best stands against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.measurement import metrics
+from autotune.recommendation.ranking import Contender, contenders, measured_accumulations
+from autotune.resolution import machine_of, strategy_of, transformer_of
+from autotune.schemas import Baseline, Campaign, Trial, TrialState
+
+ENDS = {
+    TrialState.PENDING: "is being measured",
+    TrialState.OOM: "runs out of memory",
+    TrialState.TIMEOUT: "did not end within the time limit",
+    TrialState.CRASHED: "crashed",
+    TrialState.REFUSED: "was refused",
+}
+"""How a baseline has ended that gave no figure; for the other states it says nothing."""
+
+
+def baseline_result(
+    campaign: Campaign, trials: Sequence[Trial]
+) -> tuple[Baseline | None, float | None]:
+    """Return the baseline and the best's speedup over it; None for what there is not."""
+    own = [trial for trial in trials if trial.purpose == "baseline"]
+    if not own:
+        return None, None
+    trial = max(own, key=lambda trial: (trial.state is TrialState.OK, trial.number))
+    strategy = strategy_of(trial.strategy)
+    measured = [t for t in trials if t.metrics is not None and strategy_of(t.strategy) == strategy]
+    given = campaign.request.baseline is not None
+    name = "your own layout" if given else "the customary layout"
+    figures, speedup = None, None
+    if measured:
+        contender = Contender(
+            strategy=strategy,
+            trials=tuple(measured),
+            objective=campaign.request.objective,
+            failed_confirmation=False,
+        )
+        figures = contender.metrics
+        best = contenders(trials, objective=campaign.request.objective)[0]
+        speedup, comparison = _comparison(campaign, contender, best, name=name)
+    elif trial.state in ENDS:
+        comparison = f"{name} {ENDS[trial.state]}" + _cause(trial)
+    else:
+        comparison = f"{name} could not be measured" + _cause(trial)
+    result = Baseline(
+        given=given,
+        trial_number=trial.number,
+        strategy=trial.strategy,
+        state=trial.state,
+        metrics=figures,
+        comparison=comparison[0].upper() + comparison[1:] + ".",
+    )
+    return result, speedup
+
+
+def _cause(trial: Trial) -> str:
+    if trial.state in {TrialState.PENDING, TrialState.OOM} or not trial.error:
+        return ""
+    return f": {trial.error.rstrip('.')}"
+
+
+def _comparison(
+    campaign: Campaign, baseline: Contender, best: Contender, *, name: str
+) -> tuple[float, str]:
+    """Return the best's rate over the baseline's, and the sentence that says so."""
+    number = baseline.trials[0].number
+    if best.strategy.layout_key() == baseline.strategy.layout_key():
+        return best.rate / baseline.rate, f"{name} (trial {number}) is the best that was measured"
+    batch = best.metrics.global_batch_size
+    rate = _rate_at(campaign, baseline, batch)
+    speedup = best.rate / (rate or baseline.rate)
+    sentence = f"the best is {speedup:.3g} times as fast as {name} (trial {number})"
+    if rate is None:
+        theirs = baseline.metrics.global_batch_size
+        sentence += f", at a global batch of {batch} samples against {theirs}"
+    if abs(best.rate - (rate or baseline.rate)) <= best.uncertainty + baseline.uncertainty:
+        sentence += ", which is within the spread of the measurements"
+    return speedup, sentence
+
+
+def _rate_at(campaign: Campaign, baseline: Contender, batch: int) -> float | None:
+    """Return the baseline's objective at another global batch, where its trial tells of it.
+
+    None where its replicas cannot make that batch, or with fewer micro-batches than stages, where
+    the law does not hold.
+    """
+    if baseline.metrics.global_batch_size == batch:
+        return baseline.rate
+    strategy = baseline.strategy
+    gpus = campaign.machine.gpus_per_node
+    gas, rest = divmod(batch, strategy.micro_batch_size * strategy.data_parallel(gpus))
+    if rest or gas < strategy.pipeline_parallel:
+        return None
+    measured = measured_accumulations(baseline.trials)
+    timed = {each.gradient_accumulation_steps for each in measured}
+    if gas not in timed and len(timed) < 2:
+        return None
+    twin = strategy.with_accumulation(gas)
+    figures = metrics(transformer_of(campaign.model), machine_of(campaign.machine), twin, measured)
+    return float(getattr(figures, campaign.request.objective))

@@ -1,0 +1,175 @@
+"""The layout that a campaign measures first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.baseline import baseline_of
+from autotune.prediction import check_campaign, dry_run
+from autotune.schemas import BaselinePlan, CampaignCreate, StrategyShape
+from evaluators.frameworks import megatron_lm
+from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInputs
+from search_spaces.strategy import Strategy
+
+LINE = (
+    "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 "
+    "--global-batch-size 512 --use-distributed-optimizer --recompute-activations --lr 1e-4"
+)
+
+
+def asked(baseline: Any = None, **changes: Any) -> CampaignCreate:
+    """175B on 16 Frontier nodes at a batch of 512."""
+    fields: dict[str, Any] = {
+        "model": "gpt-175b",
+        "machine": "frontier",
+        "nodes": 16,
+        "evaluator": "simulated",
+        "space": {"global_batch_size": 512},
+        "baseline": baseline,
+    }
+    return CampaignCreate.model_validate(fields | changes)
+
+
+def found(baseline: Any = None, **changes: Any) -> Strategy:
+    request = asked(baseline, **changes)
+    strategy = baseline_of(request, check_campaign(request))
+    assert strategy is not None
+    return strategy
+
+
+def planned(baseline: Any = None, **changes: Any) -> BaselinePlan:
+    """What a dry run says of it."""
+    request = asked(baseline, **changes)
+    plan = dry_run(request, check_campaign(request)).baseline
+    assert plan is not None
+    return plan
+
+
+def refusal(baseline: Any, **changes: Any) -> tuple[str, str]:
+    """Why it is refused, and what would be valid."""
+    with pytest.raises(InvalidInputs) as refused:
+        check_campaign(asked(baseline, **changes))
+    first = refused.value.problems[0]
+    assert first.field == "baseline"
+    return first.reason, first.valid
+
+
+def test_a_customary_layout_takes_a_node_for_tensors_and_the_fewest_stages_that_fit() -> None:
+    strategy = found()
+    assert (strategy.tensor_parallel, strategy.pipeline_parallel) == (8, 4)
+    assert (strategy.micro_batch_size, strategy.zero_stage, strategy.num_nodes) == (1, 1, 16)
+    assert strategy.global_batch_size(8) == 512
+    assert not planned(f"tp=8,pp={strategy.pipeline_parallel // 2}").fits
+    assert found(model="gpt-22b").pipeline_parallel == 1
+
+
+def test_a_customary_layout_keeps_to_the_space_the_heads_and_the_pool() -> None:
+    odd = {"num_layers": 12, "hidden_size": 1536, "num_attention_heads": 12}
+    assert found(model=odd, space={}).tensor_parallel == 4
+    narrow = {"preset": "table-v", "tensor_parallel": [2, 4]}
+    strategy = found(space=narrow, pool_nodes=12)
+    assert (strategy.tensor_parallel, strategy.micro_batch_size) == (4, 4)
+    assert strategy.num_nodes == 12
+
+
+def test_what_is_not_said_of_a_layout_is_as_in_the_space() -> None:
+    space = {"global_batch_size": 512, "precision": "fp16", "zero_stage": 0}
+    strategy = found("tp=4, PP=16 mbs=2", space=space)
+    said = (strategy.tensor_parallel, strategy.pipeline_parallel, strategy.micro_batch_size)
+    assert said == (4, 16, 2)
+    assert (strategy.precision, strategy.zero_stage, strategy.num_nodes) == ("fp16", 0, 16)
+    assert strategy.gradient_accumulation_steps == 128
+
+
+def test_a_layout_need_not_be_of_the_space_and_may_be_too_big() -> None:
+    plan = planned("tp=8,pp=1,mbs=3,ckpt=none,zero=0", space={"preset": "table-v"})
+    assert plan.given
+    assert not plan.fits
+    assert plan.strategy.activation_checkpointing == "none"
+    assert plan.strategy.gradient_accumulation_steps == 10, "the space's fullest batch"
+
+
+def test_none_does_without_and_a_strategy_is_taken_as_it_is() -> None:
+    request = asked("none")
+    assert baseline_of(request, check_campaign(request)) is None
+    shape = StrategyShape(
+        tensor_parallel=8,
+        pipeline_parallel=16,
+        micro_batch_size=1,
+        gradient_accumulation_steps=512,
+        zero_stage=1,
+        num_nodes=16,
+    )
+    assert found(shape.model_dump()).as_dict() == shape.model_dump()
+
+
+def test_a_line_of_megatron_is_read_with_what_megatron_does_without_its_options() -> None:
+    strategy = found(LINE)
+    assert (strategy.tensor_parallel, strategy.pipeline_parallel) == (8, 4)
+    assert (strategy.micro_batch_size, strategy.gradient_accumulation_steps) == (1, 128)
+    assert (strategy.zero_stage, strategy.activation_checkpointing) == (1, "selective")
+    bare = found("torchrun --nnodes=8 \\\n pretrain_gpt.py --tensor-model-parallel-size=8 --bf16")
+    assert (bare.num_nodes, bare.pipeline_parallel, bare.zero_stage) == (8, 1, 0)
+    assert bare.activation_checkpointing == "none"
+    deepspeed = found("--deepspeed --zero-stage 3 --checkpoint-activations --micro-batch-size 2")
+    assert (deepspeed.zero_stage, deepspeed.activation_checkpointing) == (3, "full")
+    chunks = found(f"{LINE} --num-layers-per-virtual-pipeline-stage 12")
+    assert chunks.virtual_stages == 2
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_the_arguments_that_are_downloaded_are_read_back(
+    zero_stage: int, checkpointing: Any
+) -> None:
+    model, machine = load_model("gpt-22b"), load_machine("frontier")
+    strategy = Strategy(
+        tensor_parallel=4,
+        pipeline_parallel=1 if zero_stage == 2 else 2,
+        micro_batch_size=2,
+        gradient_accumulation_steps=8 if zero_stage == 2 else 16,
+        zero_stage=zero_stage,
+        num_nodes=16,
+        activation_checkpointing=checkpointing,
+    )
+    for text in (
+        megatron_lm.arguments_text(model, machine, strategy),
+        arguments_text(model, machine, strategy),
+    ):
+        assert found(text, model="gpt-22b") == strategy
+
+
+@pytest.mark.parametrize(
+    ("baseline", "reason", "valid"),
+    [
+        ("tp=8,ppp=4", "'ppp' is no dimension of a layout; did you mean pp?", "tp, pp, mbs"),
+        ("tp=8,pp", "'pp' is no key=value", "tp=8,pp=4"),
+        ("tp=8,tp=4", "tp is given twice", "once"),
+        ("", "nothing is said of a layout", '"none"'),
+        ("zero=5", "zero=5: this is no value of zero_stage", "from 0 to 3"),
+        ("nodes=32", "only 16 nodes may be used", "at most 16"),
+        ("tp=5", "49152 is not divisible by tensor_parallel 5", "MLP"),
+        ("tp=8,pp=4,mbs=3", "micro-batches of 12 samples in all", "is an allowed batch"),
+        ("gbs=640", "a global batch of 640 samples, and 512 is allowed", "512"),
+        ("--micro-batch-size $MBS", "--micro-batch-size $MBS: this is no value", "whole numbers"),
+        ("--tensor-parallel-size 8", "did you mean --tensor-model-parallel-size?", "--tensor"),
+        ("--lr 1e-4", "none of these arguments says how a model is laid out", "tp=8"),
+        (f"{LINE} --num-layers 48", "--num-layers 48: gpt-175b has 96", "campaign's model"),
+        (f"{LINE} --context-parallel-size 2", "no such dimension", "without it"),
+        (f"{LINE} 'a", "cannot be split into words", "tp=8"),
+    ],
+)
+def test_what_cannot_be_a_baseline_is_refused_with_what_would_be(
+    baseline: str, reason: str, valid: str
+) -> None:
+    told, would_do = refusal(baseline)
+    assert reason in told
+    assert valid in would_do
+
+
+def test_a_layout_has_to_find_room_among_the_nodes_of_all_trials() -> None:
+    assert refusal("nodes=16", pool_nodes=12)[0] == "it needs 16 nodes, and all trials share 12"

@@ -1,0 +1,101 @@
+"""How a result is told against the layout that was measured first."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.recommendation import baseline_result, strategies_to_confirm
+from autotune.schemas import Trial, TrialState
+from search_spaces.strategy import Strategy
+from tests.autotune.recommendation.examples import A, B, answer, campaign, strategy, trial
+
+
+def told(state: TrialState, **changes: object) -> str:
+    """What is said of a baseline that ended so, before anything has succeeded."""
+    result, speedup = baseline_result(
+        campaign(), [trial(1, A, purpose="baseline", state=state).model_copy(update=changes)]
+    )
+    assert result is not None
+    assert speedup is None
+    assert result.metrics is None
+    return result.comparison
+
+
+def test_the_best_is_told_against_the_baseline() -> None:
+    found = answer([trial(1, A, seconds=2.0, purpose="baseline"), trial(2, B, seconds=1.0)])
+    assert found.baseline is not None
+    assert not found.baseline.given
+    assert found.baseline.trial_number == 1
+    assert found.baseline.metrics is not None
+    assert found.speedup_over_baseline == pytest.approx(2.0)
+    sentence = "The best is 2 times as fast as the customary layout (trial 1)."
+    assert found.baseline.comparison == sentence
+
+
+def test_a_difference_within_the_spread_is_called_one() -> None:
+    found = answer([trial(1, A, seconds=1.01, purpose="baseline"), trial(2, B, seconds=1.0)])
+    assert found.baseline is not None
+    assert found.baseline.comparison.endswith("within the spread of the measurements.")
+
+
+def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
+    trials = [trial(1, A, seconds=2.0, purpose="baseline")]
+    found = answer(trials)
+    assert found.best.strategy == trials[0].strategy
+    assert found.speedup_over_baseline == 1.0
+    assert found.baseline is not None
+    assert found.baseline.comparison == (
+        "The customary layout (trial 1) is the best that was measured."
+    )
+    assert strategies_to_confirm(campaign(), trials) == [A]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (TrialState.OOM, "The customary layout runs out of memory."),
+        (TrialState.CRASHED, "The customary layout crashed: a segmentation fault."),
+        (TrialState.NODE_FAIL, "The customary layout could not be measured: a segmentation fault."),
+        (TrialState.PENDING, "The customary layout is being measured."),
+    ],
+)
+def test_a_baseline_that_failed_is_told_as_that(state: TrialState, words: str) -> None:
+    assert told(state, error="a segmentation fault") == words
+
+
+def probed(number: int, subject: Strategy, *, seconds: float, purpose: str) -> Trial:
+    pipeline = subject.pipeline_parallel
+    probes = (pipeline, 2 * pipeline)
+    return trial(number, subject, seconds=seconds, probes=probes).model_copy(
+        update={"purpose": purpose}
+    )
+
+
+def test_rates_are_compared_at_the_batch_of_the_best() -> None:
+    """A small batch fills a pipeline badly, which says nothing against the layout."""
+    small = strategy(tp=2, pp=4, gas=8)
+    found = answer(
+        [
+            probed(1, small, seconds=11.0, purpose="baseline"),  # 1 s for each of 8 + 3 slots
+            trial(2, strategy(tp=1, pp=8, gas=64), seconds=35.0),
+        ]
+    )
+    assert found.best.metrics.global_batch_size == 128
+    replicas = 2
+    slots = 128 // replicas + 3
+    assert found.speedup_over_baseline == pytest.approx(slots / 35.0)
+
+
+def test_batches_that_cannot_be_made_equal_are_named() -> None:
+    odd = strategy(tp=1, pp=4, mbs=3, gas=4)  # 4 replicas of 3 samples
+    found = answer(
+        [trial(1, odd, seconds=2.0, purpose="baseline"), trial(2, B, seconds=1.0)],
+    )
+    assert found.baseline is not None
+    assert ", at a global batch of 64 samples against 48" in found.baseline.comparison
+
+
+def test_a_campaign_without_a_baseline_says_nothing_of_one() -> None:
+    found = answer([trial(1, A, seconds=1.0)])
+    assert found.baseline is None
+    assert found.speedup_over_baseline is None
