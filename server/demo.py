@@ -93,6 +93,7 @@ class Result:
                 "strategy": best.strategy.model_dump(mode="json"),
                 "metrics": best.metrics.model_dump(mode="json"),
             },
+            "speedup_over_baseline": self.answer.speedup_over_baseline if self.answer else None,
         }
 
 

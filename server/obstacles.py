@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+from autotune.baseline import baseline_of
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.slurm.commands import SlurmRefused
@@ -49,6 +50,8 @@ def _largest_job(
 ) -> tuple[int, float]:
     """Return the nodes and seconds of the largest job that is asked for."""
     widest = int(space.lattice()["num_nodes"].max())
+    baseline = baseline_of(request, space)
+    widest = max(widest, baseline.num_nodes if baseline else 0)
     if request.slurm is None or request.slurm.mode == "sbatch":
         return widest, request.protocol.time_limit_s
     if "SLURM_JOB_ID" in os.environ:

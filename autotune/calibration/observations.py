@@ -106,7 +106,7 @@ def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[O
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:
             # What it had when it failed is not what it needs.
-            probes = probe_accumulations(strategy) if trial.purpose == "search" else ()
+            probes = probe_accumulations(strategy) if trial.purpose != "confirmation" else ()
             most = max(probes, default=strategy.gradient_accumulation_steps)
             ran = strategy.with_accumulation(most)
             observations.append(Observation(transformer=transformer, strategy=ran, fitted=False))

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import structlog
 
+from autotune.baseline import baseline_of
 from autotune.prediction import check_campaign
 from autotune.resolution import transformer_of
 from autotune.schemas import CampaignCreate
@@ -16,12 +17,14 @@ from evaluators.program.support import OTHER_SPACE, capabilities_of, unsupported
 from evaluators.slurm.commands import SlurmUnavailable
 from evaluators.trainer import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles, quickly
 from server.settings import Settings
 
 T = TypeVar("T")
+OTHER_BASELINE = "a layout that the program of the trials can run, or none"
 PATIENCE_S = 10.0
 """With a command of Slurm, while somebody waits for the answer."""
 log = structlog.get_logger(__name__)
@@ -114,3 +117,22 @@ def _unsuitable(
         yield from unsupported(profile, space.transformer, space.lattice())
     elif request.evaluator == "local" and (refused := unsupported_within(space.lattice())):
         yield InvalidInput("space", request.evaluator, refused, valid=OTHER_SPACE)
+    yield from _unsuitable_baseline(request, space, profile)
+
+
+def _unsuitable_baseline(
+    request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
+) -> Iterator[InvalidInput]:
+    """Yield what keeps the user's own layout from being run by the program that runs trials."""
+    baseline = None if request.baseline is None else baseline_of(request, space)
+    if baseline is None:
+        return  # a customary one is of the space, which was judged as a whole
+    alone = Lattice.of([baseline], gpus_per_node=space.machine.gpus_per_node)
+    reasons: list[str] = []
+    if profile is not None:
+        problems = unsupported(profile, space.transformer, alone)
+        reasons = [problem.reason for problem in problems if problem.field != "model"]
+    elif request.evaluator == "local" and (refused := unsupported_within(alone)):
+        reasons = [refused]
+    for reason in reasons:
+        yield InvalidInput("baseline", baseline.short(), reason, valid=OTHER_BASELINE)

@@ -6,12 +6,19 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from autotune.schemas import StrategyShape, Trial, TrialMetrics, TrialPage, TrialState
+from autotune.schemas import (
+    StrategyShape,
+    Trial,
+    TrialMetrics,
+    TrialPage,
+    TrialPurpose,
+    TrialState,
+)
 from evaluators.trial_files import LOG
 from server.api.dependencies import CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber, problems
 from server.settings import Settings
@@ -61,7 +68,7 @@ def listing(
     campaign_id: CampaignId,
     store: StoreOf,
     state: TrialState | None = None,
-    purpose: Literal["search", "confirmation"] | None = None,
+    purpose: TrialPurpose | None = None,
     sort: Annotated[
         str,
         Query(

@@ -11,6 +11,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune submit --model gpt-175b --machine frontier --nodes 16 --space table-v",
         "autotune submit --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4 --mbs 1:8 "
         "--global-batch 512:1024 --max-node-hours 20 --dry-run",
+        "autotune submit --model gpt-175b --machine frontier --nodes 16 --global-batch 512 "
+        "--baseline tp=8,pp=4,mbs=1,zero=1",
         "autotune submit --model 22B --profile frontier --nodes 4 --global-batch 512 --watch",
     ),
     "watch": ("autotune watch 3",),

@@ -84,6 +84,8 @@ PALETTES: dict[Scheme, Palette] = {
 def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
     """Draw the objective by trial or time, the best so far as steps, failures in a strip below.
 
+    A dashed line is the baseline's objective.
+
     `usermeta` holds the rest of the series, so that a page need not ask for it as well.
     """
     import altair as alt
@@ -122,9 +124,14 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
     marks: Spec = {"filled": True, "size": area_px, "strokeWidth": 0}
     measured = alt.Chart(alt.NamedData("measured")).mark_point(opacity=0.85, **marks)
     failed = alt.Chart(alt.NamedData("failed")).mark_point(opacity=1, **marks)
+    level = alt.Chart(alt.NamedData("baseline")).encode(y=y)
+    rule = level.mark_rule(color=palette.faint, strokeDash=[5, 4], strokeWidth=1.5)
+    named = level.mark_text(align="left", dx=4, dy=-6, color=palette.faint, fontSize=11)
     layers = alt.layer(
         lane,
         label.encode(x=alt.value(-7), y=middle),
+        rule,
+        named.encode(x=alt.value(0), text="label:N"),
         best.encode(x=x, y=y),
         measured.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
         failed.encode(
@@ -146,6 +153,7 @@ def trajectory_rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
         "lane": [{"lane": "failures"}],
         "measured": [row for row in rows if row["objective"] is not None],
         "failed": [row for row in rows if row["objective"] is None],
+        "baseline": [series.baseline.model_dump()] if series.baseline else [],
         "best": [step.model_dump(mode="json") for step in series.best],
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from autotune.recommendation import baseline_result
 from autotune.schemas import (
     Accumulation,
     Campaign,
@@ -192,6 +193,7 @@ def recommendation_context(
 ) -> Context:
     """Return the recommendation as it stands, or None in its place."""
     recommendation: Recommendation | None = None
+    baseline, _ = baseline_result(campaign, trials)
     sentence = ""
     with suppress(NotFound):
         recommendation = recommendation_of(session, campaign, trials)
@@ -199,6 +201,7 @@ def recommendation_context(
     return {
         "campaign": campaign,
         "recommendation": recommendation,
+        "baseline": baseline,
         "accumulation_summary": sentence,
     }
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from autotune.schemas import TrialState
+from autotune.schemas import TrialPurpose, TrialState
 from server.api.dependencies import LARGEST_ID, CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber
 from server.dashboard import chart_routes, form, pages
 from server.dashboard.bundle import bundle_path
@@ -123,7 +123,7 @@ def trials(
     campaign_id: CampaignId,
     store: StoreOf,
     state: TrialState | Literal[""] = "",
-    purpose: Literal["search", "confirmation", ""] = "",
+    purpose: TrialPurpose | Literal[""] = "",
     sort: Annotated[str, Query(max_length=50)] = pages.NEWEST_FIRST,
     shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = pages.ROWS,
 ) -> Response:

@@ -22,6 +22,7 @@ from autotune.schemas import (
     Recommendation,
     StrategyShape,
     Trial,
+    TrialPurpose,
     TrialState,
     Wire,
 )
@@ -31,7 +32,10 @@ MAXIMUM_POINTS = 3000
 """More marks than this cost the browser more than they tell the eye."""
 
 NOTABLE_GAIN = 1.05
-"""Less than this over the first measured trial is not worth a word."""
+"""Less than this over the baseline, or the first measured trial, is not worth a word."""
+
+BASELINE_LABELS = {True: "your own layout", False: "the customary layout"}
+"""By whether the user gave it."""
 
 Axis = Literal["trial", "time", "node_hours"]
 
@@ -72,7 +76,7 @@ class TrajectoryPoint(Wire):
     x: float
     objective: float | None
     outcome: Outcome
-    purpose: Literal["search", "confirmation"]
+    purpose: TrialPurpose
     strategy: str
     note: str
 
@@ -86,11 +90,19 @@ class BestStep(Wire):
     strategy: str
 
 
+class BaselineLevel(Wire):
+    """What the baseline reached: the level that all else is seen against."""
+
+    number: int
+    objective: float
+    label: str
+
+
 class Trajectory(Wire):
     """The search as it went: the source study's figure 9 (Dash et al. 2023, arXiv:2312.12705).
 
-    `drawn` is smaller than `finished` where points were thinned; improvements, confirmations and
-    at least a share of every kind of failure are always among the drawn.
+    `drawn` is smaller than `finished` where points were thinned; improvements, confirmations, the
+    baseline and at least a share of every kind of failure are always among the drawn.
     """
 
     campaign_id: int
@@ -103,6 +115,7 @@ class Trajectory(Wire):
     best: list[BestStep] = Field(
         description="improvements; the last step repeats the best at the end"
     )
+    baseline: BaselineLevel | None
     finished: int
     drawn: int
     failures: dict[Outcome, int]
@@ -168,6 +181,7 @@ def trajectory(
         for x, trial in places
     ]
     best = best_so_far(points)
+    baseline = _baseline_level(campaign, points)
     failures = Counter(p.outcome for p in points if p.objective is None)
     drawn = thin(points, keep={step.number for step in best}, maximum=maximum_points)
     return Trajectory(
@@ -179,11 +193,21 @@ def trajectory(
         x_title=x_title,
         points=drawn,
         best=best,
+        baseline=baseline,
         finished=len(points),
         drawn=len(drawn),
         failures={outcome: failures[outcome] for outcome in FAILURES if failures[outcome]},
-        summary=_summary(points, best, failures, objective),
+        summary=_summary(points, best, failures, objective, baseline=baseline),
     )
+
+
+def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> BaselineLevel | None:
+    """Return what the baseline reached; None without one, or where it failed."""
+    for point in points:
+        if point.purpose == "baseline" and point.objective is not None:
+            label = BASELINE_LABELS[campaign.request.baseline is not None]
+            return BaselineLevel(number=point.number, objective=point.objective, label=label)
+    return None
 
 
 def best_so_far(points: Sequence[TrajectoryPoint]) -> list[BestStep]:
@@ -206,7 +230,8 @@ def thin(
 ) -> list[TrajectoryPoint]:
     """Return at most about `maximum` points, evenly from each outcome, in order.
 
-    Trials in `keep` and confirmations always stay, so no record and no kind of failure vanishes.
+    Trials in `keep`, confirmations and the baseline always stay, so that no record and no kind of
+    failure vanishes.
     """
     if len(points) <= maximum:
         return list(points)
@@ -214,7 +239,7 @@ def thin(
     seen: Counter[Outcome] = Counter()
     kept = []
     for point in points:
-        always = point.number in keep or point.purpose == "confirmation"
+        always = point.number in keep or point.purpose != "search"
         if always or seen[point.outcome] % stride == 0:
             kept.append(point)
         seen[point.outcome] += 1
@@ -289,6 +314,8 @@ def _summary(
     best: Sequence[BestStep],
     failures: Counter[Outcome],
     objective: Objective,
+    *,
+    baseline: BaselineLevel | None,
 ) -> str:
     """Return the chart in one sentence, for those who do not see it and those in a hurry."""
     if not points:
@@ -298,8 +325,9 @@ def _summary(
     if not best:
         return f"{plural(len(points), 'trial')} finished, none with a measurement: {failed}."
     top = best[-1]
-    gain = top.objective / best[0].objective
-    gained = f", {gain:.2g} times the first measured" if gain >= NOTABLE_GAIN else ""
+    gain = top.objective / (baseline or best[0]).objective
+    over = baseline.label if baseline else "the first measured"
+    gained = f", {gain:.2g} times {over}" if gain >= NOTABLE_GAIN else ""
     title = OBJECTIVE_TITLES[objective]
     return (
         f"Best so far {figure(top.objective)} {title} in trial {top.number}{gained}; "

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from autotune.baseline import baseline_of
 from autotune.resolution import space_of, strategy_of
 from autotune.schemas import (
     Budget,
@@ -40,6 +41,7 @@ from server.runner.scheduling import (
     next_search,
     reason_to_end_search,
     same_failure,
+    wants_baseline,
 )
 from server.runner.start import SearchStart, telling_trials
 from server.runner.trial_polling import PolledTrials, TrialPolling
@@ -50,7 +52,6 @@ from server.store.campaigns import WORKED_ON, change_state, get_campaign, profil
 from server.store.history import earlier_observations, keep_start, note_worth
 from server.store.leases import Lease, release, renew
 from server.store.trials import (
-    Purpose,
     UnrunTrial,
     all_trials,
     finish_all,
@@ -64,10 +65,6 @@ from server.store.trials import (
 FAILURES_TO_PAUSE = 5
 WORTH_GROWTH = 1.2
 """What a start was worth is worked out again when so many times as many trials have been timed."""
-PURPOSES: Mapping[CampaignState, Purpose] = {
-    CampaignState.RUNNING: "search",
-    CampaignState.CONFIRMING: "confirmation",
-}
 log = structlog.get_logger(__name__)
 
 
@@ -220,6 +217,10 @@ class ClaimedCampaign:
         )
 
     @cached_property
+    def _baseline(self) -> Strategy | None:
+        return baseline_of(self._snapshot.campaign.request, self._space)
+
+    @cached_property
     def _cluster_check(self) -> ClusterCheck | None:
         request, profile = self._snapshot.campaign.request, self._snapshot.profile
         return self._backends.cluster_check(request, self._space, profile=profile)
@@ -323,7 +324,7 @@ class ClaimedCampaign:
         if following is None:
             return False
         if following.strategies:
-            return self._start(campaign, following.strategies)
+            return self._start(campaign, following)
         if not self._started:
             self._machine_queue.leave(self.lease.campaign_id)
         if self._snapshot.pending:
@@ -375,11 +376,14 @@ class ClaimedCampaign:
             return NextTrials(phase_ends=end)
         if not self._may_start():
             return None
+        baseline = self._baseline if wants_baseline(trials) else None
+        if baseline and baseline.num_nodes <= free_nodes(campaign, self._snapshot.pending):
+            return NextTrials(strategies=(baseline,), purpose="baseline")
         return next_search(campaign, trials, self._proposer, now=now)
 
-    def _start(self, campaign: Campaign, strategies: Sequence[Strategy]) -> bool:
+    def _start(self, campaign: Campaign, following: NextTrials) -> bool:
         """Insert the rows first, and only then start the trials: what has no row never runs."""
-        new = new_trials(self._polling.workload, strategies, purpose=PURPOSES[campaign.state])
+        new = new_trials(self._polling.workload, following.strategies, purpose=following.purpose)
         counted = campaign.start_worth.trials if campaign.start_worth else 0
         worth = self._worth_of_start(more_than=counted * WORTH_GROWTH)
         with self._store.transaction() as session:

@@ -16,19 +16,20 @@ from autotune.errors import NothingToPropose
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
-from autotune.schemas import Budget, Campaign, Objective, Trial, TrialState
+from autotune.schemas import Budget, Campaign, Objective, Trial, TrialPurpose, TrialState
 from autotune.search import Proposer, SearchTrial, reason_to_stop
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from server.runner.results import SECONDS_PER_HOUR, Workload
-from server.store.trials import NewTrial, Purpose
+from server.store.trials import NewTrial
 
 UNINFORMATIVE = frozenset(
     {TrialState.CANCELLED, TrialState.LOST, TrialState.NODE_FAIL, TrialState.PREEMPTED}
 )
 """Ends that say nothing about the strategy: it may be tried again."""
 
+BASELINE_ATTEMPTS = 3
 FAILURE_WORDS = {
     TrialState.CRASHED: "crashed",
     TrialState.TIMEOUT: "ran out of time",
@@ -95,9 +96,9 @@ def search_trials(trials: Sequence[Trial], *, objective: Objective) -> list[Sear
 def protocol_of(campaign: Campaign, trial: Trial, *, trials: Sequence[Trial]) -> TrialProtocol:
     """Return what a trial measures, when it is given up, and its time limit.
 
-    A trial of the search measures at its probes, a confirmation at its strategy's own GAS. The
-    time limit is for the search's trials: a confirmation that runs more micro-batches than these
-    gets as many times longer.
+    A trial of the search, and so the baseline, measures at its probes, a confirmation at its
+    strategy's own GAS. The time limit is for the search's trials: a confirmation that runs more
+    micro-batches than these gets as many times longer.
 
     Args:
         trials: of the campaign; those that had ended when this one was created say what is far
@@ -208,7 +209,7 @@ def reason_to_end_search(
     node_hours = NodeHours(campaign, trials)
     confirmations = campaign.request.protocol.confirmations
     reserve = node_hours.expected(campaign.request.nodes * confirmations)
-    searched = sum(trial.purpose == "search" and not trial.withdrawn for trial in trials)
+    searched = sum(trial.purpose != "confirmation" and not trial.withdrawn for trial in trials)
     has_ended = any(trial.duration_s for trial in trials)
     return reason_to_stop(
         campaign.request.budget,
@@ -229,7 +230,21 @@ class NextTrials:
     """The strategies to start now, if any; or why this phase ends as soon as nothing runs."""
 
     strategies: tuple[Strategy, ...] = ()
+    purpose: TrialPurpose = "search"
     phase_ends: str | None = None
+
+
+def wants_baseline(trials: Sequence[Trial]) -> bool:
+    """Return whether the baseline is still to be measured: nothing else has been started yet.
+
+    Where its trial ended in a way that says nothing of the layout (its nodes were lost, it was
+    withdrawn from a queue), it is measured again, up to BASELINE_ATTEMPTS times in all.
+    """
+    own = [trial for trial in trials if trial.purpose == "baseline"]
+    if not own:
+        return not trials
+    started = sum(not trial.withdrawn for trial in own)
+    return all(t.state in UNINFORMATIVE for t in own) and started < BASELINE_ATTEMPTS
 
 
 def next_search(
@@ -270,11 +285,11 @@ def next_confirmations(campaign: Campaign, trials: Sequence[Trial], *, now: date
         if strategy.num_nodes <= free:
             fitting.append(strategy)
             free -= strategy.num_nodes
-    return NextTrials(strategies=tuple(fitting))
+    return NextTrials(strategies=tuple(fitting), purpose="confirmation")
 
 
 def new_trials(
-    workload: Workload, strategies: Sequence[Strategy], *, purpose: Purpose
+    workload: Workload, strategies: Sequence[Strategy], *, purpose: TrialPurpose
 ) -> list[NewTrial]:
     """Return trials of these strategies, with what the cost model expects of each."""
     lattice = Lattice.of(strategies, gpus_per_node=workload.machine.gpus_per_node)

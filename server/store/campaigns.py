@@ -37,7 +37,8 @@ RESTING = (CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED)
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What a campaign's trials add up to. `trials` counts those of the search, of any state."""
+    """What a campaign's trials add up to. `trials` counts those of the search, of any
+    state, and the baseline among them."""
 
     trials: int = 0
     pending: int = 0
@@ -264,7 +265,7 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
     counts = (  # the columns are named as the fields of a tally
         select(
             TrialRow.campaign_id,
-            _count(TrialRow.purpose == "search").label("trials"),
+            _count(TrialRow.purpose != "confirmation").label("trials"),
             _count(TrialRow.state == "pending").label("pending"),
             _count((TrialRow.state == "pending") & (TrialRow.phase == "waiting")).label("waiting"),
             _count(TrialRow.state.in_(FAILURES)).label("failures"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
@@ -17,6 +17,7 @@ from autotune.schemas import (
     Trial,
     TrialMetrics,
     TrialPage,
+    TrialPurpose,
     TrialState,
 )
 from evaluators.trial import TrialProgress
@@ -27,7 +28,6 @@ from server.store.campaigns import campaign_row
 from server.store.errors import NotFound
 from server.store.tables import CampaignRow, TrialRow
 
-Purpose = Literal["search", "confirmation"]
 LONGEST_NAME = 255
 COLUMNS = (
     "duration_s",
@@ -55,7 +55,7 @@ class NewTrial:
     """A trial that is about to start, with what the cost model expects of it."""
 
     strategy: StrategyShape
-    purpose: Purpose
+    purpose: TrialPurpose
     predicted_iteration_time_s: float
     predicted_memory_gib: float
 

@@ -13,7 +13,7 @@ import typer
 
 from autotune.client import CampaignHandle, RecommendationHandle
 from autotune.errors import ApiError
-from autotune.schemas import Campaign, CampaignState, TrialState
+from autotune.schemas import Baseline, Campaign, CampaignState, TrialState
 from search_spaces.errors import InvalidInput
 from server.cli.failures import Failed
 from server.cli.options import OptionGroup, ServiceOptions, chosen
@@ -107,12 +107,25 @@ def show(
         if trial is not None:
             return _show_trial(handle, trial, log=log, json=json)
         trials = handle.trials(state=state, sort=sort)
-    if json:
-        return document({"campaign": handle.campaign, "trials": trials})
+        if json:
+            return document({"campaign": handle.campaign, "trials": trials})
+        baseline = _baseline(handle)
     console = out()
     console.print(tables.campaign(handle.campaign))
+    if baseline is not None:
+        console.print(tables.baseline(baseline))
     console.print()
     return console.print(tables.trials(trials))
+
+
+def _baseline(handle: CampaignHandle) -> Baseline | None:
+    """Return the baseline, told against the best where there is one."""
+    answer = _recommendation(handle)
+    if answer is not None:
+        return answer.recommendation.baseline
+    from autotune.recommendation import baseline_result
+
+    return baseline_result(handle.campaign, handle.trials(purpose="baseline"))[0]
 
 
 def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) -> None:

@@ -155,6 +155,17 @@ def submit(
     objective: Annotated[
         Objective | None, typer.Option("--objective", help="What is to be as high as possible.")
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            metavar="LAYOUT|none",
+            help="The layout that you would train with now, which is measured first and which the "
+            "result is told against: tp=8,pp=4,mbs=1,zero=1, or a line of Megatron's arguments in "
+            "quotes. What it leaves out is as in the space.  \\[default: a customary one: all "
+            "nodes, TP of a node, MBS 1, ZeRO 1, the fewest stages that fit]",
+        ),
+    ] = None,
     tokens: Annotated[
         float | None,
         typer.Option("--tokens", help="Training tokens, for days and energy: 300e9."),
@@ -183,6 +194,7 @@ def submit(
         slurm=trials.slurm(),
         pool_nodes=trials.pool_nodes,
         objective=objective,
+        baseline=baseline,
         tokens=tokens,
         seed=seed,
         fresh=fresh or None,

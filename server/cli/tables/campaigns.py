@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.schemas import (
+    Baseline,
     Campaign,
     Ranked,
     Recommendation,
@@ -147,6 +148,17 @@ def _metrics(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]
     ]
 
 
+def baseline(item: Baseline) -> Table:
+    """Return the layout that the result is told against, and how it stands."""
+    figures = f": {with_unit(item.metrics.tokens_per_s, 'tokens/s')}" if item.metrics else ""
+    return facts(
+        [
+            ("baseline", f"{strategy_line(item.strategy)}{figures}"),
+            ("against it", item.comparison),
+        ]
+    )
+
+
 def recommendation(answer: Recommendation) -> RenderableType:
     """Return the best strategy, what training with it would take, and those behind it."""
     status = "provisional" if answer.provisional else "confirmed by another run"
@@ -170,6 +182,7 @@ def recommendation(answer: Recommendation) -> RenderableType:
     ]
     return Group(
         facts(best),
+        *([baseline(answer.baseline)] if answer.baseline else []),
         *([_runners_up(answer.runners_up)] if answer.runners_up else []),
         *(Text(f"note: {caveat}") for caveat in answer.caveats),
     )
@@ -185,6 +198,7 @@ def recommendation_in_brief(answer: Recommendation) -> Table:
             ("throughput", f"{with_unit(metrics.tokens_per_s, 'tokens/s')}{utilisation}"),
             ("iteration", f"{seconds(metrics.iteration_time_s)} ({mark(answer.simulated)})"),
             ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
+            *([("baseline", answer.baseline.comparison)] if answer.baseline else []),
             ("to train", _cost(answer.training)),
             ("found by", f"{answer.trials} trials, {answer.failures} of them failed"),
         ]

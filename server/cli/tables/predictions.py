@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.schemas import (
+    BaselinePlan,
     DryRun,
     Prediction,
     SpaceReport,
@@ -199,9 +200,22 @@ def dry_run(answer: DryRun) -> RenderableType:
     costs = [
         ("budget buys", f"{trials} node-hours each"),
         ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
+        *([("measured first", _baseline(answer.baseline))] if answer.baseline else []),
     ]
     left_out = (Text(f"left out: {better.sentence}") for better in answer.left_out)
     return Group(space(answer.space), facts(costs), *left_out)
+
+
+def _baseline(plan: BaselinePlan) -> str:
+    """Return the layout that the result would be told against, and whether it is to fit."""
+    origin = "your own layout" if plan.given else "a customary layout, as none was given"
+    line = f"{strategy_line(plan.strategy)}: {origin}, batch {plan.global_batch_size}"
+    if plan.fits:
+        return line
+    return (
+        f"{line}; its trial will probably run out of memory, for it is predicted to need "
+        f"{plan.memory_gib:.3g} GiB of each GPU, of which {plan.memory_limit_gib:.3g} are usable"
+    )
 
 
 def sweep(answer: Sweep) -> RenderableType:

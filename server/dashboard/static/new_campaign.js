@@ -119,7 +119,7 @@ function show(dry) {
     `the budget buys ${number(dry.trials_affordable)} trials. ` +
     `Model: ${model.name}, ${model.num_layers} layers, hidden ${model.hidden_size}, ` +
     `${model.num_attention_heads} heads. ` +
-    `Global batch sizes: ${listed(space.global_batch_sizes)}.`;
+    `Global batch sizes: ${listed(space.global_batch_sizes)}. ${baselineSentence(dry.baseline)}`;
   document.getElementById("report-warnings").replaceChildren(...space.warnings.map((text) => element("li", text)));
   document.getElementById("report-left-out").hidden = !dry.left_out.length;
   document.getElementById("report-left-out-list").replaceChildren(...dry.left_out.map(({ sentence }) => element("li", sentence)));
@@ -128,6 +128,16 @@ function show(dry) {
     space.refusals.length ? "Refused strategies and warnings, by rule" : "No rule refuses any strategy";
   report.hidden = false;
   report.scrollIntoView({ block: "nearest", behavior: "smooth" });
+}
+
+function baselineSentence(baseline) {
+  if (baseline === null) return "";
+  const { strategy } = baseline;
+  const layout =
+    `TP ${strategy.tensor_parallel}, PP ${strategy.pipeline_parallel}, MBS ${strategy.micro_batch_size}, ` +
+    `GAS ${strategy.gradient_accumulation_steps}, ZeRO ${strategy.zero_stage} on ${strategy.num_nodes} nodes`;
+  const fits = baseline.fits ? "" : "; it is predicted to run out of memory";
+  return `Measured first: ${baseline.given ? "your own layout" : "a customary layout"} (${layout})${fits}.`;
 }
 
 function refusalRow({ count, rule, reason, severity }) {

@@ -40,6 +40,7 @@ export async function update(onTrial) {
   replace(view, "measured", series.points.filter((point) => point.objective !== null));
   replace(view, "failed", series.points.filter((point) => point.objective === null));
   replace(view, "best", series.best);
+  replace(view, "baseline", series.baseline ? [series.baseline] : []);
   return view.runAsync();
 }
 

@@ -31,7 +31,8 @@ def test_a_campaign_from_the_question_to_the_launch_script(
     assert finished.campaign.simulated
     trials = finished.trials()
     assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
-    assert len([trial for trial in trials if trial.purpose == "search"]) == 5
+    assert len([trial for trial in trials if trial.purpose != "confirmation"]) == 5
+    assert trials[0].purpose == "baseline"
     best = finished.best()
     assert best.simulated
     assert best.metrics.tokens_per_s == max(

@@ -64,6 +64,8 @@ def test_a_dry_run_counts_and_stores_nothing(client: TestClient) -> None:
     found = DryRun.model_validate(answer.json())
     assert found.space.raw > found.space.legal >= found.space.fitting > 0
     assert found.trials_affordable == 6
+    assert found.baseline is not None
+    assert found.baseline.strategy.tensor_parallel == 8
     assert client.get(CAMPAIGNS).json() == {"items": [], "next": None}
 
 
@@ -215,6 +217,26 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "jobs of what the trainer cannot run": (
         SLURM | {"space": {"sequence_parallel": True, "tensor_parallel": [2, 4]}},
         "space",
+        "sequence_parallel must be false",
+    ),
+    "a baseline of an unknown key": (
+        {"baseline": "tp=8,mbz=1"},
+        "baseline",
+        "did you mean mbs?",
+    ),
+    "a baseline that no rule allows": (
+        {"baseline": "tp=5"},
+        "baseline",
+        "24576 is not divisible by tensor_parallel 5",
+    ),
+    "a baseline without one of its sizes": (
+        {"baseline": {"tensor_parallel": 8}},
+        "baseline.pipeline_parallel",
+        "required",
+    ),
+    "a baseline that the trainer cannot run": (
+        TINY | {"space": {"preset": "tiny-local"}, "baseline": "tp=2,sp=on"},
+        "baseline",
         "sequence_parallel must be false",
     ),
     "a misspelt field": ({"nodez": 4}, "nodez", "nodes"),

@@ -19,7 +19,14 @@ from autotune.resolution import (
     strategy_of,
     strategy_shape,
 )
-from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial, TrialState
+from autotune.schemas import (
+    Campaign,
+    CampaignCreate,
+    CampaignState,
+    Trial,
+    TrialPurpose,
+    TrialState,
+)
 from evaluators.cluster import load_profile, profile_as_dict
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
@@ -33,7 +40,6 @@ from server.store.tables import TrialRow
 from server.store.trials import (
     FinishedTrial,
     NewTrial,
-    Purpose,
     all_trials,
     final_columns,
     finish_trial,
@@ -90,7 +96,11 @@ class Campaigns:
         return [lattice.strategy(row) for row in random.Random(7).choices(rows, k=count)]
 
     def start(
-        self, campaign: Campaign, strategies: Iterable[Strategy], *, purpose: Purpose = "search"
+        self,
+        campaign: Campaign,
+        strategies: Iterable[Strategy],
+        *,
+        purpose: TrialPurpose = "search",
     ) -> list[Trial]:
         """Pending trials."""
         new = [

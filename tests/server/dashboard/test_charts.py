@@ -49,6 +49,14 @@ def test_every_outcome_is_drawn_in_its_colour(scheme: Scheme) -> None:
     assert len(marks) == len(trials)
 
 
+def test_the_baseline_is_a_line_with_its_name() -> None:
+    trials = [trial(1, 50.0, purpose="baseline"), trial(2, 100.0)]
+    drawn = svg(trajectory_chart(trajectory(campaign(), trials)))
+    assert drawn.count('stroke-dasharray="5,4"') == 1
+    assert ">the customary layout<" in drawn
+    assert "stroke-dasharray" not in svg(trajectory_chart(trajectory(campaign(), trials[1:])))
+
+
 def test_failures_differ_by_shape_and_by_colour() -> None:
     for palette in PALETTES.values():
         assert len({palette.of(outcome) for outcome in Outcome}) == len(Outcome)

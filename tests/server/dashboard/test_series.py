@@ -134,6 +134,19 @@ def test_confirmations_are_marked() -> None:
     assert outcomes == [Outcome.MEASURED, Outcome.CONFIRMED, Outcome.OOM]
 
 
+def test_the_best_is_told_against_the_baseline() -> None:
+    trials = [trial(1, 50.0, purpose="baseline"), trial(2, 40.0), trial(3, 100.0)]
+    series = trajectory(campaign(), trials)
+    assert series.baseline is not None
+    assert (series.baseline.number, series.baseline.objective) == (1, 50.0)
+    assert "2 times the customary layout" in series.summary
+    assert trajectory(campaign(), [trial(1, None, purpose="baseline")]).baseline is None
+    many = [trial(1, 50.0, purpose="baseline"), *(trial(n, float(n)) for n in range(2, 300))]
+    assert 1 in [
+        point.number for point in thin(trajectory(campaign(), many).points, keep=set(), maximum=9)
+    ]
+
+
 def test_time_is_the_order_of_ending_in_a_unit_that_fits() -> None:
     late = trial(1, 100.0, finished_at=START + timedelta(minutes=9))
     series = trajectory(campaign(), [late, trial(2, 50.0)], by="time")

@@ -28,7 +28,8 @@ def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
     done = running.until_state(campaign, "done")
     trials = running.trials(campaign)
     purposes = Counter(trial.purpose for trial in trials)
-    assert purposes["search"] == 6
+    assert trials[0].purpose == "baseline"
+    assert purposes["baseline"] + purposes["search"] == 6
     assert 1 <= purposes["confirmation"] <= 2
     assert all(trial.state is not TrialState.PENDING for trial in trials)
     assert done.reason == "The budget of 6 trials is spent."
@@ -49,7 +50,7 @@ def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(running: Ru
     campaign = created(running.store)
     running.until_state(campaign, "done")
     trials = running.trials(campaign)
-    searched = [trial.strategy for trial in trials if trial.purpose == "search"]
+    searched = [trial.strategy for trial in trials if trial.purpose != "confirmation"]
     layouts = {s.model_copy(update={"gradient_accumulation_steps": 1}) for s in searched}
     assert len({layout.model_dump_json() for layout in layouts}) == len(searched)
     for trial in trials:
@@ -67,6 +68,57 @@ def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(running: Ru
     assert [a.gradient_accumulation_steps for a in confirmed.accumulations] == [own]
     ok = next(t for t in trials if t.purpose == "search" and t.state is TrialState.OK)
     assert len(ok.accumulations) == 2
+
+
+def test_the_users_own_layout_is_measured_first_and_told_against(running: Running) -> None:
+    campaign = created(running.store, baseline="tp=8,pp=2,mbs=1,gas=16,zero=0")
+    done = running.until_state(campaign, "done")
+    first, *others = running.trials(campaign)
+    assert (first.purpose, first.strategy.zero_stage) == ("baseline", 0), "not of the space"
+    assert all(trial.purpose != "baseline" for trial in others)
+    assert done.trials == campaign.request.budget.max_trials
+    found = recommend(done, [first, *others])
+    assert found is not None
+    assert found.baseline is not None
+    assert found.baseline.given
+    assert first.metrics is not None
+    assert found.speedup_over_baseline is not None
+    as_measured = found.best.metrics.tokens_per_s / first.metrics.tokens_per_s
+    assert 1 < found.speedup_over_baseline < as_measured, "at the larger batch of the best"
+
+
+def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(running: Running) -> None:
+    space = {"preset": "table-v", "num_nodes": 16}
+    campaign = created(
+        running.store,
+        model="gpt-175b",
+        nodes=16,
+        pool_nodes=16,
+        space=space,
+        baseline="tp=8,pp=1,mbs=4,zero=0",
+    )
+    done = running.until_state(campaign, "done")
+    trials = running.trials(campaign)
+    assert [t.state for t in trials if t.purpose == "baseline"] == [TrialState.OOM]
+    found = recommend(done, trials)
+    assert found is not None
+    assert found.baseline is not None
+    assert found.baseline.comparison == "Your own layout runs out of memory."
+    assert found.speedup_over_baseline is None
+
+
+def test_a_campaign_may_do_without_a_baseline_and_may_be_one_alone(running: Running) -> None:
+    without = created(running.store, baseline="none", budget={"max_trials": 2})
+    alone = created(running.store, budget={"max_trials": 1}, protocol={"confirmations": 0})
+    running.until_state(without, "done")
+    done = running.until_state(alone, "done")
+    assert {trial.purpose for trial in running.trials(without)} == {"search", "confirmation"}
+    trials = running.trials(alone)
+    assert [trial.purpose for trial in trials] == ["baseline"]
+    found = recommend(done, trials)
+    assert found is not None
+    assert found.best.trial_numbers == [1]
+    assert found.speedup_over_baseline == 1.0
 
 
 def test_the_same_seed_gives_the_same_campaign(running_on_sqlite: Running) -> None:

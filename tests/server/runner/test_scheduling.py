@@ -15,6 +15,7 @@ from server.runner.scheduling import (
     reason_to_end_search,
     same_failure,
     search_trials,
+    wants_baseline,
 )
 from server.store import Store
 from tests.server.asking import STRATEGY, created, with_trials
@@ -126,6 +127,33 @@ def test_a_trial_that_was_withdrawn_from_a_queue_is_not_of_the_budget(store: Sto
     assert reason_to_end_search(campaign, [*withdrawn, trials[1]], now=NOW) is None
     ran = ended(trials[:1], TrialState.CANCELLED, node_hours=0.5)
     assert reason_to_end_search(campaign, [*ran, trials[1]], now=NOW) is not None
+
+
+@pytest.mark.parametrize(
+    ("states", "wanted"),
+    [
+        ([], True),
+        ([TrialState.PENDING], False),
+        ([TrialState.OOM], False),
+        ([TrialState.NODE_FAIL], True),
+        ([TrialState.NODE_FAIL] * 3, False),
+        ([TrialState.NODE_FAIL, TrialState.OK], False),
+    ],
+)
+def test_a_baseline_whose_nodes_were_lost_is_measured_again_a_few_times(
+    store: Store, states: list[TrialState], wanted: bool
+) -> None:
+    trials = [
+        trial.model_copy(update={"purpose": "baseline", "state": state, "node_hours": 0.1})
+        for trial, state in zip(
+            with_trials(store, created(store), len(states)), states, strict=True
+        )
+    ]
+    assert wants_baseline(trials) == wanted
+
+
+def test_a_campaign_that_began_without_a_baseline_gets_none(store: Store) -> None:
+    assert not wants_baseline(with_trials(store, created(store), 1))
 
 
 def test_waiting_costs_nothing_and_does_not_lengthen_what_is_expected(store: Store) -> None:

@@ -203,7 +203,7 @@ def test_a_campaign_searches_confirms_and_recommends(
     trials = service.trials(campaign)
     assert {trial.state for trial in trials} == {TrialState.OK}, [t.error for t in trials]
     purposes = [trial.purpose for trial in trials]
-    assert purposes[:3] == ["search"] * 2 + ["confirmation"]
+    assert purposes[:3] == ["baseline", "search", "confirmation"]
     assert len(purposes) <= 4, "one more may stand above the confirmed"
     assert done.reason == "The budget of 2 trials is spent."
     for trial in trials:

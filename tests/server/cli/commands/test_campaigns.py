@@ -60,6 +60,7 @@ def test_show(autotune: Autotune, finished: str) -> None:
     ran = autotune("show", finished, "--sort=-tokens_per_s")
     assert ran.code == 0
     assert "confirmation" in ran.out
+    assert "the customary layout (trial 1)" in " ".join(ran.out.split())
     document = autotune("show", finished, "--state", "ok", "--json").json()
     assert {trial["state"] for trial in document["trials"]} == {"ok"}
 
@@ -149,6 +150,20 @@ def test_dry_run_submits_nothing(autotune: Autotune) -> None:
     assert "left out: activation_checkpointing=none" in ran.out
     assert autotune(*arguments, "--json").json()["node_hours_budget"] == 20
     assert autotune("ls", "--json").json() == before
+
+
+def test_ones_own_layout_is_read_before_anything_is_submitted(autotune: Autotune) -> None:
+    question = (*SLOW[:-1], "--dry-run", "--global-batch", "64", "--baseline")
+    megatron = "--tensor-model-parallel-size 8 --micro-batch-size 1 --recompute-activations"
+    plan = autotune(*question, megatron, "--json").json()["baseline"]
+    assert plan["strategy"]["activation_checkpointing"] == "selective"
+    assert plan["global_batch_size"] == 64
+    shown = autotune(*question, "tp=8,pp=1,mbs=2")
+    assert "MBS 2" in shown.out
+    assert "your own layout" in shown.out
+    refused = autotune(*question, "tp=8,mbz=2")
+    assert refused.code == 2
+    assert refused.err.startswith("error: --baseline: 'mbz' is no dimension of a layout")
 
 
 def test_submit_says_that_it_is_simulated(autotune: Autotune) -> None:
