@@ -12,6 +12,7 @@ import numpy as np
 
 from autotune.calibration.calibration import Z
 from autotune.calibration.mixture import Mixture
+from autotune.calibration.projection import projected
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array
@@ -52,11 +53,7 @@ class Pair:
 
 
 def pairs(stack: Stack) -> list[Pair]:
-    """All of a stack's.
-
-    The narrow run's time is multiplied by the ratio of both as they are predicted after calibration
-    on the narrow one alone; the interval is that of the wide one's prediction.
-    """
+    """All of a stack's, each after calibration on its narrow run alone."""
     prior = Parameters.default(stack.machine)
     quantity = Quantity(machine=stack.machine, prior=prior, of_memory=False)
     log_time = np.log(stack.figures("iteration_time_s"))
@@ -69,10 +66,14 @@ def pairs(stack: Stack) -> list[Pair]:
                 log_value=np.array([medians[narrow]]),
                 side=np.zeros(1),
             )
-            both = stack.columns.take(np.array([widths[narrow][0], widths[wide][0]]))
-            mean, _, variance = Mixture.of(quantity, sample).predict(both)
-            error = medians[narrow] + float(mean[1] - mean[0]) - medians[wide]
-            covered = abs(error) <= Z * float(np.sqrt(variance[1]))
+            mean, variance = projected(
+                Mixture.of(quantity, sample),
+                narrow=sample.columns,
+                wide=stack.columns.take(np.array(widths[wide][:1])),
+                log_time=sample.log_value,
+            )
+            error = float(mean[0]) - medians[wide]
+            covered = abs(error) <= Z * float(np.sqrt(variance[0]))
             results.append(Pair(ratio=wide / narrow, log_error=error, covered=covered))
     return results
 
