@@ -82,7 +82,8 @@ def pipeline_time_s(strategies: Strategies) -> Array:
 
     Each rank of a tensor-parallel group sends its part, and the next stage gathers them within its
     node (Narayanan et al. 2021, section 4.1), unless sequence parallelism wants no more than the
-    part. The slowest hop counts: over the network as soon as there are two nodes.
+    part. The slowest hop counts: over the network as soon as there are two nodes. Interleaved, a
+    part of it runs behind the computation of another virtual stage.
     """
     machine, parameters = strategies.machine, strategies.parameters
     across = GIGA * machine.inter_node_gb_per_s * parameters.pipeline_efficiency
@@ -94,7 +95,10 @@ def pipeline_time_s(strategies: Strategies) -> Array:
     )
     part = strategies.hidden_bytes / t
     hop = part / rate + gathered / inside + parameters.pipeline_latency_s
-    return np.where(strategies.has_pipeline, 2.0 * hop * strategies.virtual_stages, 0.0)
+    interleaved = strategies.virtual_stages > 1
+    exposed = np.where(interleaved, np.minimum(parameters.exposed_transfer, 1.0), 1.0)
+    hops = 2.0 * strategies.virtual_stages * exposed
+    return np.where(strategies.has_pipeline, hops * hop, 0.0)
 
 
 def replica_ring_time_s(
@@ -156,3 +160,10 @@ def replica_latency_s(strategies: Strategies) -> Array:
         strategies.zero_stage >= 1, strategies.zero_shards, np.log2(strategies.replicas) + 1.0
     )
     return strategies.parameters.replica_step_s * (ring - 1.0)
+
+
+def straggling_share(strategies: Strategies) -> Array:
+    """Return the share of a step that all wait for the slowest, more with each doubling of nodes:
+    the largest of n normal deviations grows about as the logarithm of n."""
+    nodes = strategies.columns["world_size"] / strategies.machine.gpus_per_node
+    return strategies.parameters.straggling * np.log2(np.maximum(nodes, 1.0))

@@ -1,4 +1,4 @@
-"""Energy of training."""
+"""Energy of training: what the GPUs draw, and the hosts beside them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ DRAW: Mapping[str, float] = {
     "embedding_and_logits": 1.0,
     "elementwise": 0.8,
     "optimizer_step": 0.8,
-    "tensor_parallel": 0.5,
-    "context_parallel": 0.5,
-    "zero_micro_batches": 0.5,
-    "data_parallel": 0.5,
-    "pipeline_transfer": 0.3,
+    "tensor_parallel": 0.7,
+    "context_parallel": 0.7,
+    "zero_micro_batches": 0.7,
+    "data_parallel": 0.7,
+    "pipeline_transfer": 0.5,
+    "pipeline_bubble": 0.5,
+    "stragglers": 0.5,
 }
 """How far a GPU goes from idle to its cap in each part of a step: matrix products run into the cap,
-kernels that wait for memory come near, collectives half way; whoever waits idles. Estimates from
-general knowledge, not calibrated."""
+kernels that wait for memory come near, and collectives keep links and memory busy. Whoever waits
+for another GPU does so in a kernel that asks again and again, at full clock; only who waits for the
+host idles. Estimates from general knowledge, on which calibration puts a factor."""
 
 
 def training_energy_joule(
@@ -41,19 +44,47 @@ def training_energy_joule(
     Returns:
         None where the machine's power figures are not known.
     """
-    idle, cap, host = machine.gpu_idle_watt, machine.gpu_max_watt, machine.host_watt
-    if idle is None or cap is None or host is None:
+    watt = _gpu_watt(machine, utilisation)
+    if watt is None or machine.host_watt is None:
         return None
-    gpus = num_nodes * machine.gpus_per_node
-    return seconds * (gpus * (idle + (cap - idle) * utilisation) + num_nodes * host)
+    return seconds * num_nodes * (machine.gpus_per_node * watt + machine.host_watt)
+
+
+def gpu_energy_joule(
+    machine: Machine, *, num_nodes: Array, time_parts_s: Mapping[str, Array]
+) -> Array | None:
+    """Return what the GPUs alone draw in one step, as a sensor of theirs would tell, shape (n,);
+    None where their power is not known."""
+    seconds = total(time_parts_s)
+    watt = _gpu_watt(machine, _utilisation(time_parts_s))
+    return None if watt is None else seconds * num_nodes * machine.gpus_per_node * watt
 
 
 def iteration_energy_joule(
-    machine: Machine, *, num_nodes: Array, time_parts_s: Mapping[str, Array]
+    machine: Machine,
+    *,
+    num_nodes: Array,
+    time_parts_s: Mapping[str, Array],
+    power_factor: float = 1.0,
 ) -> Array | None:
-    """Return the energy of one step on all nodes, shape (n,); None where no power is known."""
-    seconds = total(time_parts_s)
+    """Return the energy of one step on all nodes, GPUs and hosts, shape (n,); None where no power
+    is known.
+
+    Args:
+        power_factor: on what the GPUs draw.
+    """
+    joule = gpu_energy_joule(machine, num_nodes=num_nodes, time_parts_s=time_parts_s)
+    if joule is None or machine.host_watt is None:
+        return None
+    return power_factor * joule + total(time_parts_s) * num_nodes * machine.host_watt
+
+
+def _utilisation(time_parts_s: Mapping[str, Array]) -> Array:
+    """Return the share of the way from idle to capped power, mean over a step, shape (n,)."""
     drawing = total({part: DRAW[part] * time_parts_s[part] for part in DRAW})
-    return training_energy_joule(
-        machine, num_nodes=num_nodes, seconds=seconds, utilisation=drawing / seconds
-    )
+    return drawing / total(time_parts_s)
+
+
+def _gpu_watt(machine: Machine, utilisation: Figure) -> Figure | None:
+    idle, cap = machine.gpu_idle_watt, machine.gpu_max_watt
+    return None if idle is None or cap is None else idle + (cap - idle) * utilisation

@@ -174,6 +174,19 @@ class Parameters:
         spread=1.0,
         reason="a transfer between stages is waited for by both: two kernels and the wire",
     )
+    exposed_transfer: Constant = constant(
+        0.4,
+        unit="fraction",
+        spread=0.5,
+        reason="of transfers between interleaved stages, what does not run behind another virtual "
+        "stage's computation (Megatron-LM overlaps them there, and only there)",
+    )
+    pipeline_ramp: Constant = constant(
+        1.0,
+        unit="ratio",
+        spread=0.05,
+        reason="filling and draining a pipeline against p - 1 micro-batches at the steady rate",
+    )
     data_parallel_efficiency: Constant = constant(
         0.35,
         unit="fraction",
@@ -188,11 +201,19 @@ class Parameters:
         reason="data-parallel traffic that computation does not hide",
     )
     replica_step_s: Constant = constant(
-        0.0005,
+        0.0008,
         unit="s",
         spread=1.2,
         reason="for each member of a ring of replicas, once in a step: every bucket of gradients "
-        "and weights passes all of them",
+        "and weights passes all of them, and rings are what NCCL and RCCL have for both (Singh et "
+        "al., arXiv 2504.18658); 1 to 3 ms in logs of 128 to 1,024 replicas",
+    )
+    straggling: Constant = constant(
+        0.001,
+        unit="fraction",
+        spread=0.7,
+        reason="for each doubling of nodes: all wait for the slowest, and equal GPUs differ by 8 % "
+        "(Sinha et al. 2022); published logs slow down by 0 to 1 %",
     )
     optimizer_efficiency: Constant = constant(
         0.6,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class MicroBatch:
             transfer=communication.pipeline_time_s(strategies),
         )
 
-    @property
+    @cached_property
     def layer_s(self) -> Array:
         return total(self.layer)
 
@@ -110,18 +111,24 @@ def ends_of_slowest(strategies: Strategies, micro_batch: MicroBatch) -> Array:
     return np.where(strategies.has_pipeline, larger, micro_batch.first + micro_batch.last)
 
 
-def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
+def slowest_stage_time_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
+    """Return seconds of one micro-batch on the slowest stage, its transfers included."""
+    ends = ends_of_slowest(strategies, micro_batch)
+    return strategies.stage_layers * micro_batch.layer_s + ends + micro_batch.transfer
+
+
+def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch, *, slowest: Array) -> Array:
     """Filling and draining: sum of the stages less the slowest, divided by the virtual stages.
 
     With m micro-batches 1F1B takes `sum of stages + (m - 1) x slowest`, that is `m x slowest` and
-    this (Narayanan et al. 2021, section 2.2).
+    this (Narayanan et al. 2021, section 2.2), at the steady rate; `pipeline_ramp` times it where
+    filling and draining are slower.
     """
-    layer_s = micro_batch.layer_s
-    ends = ends_of_slowest(strategies, micro_batch)
-    slowest = strategies.stage_layers * layer_s + ends + micro_batch.transfer
     hops = strategies.pipeline_parallel * micro_batch.transfer
-    stages = strategies.num_layers * layer_s + micro_batch.first + micro_batch.last + hops
-    return np.maximum(stages - slowest, 0.0) / strategies.virtual_stages
+    layers = strategies.num_layers * micro_batch.layer_s
+    stages = layers + micro_batch.first + micro_batch.last + hops
+    ideal = np.maximum(stages - slowest, 0.0) / strategies.virtual_stages
+    return strategies.parameters.pipeline_ramp * ideal
 
 
 def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Array]:
@@ -151,5 +158,8 @@ def time_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Arr
     parts = {name: layers * seconds for name, seconds in micro_batch.layer.items()}
     parts["embedding_and_logits"] = m * ends_of_slowest(strategies, micro_batch)
     parts["pipeline_transfer"] = m * micro_batch.transfer
-    parts["pipeline_bubble"] = bubble_time_s(strategies, micro_batch)
+    slowest = slowest_stage_time_s(strategies, micro_batch)
+    bubble = bubble_time_s(strategies, micro_batch, slowest=slowest)
+    parts["pipeline_bubble"] = bubble
+    parts["stragglers"] = communication.straggling_share(strategies) * (m * slowest + bubble)
     return parts | replica_parts(strategies, micro_batch)

@@ -134,6 +134,18 @@ def test_a_transfer_between_stages(nodes: int, rate: float) -> None:
     assert seconds.tolist() == pytest.approx([2 * hop, 6 * hop, 0])
 
 
+@pytest.mark.parametrize(("virtual_stages", "shown"), [(1, 1.0), (3, 0.5)])
+def test_only_an_interleaved_schedule_hides_transfers(virtual_stages: int, shown: float) -> None:
+    layout = strategy(virtual_stages=virtual_stages)
+    all_, half = (
+        communication.pipeline_time_s(
+            on_a100(layout, parameters=replace(PLAIN, exposed_transfer=exposed))
+        )
+        for exposed in (1.0, 0.5)
+    )
+    assert half == pytest.approx(shown * all_)
+
+
 def test_a_rank_sends_its_own_part_to_the_next_stage() -> None:
     """With sequence parallelism there is nothing else; without it each rank sends a part as well,
     and the next stage gathers them within its node (Narayanan et al. 2021, section 4.1)."""

@@ -62,8 +62,11 @@ SLOWER = (
     "tensor_parallel_host",
     "collective_latency_s",
     "pipeline_latency_s",
+    "exposed_transfer",
+    "pipeline_ramp",
     "exposed_data_parallel",
     "replica_step_s",
+    "straggling",
     "step_overhead_s",
 )
 """Constants of which more is never faster."""
