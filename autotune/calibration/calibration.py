@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy.special import ndtr
 
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.observations import Observation, memory_sample, time_sample
+from autotune.calibration.power import SPREAD, PowerScale
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import EDGE
 from autotune.cost_model.columns import Array, Columns
@@ -52,8 +53,8 @@ class Forecast:
         iteration_time_s: seconds of one optimizer step; `time_parts_s` add up to it.
         memory_gib: peak of the fullest rank; `memory_parts_gib` add up to it.
         fit_probability: that memory suffices.
-        energy_joule: of one optimizer step on all nodes, from the median time; None where the
-            machine's power figures are not known. Not calibrated.
+        energy_joule: of one optimizer step on all nodes, hosts included, from the median time and
+            the power that trials measured; None where the machine's power figures are not known.
     """
 
     iteration_time_s: Array
@@ -98,6 +99,11 @@ class Calibration:
     observations: tuple[Observation, ...]
     time: Mixture
     memory: Mixture
+
+    @cached_property
+    def power(self) -> PowerScale:
+        """What the GPUs draw against the machine's power figures."""
+        return PowerScale.of(self.machine, self.observations, self.parameters)
 
     @classmethod
     def of(
@@ -147,6 +153,15 @@ class Calibration:
                     prior_spread=spread,
                     spread=spread * float(deviation),
                 )
+        if self.machine.gpu_idle_watt is not None and self.machine.gpu_max_watt is not None:
+            yield CalibratedConstant(
+                name="gpu_power",
+                unit="ratio",
+                prior=1.0,
+                value=self.power.factor,
+                prior_spread=SPREAD,
+                spread=self.power.deviation,
+            )
 
     def forecast(self, transformer: Transformer, lattice: Lattice) -> Forecast:
         """Return what would be measured of each strategy of `lattice`."""
@@ -171,6 +186,7 @@ class Calibration:
                 self.machine,
                 num_nodes=lattice["num_nodes"].astype(np.float64),
                 time_parts_s=parts,
+                power_factor=self.power.factor,
             ),
             time_parts_s=parts,
             memory_parts_gib=_adding_up(sizes, size_gib),

@@ -44,6 +44,9 @@ MOST_OF_PEAK = 2.0
 """Model FLOPs over the data sheet's peak: they count the whole square of attention, of which a
 causal kernel computes half, so a little more than 1 is possible."""
 
+MOST_OF_POWER = 10.0
+"""Power over a GPU's cap that is a slip of the unit: caps themselves are set anew by sites."""
+
 LONGEST_STEP_S = 1e6
 
 MOST_PROBLEMS = 20
@@ -58,6 +61,7 @@ def observation_shape(observation: Observation) -> ObservationShape:
         iteration_time_s=observation.iteration_time_s,
         peak_memory_gib=observation.peak_memory_gib,
         fitted=observation.fitted,
+        joules_per_token=observation.joules_per_token,
     )
 
 
@@ -69,6 +73,7 @@ def observation_of(shape: ObservationShape) -> Observation:
         iteration_time_s=shape.iteration_time_s,
         peak_memory_gib=shape.peak_memory_gib,
         fitted=shape.fitted,
+        joules_per_token=shape.joules_per_token,
     )
 
 
@@ -124,8 +129,9 @@ def _transformer(shape: ModelShape) -> Transformer:
 
 def _faults(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
     """Yield what contradicts itself, and the figures that only another unit explains."""
-    figures = {name: getattr(observation, name) for name in ("iteration_time_s", "peak_memory_gib")}
-    if observation.fitted is None and not any(figures.values()):
+    names = ("iteration_time_s", "peak_memory_gib", "joules_per_token")
+    figures = {name: getattr(observation, name) for name in names}
+    if observation.fitted is None and not any(figures[name] for name in names[:2]):
         valid = "iteration_time_s, peak_memory_gib or fitted"
         yield InvalidInput("fitted", None, "nothing was observed", valid=valid)
     for name, value in figures.items():
@@ -140,6 +146,21 @@ def _faults(observation: Observation, machine: Machine) -> Iterator[InvalidInput
     if seconds is not None and not least_s <= seconds <= LONGEST_STEP_S:
         reason = f"a step of this strategy takes from {least_s:.2g} to {LONGEST_STEP_S:g} s"
         yield InvalidInput("iteration_time_s", seconds, reason, valid="seconds of one step")
+    watt, cap = _gpu_watt(observation, machine), machine.gpu_max_watt
+    if watt is not None and cap is not None and watt > MOST_OF_POWER * cap:
+        joules = observation.joules_per_token
+        reason = f"that is {watt:.3g} W for each GPU, of which {machine.name}'s draws {cap:g}"
+        yield InvalidInput("joules_per_token", joules, reason, valid="J of all GPUs for one token")
+
+
+def _gpu_watt(observation: Observation, machine: Machine) -> float | None:
+    """Return what each GPU drew; None where that was not sampled, or no step timed."""
+    joules, seconds = observation.joules_per_token, observation.iteration_time_s
+    if joules is None or seconds is None:
+        return None
+    strategy, gpus = observation.strategy, machine.gpus_per_node
+    tokens = strategy.global_batch_size(gpus) * observation.transformer.seq_length
+    return joules * tokens / (seconds * strategy.world_size(gpus))
 
 
 def _shortest_step_s(observation: Observation, machine: Machine) -> float:

@@ -88,6 +88,7 @@ def _figures(
         "joules_per_token": None
         if joule is None
         else float(joule[0]) / (samples * transformer.seq_length),
+        "power_trials": calibration.power.measured,
         **{name: getattr(rates, name) for name in RATES},
         "fits": fit_probability > PROBABLE,
         "fit_probability": fit_probability,

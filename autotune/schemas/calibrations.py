@@ -20,13 +20,14 @@ MOST_OBSERVATIONS = 1000
 
 class ObservationShape(Wire):
     """One strategy as it ran, or failed to. `fitted`: whether memory sufficed, where that is known
-    (a trial may end for another reason)."""
+    (a trial may end for another reason). `joules_per_token`: what the GPUs alone drew."""
 
     model: ModelShape
     strategy: StrategyShape
     iteration_time_s: Seconds | None = None
     peak_memory_gib: Gibibytes | None = None
     fitted: bool | None = None
+    joules_per_token: Annotated[float, Field(gt=0)] | None = None
 
 
 class EarlierObservation(ObservationShape):

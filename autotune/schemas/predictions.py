@@ -91,8 +91,8 @@ class Prediction(Wire):
 
     `…_low` and `…_high`: of measurements 80 % are to lie between them. `fit_probability`: that
     memory suffices; `fits` says whether it is over one half. `joules_per_token`: of all nodes,
-    hosts included; not calibrated. `calibration`: the trials that the figures rest on; None where
-    they are general knowledge of the machine's kind alone.
+    hosts included, with the GPUs' power as `power_trials` measured it. `calibration`: the trials
+    that the figures rest on; None where they are general knowledge of the machine's kind alone.
     """
 
     model: ModelShape
@@ -118,6 +118,7 @@ class Prediction(Wire):
     memory_limit_gib: float | None = None
     fit_probability: float | None = None
     joules_per_token: float | None = None
+    power_trials: int = 0
     calibration: CalibrationSummary | None = None
     time_parts_s: dict[str, float] = Field(default_factory=dict)
     memory_parts_gib: dict[str, float] = Field(default_factory=dict)

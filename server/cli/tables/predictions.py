@@ -105,7 +105,9 @@ def _predicted(answer: Prediction) -> list[tuple[str, str]]:
     memory = _interval(figure(answer.memory_low_gib), figure(answer.memory_high_gib))
     energy = "not given: the machine's power is not known"
     if answer.joules_per_token is not None:
-        energy = f"{with_unit(answer.joules_per_token, 'J/token')}, hosts included (not calibrated)"
+        sampled = answer.power_trials
+        known = f"power of {plural(sampled, 'trial')}" if sampled else "power not calibrated"
+        energy = f"{with_unit(answer.joules_per_token, 'J/token')}, hosts included ({known})"
     return [
         (
             "result",

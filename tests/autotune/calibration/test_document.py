@@ -40,12 +40,15 @@ def observed(model: str, **changes: Any) -> Observation:
     transformer, strategy = load_model(model), Strategy(**(BASE | changes))
     lattice = Lattice.of([strategy], gpus_per_node=FRONTIER.gpus_per_node)
     estimated = estimate(transformer, FRONTIER, lattice)
+    assert estimated.energy_joule is not None
+    tokens = strategy.global_batch_size(FRONTIER.gpus_per_node) * transformer.seq_length
     return Observation(
         transformer=transformer,
         strategy=strategy,
         iteration_time_s=1.2 * float(estimated.iteration_time_s[0]),
         peak_memory_gib=0.9 * float(estimated.memory_gib[0]),
         fitted=True,
+        joules_per_token=float(estimated.energy_joule[0]) / tokens,
     )
 
 
@@ -77,6 +80,9 @@ def test_a_calibration_survives_as_a_document() -> None:
     one, two = (each.forecast(load_model("gpt-22b"), lattice) for each in (before, after))
     assert np.array_equal(one.iteration_time_s, two.iteration_time_s)
     assert np.array_equal(one.fit_probability, two.fit_probability)
+    assert one.energy_joule is not None
+    assert two.energy_joule is not None
+    assert np.array_equal(one.energy_joule, two.energy_joule)
 
 
 def test_a_summary_counts() -> None:
@@ -145,6 +151,12 @@ def test_every_faulty_observation_is_named_by_its_number() -> None:
         ({"iteration_time_s": 1e9}, "iteration_time_s", "takes from"),
         ({"peak_memory_gib": 40_000.0}, "peak_memory_gib", "is it MiB"),
         ({"fitted": False}, "iteration_time_s", "memory did not suffice"),
+        ({"joules_per_token": 500.0}, "joules_per_token", "W for each GPU"),
+        (
+            {"fitted": False, "iteration_time_s": None, "joules_per_token": 0.5},
+            "joules_per_token",
+            "memory did not suffice",
+        ),
         (
             {"fitted": False, "iteration_time_s": None, "peak_memory_gib": 60.0},
             "peak_memory_gib",

@@ -140,11 +140,7 @@ def predict(
     """What a calibration on `known` says of `rows`."""
     observations = [row.observation for row in known if row.observation]
     calibration = Calibration.of(machine, observations)
-    predicted = _forecast(calibration, rows)
-    ratios = _column(known, "joules_per_token") / _forecast(calibration, known)["energy"]
-    if np.isfinite(ratios).any():
-        predicted["energy"] *= float(np.nanmedian(ratios))
-    return Predicted(**predicted)
+    return Predicted(**_forecast(calibration, rows))
 
 
 def _forecast(calibration: Calibration, rows: Sequence[MeasuredTrial]) -> dict[str, Array]:

@@ -94,6 +94,7 @@ class MeasuredTrial:
             iteration_time_s=self.iteration_time_s,
             peak_memory_gib=self.peak_memory_gib,
             fitted=self.status == "ok",
+            joules_per_token=self.joules_per_token,
         )
 
 
