@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from autotune.calibration.dominance import Dominance
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.observations import Observation, memory_sample, time_sample
 from autotune.calibration.power import SPREAD, PowerScale
 from autotune.calibration.quantity import Quantity
-from autotune.calibration.sample import EDGE
-from autotune.cost_model.columns import Array, Columns
+from autotune.calibration.sample import EDGE, Sample
+from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
 from autotune.cost_model.parameters import Parameters
@@ -99,6 +100,7 @@ class Calibration:
     observations: tuple[Observation, ...]
     time: Mixture
     memory: Mixture
+    memory_sample: Sample
 
     @cached_property
     def power(self) -> PowerScale:
@@ -119,12 +121,14 @@ class Calibration:
             Quantity(machine=machine, prior=prior, of_memory=of_memory)
             for of_memory in (False, True)
         )
+        sample = memory_sample(observations, machine)
         return cls(
             machine=machine,
             software=software,
             observations=tuple(observations),
             time=Mixture.of(timed, time_sample(observations, machine)),
-            memory=Mixture.of(remembered, memory_sample(observations, machine)),
+            memory=Mixture.of(remembered, sample),
+            memory_sample=sample,
         )
 
     @property
@@ -192,11 +196,25 @@ class Calibration:
             memory_parts_gib=_adding_up(sizes, size_gib),
         )
 
+    def draws_of_fitting(
+        self, columns: Columns, *, count: int, generator: np.random.Generator
+    ) -> Mask:
+        """Return whether memory suffices for each strategy, as it may be for all at once: what is
+        wrong with one estimate is wrong with those like it; shape (count, n)."""
+        need = self.memory.draws(columns, count=count, generator=generator, labelled=True)
+        edge = generator.normal(0.0, EDGE, size=need.shape)
+        fits = need + edge <= np.log(self.machine.memory_gib)
+        return self._dominance(columns).drawn(fits, generator)
+
     def fit_probability(self, columns: Columns) -> Array:
         """Return the probability that memory suffices for one run, shape (n,)."""
         mean, _, variance = self.memory.predict(columns, labelled=True)
         margin = np.log(self.machine.memory_gib) - mean
-        return np.asarray(ndtr(margin / np.sqrt(variance + EDGE**2)))
+        probability = np.asarray(ndtr(margin / np.sqrt(variance + EDGE**2)))
+        return self._dominance(columns).bounded(probability)
+
+    def _dominance(self, columns: Columns) -> Dominance:
+        return Dominance.of(columns, self.memory_sample, memory_gib=self.machine.memory_gib)
 
 
 def _adding_up(parts: dict[str, Array], whole: Array) -> dict[str, Array]:

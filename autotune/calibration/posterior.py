@@ -140,10 +140,23 @@ class Posterior:
             log_evidence=climb.log_evidence(),
         )
 
-    def predict(self, columns: Columns, labelled: Array) -> tuple[Array, Array]:
+    def correlation(self, columns: Columns) -> Array:
+        """Return how alike strategies and the observed ones are, shape (n, observed)."""
+        return shared(coordinates(columns), self.places)
+
+    def mean(self, columns: Columns, labelled: Array, correlation: Array) -> Array:
+        """Return the mean of the true logarithm alone, shape (n,).
+
+        Args:
+            correlation: as `correlation` gives it.
+        """
+        value = self.quantity.log_value(self.z, columns, labelled)
+        return value + self.scales.residual**2 * (correlation @ self.weights)
+
+    def predict(self, columns: Columns, labelled: Array, correlation: Array) -> tuple[Array, Array]:
         """Return the mean and variance of the true logarithm, noise apart, shape (n,) each."""
         value, slopes = self.quantity.linearised(self.z, columns, labelled)
-        common = self.scales.residual**2 * shared(coordinates(columns), self.places)
+        common = self.scales.residual**2 * correlation
         known = common @ self.precision
         unknown = slopes - known @ self.slopes
         variance = (
@@ -152,6 +165,20 @@ class Posterior:
             + np.sum((unknown @ self.covariance) * unknown, axis=1)
         )
         return value + common @ self.weights, np.maximum(variance, 0.0)
+
+    def joint(self, columns: Columns, labelled: Array) -> tuple[Array, Array]:
+        """Return the mean, shape (n,), and covariance, shape (n, n), of the true logarithms."""
+        value, slopes = self.quantity.linearised(self.z, columns, labelled)
+        places = coordinates(columns)
+        common = self.scales.residual**2 * shared(places, self.places)
+        known = common @ self.precision
+        unknown = slopes - known @ self.slopes
+        covariance = (
+            self.scales.residual**2 * shared(places, places)
+            - known @ common.T
+            + unknown @ self.covariance @ unknown.T
+        )
+        return value + common @ self.weights, covariance
 
 
 class _Climb:

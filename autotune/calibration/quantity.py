@@ -12,7 +12,7 @@ from autotune.cost_model.columns import Array, Columns
 from autotune.cost_model.memory import memory_parts
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.step_time import MicroBatch, time_parts
-from autotune.cost_model.strategies import GIB, Strategies, total
+from autotune.cost_model.strategies import GIB, TERA, Strategies, total
 from search_spaces.machine import Machine
 
 NUDGE = 1e-4
@@ -87,3 +87,42 @@ class Quantity:
         values = self.log_value(nudged, columns, labelled)
         values = np.broadcast_to(values, (len(z) + 1, len(columns)))
         return values[0], (values[1:] - values[0]).T / NUDGE
+
+
+class UniformQuantity(Quantity):
+    """The same quantities for one who believes no formula: every strategy computes at the same
+    share of the peak, and needs the same memory. Its one constant is that level."""
+
+    RATE = 0.3
+    """Model FLOPs over the peak, a usual MFU."""
+    FULLNESS = 0.8
+    """Of a GPU's memory: those who write a space down have sizes in mind that nearly fill it."""
+    RATE_SPREAD = 0.7
+    FULLNESS_SPREAD = 0.5
+    """Standard deviations of the level, as logarithms."""
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return ("level",)
+
+    def log_value(self, z: Array, columns: Columns, labelled: Array) -> Array:  # noqa: ARG002
+        if self.of_memory:
+            usual = np.full(len(columns), np.log(self.FULLNESS * self.machine.memory_gib))
+            return usual + self.FULLNESS_SPREAD * z[..., :1]
+        peak = TERA * float(self.machine.peak_tflops or self.prior.nominal_tflops)
+        work = model_flops(columns) / (columns["world_size"] * peak * self.RATE)
+        return np.log(np.broadcast_to(work, len(columns))) + self.RATE_SPREAD * z[..., :1]
+
+
+def model_flops(columns: Columns) -> Array:
+    """Return `72 B s L h^2 (1 + s/6h + V/12Lh)` of one step (Narayanan et al. 2021, eq. 3, less the
+    recomputation), GPT's MLP taken for any: what differs is the same for all strategies of a
+    model."""
+    h, s, layers = columns["hidden_size"], columns["seq_length"], columns["num_layers"]
+    samples = (
+        columns["micro_batch_size"]
+        * columns["gradient_accumulation_steps"]
+        * columns["data_parallel"]
+    )
+    ends = 1.0 + s / (6.0 * h) + columns["vocab_size"] / (12.0 * layers * h)
+    return 72.0 * samples * s * layers * h**2 * ends

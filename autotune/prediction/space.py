@@ -70,7 +70,9 @@ def fitting_layouts(space: SearchSpace, estimated: Estimate) -> list[Strategy]:
     if not estimated.fits.any():
         return []
     layouts = Layouts.of(space, objective="tokens_per_s")
-    return list(layouts.lattice.take(layouts.memory_gib <= layouts.memory_limit_gib))
+    fitting = layouts.lattice.take(layouts.memory_gib <= layouts.memory_limit_gib)
+    best = {strategy.layout_key(): strategy for strategy in reversed(list(fitting))}
+    return list(reversed(best.values()))
 
 
 def obstacle_of(

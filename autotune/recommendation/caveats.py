@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.failures import cause_of
 from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, Trial, TrialState
 
@@ -25,7 +26,6 @@ TELLING = frozenset({TrialState.OK, TrialState.CRASHED, TrialState.TIMEOUT})
 was lost is no layout's."""
 
 OF_MEMORY = re.compile(r"memory|\bRAM\b|SIGKILL", re.IGNORECASE)
-NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 SWITCHED: Mapping[str, str] = {
     "sequence_parallel": "sequence parallelism",
@@ -231,4 +231,4 @@ def _error_of(trial: Trial) -> str | None:
     crashed = trial.state is TrialState.CRASHED
     if not crashed or not trial.error or OF_MEMORY.search(trial.error):
         return None
-    return NUMBERS.sub("0", trial.error)
+    return cause_of(trial.error)

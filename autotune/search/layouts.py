@@ -1,4 +1,4 @@
-"""The layouts of a space: what there is to try, and what the cost model says of each."""
+"""The layouts of a space: what there is to try, each once."""
 
 from __future__ import annotations
 
@@ -15,43 +15,45 @@ from autotune.schemas import Objective
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import DIMENSIONS, Precision, Strategy
-from search_spaces.transformer import ActivationCheckpointing
+from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 LAYOUT_DIMENSIONS = tuple(sorted(set(DIMENSIONS) - {"gradient_accumulation_steps"}))
-"""Alphabetical, as DeepHyper returns the names of a problem."""
+
+IN_FLIGHT = "micro_batches_in_flight"
+"""`min(GAS, PP)`: twins that differ in it need different memory, so that one may run where the
+other does not."""
+
+POINT_DIMENSIONS = tuple(sorted((*LAYOUT_DIMENSIONS, IN_FLIGHT)))
+"""What tells rows apart; alphabetical, as DeepHyper returns the names of a problem."""
 
 _LEVELS = {
     "activation_checkpointing": get_args(ActivationCheckpointing),
     "precision": get_args(Precision),
 }
-_DOUBLING = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "micro_batch_size",
-    "num_nodes",
-    "virtual_stages",
-)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layouts:
-    """One row for each layout, the highest predicted rate first.
+    """One row for each layout and number of micro-batches in flight, the highest predicted rate
+    first.
 
-    Twins that differ in `gradient_accumulation_steps` alone are one row: a trial measures a
-    layout's whole GAS curve. The twin with the best predicted rate stands for them, among those
-    predicted to fit if any are (fewer micro-batches than stages hold fewer activations).
+    Twins that differ in `gradient_accumulation_steps` and not in memory are one row, the one with
+    the best predicted rate: a trial measures a layout's whole GAS curve.
 
     Attributes:
-        log_rate: shape (n,), natural logarithm of the predicted objective.
-        memory_gib: shape (n,), predicted peak of the fullest rank.
+        log_rate: shape (n,), natural logarithm of the predicted objective, nothing measured.
+        log_work: shape (n,), see `log_work`.
+        memory_gib: shape (n,), predicted peak of the fullest rank, nothing measured.
         memory_limit_gib: what the cost model takes to fit.
     """
 
     lattice: Lattice
     log_rate: Floats
+    log_work: Floats
     memory_gib: Floats
     memory_limit_gib: float
 
@@ -59,15 +61,13 @@ class Layouts:
     def of(cls, space: SearchSpace, *, objective: Objective) -> Layouts:
         lattice = space.lattice()
         predicted = estimate(space.transformer, space.machine, lattice)
-        samples_per_s = lattice.global_batch_size / predicted.iteration_time_s
-        rate = samples_per_s * space.transformer.seq_length
-        if objective == "tokens_per_s_per_gpu":
-            rate = rate / lattice.world_size
-        log_rate = np.log(rate)
-        rows = _best_twins(lattice, log_rate, fits=predicted.fits)
+        work = log_work(lattice, space.transformer, objective=objective)
+        log_rate = work - np.log(predicted.iteration_time_s)
+        rows = _best_twins(lattice, log_rate)
         return cls(
             lattice=lattice.take(rows),
             log_rate=log_rate[rows],
+            log_work=work[rows],
             memory_gib=np.asarray(predicted.memory_gib[rows], dtype=np.float64),
             memory_limit_gib=predicted.memory_limit_gib,
         )
@@ -75,41 +75,54 @@ class Layouts:
     def __len__(self) -> int:
         return len(self.lattice)
 
-    def __deepcopy__(self, memo: object) -> Layouts:
-        """Return itself: it never changes, and scikit-learn copies an estimator's parameters at
-        will."""
-        return self
-
     @cached_property
     def numbers(self) -> Integers:
-        """Shape (n, 10): each of LAYOUT_DIMENSIONS as a whole number, strings by their level."""
-        columns = [_as_numbers(name, self.lattice[name]) for name in LAYOUT_DIMENSIONS]
-        return np.stack(columns, axis=1)
-
-    @cached_property
-    def features(self) -> Floats:
-        """Shape (n, 10): where the layouts lie to a kernel; what doubles is one apart."""
-        doubling = [name in _DOUBLING for name in LAYOUT_DIMENSIONS]
-        features = self.numbers.astype(np.float64)
-        features[:, doubling] = np.log2(features[:, doubling])
-        return features
+        """Shape (n, 11): each of POINT_DIMENSIONS as a whole number, strings by their level."""
+        return _numbers(self.lattice)
 
     @cached_property
     def _row_of(self) -> dict[bytes, int]:
         return {key.tobytes(): row for row, key in enumerate(self.numbers)}
 
-    def rows_of_numbers(self, numbers: Integers) -> Integers:
-        """Return the rows with these `numbers`, shape (k, 10); KeyError for one that is not
-        here."""
-        keys = np.ascontiguousarray(numbers, dtype=np.int64)
-        return np.array([self._row_of[key.tobytes()] for key in keys], dtype=np.int64)
-
     def row_of(self, strategy: Strategy) -> int | None:
-        """Return the row of a strategy's layout, whatever its GAS; None where the space lacks
-        it."""
+        """Return the row that stands for a strategy; None where the space lacks it."""
         single = Lattice.of([strategy], gpus_per_node=self.lattice.gpus_per_node)
-        key = np.stack([_as_numbers(name, single[name]) for name in LAYOUT_DIMENSIONS], axis=1)
-        return self._row_of.get(key[0].tobytes())
+        return self._row_of.get(_numbers(single)[0].tobytes())
+
+    @cached_property
+    def in_flight(self) -> Integers:
+        return _in_flight(self.lattice)
+
+    @cached_property
+    def _layout(self) -> Integers:
+        """Shape (n,): the same number for rows that differ in micro-batches in flight alone."""
+        columns = [_as_numbers(name, self.lattice[name]) for name in LAYOUT_DIMENSIONS]
+        _, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        return np.asarray(which, dtype=np.int64).reshape(-1)
+
+    def told_by(self, row: int) -> Mask:
+        """Return the rows that a successful trial of one tells about: its own, and its twins with
+        fewer micro-batches in flight, which need less memory; shape (n,)."""
+        same = self._layout == self._layout[row]
+        return np.asarray(same & (self.in_flight <= self.in_flight[row]))
+
+
+def log_work(lattice: Lattice, transformer: Transformer, *, objective: Objective) -> Floats:
+    """Return the logarithm of the objective times the seconds of an iteration, shape (n,): its
+    tokens, or those of one GPU."""
+    tokens = np.log(lattice.global_batch_size * transformer.seq_length)
+    return tokens - np.log(lattice.world_size) if objective == "tokens_per_s_per_gpu" else tokens
+
+
+def _in_flight(lattice: Lattice) -> Integers:
+    least = np.minimum(lattice["gradient_accumulation_steps"], lattice["pipeline_parallel"])
+    return np.asarray(least, dtype=np.int64)
+
+
+def _numbers(lattice: Lattice) -> Integers:
+    columns = {name: _as_numbers(name, lattice[name]) for name in LAYOUT_DIMENSIONS}
+    columns[IN_FLIGHT] = _in_flight(lattice)
+    return np.stack([columns[name] for name in POINT_DIMENSIONS], axis=1)
 
 
 def _as_numbers(name: str, column: NDArray[Any]) -> Integers:
@@ -119,12 +132,12 @@ def _as_numbers(name: str, column: NDArray[Any]) -> Integers:
     return column.astype(np.int64)
 
 
-def _best_twins(lattice: Lattice, log_rate: Floats, *, fits: NDArray[np.bool_]) -> Integers:
-    """Return rows of the best twin of each layout, best first; equal ones in the strategies'
-    order."""
-    columns: Sequence[Integers] = [_as_numbers(name, lattice[name]) for name in LAYOUT_DIMENSIONS]
+def _best_twins(lattice: Lattice, log_rate: Floats) -> Integers:
+    """Return the rows with the best rate among equal points, best first; equal rates in the
+    strategies' order."""
+    columns: Sequence[Integers] = list(_numbers(lattice).T)
     gas = lattice["gradient_accumulation_steps"]
-    order = np.lexsort((gas, *columns[::-1], -log_rate, ~fits))
+    order = np.lexsort((gas, *columns[::-1], -log_rate))
     _, first = np.unique(np.stack(columns, axis=1)[order], axis=0, return_index=True)
     best = order[np.sort(first)]
     return np.asarray(best[np.argsort(-log_rate[best], kind="stable")], dtype=np.int64)

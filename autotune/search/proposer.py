@@ -3,106 +3,286 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.special import ndtr
+from threadpoolctl import threadpool_limits
 
+from autotune.calibration import Calibration, Observation
+from autotune.calibration.calibration import Z
+from autotune.calibration.observations import time_sample
+from autotune.cost_model.columns import Columns
 from autotune.errors import NothingToPropose
 from autotune.schemas import Objective
-from autotune.search.choice import TriedLayouts, choose
-from autotune.search.feasibility import MAY_FIT, MemoryBelief, hopeless, risk
-from autotune.search.layouts import Floats, Integers, Layouts
+from autotune.search.belief import Belief
+from autotune.search.choice import choose
+from autotune.search.cost import TrialCost
+from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts, log_work
+from autotune.search.outlook import Outlook
+from autotune.search.suspects import suspected
 from autotune.search.trial import SearchTrial, merged
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
+HOPELESS = 0.02
+"""Probability of fitting that no untried layout exceeds when a search ends in which nothing ran."""
 
-class Proposer:
-    """Proposes strategies from (seed, trials) alone; it remembers nothing between calls.
+FAILURES_TO_DESPAIR = 2
+"""Trials that ran out of memory before that: no formula alone ends a search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A strategy to try, and what is expected of its trial before it runs.
 
     Attributes:
-        candidates: a row for each layout that the cost model predicts to fit, the highest
-            predicted rate first; where none is, all layouts. Twins that differ in
-            `gradient_accumulation_steps` alone are one row: the twin with the best predicted rate.
+        iteration_time_s: with the ends of the 80 % interval of what would be measured.
+        memory_gib: median of the fullest rank's peak.
+        fit_probability: that memory suffices.
+        node_hours: that the trial is expected to take if it runs to its end.
+        best_so_far: the objective of the best measured layout when this one was chosen.
+        probability_better: that this one turns out to be better, if it fits; both None while
+            nothing is measured.
     """
 
-    def __init__(self, space: SearchSpace, *, objective: Objective, seed: int) -> None:
-        self._layouts = Layouts.of(space, objective=objective)
+    strategy: Strategy
+    iteration_time_s: float
+    iteration_time_low_s: float
+    iteration_time_high_s: float
+    memory_gib: float
+    fit_probability: float
+    node_hours: float
+    best_so_far: float | None
+    probability_better: float | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Known:
+    """What the trials come to.
+
+    Attributes:
+        trials: one for each strategy.
+        rows: of the space's layouts that are closed: tried, running, or told about by others.
+        measured: row -> logarithm of its measured objective.
+    """
+
+    trials: tuple[SearchTrial, ...]
+    closed: Integers
+    measured: dict[int, float]
+
+    @property
+    def best(self) -> float | None:
+        return max(self.measured.values(), default=None)
+
+    @property
+    def out_of_memory(self) -> int:
+        return sum(trial.out_of_memory for trial in self.trials)
+
+
+class Proposer:
+    """Proposes strategies from (seed, trials) alone; what it keeps between calls is only worked
+    out once.
+
+    Args:
+        earlier: what trials of other campaigns on this machine and software showed.
+        cost: of a trial.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        *,
+        objective: Objective,
+        seed: int,
+        earlier: Sequence[Observation] = (),
+        cost: TrialCost = TrialCost(),  # noqa: B008  (frozen, so shared safely)
+    ) -> None:
+        self._space = space
         self._seed = seed
-        fits = self._layouts.memory_gib <= self._layouts.memory_limit_gib
-        lattice = self._layouts.lattice
-        self.candidates: Lattice = lattice.take(fits) if fits.any() else lattice
+        self._earlier = tuple(earlier)
+        self._cost = cost
+        self._layouts = Layouts.of(space, objective=objective)
+        self._columns = Columns.of(space.transformer, self._layouts.lattice)
+        self._objective = objective
+        self._calibrated = lru_cache(maxsize=2)(self._calibrate)
 
     def propose(
         self, trials: Sequence[SearchTrial], *, count: int, free_nodes: int
-    ) -> list[Strategy]:
-        """Return up to `count` strategies, none twins and none observed before, to start at once.
+    ) -> list[Proposal]:
+        """Return up to `count` strategies, none observed before nor told about by one that was, to
+        start at once.
 
         Their nodes together are at most `free_nodes`; the list is empty when nothing worth trying
-        is small enough now. The order of `trials` does not matter. Observed layouts that the
-        space lacks are left out of account.
+        is small enough now. The order of `trials` does not matter. Trials of strategies that the
+        space lacks teach, too.
 
         Raises:
-            NothingToPropose: every layout has been tried or is ruled out.
+            NothingToPropose: every layout has been tried, or nothing fits.
         """
         seen = list(trials)
-        proposed: list[Strategy] = []
+        proposed: list[Proposal] = []
         while len(proposed) < count:
             known = self._known(seen)
-            belief = MemoryBelief.learn(self._layouts, known.rows, known.trials)
-            probability = belief.probability_to_fit(self._layouts.memory_gib)
-            open_rows = self._open(known, probability)
+            open_rows = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
             if not len(open_rows) and not proposed:
-                raise NothingToPropose(self._exhausted(known))
+                raise NothingToPropose(f"all {len(self._layouts)} layouts of the space are known")
             small = self._layouts.lattice["num_nodes"][open_rows] <= free_nodes
             if not small.any():
                 break
-            row = choose(
-                self._layouts,
-                known,
-                open_rows[small],
-                risk=risk(probability),
-                seed=self._seed,
-            )
-            strategy = self._layouts.lattice.strategy(row)
-            proposed.append(strategy)
-            seen.append(SearchTrial(strategy=strategy, state="running"))
-            free_nodes -= strategy.num_nodes
+            proposal = self._next(known, open_rows, open_rows[small])
+            proposed.append(proposal)
+            seen.append(SearchTrial(strategy=proposal.strategy, state="running"))
+            free_nodes -= proposal.strategy.num_nodes
         return proposed
 
-    def _known(self, trials: Sequence[SearchTrial]) -> TriedLayouts:
-        rows_of_trials = [(self._layouts.row_of(o.strategy), o) for o in merged(trials)]
-        within = [(row, o) for row, o in rows_of_trials if row is not None]
-        rows = np.array([row for row, _ in within], dtype=np.int64)
-        return TriedLayouts(trials=[o for _, o in within], rows=rows)
+    def outlook(self, trials: Sequence[SearchTrial]) -> Outlook | None:
+        """Return how sure it is that the best measured layout is the best of the space; None while
+        nothing of the space is measured."""
+        known = self._known(trials)
+        if not known.measured:
+            return None
+        open_rows = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
+        with threadpool_limits(limits=1, user_api="blas"):
+            return Outlook.of(
+                self._belief(known, open_rows),
+                best=max(known.measured, key=lambda row: known.measured[row]),
+                measured=sorted(known.measured),
+                seed=self._seed,
+            )
 
-    def _open(self, known: TriedLayouts, probability: Floats) -> Integers:
-        """Return the rows to choose among now, most promising first; empty when there are none.
+    def calibration(self, trials: Sequence[SearchTrial]) -> Calibration:
+        """Return the belief after these trials, running ones left out."""
+        ended = [trial for trial in merged(trials) if trial.state != "running"]
+        return self._calibrated(tuple(ended))
 
-        Those that may well fit. When these are used up: none as soon as anything was measured, for
-        a trial that will hardly run buys nothing; before that, those with the least memory.
+    def _next(self, known: _Known, open_rows: Integers, small: Integers) -> Proposal:
+        """Return the best of the `small` rows; raises NothingToPropose where none of all open ones
+        is likely to fit."""
+        with threadpool_limits(limits=1, user_api="blas"):
+            belief = self._belief(known, small)
+            self._refuse_hopeless(known, belief, open_rows)
+            worth = belief.score(best=known.best, failed=known.out_of_memory > 0)
+            node_hours = self._node_hours(belief)
+            if known.best is not None:
+                worth = worth - np.log(node_hours)
+        suspects = suspected(self._layouts.lattice.take(belief.rows), known.trials)
+        candidates = np.flatnonzero(suspects == suspects.min())
+        chosen = candidates[
+            choose(
+                POINT_DIMENSIONS,
+                self._layouts.numbers[belief.rows[candidates]],
+                worth[candidates],
+                told=self._told(known),
+                seed=self._seed,
+            )
+        ]
+        return self._proposal(known, belief, int(chosen), float(node_hours[chosen]))
+
+    def _belief(self, known: _Known, rows: Integers) -> Belief:
+        ended = tuple(trial for trial in known.trials if trial.state != "running")
+        calibration = self._calibrated(ended)
+        running = [trial.strategy for trial in known.trials if trial.state == "running"]
+        if running:
+            calibration = self._expecting(calibration, running)
+        return Belief.of(calibration, self._columns, log_work=self._layouts.log_work, rows=rows)
+
+    def _calibrate(self, ended: tuple[SearchTrial, ...]) -> Calibration:
+        observed = [trial.observation(self._space.transformer) for trial in ended]
+        own = [observation for observation in observed if observation is not None]
+        return Calibration.of(self._space.machine, [*self._earlier, *own])
+
+    def _expecting(self, calibration: Calibration, running: Sequence[Strategy]) -> Calibration:
+        """Return a calibration that has been told its own forecast of what runs.
+
+        The means stay about as they are; the deviation shrinks near by: what a running trial will
+        say is not known, but there is less to learn next to it (a kriging believer, Ginsbourger et
+        al. 2010).
         """
-        failed = known.where(state="failed", out_of_memory=True)
-        untried = ~hopeless(self._layouts, probability, failed)
-        untried[known.rows] = False
-        possible = np.flatnonzero(untried & (probability >= MAY_FIT))
-        if len(possible) or known.log_rates:
-            return possible
-        return self._least_memory(untried)
+        machine, transformer = self._space.machine, self._space.transformer
+        lattice = Lattice.of(running, gpus_per_node=machine.gpus_per_node)
+        seconds = np.exp(calibration.time.mean(Columns.of(transformer, lattice)))
+        expected = [
+            Observation(transformer=transformer, strategy=strategy, iteration_time_s=float(time))
+            for strategy, time in zip(running, seconds, strict=True)
+        ]
+        sample = time_sample([*calibration.observations, *expected], machine)
+        return replace(calibration, time=calibration.time.told(sample))
 
-    def _least_memory(self, untried: NDArray[np.bool_]) -> Integers:
-        """Return the untried with least memory for each number of nodes: the likeliest to fit."""
-        rows = np.flatnonzero(untried)
-        rows = rows[np.argsort(self._layouts.memory_gib[rows], kind="stable")]
-        _, first = np.unique(self._layouts.lattice["num_nodes"][rows], return_index=True)
-        return np.asarray(rows[np.sort(first)], dtype=np.int64)
+    def _known(self, trials: Sequence[SearchTrial]) -> _Known:
+        each = merged(trials)
+        closed: set[int] = set()
+        measured: dict[int, float] = {}
+        for trial in each:
+            row = self._layouts.row_of(trial.strategy)
+            if row is None:
+                continue
+            closed.add(row)
+            if trial.state == "ok":
+                rate = self._log_rate(trial)
+                measured[row] = max(rate, measured.get(row, rate))
+            if trial.state in {"ok", "running"}:
+                closed.update(np.flatnonzero(self._layouts.told_by(row)).tolist())
+        return _Known(
+            trials=tuple(each),
+            closed=np.array(sorted(closed), dtype=np.int64),
+            measured=measured,
+        )
 
-    def _exhausted(self, known: TriedLayouts) -> str:
-        tried, every = len(known.rows), len(self._layouts)
-        if tried == every:
-            return f"all {every} layouts of the space have been tried"
-        return (
-            f"{tried} of the space's {every} layouts have been tried; the other {every - tried} "
-            "are not likely to fit in memory, judged by what has run and what ran out of it"
+    def _log_rate(self, trial: SearchTrial) -> float:
+        """Return the logarithm of a measured objective, at the trial's own GAS."""
+        lattice = Lattice.of([trial.strategy], gpus_per_node=self._space.machine.gpus_per_node)
+        work = log_work(lattice, self._space.transformer, objective=self._objective)
+        return float(work[0] - np.log(trial.iteration_time_s or 1.0))
+
+    def _refuse_hopeless(self, known: _Known, belief: Belief, open_rows: Integers) -> None:
+        if known.best is not None or known.out_of_memory < FAILURES_TO_DESPAIR:
+            return
+        if belief.fit_probability.max() < HOPELESS:
+            tried, every = len(known.closed), len(self._layouts)
+            raise NothingToPropose(
+                f"{tried} of the space's {every} layouts have been tried; the other "
+                f"{len(open_rows)} are not likely to fit in memory, judged by what ran out of it"
+            )
+
+    def _told(self, known: _Known) -> list[tuple[list[int], float | str]]:
+        """Return each layout of the space that ended with the logarithm of its rate, or its
+        failure. DeepHyper wants floats: an integer counts as failed."""
+        told: dict[int, float | str] = {}
+        for trial in known.trials:
+            row = self._layouts.row_of(trial.strategy)
+            if row is None or trial.state in {"running", "refused"}:
+                continue
+            if row in known.measured:
+                told[row] = known.measured[row]
+            else:
+                told[row] = "F_oom" if trial.out_of_memory else "F_failed"
+        return [(self._layouts.numbers[row].tolist(), result) for row, result in told.items()]
+
+    def _node_hours(self, belief: Belief) -> Floats:
+        seconds = np.exp(belief.log_work[belief.rows] - belief.log_rate)
+        return self._cost.node_hours(self._layouts.lattice.take(belief.rows), seconds)
+
+    def _proposal(self, known: _Known, belief: Belief, chosen: int, node_hours: float) -> Proposal:
+        row = belief.rows[[chosen]]
+        columns = self._columns.take(row)
+        time, _, variance = belief.calibration.time.predict(columns)
+        seconds, factor = float(np.exp(time[0])), float(np.exp(Z * np.sqrt(variance[0])))
+        memory = float(np.exp(belief.calibration.memory.mean(columns)[0]))
+        better = None
+        if known.best is not None:
+            z = (belief.log_rate[chosen] - known.best) / max(float(belief.deviation[chosen]), 1e-9)
+            better = float(ndtr(z))
+        return Proposal(
+            strategy=self._layouts.lattice.strategy(int(row[0])),
+            iteration_time_s=seconds,
+            iteration_time_low_s=seconds / factor,
+            iteration_time_high_s=seconds * factor,
+            memory_gib=memory,
+            fit_probability=float(belief.fit_probability[chosen]),
+            node_hours=node_hours,
+            best_so_far=None if known.best is None else float(np.exp(known.best)),
+            probability_better=better,
         )

@@ -5,6 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from autotune.schemas import Budget
+from autotune.search.outlook import MARGIN, Outlook
+
+DOUBT = 0.05
+"""Probability of something better below which a search is over."""
 
 
 def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datetime) -> str | None:
@@ -24,6 +28,20 @@ def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datet
     if budget.deadline is not None and now >= _in_zone_of(now, budget.deadline):
         return f"The deadline, {budget.deadline.isoformat(timespec='minutes')}, has passed."
     return None
+
+
+def reason_to_be_content(outlook: Outlook | None) -> str | None:
+    """Return why another trial is not worth its cost, as a sentence; None while one may be.
+
+    Args:
+        outlook: None while nothing is measured.
+    """
+    if outlook is None or outlook.probability_better >= DOUBT:
+        return None
+    return (
+        f"The probability that a layout not yet tried is {MARGIN:.0%} faster is "
+        f"{outlook.probability_better:.1%}, below {DOUBT:.0%}."
+    )
 
 
 def _in_zone_of(now: datetime, deadline: datetime) -> datetime:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
+from autotune.calibration import Observation
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 SearchState = Literal["running", "ok", "failed", "refused"]
 """`refused`: never started, so that nothing is known of it; it is not tried again."""
@@ -16,61 +18,76 @@ SearchState = Literal["running", "ok", "failed", "refused"]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTrial:
-    """One trial, or all trials of one layout after `merged`.
+    """One trial, or all trials of one strategy after `merged`.
 
     Attributes:
-        objective: the rate to maximise (tokens/s, or tokens/s per GPU); given when `state` is ok.
+        iteration_time_s: of the strategy at its own GAS; given when `state` is ok.
         out_of_memory: whether a failed trial failed for want of memory.
         peak_memory_gib: of the fullest rank, where measured.
+        cause: of another failure, equal for those that failed in the same way; "" if not known.
 
     Raises:
-        ValueError: an ok trial without a finite, positive objective.
+        ValueError: an ok trial without a finite, positive time.
     """
 
     strategy: Strategy
     state: SearchState
-    objective: float | None = None
+    iteration_time_s: float | None = None
     out_of_memory: bool = False
     peak_memory_gib: float | None = None
+    cause: str = ""
 
     def __post_init__(self) -> None:
-        rate = self.objective
-        if self.state == "ok" and not (rate is not None and math.isfinite(rate) and rate > 0):
-            raise ValueError(f"an ok trial needs a positive objective, not {rate!r}")
+        seconds = self.iteration_time_s
+        measured = seconds is not None and math.isfinite(seconds) and seconds > 0
+        if self.state == "ok" and not measured:
+            raise ValueError(f"an ok trial needs a positive iteration time, not {seconds!r}")
 
-    @property
-    def log_rate(self) -> float:
-        """Natural logarithm of the objective; only of an ok trial."""
-        return math.log(float(self.objective or 0.0))
+    def observation(self, transformer: Transformer) -> Observation | None:
+        """Return what a calibration learns from it; None from one that says nothing of time and
+        memory."""
+        if self.state == "ok":
+            return Observation(
+                transformer=transformer,
+                strategy=self.strategy,
+                iteration_time_s=self.iteration_time_s,
+                peak_memory_gib=self.peak_memory_gib,
+                fitted=True,
+            )
+        if self.state == "failed" and self.out_of_memory:
+            return Observation(transformer=transformer, strategy=self.strategy, fitted=False)
+        return None
 
 
 def merged(trials: Iterable[SearchTrial]) -> list[SearchTrial]:
-    """Return one trial for each layout, in an order that does not depend on the order given.
+    """Return one trial for each strategy, in an order that does not depend on the order given.
 
-    A layout with an ok trial is ok, with the median rate of these; otherwise it is running if any
+    A strategy with an ok trial is ok, with the median time of these; otherwise it is running if any
     of its trials runs; otherwise it failed, or was refused if none of them ever started.
     """
-    by_layout: dict[tuple[Any, ...], list[SearchTrial]] = {}
+    by_strategy: dict[Strategy, list[SearchTrial]] = {}
     for trial in trials:
-        by_layout.setdefault(trial.strategy.layout_key(), []).append(trial)
-    return [_one(by_layout[key]) for key in sorted(by_layout)]
+        by_strategy.setdefault(trial.strategy, []).append(trial)
+    return [_one(strategy, by_strategy[strategy]) for strategy in sorted(by_strategy)]
 
 
-def _one(same: Sequence[SearchTrial]) -> SearchTrial:
-    strategy = min(o.strategy for o in same)
+def _one(strategy: Strategy, same: Sequence[SearchTrial]) -> SearchTrial:
     ok = [o for o in same if o.state == "ok"]
     if ok:
         peaks = [o.peak_memory_gib for o in ok if o.peak_memory_gib is not None]
         return SearchTrial(
             strategy=strategy,
             state="ok",
-            objective=math.exp(median(o.log_rate for o in ok)),
+            iteration_time_s=median(float(o.iteration_time_s or 0.0) for o in ok),
             peak_memory_gib=max(peaks, default=None),
         )
     states: tuple[SearchState, ...] = ("running", "failed", "refused")
     state = next(state for state in states if any(o.state == state for o in same))
+    out_of_memory = state == "failed" and any(o.out_of_memory for o in same)
+    causes = sorted({o.cause for o in same if o.state == state and not o.out_of_memory} - {""})
     return SearchTrial(
         strategy=strategy,
         state=state,
-        out_of_memory=state == "failed" and any(o.out_of_memory for o in same),
+        out_of_memory=out_of_memory,
+        cause="" if out_of_memory else next(iter(causes), ""),
     )

@@ -13,11 +13,12 @@ from statistics import fmean
 
 from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
+from autotune.failures import cause_of
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
-from autotune.schemas import Budget, Campaign, Objective, Trial, TrialPurpose, TrialState
-from autotune.search import Proposer, SearchTrial, reason_to_stop
+from autotune.schemas import Budget, Campaign, Trial, TrialPurpose, TrialState
+from autotune.search import Proposer, SearchTrial, reason_to_be_content, reason_to_stop
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -71,7 +72,7 @@ class MachineQueue:
             self._waiting.remove(campaign_id)
 
 
-def search_trials(trials: Sequence[Trial], *, objective: Objective) -> list[SearchTrial]:
+def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
     """Return the trials as the proposer reads them, without those that say nothing."""
     known: list[SearchTrial] = []
     for trial in trials:
@@ -84,11 +85,15 @@ def search_trials(trials: Sequence[Trial], *, objective: Objective) -> list[Sear
             known.append(SearchTrial(strategy=strategy, state="refused"))
         elif trial.metrics is None:
             oom = trial.state is TrialState.OOM
-            known.append(SearchTrial(strategy=strategy, state="failed", out_of_memory=oom))
+            cause = "" if oom else cause_of(trial.error or trial.state.value)
+            failed = SearchTrial(strategy=strategy, state="failed", out_of_memory=oom, cause=cause)
+            known.append(failed)
         else:
-            rate: float = getattr(trial.metrics, objective)
+            seconds = trial.metrics.iteration_time_s
             peak = max(trial.peak_memory_gib_by_rank, default=None)
-            ok = SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+            ok = SearchTrial(
+                strategy=strategy, state="ok", iteration_time_s=seconds, peak_memory_gib=peak
+            )
             known.append(ok)
     return known
 
@@ -259,14 +264,16 @@ def next_search(
         return NextTrials(phase_ends=end)
     pending = [trial for trial in trials if trial.state is TrialState.PENDING]
     free = free_nodes(campaign, pending)
-    known = search_trials(trials, objective=campaign.request.objective)
+    known = search_trials(trials)
+    if (sure := reason_to_be_content(proposer.outlook(known))) is not None:
+        return NextTrials(phase_ends=sure)
     try:
         proposed = proposer.propose(known, count=1, free_nodes=free)
     except NothingToPropose as error:
         return NextTrials(phase_ends=str(error))
     if not proposed and not pending:
         return NextTrials(phase_ends=f"nothing that is left to try fits in {free} nodes")
-    return NextTrials(strategies=tuple(proposed))
+    return NextTrials(strategies=tuple(proposal.strategy for proposal in proposed))
 
 
 def next_confirmations(campaign: Campaign, trials: Sequence[Trial], *, now: datetime) -> NextTrials:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from autotune.cost_model import Parameters, estimate, perturbed
 from autotune.errors import NothingToPropose
 from autotune.search import Proposer, SearchTrial
-from autotune.search.layouts import LAYOUT_DIMENSIONS, Layouts
+from autotune.search.layouts import POINT_DIMENSIONS, Layouts
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space
 from search_spaces.dimension import DimensionChoice
@@ -69,8 +69,10 @@ class World:
             return SearchTrial(strategy=strategy, state="failed", out_of_memory=True)
         noise = math.exp(np.random.default_rng([self.seed, row]).normal(0.0, REPEATS))
         peak = float(self.peaks_gib[row])
-        rate = float(self.rates[row]) * noise
-        return SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+        seconds = math.exp(self.layouts.log_work[row]) / (float(self.rates[row]) * noise)
+        return SearchTrial(
+            strategy=strategy, state="ok", iteration_time_s=seconds, peak_memory_gib=peak
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +135,7 @@ def ours(here: World) -> Chooser:
             found = proposer.propose(seen, count=1, free_nodes=here.space.nodes)
         except NothingToPropose:
             return None
-        return here.layouts.row_of(found[0])
+        return here.layouts.row_of(found[0].strategy)
 
     return choose
 
@@ -214,10 +216,10 @@ def stock_deephyper(here: World) -> Chooser:
 
     numbers = here.layouts.numbers
     problem = HpProblem(seed=here.seed)
-    for column, name in enumerate(LAYOUT_DIMENSIONS):
+    for column, name in enumerate(POINT_DIMENSIONS):
         problem.add_hyperparameter(np.unique(numbers[:, column]).tolist(), name)
     rows = np.random.default_rng(here.seed).permutation(len(here.layouts))[:2000]
-    samples = [dict(zip(LAYOUT_DIMENSIONS, numbers[row].tolist(), strict=True)) for row in rows]
+    samples = [dict(zip(POINT_DIMENSIONS, numbers[row].tolist(), strict=True)) for row in rows]
     problem.set_sampling_fn(lambda _size: samples)
     search = CBO(
         problem,
@@ -230,16 +232,17 @@ def stock_deephyper(here: World) -> Chooser:
 
     def point(strategy: Strategy) -> dict[str, int]:
         row = here.layouts.row_of(strategy)
-        return dict(zip(LAYOUT_DIMENSIONS, numbers[row].ravel().tolist(), strict=True))
+        return dict(zip(POINT_DIMENSIONS, numbers[row].ravel().tolist(), strict=True))
 
     def choose(latest: SearchTrial | None) -> int | None:
         if latest is not None:
-            value = latest.objective if latest.state == "ok" else "F_oom"
+            work = math.exp(here.layouts.log_work[here.layouts.row_of(latest.strategy)])
+            seconds = latest.iteration_time_s
+            value = "F_oom" if seconds is None else float(work / seconds)
             search.tell([(point(latest.strategy), value)])
         asked = search.ask(1)[0]
-        return int(
-            here.layouts.rows_of_numbers(np.array([[asked[name] for name in LAYOUT_DIMENSIONS]]))[0]
-        )
+        numbers_asked = np.array([asked[name] for name in POINT_DIMENSIONS])
+        return int(np.flatnonzero((numbers == numbers_asked).all(axis=1))[0])
 
     return choose
 

@@ -50,7 +50,7 @@ def test_prediction_is_that_of_one_gaussian() -> None:
     off = sample.log_value - (value - slopes @ posterior.z)
     expected = new_value - new_slopes @ posterior.z + crossed @ np.linalg.solve(covariance, off)
     variance = own - np.sum(crossed * np.linalg.solve(covariance, crossed.T).T, axis=1)
-    mean, found = posterior.predict(HELD_OUT, NONE)
+    mean, found = posterior.predict(HELD_OUT, NONE, posterior.correlation(HELD_OUT))
     np.testing.assert_allclose(mean, expected, atol=2e-4)
     np.testing.assert_allclose(found, variance, rtol=1e-3)
 
@@ -71,7 +71,7 @@ def test_covariance_of_the_constants() -> None:
 def test_nothing_observed_is_what_was_known() -> None:
     posterior = Posterior.of(TIME, time_sample([], FRONTIER), SCALES)
     slopes = TIME.linearised(0 * posterior.z, HELD_OUT, NONE)[1]
-    mean, variance = posterior.predict(HELD_OUT, NONE)
+    mean, variance = posterior.predict(HELD_OUT, NONE, posterior.correlation(HELD_OUT))
     assert (posterior.z == 0).all()
     np.testing.assert_allclose(posterior.covariance, np.eye(len(posterior.z)))
     np.testing.assert_allclose(mean, TIME.log_value(posterior.z, HELD_OUT, NONE))
@@ -83,7 +83,9 @@ def test_a_start_elsewhere_ends_at_the_same_place() -> None:
     sample = time_sample(trials(SPACE[:20], perturbed(GENERAL, seed=3)), FRONTIER)
     there = Posterior.of(TIME, sample, SCALES)
     elsewhere = Posterior.of(TIME, sample, SCALES, start=np.full(len(there.z), 0.5))
-    mean, other = (each.predict(HELD_OUT, NONE)[0] for each in (there, elsewhere))
+    mean, other = (
+        each.predict(HELD_OUT, NONE, each.correlation(HELD_OUT))[0] for each in (there, elsewhere)
+    )
     np.testing.assert_allclose(mean, other, atol=0.01)
 
 
@@ -121,7 +123,9 @@ def test_variance_of_a_mixture() -> None:
     mixture = Mixture.of(TIME, near_sample())
     mean, variance, measured = mixture.predict(HELD_OUT)
     weights = np.array([weight for weight, _ in mixture.members])
-    results = [each.predict(HELD_OUT, NONE) for _, each in mixture.members]
+    results = [
+        each.predict(HELD_OUT, NONE, each.correlation(HELD_OUT)) for _, each in mixture.members
+    ]
     first = sum(w * m for w, (m, _) in zip(weights, results, strict=True))
     second = sum(w * (v + m**2) for w, (m, v) in zip(weights, results, strict=True))
     np.testing.assert_allclose(mean, first)

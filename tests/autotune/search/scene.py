@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from functools import cache
 
+from autotune.cost_model import estimate
 from autotune.search import SearchTrial
 from autotune.search.layouts import Layouts
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space
+from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
@@ -63,15 +64,14 @@ def layouts_of(space: SearchSpace) -> Layouts:
 
 
 def ok(space: SearchSpace, strategy: Strategy, *, factor: float = 1.0) -> SearchTrial:
-    """As predicted, times `factor`."""
-    layouts = layouts_of(space)
-    row = layouts.row_of(strategy)
-    assert row is not None
+    """As predicted, `factor` times as fast."""
+    lattice = Lattice.of([strategy], gpus_per_node=space.machine.gpus_per_node)
+    predicted = estimate(space.transformer, space.machine, lattice)
     return SearchTrial(
         strategy=strategy,
         state="ok",
-        objective=math.exp(layouts.log_rate[row]) * factor,
-        peak_memory_gib=float(layouts.memory_gib[row]),
+        iteration_time_s=float(predicted.iteration_time_s[0]) / factor,
+        peak_memory_gib=float(predicted.memory_gib[0]),
     )
 
 
@@ -79,8 +79,8 @@ def oom(strategy: Strategy) -> SearchTrial:
     return SearchTrial(strategy=strategy, state="failed", out_of_memory=True)
 
 
-def crashed(strategy: Strategy) -> SearchTrial:
-    return SearchTrial(strategy=strategy, state="failed")
+def crashed(strategy: Strategy, *, cause: str = "") -> SearchTrial:
+    return SearchTrial(strategy=strategy, state="failed", cause=cause)
 
 
 def running(strategies: Iterable[Strategy]) -> list[SearchTrial]:

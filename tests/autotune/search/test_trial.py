@@ -1,4 +1,4 @@
-"""One trial for each layout."""
+"""One trial for each strategy."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ ONE = Strategy(
 TWIN = ONE.with_accumulation(16)
 
 
-def ok(rate: float, *, peak: float | None = None, strategy: Strategy = ONE) -> SearchTrial:
-    return SearchTrial(strategy=strategy, state="ok", objective=rate, peak_memory_gib=peak)
+def ok(seconds: float, *, peak: float | None = None, strategy: Strategy = ONE) -> SearchTrial:
+    return SearchTrial(
+        strategy=strategy, state="ok", iteration_time_s=seconds, peak_memory_gib=peak
+    )
 
 
-FAILED = SearchTrial(strategy=ONE, state="failed")
+FAILED = SearchTrial(strategy=ONE, state="failed", cause="no such file")
 OOM = SearchTrial(strategy=ONE, state="failed", out_of_memory=True)
-REFUSED = SearchTrial(strategy=TWIN, state="refused")
-RUNNING = SearchTrial(strategy=TWIN, state="running")
+REFUSED = SearchTrial(strategy=ONE, state="refused")
+RUNNING = SearchTrial(strategy=ONE, state="running")
 
 
 def test_several_successes_count_by_their_median_and_highest_peak() -> None:
-    one = merged([ok(100.0, peak=3.0), ok(400.0, peak=5.0), ok(110.0, strategy=TWIN)])
-    assert len(one) == 1
-    assert one[0].objective == pytest.approx(110.0)
-    assert one[0].peak_memory_gib == 5.0
+    one, twin = merged([ok(1.0, peak=3.0), ok(4.0, peak=5.0), ok(1.1), ok(9.0, strategy=TWIN)])
+    assert one.iteration_time_s == pytest.approx(1.1)
+    assert one.peak_memory_gib == 5.0
+    assert twin.iteration_time_s == 9.0
 
 
 @pytest.mark.parametrize(
@@ -55,9 +57,10 @@ def test_the_best_news_of_a_layout_counts_in_any_order(
     for order in itertools.permutations(same):
         (one,) = merged(order)
         assert (one.state, one.out_of_memory) == (state, out_of_memory)
+        assert one.cause == (FAILED.cause if state == "failed" and not out_of_memory else "")
 
 
-@pytest.mark.parametrize("rate", [None, 0.0, -1.0, float("nan"), float("inf")])
-def test_a_success_needs_a_positive_rate(rate: float | None) -> None:
-    with pytest.raises(ValueError, match="positive objective"):
-        SearchTrial(strategy=ONE, state="ok", objective=rate)
+@pytest.mark.parametrize("seconds", [None, 0.0, -1.0, float("nan"), float("inf")])
+def test_a_success_needs_a_positive_time(seconds: float | None) -> None:
+    with pytest.raises(ValueError, match="positive iteration time"):
+        SearchTrial(strategy=ONE, state="ok", iteration_time_s=seconds)

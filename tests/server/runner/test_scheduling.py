@@ -116,7 +116,7 @@ def test_what_says_nothing_of_a_strategy_is_not_told_and_a_refusal_only_rules_it
         TrialState.REFUSED,
     )
     found = [ended([t], state)[0] for t, state in zip(trials, states, strict=True)]
-    assert [o.state for o in search_trials(found, objective="tokens_per_s")] == ["refused"]
+    assert [o.state for o in search_trials(found)] == ["refused"]
 
 
 def test_a_trial_that_was_withdrawn_from_a_queue_is_not_of_the_budget(store: Store) -> None:

@@ -1,0 +1,126 @@
+"""What one end says of another strategy whatever the formulas hold: who needs more of everything
+than a strategy that ran out of memory runs out of it, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.calibration.sample import Sample
+from autotune.cost_model.columns import Array, Columns, Mask
+
+NOT_MORE = ("tensor_parallel", "pipeline_parallel", "context_parallel", "zero_stage")
+"""What divides memory: a strategy with more of it may need less."""
+
+NOT_LESS = ("micro_batch_size", "seq_length", "num_layers", "hidden_size", "vocab_size")
+"""What memory grows with."""
+
+SAVING = (
+    "full_checkpointing",
+    "selective_checkpointing",
+    "operation_checkpointing",
+    "sequence_parallel",
+    "flash_attention",
+    "fused_norm",
+)
+"""Switches of which more save memory, or none."""
+
+EQUAL = ("virtual_stages", "gated_mlp", "tied_embeddings", "unfused_softmax", "flash_1", "fp32")
+
+MARGIN = 0.05
+"""Of the memory: a peak that is nearer to it may not be one that always fits."""
+
+EXCEPTION = 0.02
+"""Probability that it goes otherwise: memory that others held, an allocator's mood."""
+
+
+@dataclass(frozen=True)
+class Dominance:
+    """What the observed ends alone say of n strategies.
+
+    Attributes:
+        never: shape (n,), how many that need no more than each ran out of memory.
+        surely: shape (n,), whether one that needs as much has fitted, and none of the former ran
+            out.
+    """
+
+    never: NDArray[np.int64]
+    surely: Mask
+
+    @classmethod
+    def of(cls, columns: Columns, sample: Sample, *, memory_gib: float) -> Dominance:
+        """Compare strategies with the observed ones.
+
+        Args:
+            sample: of memory; a peak is that of a run that fitted if it leaves a MARGIN of
+                `memory_gib`.
+        """
+        if not len(sample.columns):
+            nothing = np.zeros(len(columns), dtype=np.int64)
+            return cls(never=nothing, surely=nothing > 0)
+        ran_out = sample.columns.take(np.flatnonzero(sample.side < 0))
+        within = sample.log_value <= np.log((1.0 - MARGIN) * memory_gib)
+        fitted = sample.columns.take(
+            np.flatnonzero((sample.side > 0) | ((sample.side == 0) & within))
+        )
+        never = needs_as_much(columns, ran_out).sum(axis=1)
+        surely = needs_as_much(fitted, columns).any(axis=0) & (never == 0)
+        return cls(never=never, surely=surely)
+
+    def bounded(self, probability: Array) -> Array:
+        """Return the probability to fit, shape (n,), no higher and no lower than it can be."""
+        bound = np.where(
+            self.never > 0, np.minimum(probability, EXCEPTION**self.never), probability
+        )
+        return np.where(self.surely, np.maximum(bound, 1.0 - EXCEPTION), bound)
+
+    def drawn(self, fits: Mask, generator: np.random.Generator) -> Mask:
+        """Return draws of fitting, shape (count, n), with those excepted that cannot be, or must.
+
+        One exception holds for all that an end speaks of: if a failure was an accident, it was one
+        for them all.
+        """
+        accident = generator.uniform(size=(len(fits), 1)) < EXCEPTION ** np.maximum(self.never, 1)
+        excepted = np.where(self.never > 0, fits & accident, fits)
+        return np.asarray(excepted | (self.surely & ~accident), dtype=np.bool_)
+
+
+def needs_as_much(columns: Columns, others: Columns) -> Mask:
+    """Return whether each strategy needs as much memory as each of `others`, or more, by what both
+    are alone; shape (n, k)."""
+
+    def pair(name: str) -> tuple[Array, Array]:
+        one = np.broadcast_to(columns[name], len(columns))[:, np.newaxis]
+        return one, np.broadcast_to(others[name], len(others))
+
+    result = np.ones((len(columns), len(others)), dtype=np.bool_)
+    for name in (*NOT_MORE, *SAVING):
+        one, other = pair(name)
+        result &= one <= other
+    for name in NOT_LESS:
+        one, other = pair(name)
+        result &= one >= other
+    for name in EQUAL:
+        one, other = pair(name)
+        result &= one == other
+    # ZeRO divides over replicas: fewer hold more each.
+    (shards, others_shards), (stage, _) = pair("zero_shard_gpus"), pair("zero_stage")
+    parts, others_parts = _parts(columns)[:, np.newaxis], _parts(others)
+    result &= (stage == 0) | (shards * parts <= others_shards * others_parts)
+    return result & (_kept_share(columns)[:, np.newaxis] >= _kept_share(others))
+
+
+def _parts(columns: Columns) -> Array:
+    """Return into how many parts the weights are cut, shape (n,)."""
+    cut = columns["tensor_parallel"] * columns["pipeline_parallel"]
+    return np.broadcast_to(cut, len(columns))
+
+
+def _kept_share(columns: Columns) -> Array:
+    """Return the share of all layers whose activations the first stage keeps, shape (n,):
+    `min(m, p)/p`."""
+    stages = columns["pipeline_parallel"]
+    share = np.minimum(columns["gradient_accumulation_steps"], stages) / stages
+    return np.broadcast_to(share, len(columns))

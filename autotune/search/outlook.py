@@ -1,0 +1,73 @@
+"""What is still to be won: how sure it is that the best measured layout is the best of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.cost_model.columns import Array
+from autotune.search.belief import Belief
+
+DRAWS = 2000
+RIVALS = 200
+"""Untried layouts that are drawn together, those most likely to be the best."""
+
+MARGIN = 0.01
+"""Gain, as a share of the rate, below which nobody need go on searching."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """Figures of the best measured layout against all others, of which some are not tried.
+
+    Attributes:
+        probability_best: that none is faster.
+        probability_better: that one not tried is faster by MARGIN or more.
+        expected_gain: of the rate, as a share of it, if the best of all were known and taken.
+    """
+
+    probability_best: float
+    probability_better: float
+    expected_gain: float
+
+    @classmethod
+    def of(cls, belief: Belief, *, best: int, measured: Sequence[int], seed: int) -> Outlook:
+        """Draw the rates of the best, of others measured and of the most promising untried at once.
+
+        Args:
+            best: number of the candidate with the best measured objective.
+            measured: candidates with a successful trial, `best` among them.
+            seed: of the draws.
+        """
+        generator = np.random.default_rng([seed, len(measured)])
+        others = [row for row in measured if row != best]
+        rivals = _rivals(belief, best_log_rate=float(_log_rate(belief, best)))
+        rows = np.array([best, *others, *belief.rows[rivals]], dtype=np.int64)
+        calibration, columns = belief.calibration, belief.columns
+        times = calibration.time.draws(columns.take(rows), count=DRAWS, generator=generator)
+        fits = calibration.draws_of_fitting(
+            columns.take(belief.rows[rivals]), count=DRAWS, generator=generator
+        )
+        rates = belief.log_work[rows] - times
+        untried = np.where(fits, rates[:, 1 + len(others) :], -np.inf)
+        untried = untried.max(axis=1, initial=-np.inf)
+        tried = rates[:, : 1 + len(others)].max(axis=1)
+        above = np.maximum(untried, tried) - rates[:, 0]
+        return cls(
+            probability_best=float(np.mean(above <= 0.0)),
+            probability_better=float(np.mean(untried - rates[:, 0] > np.log1p(MARGIN))),
+            expected_gain=float(np.mean(np.expm1(np.minimum(np.maximum(above, 0.0), 3.0)))),
+        )
+
+
+def _log_rate(belief: Belief, row: int) -> float:
+    columns = belief.columns.take(np.array([row]))
+    return float(belief.log_work[row] - belief.calibration.time.mean(columns)[0])
+
+
+def _rivals(belief: Belief, *, best_log_rate: float) -> Array:
+    """Return positions in `belief.rows` of the RIVALS that are most worth trying."""
+    worth = belief.score(best=best_log_rate, failed=True)
+    return np.sort(np.argsort(-worth, kind="stable")[:RIVALS])
