@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from autotune.cost_model.columns import Array, Columns
+from autotune.cost_model.columns import SHAPE, Array, Columns
 from autotune.cost_model.memory import memory_parts
 from autotune.cost_model.parameters import Parameters
-from autotune.cost_model.step_time import MicroBatch, time_parts
+from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_parts
 from autotune.cost_model.strategies import GIB, TERA, Strategies, total
 from search_spaces.machine import Machine
 
@@ -20,8 +20,15 @@ NUDGE = 1e-4
 
 
 def iteration_time_s(strategies: Strategies) -> Array:
-    """Return seconds of one optimizer step, shape (n,), or (k, n) for k sets of constants."""
-    return total(time_parts(strategies, MicroBatch.of(strategies)))
+    """Return seconds of one optimizer step, shape (n,), or (k, n) for k sets of constants.
+
+    Of one model's strategies, what a micro-batch costs is worked out once for all that share it.
+    """
+    if any(strategies.columns[name].ndim for name in SHAPE):
+        return total(time_parts(strategies, MicroBatch.of(strategies)))
+    first, which = sharing_micro_batch(strategies)
+    shared = MicroBatch.of(strategies.take(first))
+    return total(time_parts(strategies, shared.take(which)))
 
 
 def memory_gib(strategies: Strategies) -> Array:

@@ -72,8 +72,8 @@ class MicroBatch:
 
 
 def _taken(part: Array, rows: Rows) -> Array:
-    """Return the rows of a part, which has none where it is the same for all."""
-    return part[rows] if part.ndim else part
+    """Return the rows of a part, which has one or none where it is the same for all."""
+    return part[..., rows] if part.ndim and part.shape[-1] > 1 else part
 
 
 def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:

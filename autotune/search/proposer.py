@@ -108,6 +108,7 @@ class Proposer:
         self._columns = Columns.of(space.transformer, self._layouts.lattice)
         self._objective = objective
         self._calibrated = lru_cache(maxsize=2)(self._calibrate)
+        self._believed = lru_cache(maxsize=2)(self._believe)
 
     def propose(
         self, trials: Sequence[SearchTrial], *, count: int, free_nodes: int
@@ -182,9 +183,13 @@ class Proposer:
         return self._proposal(known, belief, int(chosen), float(node_hours[chosen]))
 
     def _belief(self, known: _Known, rows: Integers) -> Belief:
-        ended = tuple(trial for trial in known.trials if trial.state != "running")
+        return self._believed(known.trials, tuple(rows.tolist()))
+
+    def _believe(self, trials: tuple[SearchTrial, ...], chosen: tuple[int, ...]) -> Belief:
+        rows = np.array(chosen, dtype=np.int64)
+        ended = tuple(trial for trial in trials if trial.state != "running")
         calibration = self._calibrated(ended)
-        running = [trial.strategy for trial in known.trials if trial.state == "running"]
+        running = [trial.strategy for trial in trials if trial.state == "running"]
         if running:
             calibration = self._expecting(calibration, running)
         return Belief.of(calibration, self._columns, log_work=self._layouts.log_work, rows=rows)
