@@ -115,6 +115,9 @@ class Budget(Wire):
     max_trials: Positive = 30
     max_node_hours: Annotated[float, Field(gt=0)] | None = None
     deadline: datetime | None = None
+    stop_early: bool = Field(
+        True, description="end the search once nothing untried is likely to be faster by 1 %"
+    )
 
 
 class ProtocolSpec(Wire):

@@ -23,11 +23,13 @@ class Outlook:
     """Figures of the best measured layout against all others, of which some are not tried.
 
     Attributes:
+        untried: how many of them there are.
         probability_best: that none is faster.
         probability_better: that one not tried is faster by MARGIN or more.
         expected_gain: of the rate, as a share of it, if the best of all were known and taken.
     """
 
+    untried: int
     probability_best: float
     probability_better: float
     expected_gain: float
@@ -56,6 +58,7 @@ class Outlook:
         tried = rates[:, : 1 + len(others)].max(axis=1)
         above = np.maximum(untried, tried) - rates[:, 0]
         return cls(
+            untried=len(belief.rows),
             probability_best=float(np.mean(above <= 0.0)),
             probability_better=float(np.mean(untried - rates[:, 0] > np.log1p(MARGIN))),
             expected_gain=float(np.mean(np.expm1(np.minimum(np.maximum(above, 0.0), 3.0)))),

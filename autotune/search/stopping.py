@@ -34,9 +34,10 @@ def reason_to_be_content(outlook: Outlook | None) -> str | None:
     """Return why another trial is not worth its cost, as a sentence; None while one may be.
 
     Args:
-        outlook: None while nothing is measured.
+        outlook: None while nothing is measured. Where all has been tried it is no reason: then
+            there is nothing to propose.
     """
-    if outlook is None or outlook.probability_better >= DOUBT:
+    if outlook is None or not outlook.untried or outlook.probability_better >= DOUBT:
         return None
     return (
         f"The probability that a layout not yet tried is {MARGIN:.0%} faster is "

@@ -265,8 +265,10 @@ def next_search(
     pending = [trial for trial in trials if trial.state is TrialState.PENDING]
     free = free_nodes(campaign, pending)
     known = search_trials(trials)
-    if (sure := reason_to_be_content(proposer.outlook(known))) is not None:
-        return NextTrials(phase_ends=sure)
+    if campaign.request.budget.stop_early:
+        content = reason_to_be_content(proposer.outlook(known))
+        if content is not None:
+            return NextTrials(phase_ends=content)
     try:
         proposed = proposer.propose(known, count=1, free_nodes=free)
     except NothingToPropose as error:

@@ -13,7 +13,7 @@ from server.store.trials import FinishedTrial, NewTrial, insert_trials
 
 
 def body(**changes: Any) -> dict[str, Any]:
-    """A small simulated campaign."""
+    """A small simulated campaign that takes all of its budget unless told otherwise."""
     asked: dict[str, Any] = {
         "name": "22B on Frontier",
         "model": "gpt-22b",
@@ -34,7 +34,9 @@ def body(**changes: Any) -> dict[str, Any]:
         "budget": {"max_trials": 6},
         "protocol": {"confirmations": 1},
     }
-    return asked | changes
+    asked |= changes
+    asked["budget"] = {"stop_early": False} | asked["budget"]
+    return asked
 
 
 def asked(**changes: Any) -> CampaignCreate:

@@ -250,6 +250,15 @@ def test_a_space_that_is_used_up_ends_the_search(running_on_sqlite: Running) -> 
     assert done.trials == 2
 
 
+def test_a_search_ends_when_nothing_untried_is_likely_to_be_faster(
+    running_on_sqlite: Running,
+) -> None:
+    budget = {"max_trials": 40, "stop_early": True}
+    done = running_on_sqlite.until_state(created(running_on_sqlite.store, budget=budget), "done")
+    assert "1% faster" in done.reason
+    assert 2 <= done.trials < 40
+
+
 def test_campaigns_share_a_runner_fairly(running_on_sqlite: Running) -> None:
     """No campaign waits until another one is done."""
     campaigns = [created(running_on_sqlite.store, time_scale=0.001) for _ in range(3)]
