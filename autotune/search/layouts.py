@@ -100,11 +100,14 @@ class Layouts:
         _, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return np.asarray(which, dtype=np.int64).reshape(-1)
 
+    def twins_of(self, row: int) -> Mask:
+        """Return the rows of one layout, its own among them, shape (n,)."""
+        return np.asarray(self._layout == self._layout[row])
+
     def told_by(self, row: int) -> Mask:
         """Return the rows that a successful trial of one tells about: its own, and its twins with
         fewer micro-batches in flight, which need less memory; shape (n,)."""
-        same = self._layout == self._layout[row]
-        return np.asarray(same & (self.in_flight <= self.in_flight[row]))
+        return self.twins_of(row) & (self.in_flight <= self.in_flight[row])
 
 
 def log_work(lattice: Lattice, transformer: Transformer, *, objective: Objective) -> Floats:

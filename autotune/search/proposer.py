@@ -228,8 +228,9 @@ class Proposer:
             if trial.state == "ok":
                 rate = self._log_rate(trial)
                 measured[row] = max(rate, measured.get(row, rate))
-            if trial.state in {"ok", "running"}:
                 closed.update(np.flatnonzero(self._layouts.told_by(row)).tolist())
+            elif trial.state == "running":
+                closed.update(np.flatnonzero(self._layouts.twins_of(row)).tolist())
         return _Known(
             trials=tuple(each),
             closed=np.array(sorted(closed), dtype=np.int64),
