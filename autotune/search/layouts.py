@@ -107,7 +107,8 @@ class Layouts:
     def told_by(self, row: int) -> Mask:
         """Return the rows that a successful trial of one tells about: its own, and its twins with
         fewer micro-batches in flight, which need less memory; shape (n,)."""
-        return self.twins_of(row) & (self.in_flight <= self.in_flight[row])
+        fewer = self.in_flight <= self.in_flight[row]
+        return np.asarray(self.twins_of(row) & fewer)
 
 
 def log_work(lattice: Lattice, transformer: Transformer, *, objective: Objective) -> Floats:
