@@ -6,15 +6,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import log_ndtr
-from scipy.stats import norm
 
+from autotune.calibration import Calibration
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity
-from autotune.calibration.sample import EDGE, Sample
+from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.cost_model.parameters import Parameters
+from autotune.search.belief import Belief
+from autotune.search.choice import choose
 from search_spaces.machine import Machine
+from tests.benchmarks.replay.grid import Grid
 from tests.benchmarks.replay.landscapes import Landscape, Measurements
 from tests.benchmarks.replay.trials import Chooser, Revealed
 
@@ -108,30 +110,46 @@ def quantities(
 def _chooser(
     landscape: Landscape, machine: Machine, *, earlier: Measurements, order: Rows | None = None
 ) -> Chooser:
+    """The product's belief, and its choice through DeepHyper; rows of a table say nothing of
+    peaks, only whether memory sufficed."""
     of_time, of_memory = quantities(landscape, machine, order)
-    candidates = numbered(landscape.columns)
+    candidates, grid = numbered(landscape.columns), Grid(landscape)
     known: list[Revealed] = []
 
-    def choose(latest: Revealed | None) -> int:
+    def next_row(latest: Revealed | None) -> int:
         known.extend([] if latest is None else [latest])
-        rows = np.array([trial.row for trial in known], dtype=np.int64)
-        seconds = np.array([_log_time(landscape, trial) for trial in known])
-        here = Measurements(columns=candidates.take(rows), log_time=seconds)
+        tried = np.array([trial.row for trial in known], dtype=np.int64)
+        log_time = np.array([_log_time(landscape, trial) for trial in known])
+        here = Measurements(columns=candidates.take(tried), log_time=log_time)
         time, memory = _samples(earlier, here, machine)
-        best = [trial.log_rate for trial in known if trial.log_rate is not None]
-        score = _score(
-            of_time,
-            of_memory,
-            time,
-            memory,
+        belief = Belief.of(
+            Calibration(
+                machine=machine,
+                software="",
+                observations=(),
+                time=Mixture.of(of_time, time),
+                memory=Mixture.of(of_memory, memory),
+                memory_sample=memory,
+            ),
             candidates,
-            landscape.log_tokens,
-            max(best, default=None),
+            log_work=landscape.log_tokens,
+            rows=np.setdiff1d(np.arange(len(landscape)), tried),
         )
-        score[rows] = -np.inf
-        return int(np.argmax(score))
+        rates = [trial.log_rate for trial in known if trial.log_rate is not None]
+        chosen = choose(
+            grid.names,
+            grid.levels[belief.rows],
+            belief.score(best=max(rates, default=None), failed=len(rates) < len(known)),
+            told=[(grid.levels[trial.row].tolist(), _told(trial)) for trial in known],
+            seed=0,
+        )
+        return int(belief.rows[chosen])
 
-    return choose
+    return next_row
+
+
+def _told(trial: Revealed) -> float | str:
+    return "F_oom" if trial.log_rate is None else trial.log_rate
 
 
 def _log_time(landscape: Landscape, trial: Revealed) -> float:
@@ -157,30 +175,3 @@ def _samples(earlier: Measurements, here: Measurements, machine: Machine) -> tup
         Sample(columns=timed, log_value=log_time[ran], side=np.zeros(int(ran.sum()))),
         Sample(columns=columns, log_value=limit, side=np.where(ran, 1.0, -1.0)),
     )
-
-
-def _score(
-    of_time: Quantity,
-    of_memory: Quantity,
-    time: Sample,
-    memory: Sample,
-    candidates: Columns,
-    log_tokens: Array,
-    best: float | None,
-) -> Array:
-    log_time, variance, _ = Mixture.of(of_time, time).predict(candidates)
-    size, _, size_variance = Mixture.of(of_memory, memory).predict(candidates, labelled=True)
-    margin = np.log(of_memory.machine.memory_gib) - size
-    log_fits = log_ndtr(margin / np.sqrt(size_variance + EDGE**2))
-    mean, deviation = log_tokens - log_time, np.sqrt(variance)
-    if best is None:
-        return np.asarray(mean + 0.1 * log_fits)
-    z = (mean - best) / deviation
-    log_density = norm.logpdf(z)
-    # z Phi(z) + phi(z), which cancels far below the best: there phi(z) / z^2 is left of it.
-    gain = np.where(
-        z > -5.0,
-        np.log(np.maximum(z * norm.cdf(z) + np.exp(log_density), 1e-300)),
-        log_density - 2.0 * np.log(np.maximum(np.abs(z), 1e-9)),
-    )
-    return np.asarray(np.log(deviation) + gain + 0.5 * log_fits)

@@ -1,0 +1,1 @@
+"""Searches on simulated machines that differ from what is believed of them."""
