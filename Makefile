@@ -7,7 +7,7 @@ LOCKED := -c requirements.lock
 
 .PHONY: demo test test-bare check bench client install install-dev clean lock slurm-up slurm-down
 
-demo: $(VENV)/.installed ## install, tune two models, print both recommendations, serve the dashboard
+demo: $(VENV)/.installed ## install, tune three models, print what it recommends, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
 
 test: $(VENV)/.installed-dev ## install, then run every test

@@ -1,4 +1,5 @@
-"""The demonstration: a service of its own, one campaign of real trials and one simulated."""
+"""The demonstration: a service of its own, a campaign of real trials beside a simulated one, and a
+second real one that starts from what the first has shown."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,13 +23,14 @@ from rich.panel import Panel
 
 from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, CampaignInput
 from autotune.errors import ApiError
-from autotune.schemas import CampaignState, MachineShape
+from autotune.schemas import CampaignState, MachineShape, ModelShape
 from evaluators.processes import die_with
 from server.cli.failures import Failed
 from server.cli.output import note, out, text
 from server.cli.port import free_port, usable_port
 from server.cli.progress import ProgressBoard
 from server.cli.tables.campaigns import recommendation_in_brief
+from server.cli.tables.elements import started_from
 
 HOST = "127.0.0.1"
 PREFERRED_PORT = 8765
@@ -49,6 +51,20 @@ TINY: CampaignInput = {
     "budget": {"max_trials": 15},
     "tokens": 1e9,
     "protocol": {"confirmations": 2, "time_limit_s": 60.0},
+}
+LONGER: CampaignInput = {
+    **TINY,
+    "name": "demo: twice the sequence, from what the first has shown",
+    "model": ModelShape(
+        name="tiny with sequences of 128",
+        num_layers=4,
+        hidden_size=128,
+        num_attention_heads=4,
+        seq_length=128,
+        vocab_size=512,
+    ),
+    "budget": {"max_trials": 4},
+    "protocol": {"confirmations": 1, "time_limit_s": 60.0},
 }
 SIMULATED: CampaignInput = {
     "name": "demo: 175B on Frontier, simulated",
@@ -87,6 +103,8 @@ class Result:
             "simulated": campaign.simulated,
             "trials": campaign.trials + campaign.confirmations,
             "failures": campaign.failures,
+            "started_from": [start.model_dump() for start in campaign.started_from or ()],
+            "start_worth": campaign.start_worth and campaign.start_worth.model_dump(),
             "seconds": round((ended - campaign.created_at).total_seconds(), 1),
             "best": best
             and {
@@ -175,13 +193,24 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None
 
 
 async def _campaigns(url: str, folder: Path) -> list[Result]:
-    """Run both campaigns to their ends, side by side."""
+    """Run two campaigns to their ends, side by side, and then the one that profits from them."""
     async with AsyncClient(url) as client:
-        tiny: CampaignInput = {**TINY, "machine": limited(await client.machine("local"))}
-        handles = [await client.create(**question) for question in (tiny, SIMULATED)]
-        with ProgressBoard([handle.campaign for handle in handles]) as board:
-            await asyncio.gather(*(_follow(handle, board) for handle in handles))
-        return [await _result(handle, folder) for handle in handles]
+        here = limited(await client.machine("local"))
+        tiny: CampaignInput = {**TINY, "machine": here}
+        longer: CampaignInput = {**LONGER, "machine": here}
+        return [
+            *await _run(client, folder, [tiny, SIMULATED]),
+            *await _run(client, folder, [longer]),
+        ]
+
+
+async def _run(
+    client: AsyncClient, folder: Path, questions: Sequence[CampaignInput]
+) -> list[Result]:
+    handles = [await client.create(**question) for question in questions]
+    with ProgressBoard([handle.campaign for handle in handles]) as board:
+        await asyncio.gather(*(_follow(handle, board) for handle in handles))
+    return [await _result(handle, folder) for handle in handles]
 
 
 def limited(machine: MachineShape) -> MachineShape:
@@ -215,6 +244,8 @@ def _show(result: Result) -> None:
         note(f"{title}: no recommendation: {campaign.reason}")
         return
     table = recommendation_in_brief(result.answer.recommendation)
+    if campaign.started_from:
+        table.add_row("started from", started_from(campaign))
     table.add_row("launch script", str(result.script))
     out().print(Panel(table, title=title, title_align="left", expand=False))
 

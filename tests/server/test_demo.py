@@ -1,4 +1,4 @@
-"""The demonstration, with fewer trials: one campaign trains for real, one is simulated."""
+"""The demonstration, with fewer trials: two campaigns train for real, one is simulated."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def test_once_as_json(
 ) -> None:
     require(has_torch(), "torch and DeepSpeed")
     monkeypatch.setattr(demo, "TINY", fewer(demo.TINY, 1))
+    monkeypatch.setattr(demo, "LONGER", fewer(demo.LONGER, 1))
     # The first layouts that the search tries are its boldest: give this one its memory.
     monkeypatch.setattr(demo, "CPU_MEMORY_GIB", 0.2)
     monkeypatch.setattr(demo, "SIMULATED", fewer(demo.SIMULATED, 6))
@@ -49,14 +50,18 @@ def test_once_as_json(
     demo.run(once=True, port=None, data_dir=tmp_path, json=True)
     said = capsys.readouterr()
     document = json.loads(said.out.strip().splitlines()[-1])
-    real, simulated = document["campaigns"]
+    real, simulated, longer = document["campaigns"]
     assert (real["model"], real["machine"], real["evaluator"]) == ("tiny", "local", "local")
     assert (real["simulated"], simulated["simulated"]) == (False, True)
     assert real["trials"] == 1
     assert real["best"]["metrics"]["tokens_per_s"] > 0
     assert real["best"]["metrics"]["loss"] > 0
     assert simulated["best"]["strategy"]["num_nodes"] in {12, 16}
+    (start,) = longer["started_from"]
+    assert (start["campaign_id"], start["trials"]) == (1, 1)
+    assert longer["start_worth"]["trials"] == 1
     assert document["dashboard_url"] in said.err
+    assert "started from" in said.out
     assert "(measured)" in said.out
     assert "(simulated)" in said.out
     assert (tmp_path / "recommendations" / "campaign-1" / "train.sh").exists()
@@ -112,8 +117,8 @@ def test_only_a_machine_without_gpus_is_given_less_memory() -> None:
 
 def test_its_campaigns_are_accepted() -> None:
     local = machine_shape(load_machine("local")).model_copy(update={"peak_tflops": None})
-    tiny = {**demo.TINY, "machine": demo.limited(local)}
-    for question in (tiny, demo.SIMULATED):
+    here = {"machine": demo.limited(local)}
+    for question in ({**demo.TINY, **here}, {**demo.LONGER, **here}, demo.SIMULATED):
         assert check_campaign(CampaignCreate.model_validate(question)).lattice()
 
 

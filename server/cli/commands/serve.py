@@ -33,7 +33,7 @@ def demo(
     ] = None,
     json: Json = False,
 ) -> None:
-    """See it work: start a service, tune two models, print what it recommends.
+    """See it work: start a service, tune three models, print what it recommends.
 
     A tiny GPT is tuned by real training runs on this machine; GPT-175B on 16 nodes of Frontier is
     simulated. It takes about two minutes, then the pages stay up until Ctrl-C. With --json the
