@@ -124,6 +124,7 @@ class ClaimedCampaign:
         self._read: CampaignSnapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
         self._started: list[Trial] = []
+        self._made: tuple[Mapping[str, str], Proposer] | None = None
 
     def advance(self, newest: int) -> bool:
         """Take one step: store what has ended, or start what can be.
@@ -225,10 +226,18 @@ class ClaimedCampaign:
         request, profile = self._snapshot.campaign.request, self._snapshot.profile
         return self._backends.cluster_check(request, self._space, profile=profile)
 
-    @cached_property
-    def _proposer(self) -> Proposer:
-        request = self._snapshot.campaign.request
-        return Proposer(self._space, objective=request.objective, seed=request.seed)
+    def _proposer(self, trials: Sequence[Trial]) -> Proposer:
+        """Return one that knows of the earlier trials; they count by the versions that the
+        campaign's own turn out to run with."""
+        versions = self._search_start.versions(trials)
+        if self._made is None or self._made[0] != versions:
+            request = self._snapshot.campaign.request
+            earlier = self._search_start.observations(versions)
+            proposer = Proposer(
+                self._space, objective=request.objective, seed=request.seed, earlier=earlier
+            )
+            self._made = versions, proposer
+        return self._made[1]
 
     @cached_property
     def _search_start(self) -> SearchStart:
@@ -379,7 +388,7 @@ class ClaimedCampaign:
         baseline = self._baseline if wants_baseline(trials) else None
         if baseline and baseline.num_nodes <= free_nodes(campaign, self._snapshot.pending):
             return NextTrials(strategies=(baseline,), purpose="baseline")
-        return next_search(campaign, trials, self._proposer, now=now)
+        return next_search(campaign, trials, self._proposer(trials), now=now)
 
     def _start(self, campaign: Campaign, following: NextTrials) -> bool:
         """Insert the rows first, and only then start the trials: what has no row never runs."""
