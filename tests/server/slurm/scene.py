@@ -105,13 +105,21 @@ class Scene:
         return cls(settings, app.state.store, TestClient(app, base_url="http://127.0.0.1"))
 
     def create(
-        self, *, trials: int, seed: int, nodes: int = 4, pool_nodes: int = 8, mode: str = "sbatch"
+        self,
+        *,
+        trials: int,
+        seed: int,
+        nodes: int = 4,
+        pool_nodes: int = 8,
+        mode: str = "sbatch",
+        baseline: str | None = None,
     ) -> Campaign:
         widths = [width for width in (1, 2, 4) if width <= nodes]
         question = QUESTION | {
             "slurm": {"profile": "quick", "mode": mode},
             "seed": seed,
             "budget": {"max_trials": trials},
+            "baseline": baseline,
             "nodes": nodes,
             "pool_nodes": pool_nodes,
             "space": QUESTION["space"] | {"num_nodes": widths},
