@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from autotune.calibration.posterior import Posterior, Scales
+from autotune.calibration.posterior import Posterior, Scales, coordinates, shared
 from autotune.calibration.quantity import Quantity, UniformQuantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns
@@ -112,14 +112,11 @@ class Mixture:
         return mean, variance, variance + np.sum(weights * noise)
 
     def mean(self, columns: Columns, *, labelled: bool = False) -> Array:
-        """Return the mean of the true logarithm alone, shape (n,), which costs a tenth of
-        `predict`."""
+        """Return the mean of the true logarithm by the most probable member alone, shape (n,): a
+        hundredth of the work of `predict`."""
         side, correlation = np.full(len(columns), float(labelled)), self._correlation(columns)
-        means = [
-            weight * posterior.mean(columns, side, correlation)
-            for weight, posterior in self.members
-        ]
-        return np.asarray(np.sum(means, axis=0))
+        _, member = max(self.members, key=lambda weighed: weighed[0])
+        return member.mean(columns, side, correlation)
 
     def draws(
         self,
@@ -154,9 +151,10 @@ def _believes(member: Posterior) -> bool:
 
 def _fitted(quantity: Quantity, sample: Sample, grid: Sequence[Scales]) -> list[Posterior]:
     posteriors: list[Posterior] = []
-    start = None
+    start, places = None, coordinates(sample.columns)
+    alike = shared(places, places)
     for scales in grid:
-        posteriors.append(Posterior.of(quantity, sample, scales, start=start))
+        posteriors.append(Posterior.of(quantity, sample, scales, start=start, alike=alike))
         start = posteriors[-1].z
     return posteriors
 

@@ -42,15 +42,21 @@ class Observation:
 
 def columns_of(observations: Sequence[Observation], machine: Machine) -> Columns:
     """Return one row for each observation, whatever their models."""
-    gpus = machine.gpus_per_node
-    return Columns.stack(
-        [
-            Columns.of(
-                observation.transformer, Lattice.of([observation.strategy], gpus_per_node=gpus)
-            )
-            for observation in observations
-        ]
-    )
+    places: dict[Transformer, list[int]] = {}
+    for place, observation in enumerate(observations):
+        places.setdefault(observation.transformer, []).append(place)
+    of_models = [
+        Columns.of(
+            transformer,
+            Lattice.of(
+                [observations[place].strategy for place in same],
+                gpus_per_node=machine.gpus_per_node,
+            ),
+        )
+        for transformer, same in places.items()
+    ]
+    order = np.argsort([place for same in places.values() for place in same])
+    return Columns.stack(of_models).take(order)
 
 
 def weights_of(observations: Sequence[Observation]) -> Array:

@@ -6,12 +6,17 @@ What the formulas get wrong of one strategy they get wrong of those that are lik
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns
+
+Factor = tuple[Array, bool]
+"""A Cholesky factor as SciPy gives it."""
 
 LENGTH = 2.5
 """Distance, in doublings, at which what two strategies share falls to 1/e."""
@@ -100,7 +105,8 @@ class Posterior:
         covariance: of z, shape (c, c).
         places: of the observations, shape (n, d), see `similarity`.
         weights: shape (n,); times `shared` they are the residual of a strategy.
-        precision: inverse covariance of the observations round the formulas, shape (n, n).
+        factor: Cholesky factor of the covariance of the observations round the formulas, as SciPy
+            gives it, shape (n, n).
         slopes: derivatives of the observed strategies by z, shape (n, c).
         log_evidence: of the observations at these scales (Laplace).
     """
@@ -111,20 +117,27 @@ class Posterior:
     covariance: Array
     places: Array
     weights: Array
-    precision: Array
+    factor: Factor
     slopes: Array
     log_evidence: float
 
     @classmethod
     def of(
-        cls, quantity: Quantity, sample: Sample, scales: Scales, *, start: Array | None = None
+        cls,
+        quantity: Quantity,
+        sample: Sample,
+        scales: Scales,
+        *,
+        start: Array | None = None,
+        alike: Array | None = None,
     ) -> Posterior:
         """Climb by Gauss-Newton steps, the observations made normal again before each.
 
         Args:
             start: z to begin with.
+            alike: how alike the observed strategies are, shape (n, n), where that is known.
         """
-        climb = _Climb(quantity, sample, scales, start)
+        climb = _Climb(quantity, sample, scales, start, alike)
         for _ in range(MOST_ITERATIONS):
             if climb.step() < SETTLED:
                 break
@@ -135,10 +148,15 @@ class Posterior:
             covariance=np.asarray(np.linalg.inv(climb.curvature)),
             places=climb.places,
             weights=climb.weights,
-            precision=climb.precision,
+            factor=climb.factor,
             slopes=climb.slopes,
             log_evidence=climb.log_evidence(),
         )
+
+    @cached_property
+    def precision(self) -> Array:
+        """Inverse covariance of the observations round the formulas, shape (n, n)."""
+        return _solved(self.factor, np.eye(len(self.weights)))
 
     def correlation(self, columns: Columns) -> Array:
         """Return how alike strategies and the observed ones are, shape (n, observed)."""
@@ -181,15 +199,25 @@ class Posterior:
         return value + common @ self.weights, covariance
 
 
+def _solved(factor: Factor, values: Array) -> Array:
+    return np.asarray(cho_solve(factor, values, check_finite=False))
+
+
 class _Climb:
     """On the way to the maximum; the attributes are those of `Posterior`."""
 
     def __init__(
-        self, quantity: Quantity, sample: Sample, scales: Scales, start: Array | None
+        self,
+        quantity: Quantity,
+        sample: Sample,
+        scales: Scales,
+        start: Array | None,
+        alike: Array | None,
     ) -> None:
         self._quantity, self._sample, self._scales = quantity, sample, scales
         self.places = coordinates(sample.columns)
-        self._kernel = scales.residual**2 * shared(self.places, self.places)
+        alike = shared(self.places, self.places) if alike is None else alike
+        self._kernel = scales.residual**2 * alike
         self._residual = np.zeros(len(sample.columns))
         self.z = np.zeros(len(quantity.names)) if start is None else start
         self._linearise()
@@ -202,27 +230,30 @@ class _Climb:
         """Return the farthest that a constant moved."""
         latent = self._value + self._residual
         target, self._variance = self._sample.normal(latent, self._scales.noise)
-        self.precision = np.asarray(np.linalg.inv(self._kernel + np.diag(self._variance)))
+        self.factor = cho_factor(
+            self._kernel + np.diag(self._variance), lower=True, check_finite=False
+        )
         pull = TAIL / (TAIL + self.z**2)
-        self.curvature = self.slopes.T @ self.precision @ self.slopes + np.diag(pull)
-        slope = self.slopes.T @ self.precision @ (target - self._value) - pull * self.z
+        solved = _solved(self.factor, self.slopes)
+        self.curvature = self.slopes.T @ solved + np.diag(pull)
+        slope = solved.T @ (target - self._value) - pull * self.z
         step = np.linalg.solve(self.curvature, slope)
         step *= min(1.0, LONGEST_STEP / max(float(np.max(np.abs(step))), 1e-12))
         self.z = self.z + step
         self._linearise()
-        self.weights = self.precision @ (target - self._value)
+        self.weights = _solved(self.factor, target - self._value)
         self._residual = self._kernel @ self.weights
         return float(np.max(np.abs(step)))
 
     def log_evidence(self) -> float:
         """Return the evidence of the observations at these scales (Laplace; Rasmussen and Williams
         2006, eq. 3.32)."""
-        root = 1.0 / np.sqrt(self._variance)
-        spread = np.eye(len(root)) + root[:, np.newaxis] * self._kernel * root
+        # Of the covariance over that of the noise alone, whose rest the likelihood has.
+        spread = 2.0 * np.sum(np.log(np.diag(self.factor[0]))) - np.sum(np.log(self._variance))
         doubt = (
             self._residual @ self.weights
             + TAIL * np.sum(np.log1p(self.z**2 / TAIL))
-            + np.linalg.slogdet(spread)[1]
+            + spread
             + np.linalg.slogdet(self.curvature)[1]
         )
         latent = self._value + self._residual
