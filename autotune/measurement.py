@@ -10,11 +10,13 @@ from statistics import median
 import numpy as np
 
 from autotune.schemas import Accumulation, TrialMetrics
+from autotune.trial_energy import joules_per_token
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 TERA = 1e12
+SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +137,14 @@ def metrics(
     *,
     peak_memory_gib: float | None = None,
     loss: float | None = None,
+    sampled_joules_per_token: float | None = None,
+    power_factor: float = 1.0,
 ) -> TrialMetrics:
     """Return all figures of `strategy` from what a trial of its layout measured.
+
+    Args:
+        sampled_joules_per_token: that the GPUs drew; None where it was not sampled.
+        power_factor: what GPUs draw against the machine's power figures, where it was not.
 
     Raises:
         ValueError: nothing was measured.
@@ -155,6 +163,15 @@ def metrics(
     model = transformer.model_flops(batch) * per_gpu
     hardware = transformer.hardware_flops(batch, strategy.activation_checkpointing) * per_gpu
     peak = machine.peak_tflops
+    joules = joules_per_token(
+        transformer,
+        machine,
+        strategy,
+        iteration_time_s=seconds,
+        timed=[(m.gradient_accumulation_steps, m.iteration_times_s) for m in measurements],
+        sampled=sampled_joules_per_token,
+        power_factor=power_factor,
+    )
     return TrialMetrics(
         gradient_accumulation_steps=gas,
         global_batch_size=batch,
@@ -163,6 +180,9 @@ def metrics(
         measured=direct is not None,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_gpu=tokens_per_s / gpus,
+        tokens_per_node_hour=tokens_per_s * SECONDS_PER_HOUR / strategy.num_nodes,
+        tokens_per_joule=1 / joules if joules else None,
+        energy_sampled=bool(joules and sampled_joules_per_token),
         model_tflops_per_gpu=model,
         hardware_tflops_per_gpu=hardware,
         mfu=model / peak if peak else None,

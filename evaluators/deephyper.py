@@ -31,7 +31,7 @@ ATTEMPTS = 3
 class BackendEvaluator(Evaluator):  # type: ignore[misc]
     """Runs DeepHyper's jobs as trials of a backend, `num_workers` of them at a time.
 
-    The objective is the plain rate (`tokens_per_s` or `tokens_per_s_per_gpu`), always above zero;
+    The objective is the plain rate (a name of `autotune.schemas.Objective`), always above zero;
     DeepHyper scales it by itself. A trial that fails yields `"F_<status>"`, and a strategy that a
     rule refuses yields `"F_refused"` and is not run. Metadata hold the status, the error, the
     figures and the paths of the trial.
@@ -179,6 +179,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             outcome.measurements,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=outcome.loss,
+            sampled_joules_per_token=outcome.joules_per_token,
         )
         rate = getattr(figures, self._objective)
         return {"objective": float(rate), "metadata": metadata | figures.model_dump()}

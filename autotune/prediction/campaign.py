@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autotune.baseline import baseline_of
 from autotune.cost_model import Estimate, estimate
 from autotune.measurement import probe_accumulations
+from autotune.objectives import unknown_objective
 from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
 from autotune.resolution import space_of, strategy_shape, subject_of
@@ -77,7 +78,10 @@ def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
 
 
 def _misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInput]:
-    """Yield an evaluator or a pool that the machine cannot give."""
+    """Yield an objective, an evaluator or a pool that the machine cannot give."""
+    unknown = unknown_objective(request.objective, machine)
+    if unknown is not None:
+        yield unknown
     if request.evaluator == LOCAL and machine.name != LOCAL:
         reason = f"real trials run on this machine, named {LOCAL!r}, and not on {machine.name!r}"
         yield InvalidInput("evaluator", request.evaluator, reason, valid="simulated, or local")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from autotune.measurement import metrics
 from autotune.recommendation.ranking import Contender, contenders, measured_accumulations
@@ -100,5 +101,12 @@ def _rate_at(campaign: Campaign, baseline: Contender, batch: int) -> float | Non
     if gas not in timed and len(timed) < 2:
         return None
     twin = strategy.with_accumulation(gas)
-    figures = metrics(transformer_of(campaign.model), machine_of(campaign.machine), twin, measured)
+    sampled = [t.joules_per_token for t in baseline.trials if t.joules_per_token is not None]
+    figures = metrics(
+        transformer_of(campaign.model),
+        machine_of(campaign.machine),
+        twin,
+        measured,
+        sampled_joules_per_token=median(sampled) if sampled else None,
+    )
     return float(getattr(figures, campaign.request.objective))

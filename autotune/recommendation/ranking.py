@@ -64,7 +64,9 @@ class Contender:
         }
         times = {"iteration_time_s": seconds, "iteration_time_spread_s": max(between, within)}
         peak = {"peak_memory_gib": max(peaks, default=None)}
-        return slowest.model_copy(update=faster | times | peak)
+        sampled = [f.tokens_per_joule for f in counted if f.energy_sampled and f.tokens_per_joule]
+        energy = {"tokens_per_joule": median(sampled), "energy_sampled": True} if sampled else {}
+        return slowest.model_copy(update=faster | times | peak | energy)
 
     @property
     def rate(self) -> float:
@@ -85,6 +87,8 @@ class Contender:
 _RATES = (
     "tokens_per_s",
     "tokens_per_s_per_gpu",
+    "tokens_per_node_hour",
+    "tokens_per_joule",
     "model_tflops_per_gpu",
     "hardware_tflops_per_gpu",
     "mfu",

@@ -50,6 +50,8 @@ class TrialMetrics(Wire):
     `model_tflops_per_gpu` counts no recomputation, `hardware_tflops_per_gpu` does; MFU and HFU are
     the same over the machine's 16-bit peak, None where that is not known. `peak_memory_gib` is the
     fullest rank's. `loss` is the last iteration's, where the trial trains for real.
+    `tokens_per_joule` is of all nodes, hosts included: what the GPUs drew where `energy_sampled`,
+    and otherwise predicted; None where the machine's power figures are not known.
     """
 
     gradient_accumulation_steps: int
@@ -59,6 +61,9 @@ class TrialMetrics(Wire):
     measured: bool
     tokens_per_s: float
     tokens_per_s_per_gpu: float
+    tokens_per_node_hour: float
+    tokens_per_joule: float | None = None
+    energy_sampled: bool = False
     model_tflops_per_gpu: float
     hardware_tflops_per_gpu: float
     mfu: float | None

@@ -7,7 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 EvaluatorName = Literal["simulated", "local", "slurm"]
-Objective = Literal["tokens_per_s", "tokens_per_s_per_gpu"]
+Objective = Literal[
+    "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_node_hour", "tokens_per_joule"
+]
+"""What a campaign makes as high as possible. The last two are the inverse of the node-hours and of
+the energy for a token."""
 TrialPurpose = Literal["search", "confirmation", "baseline"]
 """Why a trial is run: to search, to measure one of the best once more, or to have the layout
 measured that the result is told against. A baseline counts as a trial of the search."""

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.measurement import probe_accumulations
-from autotune.search.layouts import Floats
+from autotune.search.layouts import HOUR_S, Floats
 from search_spaces.lattice import Lattice
-
-HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.cost_model import estimate
+from autotune.objectives import unknown_objective
 from autotune.schemas import Objective
 from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import DIMENSIONS, Precision, Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
@@ -20,6 +22,8 @@ from search_spaces.transformer import ActivationCheckpointing, Transformer
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+HOUR_S = 3600.0
 
 LAYOUT_DIMENSIONS = tuple(sorted(set(DIMENSIONS) - {"gradient_accumulation_steps"}))
 
@@ -61,7 +65,7 @@ class Layouts:
     def of(cls, space: SearchSpace, *, objective: Objective) -> Layouts:
         lattice = space.lattice()
         predicted = estimate(space.transformer, space.machine, lattice)
-        work = log_work(lattice, space.transformer, objective=objective)
+        work = log_work(lattice, space.transformer, space.machine, objective=objective)
         log_rate = work - np.log(predicted.iteration_time_s)
         rows = _best_twins(lattice, log_rate)
         return cls(
@@ -111,11 +115,32 @@ class Layouts:
         return np.asarray(self.twins_of(row) & fewer)
 
 
-def log_work(lattice: Lattice, transformer: Transformer, *, objective: Objective) -> Floats:
+def log_work(
+    lattice: Lattice, transformer: Transformer, machine: Machine, *, objective: Objective
+) -> Floats:
     """Return the logarithm of the objective times the seconds of an iteration, shape (n,): its
-    tokens, or those of one GPU."""
+    tokens, those of one GPU, of one node over an hour's seconds, or over the predicted power.
+
+    So the belief about time decides under every objective. Power, of all nodes with their hosts, is
+    the cost model's, nothing measured: strategies of one number of nodes differ little in it, and a
+    factor on all of them changes no choice.
+
+    Raises:
+        InvalidInput: field `objective`: it is of energy, and the machine's power is not known.
+    """
+    problem = unknown_objective(objective, machine)
+    if problem is not None:
+        raise problem
     tokens = np.log(lattice.global_batch_size * transformer.seq_length)
-    return tokens - np.log(lattice.world_size) if objective == "tokens_per_s_per_gpu" else tokens
+    if objective == "tokens_per_s_per_gpu":
+        return np.asarray(tokens - np.log(lattice.world_size))
+    if objective == "tokens_per_node_hour":
+        return np.asarray(tokens + np.log(HOUR_S) - np.log(lattice["num_nodes"]))
+    if objective == "tokens_per_joule":
+        predicted = estimate(transformer, machine, lattice)
+        assert predicted.energy_joule is not None
+        return np.asarray(tokens - np.log(predicted.energy_joule / predicted.iteration_time_s))
+    return np.asarray(tokens)
 
 
 def _in_flight(lattice: Lattice) -> Integers:

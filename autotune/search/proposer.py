@@ -109,6 +109,7 @@ class Proposer:
         self._objective = objective
         self._calibrated = lru_cache(maxsize=2)(self._calibrate)
         self._believed = lru_cache(maxsize=2)(self._believe)
+        self._log_work = lru_cache(maxsize=None)(self._log_work_of)
 
     def propose(
         self, trials: Sequence[SearchTrial], *, count: int, free_nodes: int
@@ -238,10 +239,15 @@ class Proposer:
         )
 
     def _log_rate(self, trial: SearchTrial) -> float:
-        """Return the logarithm of a measured objective, at the trial's own GAS."""
-        lattice = Lattice.of([trial.strategy], gpus_per_node=self._space.machine.gpus_per_node)
-        work = log_work(lattice, self._space.transformer, objective=self._objective)
-        return float(work[0] - np.log(trial.iteration_time_s or 1.0))
+        """Return the logarithm of a measured objective, at the trial's own GAS; of energy, with the
+        power that was predicted."""
+        return self._log_work(trial.strategy) - float(np.log(trial.iteration_time_s or 1.0))
+
+    def _log_work_of(self, strategy: Strategy) -> float:
+        machine = self._space.machine
+        lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
+        work = log_work(lattice, self._space.transformer, machine, objective=self._objective)
+        return float(work[0])
 
     def _refuse_hopeless(self, known: _Known, belief: Belief, open_rows: Integers) -> None:
         if known.best is not None or known.out_of_memory < FAILURES_TO_DESPAIR:

@@ -46,6 +46,8 @@ UNITS = {
     "iteration_time_spread_s": "s",
     "tokens_per_s": "tokens/s",
     "tokens_per_s_per_gpu": "tokens/s",
+    "tokens_per_node_hour": "tokens/h",
+    "tokens_per_joule": "tokens/J",
     "model_tflops_per_gpu": "TFLOP/s",
     "hardware_tflops_per_gpu": "TFLOP/s",
     "mfu": "1",

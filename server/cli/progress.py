@@ -17,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import Campaign, Event, Trial, TrialState
 from server.cli.output import err, note
 from server.cli.tables.elements import figure, mark, not_started
@@ -54,7 +55,8 @@ class CampaignProgress:
     @property
     def figures(self) -> str:
         """Return how many trials wait and failed, and the best rate."""
-        best = f"best {figure(self.best)} tokens/s" if self.best else "nothing measured yet"
+        unit = OBJECTIVE_UNITS[self.campaign.request.objective]
+        best = f"best {figure(self.best)} {unit}" if self.best else "nothing measured yet"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
         return (
             f"{waiting} waiting · " if waiting else ""

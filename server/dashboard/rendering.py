@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import (
     Campaign,
@@ -22,7 +23,7 @@ from autotune.schemas import (
     TrialState,
 )
 from server.dashboard import wording
-from server.dashboard.series import OBJECTIVE_TITLES, strategy_line
+from server.dashboard.series import strategy_line
 
 HERE = Path(__file__).parent
 HEADERS = {
@@ -48,7 +49,7 @@ def title(campaign: Campaign) -> str:
 
 
 def objective_title(campaign: Campaign) -> str:
-    return OBJECTIVE_TITLES[campaign.request.objective]
+    return OBJECTIVE_UNITS[campaign.request.objective]
 
 
 def size(model: ModelShape) -> str:

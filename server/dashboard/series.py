@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from autotune.measurement import AccumulationMeasurement, accumulations
+from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import (
     Accumulation,
@@ -38,12 +39,6 @@ BASELINE_LABELS = {True: "your own layout", False: "the customary layout"}
 """By whether the user gave it."""
 
 Axis = Literal["trial", "time", "node_hours"]
-
-OBJECTIVE_TITLES: dict[Objective, str] = {
-    "tokens_per_s": "tokens/s",
-    "tokens_per_s_per_gpu": "tokens/s per GPU",
-}
-
 
 NOT_DRAWN = frozenset({TrialState.PENDING, TrialState.CANCELLED})
 """Neither a measurement nor a failure; they are in the table of trials all the same."""
@@ -187,7 +182,7 @@ def trajectory(
     return Trajectory(
         campaign_id=campaign.id,
         objective=objective,
-        objective_title=OBJECTIVE_TITLES[objective],
+        objective_title=OBJECTIVE_UNITS[objective],
         simulated=campaign.simulated,
         by=by,
         x_title=x_title,
@@ -328,7 +323,7 @@ def _summary(
     gain = top.objective / (baseline or best[0]).objective
     over = baseline.label if baseline else "the first measured"
     gained = f", {gain:.2g} times {over}" if gain >= NOTABLE_GAIN else ""
-    title = OBJECTIVE_TITLES[objective]
+    title = OBJECTIVE_UNITS[objective]
     return (
         f"Best so far {figure(top.objective)} {title} in trial {top.number}{gained}; "
         f"{plural(len(points), 'trial')} finished, {failed}."

@@ -255,11 +255,15 @@ class ClaimedCampaign:
         """Store ends in the transaction that renews the lease: who lost it stores nothing."""
         now, workload = datetime.now(UTC), self._polling.workload
         fresh = {trial.number for trial, _ in ended}
+        power_factor = self._search_start.power_factor(self._snapshot.trials)
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             for trial, outcome in ended:
                 strategy = strategy_of(trial.strategy)
-                finish_trial(session, trial, finished_trial(workload, strategy, outcome, now=now))
+                result = finished_trial(
+                    workload, strategy, outcome, now=now, power_factor=power_factor
+                )
+                finish_trial(session, trial, result)
             if row.state == CampaignState.RUNNING:
                 reason = same_failure(
                     all_trials(session, row.id),

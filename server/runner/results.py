@@ -36,13 +36,22 @@ class Workload:
 
 
 def finished_trial(
-    workload: Workload, strategy: Strategy, outcome: TrialOutcome, *, now: datetime
+    workload: Workload,
+    strategy: Strategy,
+    outcome: TrialOutcome,
+    *,
+    now: datetime,
+    power_factor: float = 1.0,
 ) -> FinishedTrial:
-    """Return what the store keeps of a trial that ended so."""
-    figures, outcome = _figures(workload, strategy, outcome)
+    """Return what the store keeps of a trial that ended so.
+
+    Args:
+        power_factor: what GPUs draw against the machine's power figures, where the trial did not
+            sample it.
+    """
+    figures, outcome = _figures(workload, strategy, outcome, power_factor=power_factor)
     points = accumulations(workload.transformer, workload.machine, strategy, outcome.measurements)
     duration_s = max(0.0, outcome.duration_s)
-    energy = outcome.joules_per_token
     return FinishedTrial(
         state=outcome.status,
         started_at=outcome.started_at,
@@ -53,7 +62,7 @@ def finished_trial(
         metrics=figures,
         accumulations=[point for point in points if point.measured],
         peak_memory_gib_by_rank=outcome.peak_memory_gib,
-        joules_per_token=energy if energy and math.isfinite(energy) and energy > 0 else None,
+        joules_per_token=_sampled(outcome),
         energy_note=outcome.energy_note,
         error=outcome.error,
         log_path=outcome.log_path,
@@ -63,8 +72,14 @@ def finished_trial(
     )
 
 
+def _sampled(outcome: TrialOutcome) -> float | None:
+    """Return what the GPUs drew for a token; None where what was read cannot be that."""
+    energy = outcome.joules_per_token
+    return energy if energy and math.isfinite(energy) and energy > 0 else None
+
+
 def _figures(
-    workload: Workload, strategy: Strategy, outcome: TrialOutcome
+    workload: Workload, strategy: Strategy, outcome: TrialOutcome, *, power_factor: float
 ) -> tuple[TrialMetrics | None, TrialOutcome]:
     """Return an ok trial's figures; one that says ok but measured too little has crashed."""
     if outcome.status is not TrialState.OK:
@@ -78,6 +93,8 @@ def _figures(
             outcome.measurements,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=loss,
+            sampled_joules_per_token=_sampled(outcome),
+            power_factor=power_factor,
         )
         usable = math.isfinite(figures.tokens_per_s) and figures.tokens_per_s > 0
     except (ValueError, ZeroDivisionError):

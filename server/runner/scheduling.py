@@ -135,23 +135,30 @@ def _limits(
     """
     request = campaign.request
     ended = [
-        (getattr(other.metrics, request.objective), other)
+        (getattr(other.metrics, request.objective), other.metrics.iteration_time_s, other)
         for other in trials
         if other.metrics and other.finished_at and other.finished_at <= trial.created_at
     ]
     if trial.purpose != "search" or not request.protocol.give_up_below or not ended:
         return ()
-    best_rate, best = max(ended, key=lambda each: each[0])
+    _, best_s, best = max(ended, key=lambda each: each[0])
     workload, strategy = Workload.of(campaign), strategy_of(trial.strategy)
+    best_rate = _rate_at_one_second(workload, strategy_of(best.strategy)) / best_s
+    rate = _rate_at_one_second(workload, strategy)
+    own_limit_s = rate / (request.protocol.give_up_below * best_rate)
+    surprise = _surprise(workload, best)
+    shares = _predicted_shares(workload, strategy, accumulations)
+    return tuple(own_limit_s * min(1.0, share * surprise) for share in shares)
+
+
+def _rate_at_one_second(workload: Workload, strategy: Strategy) -> float:
+    """Return the objective if an iteration took a second; energy by the power figures alone, so
+    that two strategies differ by their own draw and not by what a sensor of one adds."""
     own = AccumulationMeasurement(
         gradient_accumulation_steps=strategy.gradient_accumulation_steps, iteration_times_s=(1.0,)
     )
     figures = metrics(workload.transformer, workload.machine, strategy, [own])
-    rate_at_one_second = getattr(figures, request.objective)
-    own_limit_s = rate_at_one_second / (request.protocol.give_up_below * best_rate)
-    surprise = _surprise(workload, best)
-    shares = _predicted_shares(workload, strategy, accumulations)
-    return tuple(own_limit_s * min(1.0, share * surprise) for share in shares)
+    return float(getattr(figures, workload.objective))
 
 
 def _surprise(workload: Workload, trial: Trial) -> float:

@@ -12,6 +12,8 @@ from sqlalchemy.orm import Session
 from autotune.calibration import Calibration, Observation, observations_of
 from autotune.calibration.document import observation_of, observation_shape
 from autotune.calibration.history import EarlierTrial, forecast_errors, telling, weight_of
+from autotune.calibration.power import PowerScale
+from autotune.cost_model.parameters import Parameters
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import EarlierObservation, StartWorth, Trial, TrialState
 from search_spaces.machine import Machine
@@ -93,6 +95,17 @@ class SearchStart:
         return StartWorth(
             trials=errors.trials, error_without=errors.without, error_with=errors.given
         )
+
+    def power_factor(self, trials: Sequence[Trial]) -> float:
+        """Return what GPUs draw against the machine's power figures, by the trials that sampled it,
+        these of the campaign and the earlier ones; 1 where none did.
+
+        Constants that are generally known cut their steps into parts: a factor on all of the power
+        hardly depends on them.
+        """
+        earlier = self.observations(self.versions(trials))
+        known = [*earlier, *observations_of(self.transformer, trials)]
+        return PowerScale.of(self.machine, known, Parameters.default(self.machine)).factor
 
     @cached_property
     def _calibration(self) -> Calibration:

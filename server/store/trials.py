@@ -29,6 +29,7 @@ from server.store.errors import NotFound
 from server.store.tables import CampaignRow, TrialRow
 
 LONGEST_NAME = 255
+SECONDS_PER_HOUR = 3600.0
 COLUMNS = (
     "duration_s",
     "node_hours",
@@ -40,6 +41,7 @@ METRICS = (
     "iteration_time_s",
     "tokens_per_s",
     "tokens_per_s_per_gpu",
+    "tokens_per_joule",
     "model_tflops_per_gpu",
     "hardware_tflops_per_gpu",
     "mfu",
@@ -346,7 +348,7 @@ def trial_of(row: TrialRow) -> Trial:
             "node_hours": row.node_hours,
             "predicted_iteration_time_s": row.predicted_iteration_time_s,
             "predicted_memory_gib": row.predicted_memory_gib,
-            "metrics": TrialMetrics.model_validate(row.metrics) if row.metrics else None,
+            "metrics": _metrics(row) if row.metrics else None,
             "accumulations": row.measurements,
             "peak_memory_gib_by_rank": row.peak_memory_gib,
             "joules_per_token": row.joules_per_token,
@@ -357,3 +359,10 @@ def trial_of(row: TrialRow) -> Trial:
             "versions": row.versions,
         }
     )
+
+
+def _metrics(row: TrialRow) -> TrialMetrics:
+    """Return a row's figures; those of earlier versions lack what follows from the others."""
+    figures = dict(row.metrics or {})
+    rate = figures["tokens_per_s"] * SECONDS_PER_HOUR / row.strategy["num_nodes"]
+    return TrialMetrics.model_validate({"tokens_per_node_hour": rate} | figures)

@@ -153,7 +153,14 @@ def submit(
     service: ServiceOptions,
     nodes: Nodes = 1,
     objective: Annotated[
-        Objective | None, typer.Option("--objective", help="What is to be as high as possible.")
+        Objective | None,
+        typer.Option(
+            "--objective",
+            help="What is to be as high as possible: tokens_per_s, the shortest training on at "
+            "most --nodes; tokens_per_s_per_gpu and tokens_per_node_hour, the fewest node-hours "
+            "for a token; tokens_per_joule, the least energy for a token, hosts included, on a "
+            "machine whose power is known.  \\[default: tokens_per_s]",
+        ),
     ] = None,
     baseline: Annotated[
         str | None,

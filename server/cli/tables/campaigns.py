@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import (
     Baseline,
     Campaign,
@@ -48,7 +49,7 @@ def campaigns(items: Sequence[Campaign]) -> Table:
             str(item.request.nodes),
             f"{item.trials}/{item.request.budget.max_trials}",
             str(item.failures),
-            with_unit(item.best_objective, "tokens/s"),
+            with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective]),
             mark(item.simulated),
         )
     return table
@@ -75,7 +76,10 @@ def campaign(item: Campaign) -> Table:
             *([("started from", start)] if start else []),
             ("node-hours", figure(item.node_hours)),
             ("created", moment(item.created_at)),
-            ("best so far", with_unit(item.best_objective, "tokens/s")),
+            (
+                "best so far",
+                with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective]),
+            ),
         ]
     )
 
@@ -139,6 +143,7 @@ def _metrics(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]
             f"{with_unit(metrics.tokens_per_s, 'tokens/s')}, "
             f"{with_unit(metrics.tokens_per_s_per_gpu, 'tokens/s')} per GPU",
         ),
+        ("for a token", _for_a_token(metrics)),
         (
             "model FLOPs",
             f"{with_unit(metrics.model_tflops_per_gpu, 'TFLOP/s')} per GPU{efficiency}",
@@ -146,6 +151,16 @@ def _metrics(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]
         ("global batch", f"{metrics.global_batch_size} samples"),
         ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
     ]
+
+
+def _for_a_token(metrics: TrialMetrics) -> str:
+    """Return the inverse of the two rates that are of what a token costs."""
+    million = with_unit(1e6 / metrics.tokens_per_node_hour, "node-hours a million tokens")
+    if metrics.tokens_per_joule is None:
+        return million
+    how = "sampled at the GPUs" if metrics.energy_sampled else "predicted"
+    joules = with_unit(1 / metrics.tokens_per_joule, "J a token")
+    return f"{million}; {joules}, hosts included ({how})"
 
 
 def baseline(item: Baseline) -> Table:

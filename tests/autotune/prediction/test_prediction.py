@@ -263,6 +263,19 @@ def test_real_trials_run_on_this_machine_alone() -> None:
     assert check_campaign(here, now=NOW).machine.name == "local"
 
 
+def test_energy_is_an_objective_where_power_is_known() -> None:
+    here = campaign(
+        model="tiny",
+        machine="local",
+        nodes=1,
+        evaluator="local",
+        objective="tokens_per_joule",
+        space=SpaceSpec(precision="fp32"),
+    )
+    assert "the power of local is not known" in problems(here)["objective"].reason
+    check_campaign(campaign(objective="tokens_per_joule"), now=NOW)
+
+
 def test_a_pool_that_no_strategy_fits_in() -> None:
     spec = SpaceSpec(num_nodes=2)
     assert (

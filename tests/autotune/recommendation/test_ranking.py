@@ -199,7 +199,32 @@ def test_the_objective_decides_between_many_and_few_nodes() -> None:
     wide, narrow = strategy(nodes=4), strategy(nodes=1)
     trials = [trial(1, wide, seconds=1.0), trial(2, narrow, seconds=2.0)]
     assert answer(trials).best.trial_numbers == [1]
-    assert answer(trials, objective="tokens_per_s_per_gpu").best.trial_numbers == [2]
+    for objective in ("tokens_per_s_per_gpu", "tokens_per_node_hour", "tokens_per_joule"):
+        assert answer(trials, objective=objective).best.trial_numbers == [2]
+
+
+def test_energy_that_was_sampled_stands_over_what_is_predicted() -> None:
+    """The slower of two draws half of what its like draws; of several samples the median counts."""
+
+    def sampled(number: int, factor: float) -> Trial:
+        found = trial(number, B, seconds=1.2)
+        assert found.metrics is not None
+        assert found.metrics.tokens_per_joule is not None
+        rate = found.metrics.tokens_per_joule * factor
+        update = {"tokens_per_joule": rate, "energy_sampled": True}
+        return found.model_copy(update={"metrics": found.metrics.model_copy(update=update)})
+
+    trials = [
+        trial(1, A, seconds=1.0),
+        *(sampled(number, factor) for number, factor in ((2, 1.9), (3, 2.0), (4, 9.0))),
+    ]
+    assert answer(trials).best.trial_numbers == [1]
+    best = answer(trials, objective="tokens_per_joule").best
+    assert best.trial_numbers == [2, 3, 4]
+    assert best.metrics.energy_sampled
+    expected = sampled(3, 2.0).metrics
+    assert expected is not None
+    assert best.metrics.tokens_per_joule == expected.tokens_per_joule
 
 
 @pytest.mark.parametrize(

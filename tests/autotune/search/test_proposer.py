@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
+from autotune.schemas import Objective
 from autotune.search import Proposer, SearchTrial, reason_to_be_content
 from autotune.search.layouts import Layouts
 from autotune.search.suspects import suspected
+from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -32,8 +34,10 @@ from tests.autotune.search.scene import (
 )
 
 
-def proposer(space: SearchSpace, *, seed: int = 7) -> Proposer:
-    return Proposer(space, objective="tokens_per_s", seed=seed)
+def proposer(
+    space: SearchSpace, *, seed: int = 7, objective: Objective = "tokens_per_s"
+) -> Proposer:
+    return Proposer(space, objective=objective, seed=seed)
 
 
 def keys(strategies: Iterable[Strategy]) -> set[object]:
@@ -185,6 +189,27 @@ def test_the_objective_per_gpu_is_the_rate_over_all_gpus() -> None:
         other = whole.row_of(strategy)
         expected = whole.log_rate[other] - math.log(8 * strategy.num_nodes)
         assert per_gpu.log_rate[row] == pytest.approx(expected)
+
+
+def test_node_hours_and_energy_are_told_as_rates() -> None:
+    space = space_22b()
+    whole = layouts_of(space)
+    by_node_hour = Layouts.of(space, objective="tokens_per_node_hour")
+    by_joule = Layouts.of(space, objective="tokens_per_joule")
+    for row, strategy in enumerate(by_node_hour.lattice):
+        expected = whole.log_rate[whole.row_of(strategy)] + math.log(3600 / strategy.num_nodes)
+        assert by_node_hour.log_rate[row] == pytest.approx(expected)
+    predicted = estimate(space.transformer, space.machine, by_joule.lattice)
+    assert predicted.energy_joule is not None
+    tokens = by_joule.lattice.global_batch_size * space.transformer.seq_length
+    np.testing.assert_allclose(np.exp(by_joule.log_rate), tokens / predicted.energy_joule)
+
+
+def test_energy_is_no_objective_where_power_is_not_known() -> None:
+    space = space_22b()
+    unknown = replace(space, machine=replace(space.machine, host_watt=None))
+    with pytest.raises(InvalidInput, match="host_watt"):
+        proposer(unknown, objective="tokens_per_joule")
 
 
 def test_a_very_large_space_is_offered_in_part() -> None:

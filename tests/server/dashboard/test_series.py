@@ -93,6 +93,7 @@ def metrics(rate: float) -> TrialMetrics:
         measured=True,
         tokens_per_s=rate,
         tokens_per_s_per_gpu=rate / 16,
+        tokens_per_node_hour=rate * 1800,
         model_tflops_per_gpu=1.0,
         hardware_tflops_per_gpu=1.3,
         mfu=0.3,

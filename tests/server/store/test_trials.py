@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
@@ -33,6 +34,7 @@ METRICS = {
     "iteration_time_spread_s": 0.1,
     "measured": True,
     "tokens_per_s_per_gpu": 1.0,
+    "tokens_per_node_hour": 1800.0,
     "model_tflops_per_gpu": 1.0,
     "hardware_tflops_per_gpu": 1.0,
     "mfu": None,
@@ -102,6 +104,20 @@ def test_a_trial_is_read_as_it_was_written(store: Store, campaign: Campaign) -> 
     assert trial.versions == {"torch": "2.13.0"}
     assert trial.started_at is not None
     assert trial.started_at.tzinfo is not None
+
+
+def test_figures_of_an_earlier_version_are_read(store: Store, campaign: Campaign) -> None:
+    later = {"tokens_per_node_hour", "tokens_per_joule", "energy_sampled"}
+    with store.transaction() as session:
+        row = session.scalars(select(TrialRow).where(TrialRow.number == 1)).one()
+        assert row.metrics is not None
+        row.metrics = {k: v for k, v in row.metrics.items() if k not in later}
+        rate = row.metrics["tokens_per_s"]
+    with store.session() as session:
+        figures = get_trial(session, campaign.id, 1).metrics
+    assert figures is not None
+    assert figures.tokens_per_node_hour == pytest.approx(rate * 3600 / STRATEGY.num_nodes)
+    assert figures.tokens_per_joule is None
 
 
 def test_a_final_state_is_written_once(store: Store, campaign: Campaign) -> None:

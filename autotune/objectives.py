@@ -1,0 +1,32 @@
+"""What a campaign may make as high as possible, and on which machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.schemas import Objective
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+
+OBJECTIVE_UNITS: Mapping[Objective, str] = {
+    "tokens_per_s": "tokens/s",
+    "tokens_per_s_per_gpu": "tokens/s per GPU",
+    "tokens_per_node_hour": "tokens per node-hour",
+    "tokens_per_joule": "tokens/J",
+}
+"""Of each, as a reader is shown it."""
+
+POWER_FIGURES = ("gpu_idle_watt", "gpu_max_watt", "host_watt")
+
+
+def unknown_objective(objective: Objective, machine: Machine) -> InvalidInput | None:
+    """Return why no figure of this objective can be had on a machine; None where it can."""
+    missing = [name for name in POWER_FIGURES if getattr(machine, name) is None]
+    if objective != "tokens_per_joule" or not missing:
+        return None
+    return InvalidInput(
+        "objective",
+        objective,
+        f"the power of {machine.name} is not known: it has no {', '.join(missing)}",
+        valid="another objective, or a machine file with these figures",
+    )

@@ -1,0 +1,66 @@
+"""The energy of a token, from what the GPUs were seen to draw and from the power figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autotune.cost_model import estimate
+from autotune.cost_model.energy import gpu_energy_joule
+from autotune.cost_model.strategies import total
+from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+TimedIterations = tuple[int, Sequence[float]]
+"""A GAS, and the seconds of each iteration that was timed at it."""
+
+
+def joules_per_token(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    *,
+    iteration_time_s: float,
+    timed: Sequence[TimedIterations],
+    sampled: float | None = None,
+    power_factor: float = 1.0,
+) -> float | None:
+    """Return what all nodes draw for a token at the strategy's own GAS, hosts included.
+
+    `(f E_GPU(t) + t nodes P_host) / tokens`: E_GPU by the power figures, over the time that was
+    measured, cut into its parts as the cost model cuts them. Where the GPUs' draw was sampled, f is
+    what the samples say against the figures at the values of GAS that ran: these wait for the
+    pipeline for another share of the time than the strategy's own does.
+
+    Args:
+        iteration_time_s: at the strategy's own GAS.
+        timed: what the trial ran; needed where it was `sampled`.
+        sampled: J of all GPUs for a token over the iterations of `timed`.
+        power_factor: f where nothing was sampled.
+
+    Returns:
+        None where the machine's power figures are not known.
+    """
+    ran = [(gas, seconds) for gas, seconds in timed if len(seconds)]
+    twins = [strategy, *(strategy.with_accumulation(gas) for gas, _ in ran)]
+    lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
+    mean_s = np.array([iteration_time_s, *(float(np.mean(seconds)) for _, seconds in ran)])
+    parts = estimate(transformer, machine, lattice).time_parts_s
+    scale = mean_s / total(parts)
+    gpu_joule = gpu_energy_joule(
+        machine,
+        num_nodes=lattice["num_nodes"].astype(np.float64),
+        time_parts_s={name: part * scale for name, part in parts.items()},
+    )
+    if gpu_joule is None or machine.host_watt is None:
+        return None
+    tokens = lattice.global_batch_size * transformer.seq_length
+    factor = power_factor
+    if sampled and ran:
+        iterations = np.array([len(seconds) for _, seconds in ran])
+        factor = sampled * float(iterations @ tokens[1:]) / float(iterations @ gpu_joule[1:])
+    host_joule = iteration_time_s * strategy.num_nodes * machine.host_watt
+    return (factor * float(gpu_joule[0]) + host_joule) / float(tokens[0])
