@@ -34,7 +34,7 @@ def bounds(fitted: bool, *others: Strategy) -> list[float]:
     seen = [Observation(transformer=SPACE.transformer, strategy=ONE, fitted=fitted)]
     sample = memory_sample(seen, SPACE.machine)
     dominance = Dominance.of(columns(*others), sample, memory_gib=SPACE.machine.memory_gib)
-    return dominance.bounded(np.full(len(others), 0.5)).tolist()
+    return [float(bound) for bound in dominance.bounded(np.full(len(others), 0.5))]
 
 
 LARGER = (
