@@ -1,6 +1,17 @@
 """What the trials of a campaign come to: what to confirm, and what to train with. Pure."""
 
 from autotune.recommendation.baseline import baseline_result
-from autotune.recommendation.recommendation import recommend, strategies_to_confirm
+from autotune.recommendation.ranking import contenders
+from autotune.recommendation.recommendation import (
+    recommend,
+    strategies_to_confirm,
+    training_node_hours,
+)
 
-__all__ = ["baseline_result", "recommend", "strategies_to_confirm"]
+__all__ = [
+    "baseline_result",
+    "contenders",
+    "recommend",
+    "strategies_to_confirm",
+    "training_node_hours",
+]

@@ -140,9 +140,15 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
     )
 
 
+def training_node_hours(campaign: Campaign, trials: Sequence[Trial]) -> float | None:
+    """Return the node-hours of the whole training with the best layout so far; None without one."""
+    ranked = contenders(trials, objective=campaign.request.objective)
+    return _training(campaign, ranked[0]).node_hours if ranked else None
+
+
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:
     """Return what the whole training costs; no energy without the machine's peak or its power."""
-    figures, tokens = best.metrics, campaign.request.tokens
+    figures, tokens = best.metrics, campaign.request.training_tokens
     iterations = math.ceil(tokens / (figures.global_batch_size * campaign.model.seq_length))
     seconds = iterations * figures.iteration_time_s
     nodes = best.strategy.num_nodes

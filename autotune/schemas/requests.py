@@ -116,7 +116,15 @@ class Budget(Wire):
     max_node_hours: Annotated[float, Field(gt=0)] | None = None
     deadline: datetime | None = None
     stop_early: bool = Field(
-        True, description="end the search once nothing untried is likely to be faster by 1 %"
+        True,
+        description="end the search once it is not worth going on: nothing untried is likely to be "
+        "faster by 1 %, or by the account of `train_tokens`; no runner-up is then measured again "
+        "that is not worth it either",
+    )
+    train_tokens: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="tokens of the training that the layout is for: the search ends once the next "
+        "trial costs more node-hours than it is expected to save over them",
     )
 
 
@@ -193,7 +201,9 @@ class CampaignCreate(Wire):
     budget: Budget = Budget()
     protocol: ProtocolSpec = ProtocolSpec()
     tokens: Annotated[float, Field(gt=0)] = Field(
-        300e9, description="training tokens that the recommendation's days and energy are for"
+        300e9,
+        description="training tokens that the recommendation's days and energy are for, unless "
+        "`budget.train_tokens` says it",
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     fresh: bool = Field(
@@ -202,6 +212,11 @@ class CampaignCreate(Wire):
     time_scale: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="simulated evaluator: seconds waited for each simulated second"
     )
+
+    @property
+    def training_tokens(self) -> float:
+        """What the recommendation's figures of a whole training are for."""
+        return self.budget.train_tokens or self.tokens
 
 
 class BudgetExtension(Wire):

@@ -1,17 +1,25 @@
 """How the next trial is chosen, and when to stop."""
 
 from autotune.search.cost import TrialCost
-from autotune.search.outlook import Outlook
+from autotune.search.outlook import Outlook, Rival
 from autotune.search.proposer import Proposal, Proposer
-from autotune.search.stopping import reason_to_be_content, reason_to_stop
+from autotune.search.stopping import (
+    is_worth_confirming,
+    reason_to_be_content,
+    reason_to_spare,
+    reason_to_stop,
+)
 from autotune.search.trial import SearchTrial
 
 __all__ = [
     "Outlook",
     "Proposal",
     "Proposer",
+    "Rival",
     "SearchTrial",
     "TrialCost",
+    "is_worth_confirming",
     "reason_to_be_content",
+    "reason_to_spare",
     "reason_to_stop",
 ]

@@ -95,6 +95,19 @@ class Belief:
         improvement = log_expected_improvement(self.log_rate, self.deviation, best)
         return improvement + discount(self.log_fit)
 
+    def expected_saving(self, *, best: float) -> Array:
+        """Return the share of a training's time that a trial of each is expected to save, shape
+        (k,): `E[1 - best/rate]` where its rate is the higher one, times the probability that it
+        fits.
+
+        Args:
+            best: logarithm of the best measured objective.
+        """
+        s = np.maximum(self.deviation, 1e-9)
+        lead = self.log_rate - best
+        remains = np.exp(0.5 * s**2 - lead + log_ndtr(lead / s - s))
+        return np.asarray(self.fit_probability * np.maximum(ndtr(lead / s) - remains, 0.0))
+
 
 def discount(log_fit: Array) -> Array:
     """Return what is added to a log worth for a log probability of fitting, 0 or less."""

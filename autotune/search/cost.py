@@ -9,6 +9,7 @@ import numpy as np
 from autotune.measurement import probe_accumulations
 from autotune.search.layouts import HOUR_S, Floats
 from search_spaces.lattice import Lattice
+from search_spaces.strategy import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,10 @@ class TrialCost:
         busy_s = self.iterations * iteration_time_s * _probes_for_each_iteration(lattice)
         trial_s = np.minimum(self.start_up_s + busy_s, self.time_limit_s)
         return np.asarray(lattice["num_nodes"] * trial_s / HOUR_S, dtype=np.float64)
+
+    def confirmation_node_hours(self, strategy: Strategy, *, iteration_time_s: float) -> float:
+        """Return the node-hours of measuring a strategy once more, at its own GAS alone."""
+        return strategy.num_nodes * (self.start_up_s + self.iterations * iteration_time_s) / HOUR_S
 
 
 def _probes_for_each_iteration(lattice: Lattice) -> Floats:

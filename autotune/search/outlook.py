@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.cost_model.columns import Array
+from autotune.calibration import Calibration
+from autotune.cost_model.columns import Array, Columns
 from autotune.search.belief import Belief
 
 DRAWS = 2000
@@ -63,6 +64,42 @@ class Outlook:
             probability_better=float(np.mean(untried - rates[:, 0] > np.log1p(MARGIN))),
             expected_gain=float(np.mean(np.expm1(np.minimum(np.maximum(above, 0.0), 3.0)))),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """A measured layout against the one that came out best.
+
+    Attributes:
+        probability_better: that it is faster by MARGIN or more, whatever the measurements' noise.
+        expected_saving: share of a training's time that is won, on average, by knowing both rates
+            and taking the higher one.
+    """
+
+    probability_better: float
+    expected_saving: float
+
+    @classmethod
+    def all_of(
+        cls, calibration: Calibration, columns: Columns, *, log_work: Array, seed: int
+    ) -> list[Rival]:
+        """Draw the rates of all at once.
+
+        Args:
+            columns: of n strategies, the first of them the best.
+            log_work: shape (n,), logarithm of the objective times the seconds of an iteration.
+            seed: of the draws.
+        """
+        generator = np.random.default_rng([seed, len(columns)])
+        rates = log_work - calibration.time.draws(columns, count=DRAWS, generator=generator)
+        leads = (rates[:, 1:] - rates[:, :1]).T
+        return [
+            cls(
+                probability_better=float(np.mean(lead > np.log1p(MARGIN))),
+                expected_saving=float(np.mean(-np.expm1(-np.maximum(lead, 0.0)))),
+            )
+            for lead in leads
+        ]
 
 
 def _log_rate(belief: Belief, row: int) -> float:

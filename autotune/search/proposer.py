@@ -20,7 +20,7 @@ from autotune.search.belief import Belief
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
 from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts, log_work
-from autotune.search.outlook import Outlook
+from autotune.search.outlook import Outlook, Rival
 from autotune.search.suspects import suspected
 from autotune.search.trial import SearchTrial, merged
 from search_spaces.lattice import Lattice
@@ -44,8 +44,9 @@ class Proposal:
         fit_probability: that memory suffices.
         node_hours: that the trial is expected to take if it runs to its end.
         best_so_far: the objective of the best measured layout when this one was chosen.
-        probability_better: that this one turns out to be better, if it fits; both None while
-            nothing is measured.
+        probability_better: that this one turns out to be better, if it fits.
+        expected_saving: share of a training's time that is won by measuring it, on average and with
+            its chance to fit; these three are None while nothing is measured.
     """
 
     strategy: Strategy
@@ -57,6 +58,7 @@ class Proposal:
     node_hours: float
     best_so_far: float | None
     probability_better: float | None
+    expected_saving: float | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,6 +154,21 @@ class Proposer:
                 self._belief(known, open_rows),
                 best=max(known.measured, key=lambda row: known.measured[row]),
                 measured=sorted(known.measured),
+                seed=self._seed,
+            )
+
+    def rivals(
+        self, trials: Sequence[SearchTrial], best: Strategy, others: Sequence[Strategy]
+    ) -> list[Rival]:
+        """Return how each of `others` stands against `best`, all of them measured, after these
+        trials; whether the space has them makes no difference."""
+        strategies = [best, *others]
+        lattice = Lattice.of(strategies, gpus_per_node=self._space.machine.gpus_per_node)
+        with threadpool_limits(limits=1, user_api="blas"):
+            return Rival.all_of(
+                self.calibration(trials),
+                Columns.of(self._space.transformer, lattice),
+                log_work=np.array([self._log_work(strategy) for strategy in strategies]),
                 seed=self._seed,
             )
 
@@ -283,8 +300,9 @@ class Proposer:
         time, _, variance = belief.calibration.time.predict(columns)
         seconds, factor = float(np.exp(time[0])), float(np.exp(Z * np.sqrt(variance[0])))
         memory = float(np.exp(belief.calibration.memory.mean(columns)[0]))
-        better = None
+        better, saving = None, None
         if known.best is not None:
+            saving = float(belief.expected_saving(best=known.best)[chosen])
             z = (belief.log_rate[chosen] - known.best) / max(float(belief.deviation[chosen]), 1e-9)
             better = float(ndtr(z))
         return Proposal(
@@ -297,4 +315,5 @@ class Proposer:
             node_hours=node_hours,
             best_so_far=None if known.best is None else float(np.exp(known.best)),
             probability_better=better,
+            expected_saving=saving,
         )

@@ -139,7 +139,7 @@ def examples() -> dict[str, dict[str, Any]]:
             "evaluator": "local",
             "space.preset": "tiny-local",
             "budget.max_trials": "12",
-            "tokens": "100M",
+            "budget.train_tokens": "100M",
         },
         "175B on Frontier, simulated": {
             "model": "gpt-175b",
@@ -148,7 +148,7 @@ def examples() -> dict[str, dict[str, Any]]:
             "evaluator": "simulated",
             "space.preset": "table-v",
             "budget.max_trials": "40",
-            "tokens": "300B",
+            "budget.train_tokens": "300B",
         },
     }
 

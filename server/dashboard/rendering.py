@@ -22,6 +22,7 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
+from autotune.wording import token_count
 from server.dashboard import wording
 from server.dashboard.series import strategy_line
 
@@ -94,14 +95,6 @@ def energy(trial: Trial) -> str:
     return f"{wording.figure(trial.joules_per_token)} J/token ({trial.energy_note})"
 
 
-def tokens(number: float) -> str:
-    """Return a training budget as text: `300 billion`."""
-    for scale, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if number >= scale:
-            return f"{number / scale:g} {name}"
-    return f"{number:,.0f}"
-
-
 FILTERS: dict[str, Callable[..., Any]] = {
     "age": wording.age,
     "count": wording.count,
@@ -120,7 +113,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "started_from": wording.started_from,
     "strategy_line": strategy_line,
     "title": title,
-    "tokens": tokens,
+    "tokens": token_count,
 }
 
 

@@ -41,6 +41,7 @@ from server.runner.scheduling import (
     next_search,
     reason_to_end_search,
     same_failure,
+    trial_cost,
     wants_baseline,
 )
 from server.runner.start import SearchStart, telling_trials
@@ -234,7 +235,11 @@ class ClaimedCampaign:
             request = self._snapshot.campaign.request
             earlier = self._search_start.observations(versions)
             proposer = Proposer(
-                self._space, objective=request.objective, seed=request.seed, earlier=earlier
+                self._space,
+                objective=request.objective,
+                seed=request.seed,
+                earlier=earlier,
+                cost=trial_cost(self._snapshot.campaign),
             )
             self._made = versions, proposer
         return self._made[1]
@@ -382,7 +387,7 @@ class ClaimedCampaign:
         """Return what to start; None while another campaign uses this machine."""
         now, trials = datetime.now(UTC), self._snapshot.trials
         if campaign.state is CampaignState.CONFIRMING:
-            following = next_confirmations(campaign, trials, now=now)
+            following = next_confirmations(campaign, trials, self._proposer(trials), now=now)
             return following if not following.strategies or self._may_start() else None
         end = reason_to_end_search(campaign, trials, now=now)
         if end is not None:

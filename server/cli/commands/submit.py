@@ -43,6 +43,30 @@ class CampaignBudgetOptions(BudgetOptions):
 
     DEFAULTS: ClassVar[Mapping[str, object]] = {"max_trials": 30}
 
+    train_tokens: Annotated[
+        float | None,
+        typer.Option(
+            "--train-tokens",
+            help="Tokens that you will train for: 300e9. The search then goes on as long as the "
+            "next trial is expected to save more node-hours over them than it costs, and no "
+            "longer; runners-up are measured again by the same account.  \\[default: not known; "
+            "the search ends when nothing untried is likely to be faster by 1 %]",
+        ),
+    ] = None
+    stop_early: Annotated[
+        bool | None,
+        typer.Option(
+            "--stop-early/--no-stop-early",
+            help="Whether to end before the budget is spent, once another trial is not worth it. "
+            "--no-stop-early takes all of it.  \\[default: stop early]",
+            show_default=False,
+        ),
+    ] = None
+
+    def budget(self) -> dict[str, Any]:
+        own = chosen(train_tokens=self.train_tokens, stop_early=self.stop_early)
+        return super().budget() | own
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOptions(OptionGroup):
@@ -175,7 +199,11 @@ def submit(
     ] = None,
     tokens: Annotated[
         float | None,
-        typer.Option("--tokens", help="Training tokens, for days and energy: 300e9."),
+        typer.Option(
+            "--tokens",
+            help="Tokens that days and energy are told for, and nothing else.  \\[default: "
+            "--train-tokens, else 300e9]",
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of the search and the trials.")
@@ -193,8 +221,8 @@ def submit(
 ) -> None:
     """Submit a campaign: how should this model be laid out on these nodes?
 
-    The service tries layouts in short training runs until the budget is used, measures the best
-    again, and recommends one. A dimension that is not given is automatic.
+    The service tries layouts in short training runs until another is not worth it, measures the
+    best again, and recommends one. A dimension that is not given is automatic.
     """
     machine_name = machine.machine or _machine_of(trials.profile, service)
     optional: dict[str, Any] = chosen(

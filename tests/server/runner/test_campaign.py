@@ -259,6 +259,21 @@ def test_a_search_ends_when_nothing_untried_is_likely_to_be_faster(
     assert 2 <= done.trials < 40
 
 
+def test_a_search_for_a_short_training_ends_when_a_trial_costs_more_than_it_saves(
+    running_on_sqlite: Running,
+) -> None:
+    """A million tokens take a fraction of a node-hour: nothing is worth a second look."""
+    budget = {"max_trials": 40, "stop_early": True, "train_tokens": 1e6}
+    campaign = created(
+        running_on_sqlite.store, budget=budget, protocol={"confirmations": 3}, pool_nodes=4
+    )
+    done = running_on_sqlite.until_state(campaign, "done")
+    assert "and is expected to save" in done.reason
+    assert "over 1 million tokens" in done.reason
+    assert done.trials < 5
+    assert done.confirmations == 1, "a runner-up is not worth it either"
+
+
 def test_campaigns_share_a_runner_fairly(running_on_sqlite: Running) -> None:
     """No campaign waits until another one is done."""
     campaigns = [created(running_on_sqlite.store, time_scale=0.001) for _ in range(3)]

@@ -6,11 +6,14 @@ import pytest
 
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.resolution import strategy_of
-from autotune.schemas import Accumulation, Trial, TrialState
+from autotune.schemas import Accumulation, Budget, Trial, TrialState
+from autotune.search import Proposer
+from search_spaces.space import SearchSpace
 from server.runner.results import Workload
 from server.runner.scheduling import (
     MachineQueue,
     is_late,
+    next_confirmations,
     protocol_of,
     reason_to_end_search,
     same_failure,
@@ -18,6 +21,7 @@ from server.runner.scheduling import (
     wants_baseline,
 )
 from server.store import Store
+from tests.autotune.recommendation import examples
 from tests.server.asking import STRATEGY, created, with_trials
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -168,6 +172,34 @@ def test_waiting_costs_nothing_and_does_not_lengthen_what_is_expected(store: Sto
     spent = sum(trial.node_hours or 0.0 for trial in trials)
     assert spent + 2.0 + reserve < 10.5 < spent + 2 * 2.0 + reserve
     assert reason_to_end_search(campaign, [*trials, *waiting, *waiting], now=NOW) is not None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "budget", "again"),
+    [
+        ((10.0, 10.1, 16.0), {}, 2),
+        ((10.0, 13.0, 16.0), {}, 1),
+        ((10.0, 13.0, 16.0), {"stop_early": False}, 2),
+        ((10.0, 10.1, 16.0), {"train_tokens": 1e6}, 1),
+        ((10.0, 10.1, 16.0), {"train_tokens": 1e12}, 2),
+    ],
+)
+def test_runners_up_are_measured_again_that_are_worth_it(
+    seconds: tuple[float, ...], budget: dict[str, object], again: int
+) -> None:
+    found = examples.campaign(confirmations=3)
+    request = found.request.model_copy(update={"budget": Budget.model_validate(budget)})
+    found = found.model_copy(update={"request": request})
+    subjects = [examples.A, examples.B, examples.C]
+    measured = [
+        examples.trial(number, subject, seconds=each)
+        for number, (subject, each) in enumerate(zip(subjects, seconds, strict=True), start=1)
+    ]
+    space = SearchSpace.build(examples.MODEL, examples.MACHINE, nodes=2, choices={})
+    proposer = Proposer(space, objective="tokens_per_s", seed=1)
+    following = next_confirmations(found, measured, proposer, now=NOW)
+    assert list(following.strategies) == subjects[:again]  # the four nodes have room for two
+    assert following.purpose == "confirmation"
 
 
 def test_a_deadline_passes(store: Store) -> None:

@@ -1,0 +1,11 @@
+"""Quantities in words, wherever people read them."""
+
+from __future__ import annotations
+
+
+def token_count(number: float) -> str:
+    """Return a training budget as text: `300 billion`."""
+    for scale, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if number >= scale:
+            return f"{number / scale:g} {name}"
+    return f"{number:,.0f}"
