@@ -1,10 +1,11 @@
-"""What a campaign may make as high as possible, and on which machines."""
+"""What a campaign may make as high as possible, on which machines and within which bounds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from autotune.schemas import Objective
+from autotune.schemas import Campaign, Objective, TrialMetrics
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 
@@ -30,3 +31,16 @@ def unknown_objective(objective: Objective, machine: Machine) -> InvalidInput | 
         f"the power of {machine.name} is not known: it has no {', '.join(missing)}",
         valid="another objective, or a machine file with these figures",
     )
+
+
+def memory_limit_gib(campaign: Campaign) -> float:
+    """Return the highest peak of the fullest GPU that leaves the headroom asked for; infinite where
+    none was: what ran has fitted."""
+    headroom = campaign.request.min_headroom_gib
+    return campaign.machine.memory_gib - headroom if headroom else math.inf
+
+
+def keeps_headroom(campaign: Campaign, figures: TrialMetrics) -> bool:
+    """Return whether a trial's peak leaves the headroom asked for; True where it was not read."""
+    peak = figures.peak_memory_gib
+    return peak is None or peak <= memory_limit_gib(campaign)

@@ -197,24 +197,51 @@ class Calibration:
         )
 
     def draws_of_fitting(
-        self, columns: Columns, *, count: int, generator: np.random.Generator
+        self,
+        columns: Columns,
+        *,
+        count: int,
+        generator: np.random.Generator,
+        headroom_gib: float = 0.0,
     ) -> Mask:
         """Return whether memory suffices for each strategy, as it may be for all at once: what is
-        wrong with one estimate is wrong with those like it; shape (count, n)."""
+        wrong with one estimate is wrong with those like it; shape (count, n).
+
+        Args:
+            headroom_gib: that is to be left of it.
+        """
         need = self.memory.draws(columns, count=count, generator=generator, labelled=True)
         edge = generator.normal(0.0, EDGE, size=need.shape)
-        fits = need + edge <= np.log(self.machine.memory_gib)
-        return self._dominance(columns).drawn(fits, generator)
+        fits = need + edge <= self.log_limit(headroom_gib)
+        return self._dominance(columns, headroom_gib).drawn(fits, generator)
 
-    def fit_probability(self, columns: Columns) -> Array:
-        """Return the probability that memory suffices for one run, shape (n,)."""
+    def fit_probability(self, columns: Columns, *, headroom_gib: float = 0.0) -> Array:
+        """Return the probability that memory suffices for one run, shape (n,).
+
+        Args:
+            headroom_gib: that is to be left of it.
+        """
         mean, _, variance = self.memory.predict(columns, labelled=True)
-        margin = np.log(self.machine.memory_gib) - mean
+        margin = self.log_limit(headroom_gib) - mean
         probability = np.asarray(ndtr(margin / np.sqrt(variance + EDGE**2)))
-        return self._dominance(columns).bounded(probability)
+        return self._dominance(columns, headroom_gib).bounded(probability)
 
-    def _dominance(self, columns: Columns) -> Dominance:
-        return Dominance.of(columns, self.memory_sample, memory_gib=self.machine.memory_gib)
+    def log_limit(self, headroom_gib: float) -> float:
+        """Return the logarithm of what a strategy may need of the device's memory, GiB, what cannot
+        be used included: all of it, or as much as leaves the headroom beside its peak."""
+        whole = self.machine.memory_gib
+        if not headroom_gib:
+            return float(np.log(whole))
+        peak = whole - headroom_gib
+        return float(np.log(min(whole, peak / float(self.parameters.usable_memory))))
+
+    def _dominance(self, columns: Columns, headroom_gib: float) -> Dominance:
+        return Dominance.of(
+            columns,
+            self.memory_sample,
+            memory_gib=self.machine.memory_gib,
+            headroom_gib=headroom_gib,
+        )
 
 
 def _adding_up(parts: dict[str, Array], whole: Array) -> dict[str, Array]:

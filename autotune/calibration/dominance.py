@@ -50,21 +50,27 @@ class Dominance:
     surely: Mask
 
     @classmethod
-    def of(cls, columns: Columns, sample: Sample, *, memory_gib: float) -> Dominance:
+    def of(
+        cls, columns: Columns, sample: Sample, *, memory_gib: float, headroom_gib: float = 0.0
+    ) -> Dominance:
         """Compare strategies with the observed ones.
 
         Args:
             sample: of memory; a peak is that of a run that fitted if it leaves a MARGIN of
                 `memory_gib`.
+            headroom_gib: that is to be left of it: with any, a peak beyond it counts as a run that
+                did not fit, and a run whose peak was not read says nothing.
         """
         if not len(sample.columns):
             nothing = np.zeros(len(columns), dtype=np.int64)
             return cls(never=nothing, surely=nothing > 0)
-        ran_out = sample.columns.take(np.flatnonzero(sample.side < 0))
-        within = sample.log_value <= np.log((1.0 - MARGIN) * memory_gib)
-        fitted = sample.columns.take(
-            np.flatnonzero((sample.side > 0) | ((sample.side == 0) & within))
-        )
+        bounded, limit = headroom_gib > 0.0, memory_gib - headroom_gib
+        read = sample.side == 0
+        beyond = read & (sample.log_value > np.log(limit)) & bounded
+        within = read & (sample.log_value <= np.log((1.0 - MARGIN) * limit))
+        unread = (sample.side > 0) & (not bounded)
+        ran_out = sample.columns.take(np.flatnonzero((sample.side < 0) | beyond))
+        fitted = sample.columns.take(np.flatnonzero(unread | within))
         never = needs_as_much(columns, ran_out).sum(axis=1)
         surely = needs_as_much(fitted, columns).any(axis=0) & (never == 0)
         return cls(never=never, surely=surely)

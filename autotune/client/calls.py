@@ -69,6 +69,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     pool_nodes: int | None
     slurm: SlurmChoice | Mapping[str, Any] | None
     objective: Objective
+    min_headroom_gib: float
     baseline: str | StrategyShape | Mapping[str, Any] | None
     space: SpaceSpec | Mapping[str, Any]
     budget: Budget | Mapping[str, Any]

@@ -57,6 +57,7 @@ def check_campaign(
         estimated = estimate(transformer, machine, space.lattice())
         obstacle = obstacle_of(space, estimated, spec=request.space)
         problems += [obstacle] if obstacle else _too_small_a_pool(request, space)
+        problems += [] if obstacle else _too_much_headroom(request, estimated)
         if not problems:
             baseline_of(request, space)
     except InvalidInputs as refusal:
@@ -100,6 +101,15 @@ def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[I
         yield InvalidInput("pool_nodes", request.pool_nodes, reason, valid=valid)
 
 
+def _too_much_headroom(request: CampaignCreate, estimated: Estimate) -> Iterator[InvalidInput]:
+    """Yield a headroom that no strategy is predicted to leave."""
+    left = estimated.machine.memory_gib - float(np.min(estimated.memory_gib))
+    if request.min_headroom_gib > left:
+        reason = f"the leanest strategy of the space is predicted to leave {left:.3g} GiB"
+        valid = f"0 to {left:.3g}, or more nodes"
+        yield InvalidInput("min_headroom_gib", request.min_headroom_gib, reason, valid=valid)
+
+
 def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
     """Return what a campaign would do: its space, its trials' cost, how many its budget buys.
 
@@ -121,7 +131,9 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
         node_hours_budget=most,
         node_hours_expected=affordable * searching + confirming,
         trials_affordable=affordable,
-        left_out=left_out(space, objective=request.objective),
+        left_out=left_out(
+            space, objective=request.objective, headroom_gib=request.min_headroom_gib
+        ),
         baseline=_baseline_plan(request, space),
     )
 

@@ -44,39 +44,46 @@ class Candidate:
     rate: float
 
 
-def left_out(space: SearchSpace, *, objective: Objective) -> list[LeftOut]:
+def left_out(
+    space: SearchSpace, *, objective: Objective, headroom_gib: float = 0.0
+) -> list[LeftOut]:
     """Return what is predicted to be better than the best of `space` by 2 % or more, best first.
 
     One of each dimension that is relaxed alone, to the values that it takes in an automatic space
     besides its own, and one of all together, where that is better still. Model, machine, program,
-    nodes, precision and global batch are those of the space's best; what does not fit is not
-    counted.
+    nodes, precision and global batch are those of the space's best; what does not fit and leave the
+    headroom is not counted.
     """
-    best = most_promising(space, objective=objective)
+    best = most_promising(space, objective=objective, headroom_gib=headroom_gib)
     if best is None:
         return []
     wider = _wider(space)
-    freed = _relaxed(space, best, {}, objective=objective)
+    freed = _relaxed(space, best, {}, objective=objective, headroom_gib=headroom_gib)
     found = [_answer(space, best, freed, ACCUMULATION)]
     # What more accumulation alone would give is no merit of another dimension.
     level = max(best.rate, freed.rate if freed else 0.0)
     for dimension, values in wider.items():
-        better = _relaxed(space, best, {dimension: values}, objective=objective)
+        better = _relaxed(
+            space, best, {dimension: values}, objective=objective, headroom_gib=headroom_gib
+        )
         if better and better.rate >= (1.0 + LEAST_GAIN) * level:
             found.append(_answer(space, best, better, dimension))
     alone = [answer for answer in found if answer is not None]
-    together = _together(space, best, wider, objective=objective)
+    together = _together(space, best, wider, objective=objective, headroom_gib=headroom_gib)
     if together and together.gain > max((answer.gain for answer in alone), default=0.0):
         alone.append(together)
     return sorted(alone, key=lambda answer: -answer.gain)
 
 
-def most_promising(space: SearchSpace, *, objective: Objective) -> Candidate | None:
+def most_promising(
+    space: SearchSpace, *, objective: Objective, headroom_gib: float = 0.0
+) -> Candidate | None:
     """Return the best of a space by its prediction; None where nothing is legal, or fits."""
     if len(space.lattice()) == 0:
         return None
     layouts = Layouts.of(space, objective=objective)
-    fitting = np.flatnonzero(layouts.memory_gib <= layouts.memory_limit_gib)
+    limit = min(layouts.memory_limit_gib, space.machine.memory_gib - headroom_gib)
+    fitting = np.flatnonzero(layouts.memory_gib <= limit)
     if len(fitting) == 0:
         return None
     row = int(fitting[0])  # the highest rate comes first
@@ -111,6 +118,7 @@ def _relaxed(
     wider: Mapping[str, tuple[Scalar, ...]],
     *,
     objective: Objective,
+    headroom_gib: float,
 ) -> Candidate | None:
     """Return the best of the space with other values of some dimensions, at the best's nodes and
     batch; None where that space is too large or holds nothing."""
@@ -131,7 +139,7 @@ def _relaxed(
         )
     except InvalidInputs:
         return None
-    return most_promising(relaxed, objective=objective)
+    return most_promising(relaxed, objective=objective, headroom_gib=headroom_gib)
 
 
 def _together(
@@ -140,12 +148,13 @@ def _together(
     wider: Mapping[str, tuple[Scalar, ...]],
     *,
     objective: Objective,
+    headroom_gib: float,
 ) -> LeftOut | None:
     """Return the best of all dimensions relaxed at once, or of as many as can be."""
     relaxed = dict(wider)
     for dropped in ("", *TOGETHER_UP_TO):
         relaxed.pop(dropped, None)
-        if better := _relaxed(space, best, relaxed, objective=objective):
+        if better := _relaxed(space, best, relaxed, objective=objective, headroom_gib=headroom_gib):
             return _answer(space, best, better, None)
     return None
 

@@ -41,7 +41,7 @@ def baseline_result(
             failed_confirmation=False,
         )
         figures = contender.metrics
-        best = contenders(trials, objective=campaign.request.objective)[0]
+        best = contenders(campaign, trials)[0]
         speedup, comparison = _comparison(campaign, contender, best, name=name)
     elif trial.state in ENDS:
         comparison = f"{name} {ENDS[trial.state]}" + _cause(trial)

@@ -51,6 +51,7 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     best = ranked[0]
     sentences = [
         _origin_of_figures(campaign),
+        _headroom(campaign, ranked),
         _confirmation(best),
         _predicted(best),
         _failed_confirmations(ranked),
@@ -70,6 +71,30 @@ def _origin_of_figures(campaign: Campaign) -> str | None:
     return (
         f"No peak is known for {campaign.machine.gpu}, so no MFU is given; figures measured on "
         "CPUs show that the plumbing works, not what GPUs would reach."
+    )
+
+
+def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
+    """Tell what of the memory that is to be left is not left, or not known."""
+    wanted, best = campaign.request.min_headroom_gib, ranked[0]
+    if not wanted:
+        return None
+    peak = best.metrics.peak_memory_gib
+    if peak is None:
+        return (
+            f"The best strategy's peak was not read: whether it leaves {wanted:g} GiB is not known."
+        )
+    if not best.keeps_headroom:
+        left = max(0.0, campaign.machine.memory_gib - peak)
+        return (
+            f"No measured layout leaves {wanted:g} GiB of memory; the best leaves {left:.3g} GiB."
+        )
+    count = sum(not contender.keeps_headroom for contender in ranked)
+    if not count:
+        return None
+    return (
+        f"{count} measured layout{' leaves' if count == 1 else 's leave'} less than {wanted:g} GiB "
+        f"of memory and {'is' if count == 1 else 'are'} ranked last."
     )
 
 
@@ -129,7 +154,11 @@ def _few_trials(trials: Sequence[Trial]) -> str | None:
 
 def _close_race(ranked: Sequence[Contender]) -> str | None:
     best = ranked[0]
-    level = [other for other in ranked[1:] if not other.failed_confirmation]
+    level = [
+        other
+        for other in ranked[1:]
+        if not other.failed_confirmation and other.keeps_headroom is best.keeps_headroom
+    ]
     level = [other for other in level if not best.beats(other)]
     if not level:
         return None

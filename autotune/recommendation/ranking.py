@@ -14,8 +14,9 @@ from statistics import median
 from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
+from autotune.objectives import keeps_headroom
 from autotune.resolution import strategy_of
-from autotune.schemas import Objective, StrategyShape, Trial, TrialMetrics, TrialState
+from autotune.schemas import Campaign, Objective, StrategyShape, Trial, TrialMetrics, TrialState
 from search_spaces.strategy import Strategy
 
 REPEATABILITY = 0.01
@@ -27,12 +28,18 @@ FAILED_STATES = frozenset({TrialState.OOM, TrialState.TIMEOUT, TrialState.CRASHE
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """One strategy with all its successful trials, and whether a confirmation of it failed."""
+    """One strategy with all its successful trials.
+
+    Attributes:
+        failed_confirmation: whether a confirmation of it failed.
+        keeps_headroom: whether its peaks left the memory that the campaign asks for.
+    """
 
     strategy: Strategy
     trials: tuple[Trial, ...]
     objective: Objective
     failed_confirmation: bool
+    keeps_headroom: bool = True
 
     @property
     def shape(self) -> StrategyShape:
@@ -110,11 +117,12 @@ def measured_accumulations(trials: Iterable[Trial]) -> list[AccumulationMeasurem
     ]
 
 
-def contenders(trials: Iterable[Trial], *, objective: Objective) -> list[Contender]:
+def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
     """Return a contender for each layout with a successful trial, the best first.
 
-    Confirmed ones come before all others, and those that failed when they were measured once more
-    after all others. Of several strategies of one layout (they differ in GAS) the best stands.
+    Confirmed ones come before all others; those that left less memory than the campaign asks for
+    after all that left it; those that failed when they were measured once more last. Of several
+    strategies of one layout (they differ in GAS) the best stands.
     """
     by_strategy: dict[Strategy, list[Trial]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
@@ -129,12 +137,23 @@ def contenders(trials: Iterable[Trial], *, objective: Objective) -> list[Contend
             contender = Contender(
                 strategy=strategy,
                 trials=tuple(ok),
-                objective=objective,
+                objective=campaign.request.objective,
                 failed_confirmation=failed and not succeeded,
+                keeps_headroom=all(keeps_headroom(campaign, t.metrics) for t in ok if t.metrics),
             )
             ranked.append(contender)
-    ranked.sort(key=lambda c: (c.failed_confirmation, not c.confirmed, -c.rate, c.strategy))
+    ranked.sort(key=_place)
     by_layout: dict[tuple[Any, ...], Contender] = {}
     for contender in ranked:
         by_layout.setdefault(contender.strategy.layout_key(), contender)
     return list(by_layout.values())
+
+
+def _place(contender: Contender) -> tuple[bool, bool, bool, float, Strategy]:
+    return (
+        contender.failed_confirmation,
+        not contender.keeps_headroom,
+        not contender.confirmed,
+        -contender.rate,
+        contender.strategy,
+    )

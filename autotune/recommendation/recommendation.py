@@ -55,7 +55,7 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     # Successful ones last: they decide where a layout was confirmed more than once.
     by_success = sorted(confirmations, key=lambda trial: trial.state is TrialState.OK)
     started = {_layout(t): t.state in pending_or_ok for t in by_success}
-    ranked = contenders(searched, objective=campaign.request.objective)
+    ranked = _within_bounds(contenders(campaign, searched))
     chosen = [
         contender for contender in ranked if started.get(contender.strategy.layout_key(), True)
     ][:wanted]
@@ -63,8 +63,13 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
         contender.strategy for contender in chosen if contender.strategy.layout_key() not in started
     ]
     if not missing and not any(t.state is TrialState.PENDING for t in confirmations):
-        missing = _above_the_confirmed(contenders(trials, objective=campaign.request.objective))
+        missing = _above_the_confirmed(_within_bounds(contenders(campaign, trials)))
     return missing[: max(0, 2 * wanted - len(confirmations))]
+
+
+def _within_bounds(ranked: Sequence[Contender]) -> Sequence[Contender]:
+    """Return those that keep the headroom; all of them where none does."""
+    return [contender for contender in ranked if contender.keeps_headroom] or ranked
 
 
 def _above_the_confirmed(ranked: Sequence[Contender]) -> list[Strategy]:
@@ -90,7 +95,7 @@ def recommend(
     Args:
         artefacts: names of the files that go with it.
     """
-    ranked = contenders(trials, objective=campaign.request.objective)
+    ranked = contenders(campaign, trials)
     if not ranked:
         return None
     best = ranked[0]
@@ -135,6 +140,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
         relative_to_best=contender.rate / best.rate,
         significant=None if contender is best else best.beats(contender),
         confirmed=contender.confirmed,
+        keeps_headroom=contender.keeps_headroom,
         memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
         joules_per_token=median(joules) if joules else None,
     )
@@ -142,7 +148,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
 
 def training_node_hours(campaign: Campaign, trials: Sequence[Trial]) -> float | None:
     """Return the node-hours of the whole training with the best layout so far; None without one."""
-    ranked = contenders(trials, objective=campaign.request.objective)
+    ranked = contenders(campaign, trials)
     return _training(campaign, ranked[0]).node_hours if ranked else None
 
 

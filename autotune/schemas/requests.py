@@ -196,6 +196,11 @@ class CampaignCreate(Wire):
         None, description="with the slurm evaluator, and only with it"
     )
     objective: Objective = "tokens_per_s"
+    min_headroom_gib: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description="memory that the fullest GPU is to have left: what leaves less is not "
+        "searched for, and is ranked last",
+    )
     space: SpaceSpec = SpaceSpec()
     baseline: BaselineChoice = None
     budget: Budget = Budget()

@@ -179,6 +179,7 @@ class Ranked(Wire):
     """A strategy of the recommendation.
 
     `significant` is whether the best beats it by more than both spreads, None for the best itself.
+    `keeps_headroom` is whether it left the memory that the campaign asks for.
     `joules_per_token` is what its GPUs drew, the median of its trials; None where not sampled.
     """
 
@@ -191,6 +192,7 @@ class Ranked(Wire):
     significant: bool | None
     confirmed: bool
     memory_headroom_gib: float | None
+    keeps_headroom: bool = True
     joules_per_token: float | None = None
 
 

@@ -45,7 +45,8 @@ class Belief:
         log_work: shape (n,), logarithm of the objective times the seconds of an iteration.
         rows: those candidates that may be chosen and are worth a closer look.
         log_rate, deviation: mean and standard deviation of the logarithm of the objective.
-        fit_probability: that memory suffices.
+        fit_probability: that memory suffices, with the headroom left.
+        headroom_gib: memory that is to be left.
     """
 
     calibration: Calibration
@@ -55,13 +56,21 @@ class Belief:
     log_rate: Array
     deviation: Array
     fit_probability: Array
+    headroom_gib: float = 0.0
 
     @classmethod
     def of(
-        cls, calibration: Calibration, columns: Columns, *, log_work: Array, rows: Rows
+        cls,
+        calibration: Calibration,
+        columns: Columns,
+        *,
+        log_work: Array,
+        rows: Rows,
+        headroom_gib: float = 0.0,
     ) -> Belief:
         """Look closer at those of `rows`, shape (m,), that promise most, and at some others."""
-        rows = worth_a_look(calibration, columns, log_work=log_work, rows=rows)
+        log_limit = calibration.log_limit(headroom_gib)
+        rows = worth_a_look(calibration, columns, log_work=log_work, rows=rows, log_limit=log_limit)
         closer = columns.take(rows)
         time, variance, _ = calibration.time.predict(closer)
         return cls(
@@ -71,7 +80,8 @@ class Belief:
             rows=rows,
             log_rate=log_work[rows] - time,
             deviation=np.sqrt(variance),
-            fit_probability=calibration.fit_probability(closer),
+            fit_probability=calibration.fit_probability(closer, headroom_gib=headroom_gib),
+            headroom_gib=headroom_gib,
         )
 
     @cached_property
@@ -117,14 +127,23 @@ def discount(log_fit: Array) -> Array:
 
 
 def worth_a_look(
-    calibration: Calibration, columns: Columns, *, log_work: Array, rows: Rows
+    calibration: Calibration,
+    columns: Columns,
+    *,
+    log_work: Array,
+    rows: Rows,
+    log_limit: float,
 ) -> Rows:
-    """Return all of `rows`, or MANY of them."""
+    """Return all of `rows`, or MANY of them.
+
+    Args:
+        log_limit: see `Calibration.log_limit`.
+    """
     if len(rows) <= MANY:
         return rows
     offered = columns.take(rows)
     memory = calibration.memory.mean(offered, labelled=True)
-    fits = log_ndtr((np.log(calibration.machine.memory_gib) - memory) / ROUGH_SPREAD)
+    fits = log_ndtr((log_limit - memory) / ROUGH_SPREAD)
     promise = log_work[rows] - calibration.time.mean(offered) + WEIGHT_OF_FITTING * fits
     order = rows[np.argsort(-promise, kind="stable")]
     half = MANY // 2

@@ -51,7 +51,10 @@ class Outlook:
         calibration, columns = belief.calibration, belief.columns
         times = calibration.time.draws(columns.take(rows), count=DRAWS, generator=generator)
         fits = calibration.draws_of_fitting(
-            columns.take(belief.rows[rivals]), count=DRAWS, generator=generator
+            columns.take(belief.rows[rivals]),
+            count=DRAWS,
+            generator=generator,
+            headroom_gib=belief.headroom_gib,
         )
         rates = belief.log_work[rows] - times
         untried = np.where(fits, rates[:, 1 + len(others) :], -np.inf)

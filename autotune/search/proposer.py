@@ -67,21 +67,19 @@ class _Known:
 
     Attributes:
         trials: one for each strategy.
-        rows: of the space's layouts that are closed: tried, running, or told about by others.
-        measured: row -> logarithm of its measured objective.
+        closed: rows of the space's layouts: tried, running, or told about by others.
+        measured: row -> logarithm of its measured objective, if it left the headroom.
+        too_large: trials that ran out of memory, or left less than the headroom.
     """
 
     trials: tuple[SearchTrial, ...]
     closed: Integers
     measured: dict[int, float]
+    too_large: int
 
     @property
     def best(self) -> float | None:
         return max(self.measured.values(), default=None)
-
-    @property
-    def out_of_memory(self) -> int:
-        return sum(trial.out_of_memory for trial in self.trials)
 
 
 class Proposer:
@@ -91,6 +89,9 @@ class Proposer:
     Args:
         earlier: what trials of other campaigns on this machine and software showed.
         cost: of a trial.
+        headroom_gib: memory that the fullest GPU is to have left. What has run and left less has
+            been timed, and is no best; what is likely to leave less is shunned like what is likely
+            not to fit.
     """
 
     def __init__(
@@ -101,11 +102,13 @@ class Proposer:
         seed: int,
         earlier: Sequence[Observation] = (),
         cost: TrialCost = TrialCost(),  # noqa: B008  (frozen, so shared safely)
+        headroom_gib: float = 0.0,
     ) -> None:
         self._space = space
         self._seed = seed
         self._earlier = tuple(earlier)
         self._cost = cost
+        self._headroom_gib = headroom_gib
         self._layouts = Layouts.of(space, objective=objective)
         self._columns = Columns.of(space.transformer, self._layouts.lattice)
         self._objective = objective
@@ -183,7 +186,7 @@ class Proposer:
         with threadpool_limits(limits=1, user_api="blas"):
             belief = self._belief(known, small)
             self._refuse_hopeless(known, belief, open_rows)
-            worth = belief.score(best=known.best, failed=known.out_of_memory > 0)
+            worth = belief.score(best=known.best, failed=known.too_large > 0)
             node_hours = self._node_hours(belief)
             if known.best is not None:
                 worth = worth - np.log(node_hours)
@@ -210,7 +213,13 @@ class Proposer:
         running = [trial.strategy for trial in trials if trial.state == "running"]
         if running:
             calibration = self._expecting(calibration, running)
-        return Belief.of(calibration, self._columns, log_work=self._layouts.log_work, rows=rows)
+        return Belief.of(
+            calibration,
+            self._columns,
+            log_work=self._layouts.log_work,
+            rows=rows,
+            headroom_gib=self._headroom_gib,
+        )
 
     def _calibrate(self, ended: tuple[SearchTrial, ...]) -> Calibration:
         observed = [trial.observation(self._space.transformer) for trial in ended]
@@ -243,7 +252,7 @@ class Proposer:
             if row is None:
                 continue
             closed.add(row)
-            if trial.state == "ok":
+            if trial.state == "ok" and self._keeps_headroom(trial):
                 rate = self._log_rate(trial)
                 measured[row] = max(rate, measured.get(row, rate))
                 closed.update(np.flatnonzero(self._layouts.told_by(row)).tolist())
@@ -253,7 +262,15 @@ class Proposer:
             trials=tuple(each),
             closed=np.array(sorted(closed), dtype=np.int64),
             measured=measured,
+            too_large=sum(t.out_of_memory or not self._keeps_headroom(t) for t in each),
         )
+
+    def _keeps_headroom(self, trial: SearchTrial) -> bool:
+        """Return whether it left the headroom; True where its peak was not read, or none is asked
+        for."""
+        limit = self._space.machine.memory_gib - self._headroom_gib
+        peak = trial.peak_memory_gib
+        return trial.state != "ok" or not self._headroom_gib or peak is None or peak <= limit
 
     def _log_rate(self, trial: SearchTrial) -> float:
         """Return the logarithm of a measured objective, at the trial's own GAS; of energy, with the
@@ -267,13 +284,15 @@ class Proposer:
         return float(work[0])
 
     def _refuse_hopeless(self, known: _Known, belief: Belief, open_rows: Integers) -> None:
-        if known.best is not None or known.out_of_memory < FAILURES_TO_DESPAIR:
+        if known.best is not None or known.too_large < FAILURES_TO_DESPAIR:
             return
         if belief.fit_probability.max() < HOPELESS:
             tried, every = len(known.closed), len(self._layouts)
+            headroom = self._headroom_gib
+            left = f" and leave {headroom:g} GiB" if headroom else ""
             raise NothingToPropose(
                 f"{tried} of the space's {every} layouts have been tried; the other "
-                f"{len(open_rows)} are not likely to fit in memory, judged by what ran out of it"
+                f"{len(open_rows)} are not likely to fit in memory{left}, judged by what did not"
             )
 
     def _told(self, known: _Known) -> list[tuple[list[int], float | str]]:

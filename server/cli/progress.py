@@ -17,7 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
 from autotune.schemas import Campaign, Event, Trial, TrialState
 from server.cli.output import err, note
 from server.cli.tables.elements import figure, mark, not_started
@@ -75,7 +75,7 @@ class CampaignProgress:
         if trial.withdrawn or trial.number in self.ended:
             return False
         self.ended[trial.number] = trial.state not in {TrialState.OK, TrialState.CANCELLED}
-        if trial.metrics is not None:
+        if trial.metrics is not None and keeps_headroom(self.campaign, trial.metrics):
             rate = getattr(trial.metrics, self.campaign.request.objective)
             self.best = max(rate, self.best or 0.0)
         return True

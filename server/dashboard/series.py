@@ -6,7 +6,7 @@ The page, its JSON twin, the pictures and the tests all read these; scripts only
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from itertools import accumulate
 from typing import Annotated, Literal
@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from autotune.measurement import AccumulationMeasurement, accumulations
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import (
     Accumulation,
@@ -175,7 +175,8 @@ def trajectory(
         )
         for x, trial in places
     ]
-    best = best_so_far(points)
+    short = {t.number for t in drawable if t.metrics and not keeps_headroom(campaign, t.metrics)}
+    best = best_so_far(points, excluded=short)
     baseline = _baseline_level(campaign, points)
     failures = Counter(p.outcome for p in points if p.objective is None)
     drawn = thin(points, keep={step.number for step in best}, maximum=maximum_points)
@@ -205,11 +206,17 @@ def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> Ba
     return None
 
 
-def best_so_far(points: Sequence[TrajectoryPoint]) -> list[BestStep]:
-    """Return each improvement, confirmations included, and the best once more at the last point."""
+def best_so_far(
+    points: Sequence[TrajectoryPoint], *, excluded: Collection[int] = ()
+) -> list[BestStep]:
+    """Return each improvement, confirmations included, and the best once more at the last point.
+
+    Args:
+        excluded: numbers of the trials that leave less memory than the campaign asks for.
+    """
     steps: list[BestStep] = []
     for point in points:
-        objective = point.objective
+        objective = None if point.number in excluded else point.objective
         if objective is not None and (not steps or objective > steps[-1].objective):
             step = BestStep(
                 x=point.x, objective=objective, number=point.number, strategy=point.strategy

@@ -240,6 +240,7 @@ class ClaimedCampaign:
                 seed=request.seed,
                 earlier=earlier,
                 cost=trial_cost(self._snapshot.campaign),
+                headroom_gib=request.min_headroom_gib,
             )
             self._made = versions, proposer
         return self._made[1]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from autotune.measurement import accumulations, metrics
+from autotune.objectives import memory_limit_gib
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import Campaign, Objective, TrialMetrics, TrialState
 from evaluators.trial import TrialOutcome
@@ -20,11 +21,16 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What a campaign's trials train, on which machine, and what is to be as high as possible."""
+    """What a campaign's trials train, on which machine, and what is to be as high as possible.
+
+    Attributes:
+        memory_limit_gib: peak above which a trial's figure does not count as an objective.
+    """
 
     transformer: Transformer
     machine: Machine
     objective: Objective
+    memory_limit_gib: float = math.inf
 
     @classmethod
     def of(cls, campaign: Campaign) -> Workload:
@@ -32,6 +38,7 @@ class Workload:
             transformer=transformer_of(campaign.model),
             machine=machine_of(campaign.machine),
             objective=campaign.request.objective,
+            memory_limit_gib=memory_limit_gib(campaign),
         )
 
 
@@ -58,7 +65,7 @@ def finished_trial(
         finished_at=min(now, outcome.started_at + timedelta(seconds=duration_s)),
         duration_s=duration_s,
         node_hours=strategy.num_nodes * duration_s / SECONDS_PER_HOUR,
-        objective=getattr(figures, workload.objective) if figures else None,
+        objective=_objective(workload, figures) if figures else None,
         metrics=figures,
         accumulations=[point for point in points if point.measured],
         peak_memory_gib_by_rank=outcome.peak_memory_gib,
@@ -70,6 +77,13 @@ def finished_trial(
         job_id=outcome.job_id,
         versions=outcome.versions,
     )
+
+
+def _objective(workload: Workload, figures: TrialMetrics) -> float | None:
+    """Return what the trial is ranked by; None where it leaves less memory than is asked for."""
+    if (figures.peak_memory_gib or 0.0) > workload.memory_limit_gib:
+        return None
+    return float(getattr(figures, workload.objective))
 
 
 def _sampled(outcome: TrialOutcome) -> float | None:

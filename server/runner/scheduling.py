@@ -15,6 +15,7 @@ from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
 from autotune.failures import cause_of
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
+from autotune.objectives import keeps_headroom
 from autotune.recommendation import contenders, strategies_to_confirm, training_node_hours
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import Budget, Campaign, Trial, TrialPurpose, TrialState
@@ -147,6 +148,7 @@ def _limits(
         (getattr(other.metrics, request.objective), other.metrics.iteration_time_s, other)
         for other in trials
         if other.metrics and other.finished_at and other.finished_at <= trial.created_at
+        if keeps_headroom(campaign, other.metrics)
     ]
     if trial.purpose != "search" or not request.protocol.give_up_below or not ended:
         return ()
@@ -345,7 +347,7 @@ def _worth_confirming(
 ) -> list[Strategy]:
     """Return the best itself, where it is wanted, and those that may still turn out better."""
     request = campaign.request
-    ranked = contenders(trials, objective=request.objective)
+    ranked = contenders(campaign, trials)
     seconds = {each.strategy.layout_key(): each.metrics.iteration_time_s for each in ranked}
     best = next(iter(seconds), None)
     others = [strategy for strategy in wanted if strategy.layout_key() != best]

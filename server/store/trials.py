@@ -68,7 +68,8 @@ class FinishedTrial:
 
     Attributes:
         node_hours: what it cost, in hours of one node.
-        objective: the campaign's objective out of `metrics`, for ranking.
+        objective: the campaign's objective out of `metrics`, for ranking; None where the trial left
+            less memory than the campaign asks for.
         accumulations: the measured points alone.
     """
 

@@ -186,6 +186,16 @@ def submit(
             "machine whose power is known.  \\[default: tokens_per_s]",
         ),
     ] = None,
+    min_headroom_gib: Annotated[
+        float | None,
+        typer.Option(
+            "--min-headroom-gib",
+            "--headroom",
+            metavar="GIB",
+            help="Memory that the fullest GPU is to have left; what leaves less is ranked last.  "
+            "\\[default: 0]",
+        ),
+    ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -229,6 +239,7 @@ def submit(
         slurm=trials.slurm(),
         pool_nodes=trials.pool_nodes,
         objective=objective,
+        min_headroom_gib=min_headroom_gib,
         baseline=baseline,
         tokens=tokens,
         seed=seed,

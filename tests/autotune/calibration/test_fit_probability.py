@@ -63,6 +63,23 @@ def test_it_rises_with_the_memory_there_is(calibrated: bool) -> None:
     assert np.mean(results[-1] - results[0]) > 0.3
 
 
+def test_it_falls_with_the_headroom_that_is_to_be_left() -> None:
+    """A little is left anyway, of what cannot be used; a peak beyond it is as good as a failure."""
+    columns = Columns.of(GPT_22B, lattice(AROUND))
+    results = [GENERALLY.fit_probability(columns, headroom_gib=gib) for gib in (0, 1, 16, 32, 48)]
+    np.testing.assert_array_equal(results[0], results[1])
+    assert (np.diff(results[1:], axis=0) <= 0).all()
+    assert np.mean(results[0] - results[-1]) > 0.3
+    sizes = truth(AROUND, GENERAL)[1]
+    at = int(np.argmin(np.abs(sizes - 40)))
+    seen = [Observation(transformer=GPT_22B, strategy=AROUND[at], peak_memory_gib=40, fitted=True)]
+    same = Columns.of(GPT_22B, lattice([AROUND[at]]))
+    after = Calibration.of(FRONTIER, seen)
+    assert after.fit_probability(same)[0] >= 0.98
+    assert after.fit_probability(same, headroom_gib=20)[0] >= 0.98
+    assert after.fit_probability(same, headroom_gib=26)[0] <= 0.02
+
+
 @pytest.mark.parametrize("count", [1, 4, 8])
 def test_layouts_that_ran_out_of_memory(count: int) -> None:
     """Theirs falls, the more of them failed the further, and that of their like with it."""

@@ -276,6 +276,12 @@ def test_energy_is_an_objective_where_power_is_known() -> None:
     check_campaign(campaign(objective="tokens_per_joule"), now=NOW)
 
 
+def test_a_headroom_that_nothing_leaves() -> None:
+    refused = problems(campaign(min_headroom_gib=63.0))["min_headroom_gib"]
+    assert "is predicted to leave" in refused.reason
+    check_campaign(campaign(min_headroom_gib=4.0), now=NOW)
+
+
 def test_a_pool_that_no_strategy_fits_in() -> None:
     spec = SpaceSpec(num_nodes=2)
     assert (

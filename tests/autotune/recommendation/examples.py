@@ -56,6 +56,7 @@ def campaign(
     objective: Objective = "tokens_per_s",
     simulated: bool = False,
     tokens: float = 1e9,
+    min_headroom_gib: float = 0.0,
     **changes: Any,
 ) -> Campaign:
     request = CampaignCreate(
@@ -64,6 +65,7 @@ def campaign(
         nodes=4,
         evaluator="simulated",
         objective=objective,
+        min_headroom_gib=min_headroom_gib,
         protocol=ProtocolSpec(confirmations=confirmations),
         tokens=tokens,
     )

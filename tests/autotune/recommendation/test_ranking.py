@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from autotune.recommendation import recommend, strategies_to_confirm
 from autotune.schemas import Trial, TrialState
-from tests.autotune.recommendation.examples import A, B, C, D, answer, campaign, strategy, trial
+from tests.autotune.recommendation.examples import (
+    MACHINE,
+    A,
+    B,
+    C,
+    D,
+    answer,
+    campaign,
+    strategy,
+    trial,
+)
 
 # --- which are measured once more ----------------------------------------------------------------
 
@@ -201,6 +211,27 @@ def test_the_objective_decides_between_many_and_few_nodes() -> None:
     assert answer(trials).best.trial_numbers == [1]
     for objective in ("tokens_per_s_per_gpu", "tokens_per_node_hour", "tokens_per_joule"):
         assert answer(trials, objective=objective).best.trial_numbers == [2]
+
+
+def test_what_leaves_too_little_memory_comes_after_all_that_leave_it() -> None:
+    """Also where it was confirmed; a caveat says so; and it is not measured once more."""
+    tight, loose, slow = (
+        trial(1, A, seconds=1.0, peak=MACHINE.memory_gib - 3),
+        trial(2, B, seconds=2.0, peak=MACHINE.memory_gib - 5),
+        trial(3, C, seconds=3.0, peak=None),
+    )
+    again = trial(4, A, seconds=1.0, peak=MACHINE.memory_gib - 3, purpose="confirmation")
+    trials = [tight, loose, slow, again]
+    assert answer(trials).best.trial_numbers == [1, 4]
+    bounded = answer(trials, min_headroom_gib=4.0)
+    assert bounded.best.trial_numbers == [2]
+    assert [r.keeps_headroom for r in bounded.runners_up] == [True, False]
+    assert "1 measured layout leaves less than 4 GiB" in " ".join(bounded.caveats)
+    confirmed = strategies_to_confirm(campaign(min_headroom_gib=4.0), [tight, loose, slow])
+    assert confirmed == [B, C]
+    none = answer([tight], min_headroom_gib=4.0)
+    assert not none.best.keeps_headroom
+    assert "No measured layout leaves 4 GiB of memory; the best leaves 3 GiB." in none.caveats
 
 
 def test_energy_that_was_sampled_stands_over_what_is_predicted() -> None:

@@ -350,6 +350,33 @@ def test_where_nothing_fits_the_search_ends_after_a_few_trials() -> None:
     assert 2 <= len(seen) < len(layouts_of(space))
 
 
+def test_what_leaves_too_little_memory_is_no_best_and_hardly_tried() -> None:
+    """Half of the GPU is to stay free: what is tried leaves it, or almost."""
+    space = space_22b()
+    half = space.machine.memory_gib / 2
+    bounded = Proposer(space, objective="tokens_per_s", seed=7, headroom_gib=half)
+    peaks = {}
+    for name, subject in (("free", proposer(space)), ("bounded", bounded)):
+        seen: list[SearchTrial] = []
+        for _ in range(4):
+            seen.append(ok(space, proposed(subject, seen)[0]))
+        peaks[name] = [trial.peak_memory_gib or 0.0 for trial in seen]
+    assert max(peaks["bounded"]) < 1.15 * half
+    assert max(peaks["free"]) > 1.5 * half
+    full = max((s for s in layouts_of(space).lattice), key=lambda s: peak_of(space, s))
+    beyond = ok(space, full, factor=100.0)
+    best = bounded.propose([*seen, beyond], count=1, free_nodes=9)[0].best_so_far
+    assert best == bounded.propose(seen, count=1, free_nodes=9)[0].best_so_far
+    free = proposer(space).propose([*seen, beyond], count=1, free_nodes=9)[0].best_so_far
+    assert best
+    assert free
+    assert free > 10 * best
+
+
+def peak_of(space: SearchSpace, strategy: Strategy) -> float:
+    return ok(space, strategy).peak_memory_gib or 0.0
+
+
 def test_no_layout_is_ruled_out_by_a_formula() -> None:
     """Most are predicted not to fit; all that run do."""
     space = small_space(tensor_parallel=[1, 2], micro_batch_size=[8, 64, 128, 256])
