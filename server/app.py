@@ -23,6 +23,7 @@ from server.api import (
     trials,
 )
 from server.api.origin import OriginGuard, trusted_hosts
+from server.api.standings import Standings
 from server.dashboard import routes as dashboard
 from server.problems import install
 from server.settings import Settings
@@ -72,6 +73,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.store, app.state.settings = store, settings
+    app.state.standings = Standings(store)
     app.state.stopping = threading.Event()
     app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))
     install(app)

@@ -225,6 +225,42 @@ class Baseline(Wire):
     comparison: str
 
 
+class Neighbour(Wire):
+    """A layout that differs from the best in one dimension, by the next value of the space.
+
+    `step` says in words what differs. `relative_to_best` is its rate over the best's: measured
+    where `state` is ok, predicted where it is None, and None where its trial failed; low and high
+    are the ends of the 80 % interval. `fit_probability` is that memory suffices, 1 or 0 where a
+    trial has shown it.
+    """
+
+    dimension: str
+    step: str
+    strategy: StrategyShape
+    state: Literal["ok", "oom", "failed"] | None
+    relative_to_best: float | None
+    relative_low: float | None
+    relative_high: float | None
+    fit_probability: float
+
+
+class SpaceStanding(Wire):
+    """How sure it is that the recommended layout is the best of its space.
+
+    `expected_gain` is what is left to win: the share by which the rate would rise, on average, if
+    the best of all were known. `near_best` of the neighbours are at most 2 % slower; half of them
+    make a broad basin, a quarter or fewer a sharp peak. `sentence` says all of it.
+    """
+
+    probability_best: float
+    expected_gain: float
+    untried: int
+    near_best: int
+    surroundings: Literal["sharp peak", "ridge", "broad basin"] | None
+    neighbours: list[Neighbour]
+    sentence: str
+
+
 class Recommendation(Wire):
     """The answer of a campaign; `provisional` while it still runs or its best is unconfirmed.
 
@@ -239,6 +275,9 @@ class Recommendation(Wire):
     objective: Objective
     best: Ranked
     runners_up: list[Ranked]
+    standing: SpaceStanding | None = Field(
+        None, description="None where the best is not of the campaign's space"
+    )
     baseline: Baseline | None = None
     speedup_over_baseline: float | None = None
     training: TrainingCost

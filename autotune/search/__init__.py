@@ -1,6 +1,7 @@
 """How the next trial is chosen, and when to stop."""
 
 from autotune.search.cost import TrialCost
+from autotune.search.neighbourhood import NearbyLayout
 from autotune.search.outlook import Outlook, Rival
 from autotune.search.proposer import Proposal, Proposer
 from autotune.search.stopping import (
@@ -12,6 +13,7 @@ from autotune.search.stopping import (
 from autotune.search.trial import SearchTrial
 
 __all__ = [
+    "NearbyLayout",
     "Outlook",
     "Proposal",
     "Proposer",

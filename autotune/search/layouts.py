@@ -100,7 +100,7 @@ class Layouts:
     @cached_property
     def _layout(self) -> Integers:
         """Shape (n,): the same number for rows that differ in micro-batches in flight alone."""
-        columns = [_as_numbers(name, self.lattice[name]) for name in LAYOUT_DIMENSIONS]
+        columns = [as_numbers(name, self.lattice[name]) for name in LAYOUT_DIMENSIONS]
         _, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return np.asarray(which, dtype=np.int64).reshape(-1)
 
@@ -149,12 +149,13 @@ def _in_flight(lattice: Lattice) -> Integers:
 
 
 def _numbers(lattice: Lattice) -> Integers:
-    columns = {name: _as_numbers(name, lattice[name]) for name in LAYOUT_DIMENSIONS}
+    columns = {name: as_numbers(name, lattice[name]) for name in LAYOUT_DIMENSIONS}
     columns[IN_FLIGHT] = _in_flight(lattice)
     return np.stack([columns[name] for name in POINT_DIMENSIONS], axis=1)
 
 
-def _as_numbers(name: str, column: NDArray[Any]) -> Integers:
+def as_numbers(name: str, column: NDArray[Any]) -> Integers:
+    """Return the values of a dimension as whole numbers, strings by their level, shape (n,)."""
     if name in _LEVELS:
         level = {value: number for number, value in enumerate(_LEVELS[name])}
         return np.array([level[value] for value in column.tolist()], dtype=np.int64)

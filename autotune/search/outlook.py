@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.calibration import Calibration
-from autotune.cost_model.columns import Array, Columns
+from autotune.cost_model.columns import Array
 from autotune.search.belief import Belief
 
 DRAWS = 2000
@@ -83,18 +82,13 @@ class Rival:
     expected_saving: float
 
     @classmethod
-    def all_of(
-        cls, calibration: Calibration, columns: Columns, *, log_work: Array, seed: int
-    ) -> list[Rival]:
-        """Draw the rates of all at once.
+    def all_of(cls, rates: Array) -> list[Rival]:
+        """Return one for each of n - 1 layouts.
 
         Args:
-            columns: of n strategies, the first of them the best.
-            log_work: shape (n,), logarithm of the objective times the seconds of an iteration.
-            seed: of the draws.
+            rates: shape (draws, n), logarithms of the objective as they may all be at once, the
+                best's first.
         """
-        generator = np.random.default_rng([seed, len(columns)])
-        rates = log_work - calibration.time.draws(columns, count=DRAWS, generator=generator)
         leads = (rates[:, 1:] - rates[:, :1]).T
         return [
             cls(

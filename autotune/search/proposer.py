@@ -20,7 +20,8 @@ from autotune.search.belief import Belief
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
 from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts, log_work
-from autotune.search.outlook import Outlook, Rival
+from autotune.search.neighbourhood import NearbyLayout, Step
+from autotune.search.outlook import DRAWS, Outlook, Rival
 from autotune.search.suspects import suspected
 from autotune.search.trial import SearchTrial, merged
 from search_spaces.lattice import Lattice
@@ -145,35 +146,77 @@ class Proposer:
             free_nodes -= proposal.strategy.num_nodes
         return proposed
 
-    def outlook(self, trials: Sequence[SearchTrial]) -> Outlook | None:
+    def outlook(
+        self, trials: Sequence[SearchTrial], *, best: Strategy | None = None
+    ) -> Outlook | None:
         """Return how sure it is that the best measured layout is the best of the space; None while
-        nothing of the space is measured."""
+        nothing of the space is measured.
+
+        Args:
+            best: the layout to be judged instead of that; None is returned where it is not of the
+                space or not measured.
+        """
         known = self._known(trials)
         if not known.measured:
             return None
+        row = max(known.measured, key=lambda each: known.measured[each])
+        if best is not None:
+            judged = self._layouts.row_of(best)
+            if judged is None or judged not in known.measured:
+                return None
+            row = judged
         open_rows = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
         with threadpool_limits(limits=1, user_api="blas"):
             return Outlook.of(
                 self._belief(known, open_rows),
-                best=max(known.measured, key=lambda row: known.measured[row]),
+                best=row,
                 measured=sorted(known.measured),
                 seed=self._seed,
             )
+
+    def neighbours(self, trials: Sequence[SearchTrial], best: Strategy) -> list[NearbyLayout]:
+        """Return what lies one step away from a measured strategy, as it stands after these
+        trials; nothing where no trial of it has succeeded."""
+        each = merged(trials)
+        own = next((t for t in each if t.strategy == best and t.state == "ok"), None)
+        if own is None:
+            return []
+        steps = Step.all_of(self._space.lattice(), best, each)
+        lattice, rates = self._drawn(trials, [best, *(step.strategy for step in steps)])
+        fits = self.calibration(trials).fit_probability(
+            Columns.of(self._space.transformer, lattice)
+        )
+        return [
+            NearbyLayout.of(
+                step,
+                leads=rates[:, place] - rates[:, 0],
+                fit_probability=float(fits[place]),
+                measured_lead=self._log_rate(step.trial) - self._log_rate(own)
+                if step.trial is not None and step.trial.state == "ok"
+                else None,
+            )
+            for place, step in enumerate(steps, start=1)
+        ]
 
     def rivals(
         self, trials: Sequence[SearchTrial], best: Strategy, others: Sequence[Strategy]
     ) -> list[Rival]:
         """Return how each of `others` stands against `best`, all of them measured, after these
         trials; whether the space has them makes no difference."""
-        strategies = [best, *others]
+        return Rival.all_of(self._drawn(trials, [best, *others])[1])
+
+    def _drawn(
+        self, trials: Sequence[SearchTrial], strategies: Sequence[Strategy]
+    ) -> tuple[Lattice, Floats]:
+        """Return the strategies, and logarithms of their rates as they may all be at once, shape
+        (DRAWS, n)."""
         lattice = Lattice.of(strategies, gpus_per_node=self._space.machine.gpus_per_node)
+        columns = Columns.of(self._space.transformer, lattice)
+        work = np.array([self._log_work(strategy) for strategy in strategies])
+        generator = np.random.default_rng([self._seed, len(strategies)])
         with threadpool_limits(limits=1, user_api="blas"):
-            return Rival.all_of(
-                self.calibration(trials),
-                Columns.of(self._space.transformer, lattice),
-                log_work=np.array([self._log_work(strategy) for strategy in strategies]),
-                seed=self._seed,
-            )
+            times = self.calibration(trials).time.draws(columns, count=DRAWS, generator=generator)
+        return lattice, np.asarray(work - times)
 
     def calibration(self, trials: Sequence[SearchTrial]) -> Calibration:
         """Return the belief after these trials, running ones left out."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 
 from autotune.schemas import Problem
+from server.api.standings import Standings
 from server.settings import Settings
 from server.store import Store
 
@@ -24,8 +25,14 @@ def _settings(request: Request) -> Settings:
     return settings
 
 
+def _standings(request: Request) -> Standings:
+    standings: Standings = request.app.state.standings
+    return standings
+
+
 StoreOf = Annotated[Store, Depends(_store)]
 SettingsOf = Annotated[Settings, Depends(_settings)]
+StandingsOf = Annotated[Standings, Depends(_standings)]
 CampaignId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="id of the campaign")]
 TrialNumber = Annotated[
     int, Path(ge=1, le=LARGEST_NUMBER, description="number of the trial within its campaign")

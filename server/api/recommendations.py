@@ -16,7 +16,7 @@ from autotune.schemas import Campaign, Ranked, Recommendation, Trial
 from evaluators.artefacts import Launch, artefact_names, artefacts
 from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput
-from server.api.dependencies import CampaignId, Rank, StoreOf, problems
+from server.api.dependencies import CampaignId, Rank, StandingsOf, StoreOf, problems
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.trials import all_trials
@@ -26,11 +26,14 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @router.get("/recommendation", responses=problems(404))
-def read(campaign_id: CampaignId, store: StoreOf) -> Recommendation:
-    """Return the best strategy so far and its runners-up; 404 while no trial has succeeded."""
+def read(campaign_id: CampaignId, store: StoreOf, standings: StandingsOf) -> Recommendation:
+    """Return the best strategy so far, how it stands in its space, and its runners-up; 404 while no
+    trial has succeeded."""
     with store.session() as session:
         campaign = get_campaign(session, campaign_id)
-        return recommendation_of(session, campaign, all_trials(session, campaign_id))
+        trials = all_trials(session, campaign_id)
+        recommendation = recommendation_of(session, campaign, trials)
+    return standings.added_to(recommendation, campaign, trials)
 
 
 @router.get(

@@ -20,6 +20,7 @@ from autotune.schemas import (
     TrialState,
 )
 from server.api.recommendations import recommendation_of
+from server.api.standings import Standings
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series, trajectory
@@ -200,10 +201,21 @@ def recommendation_context(
         sentence = accumulation_summary(recommendation.accumulations)
     return {
         "campaign": campaign,
+        "known_trials": trials,
         "recommendation": recommendation,
         "baseline": baseline,
         "accumulation_summary": sentence,
     }
+
+
+def with_standing(context: Context, standings: Standings) -> Context:
+    """Return the context of a recommendation with how that stands in its space; no session is
+    needed, and none should be open."""
+    recommendation: Recommendation | None = context["recommendation"]
+    if recommendation is None:
+        return context
+    told = standings.added_to(recommendation, context["campaign"], context["known_trials"])
+    return context | {"recommendation": told}
 
 
 def trial_context(session: Session, campaign_id: int, number: int, settings: Settings) -> Context:

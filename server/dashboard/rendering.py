@@ -102,6 +102,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "duration": wording.duration,
     "energy": energy,
     "figure": wording.figure,
+    "fits": wording.fits,
+    "neighbour_state": wording.neighbour_state,
     "objective_title": objective_title,
     "other_dimensions": other_dimensions,
     "peak_memory": peak_memory,

@@ -11,7 +11,15 @@ from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from autotune.schemas import TrialPurpose, TrialState
-from server.api.dependencies import LARGEST_ID, CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber
+from server.api.dependencies import (
+    LARGEST_ID,
+    CampaignId,
+    Cursor,
+    SettingsOf,
+    StandingsOf,
+    StoreOf,
+    TrialNumber,
+)
 from server.dashboard import chart_routes, form, pages
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE, render
@@ -89,7 +97,9 @@ def new_campaign(request: Request, settings: SettingsOf) -> Response:
 
 
 @router.get("/campaigns/{campaign_id}")
-def campaign(request: Request, campaign_id: str, store: StoreOf) -> Response:
+def campaign(
+    request: Request, campaign_id: str, store: StoreOf, standings: StandingsOf
+) -> Response:
     """Return the page of one campaign, or a page that says why there is none."""
     number = int(campaign_id) if campaign_id.isascii() and campaign_id.isdecimal() else 0
     try:
@@ -98,7 +108,7 @@ def campaign(request: Request, campaign_id: str, store: StoreOf) -> Response:
     except NotFound:
         context = {"here": "missing", "campaign_id": campaign_id}
         return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
-    return render(request, "campaign.html", context)
+    return render(request, "campaign.html", pages.with_standing(context, standings))
 
 
 @router.get("/campaigns/{campaign_id}/fragments/summary")
@@ -109,12 +119,14 @@ def summary(request: Request, campaign_id: CampaignId, store: StoreOf) -> Respon
 
 
 @router.get("/campaigns/{campaign_id}/fragments/recommendation")
-def recommendation(request: Request, campaign_id: CampaignId, store: StoreOf) -> Response:
+def recommendation(
+    request: Request, campaign_id: CampaignId, store: StoreOf, standings: StandingsOf
+) -> Response:
     with store.session() as session:
         read = get_campaign(session, campaign_id)
         trials = all_trials(session, campaign_id)
         context = pages.recommendation_context(session, read, trials)
-    return render(request, "_recommendation.html", context)
+    return render(request, "_recommendation.html", pages.with_standing(context, standings))
 
 
 @router.get("/campaigns/{campaign_id}/fragments/trials")

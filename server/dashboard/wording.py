@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from autotune.schemas import Campaign, StartWorth
+from autotune.schemas import Campaign, Neighbour, StartWorth
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
@@ -131,3 +131,26 @@ def axis_unit(longest_s: float) -> tuple[str, float]:
         if longest_s >= length:
             return name, length / 3
     return "seconds", 1.0
+
+
+def probability(share: float | None) -> str:
+    """Return `97 %`; no certainty is claimed: `> 99 %`, `< 1 %`."""
+    if share is None:
+        return "–"
+    if share > 0.99:
+        return "> 99 %"
+    return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
+
+
+def neighbour_state(item: Neighbour) -> str:
+    """Return where the figures of a neighbour come from, or how its trial failed."""
+    if item.state is None:
+        return "predicted"
+    return {"ok": "measured", "oom": "out of memory", "failed": "failed"}[item.state]
+
+
+def fits(item: Neighbour) -> str:
+    """Return whether a neighbour fits in memory, or how likely that is where it is not known."""
+    if item.state in {"ok", "oom"}:
+        return "yes" if item.state == "ok" else "no"
+    return probability(item.fit_probability)

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from autotune.baseline import baseline_of
-from autotune.resolution import space_of, strategy_of
+from autotune.resolution import strategy_of
 from autotune.schemas import (
     Budget,
     Campaign,
@@ -23,8 +23,6 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.search import Proposer
-from evaluators.cluster import profile_from_dict
-from evaluators.program.support import capabilities_of
 from evaluators.trial import TrialOutcome, TrialProgress
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -44,7 +42,7 @@ from server.runner.scheduling import (
     trial_cost,
     wants_baseline,
 )
-from server.runner.start import SearchStart, telling_trials
+from server.runner.start import SearchStart, space_of_campaign, telling_trials
 from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.settings import Settings
 from server.store import Store
@@ -211,11 +209,8 @@ class ClaimedCampaign:
     @cached_property
     def _space(self) -> SearchSpace:
         request, workload = self._snapshot.campaign.request, self._polling.workload
-        transformer, kept = workload.transformer, self._snapshot.profile
-        profile = profile_from_dict(kept, source="campaign") if kept else None
-        program = capabilities_of(request.evaluator, transformer, profile)
-        return space_of(
-            request.space, transformer, workload.machine, nodes=request.nodes, program=program
+        return space_of_campaign(
+            request, workload.transformer, workload.machine, profile=self._snapshot.profile
         )
 
     @cached_property

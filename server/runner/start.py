@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -14,8 +15,10 @@ from autotune.calibration.document import observation_of, observation_shape
 from autotune.calibration.history import EarlierTrial, forecast_errors, telling, weight_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
-from autotune.resolution import strategy_of, transformer_of
-from autotune.schemas import EarlierObservation, StartWorth, Trial, TrialState
+from autotune.resolution import space_of, strategy_of, transformer_of
+from autotune.schemas import CampaignCreate, EarlierObservation, StartWorth, Trial, TrialState
+from evaluators.cluster import profile_from_dict
+from evaluators.program.support import capabilities_of
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
@@ -55,6 +58,23 @@ def telling_trials(
         if (trial := trials.get(past[place].id)) is not None
         for observation in observations_of(given[place].transformer, [trial])
     ]
+
+
+def space_of_campaign(
+    request: CampaignCreate,
+    transformer: Transformer,
+    machine: Machine,
+    *,
+    profile: Mapping[str, Any] | None,
+) -> SearchSpace:
+    """Return what a campaign searches; raises InvalidInputs.
+
+    Args:
+        profile: of its cluster, as the campaign keeps it.
+    """
+    kept = profile_from_dict(profile, source="campaign") if profile else None
+    program = capabilities_of(request.evaluator, transformer, kept)
+    return space_of(request.space, transformer, machine, nodes=request.nodes, program=program)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -109,18 +109,20 @@ def show(
         trials = handle.trials(state=state, sort=sort)
         if json:
             return document({"campaign": handle.campaign, "trials": trials})
-        baseline = _baseline(handle)
+        answer = _recommendation(handle)
+        baseline = _baseline(handle, answer)
     console = out()
     console.print(tables.campaign(handle.campaign))
+    if answer is not None and answer.recommendation.standing is not None:
+        console.print(tables.standing(answer.recommendation))
     if baseline is not None:
         console.print(tables.baseline(baseline))
     console.print()
     return console.print(tables.trials(trials))
 
 
-def _baseline(handle: CampaignHandle) -> Baseline | None:
+def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:
     """Return the baseline, told against the best where there is one."""
-    answer = _recommendation(handle)
     if answer is not None:
         return answer.recommendation.baseline
     from autotune.recommendation import baseline_result

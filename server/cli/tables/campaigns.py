@@ -14,6 +14,7 @@ from autotune.schemas import (
     Campaign,
     Ranked,
     Recommendation,
+    SpaceStanding,
     TrainingCost,
     Trial,
     TrialMetrics,
@@ -32,6 +33,7 @@ from server.cli.tables.elements import (
     strategy_line,
     with_unit,
 )
+from server.dashboard.wording import fits, neighbour_state
 
 
 def campaigns(items: Sequence[Campaign]) -> Table:
@@ -196,7 +198,8 @@ def recommendation(answer: Recommendation) -> RenderableType:
         ("files", ", ".join(answer.artefacts)),
     ]
     return Group(
-        facts(best),
+        facts([*best, *_standing(answer)]),
+        *([_neighbours(answer.standing)] if answer.standing and answer.standing.neighbours else []),
         *([baseline(answer.baseline)] if answer.baseline else []),
         *([_runners_up(answer.runners_up)] if answer.runners_up else []),
         *(Text(f"note: {caveat}") for caveat in answer.caveats),
@@ -213,11 +216,39 @@ def recommendation_in_brief(answer: Recommendation) -> Table:
             ("throughput", f"{with_unit(metrics.tokens_per_s, 'tokens/s')}{utilisation}"),
             ("iteration", f"{seconds(metrics.iteration_time_s)} ({mark(answer.simulated)})"),
             ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
+            *_standing(answer),
             *([("baseline", answer.baseline.comparison)] if answer.baseline else []),
             ("to train", _cost(answer.training)),
             ("found by", f"{answer.trials} trials, {answer.failures} of them failed"),
         ]
     )
+
+
+def standing(answer: Recommendation) -> Table:
+    """Return how sure it is that there is nothing better."""
+    return facts(_standing(answer))
+
+
+def _standing(answer: Recommendation) -> list[tuple[str, str]]:
+    if answer.standing is None:
+        return []
+    origin = "Simulated: " if answer.simulated else ""
+    return [("in its space", f"{origin}{answer.standing.sentence}")]
+
+
+def _neighbours(found: SpaceStanding) -> Table:
+    table = headed("one step away", "", ">of the best", ">80 % interval", ">fits")
+    for item in found.neighbours:
+        low, high = item.relative_low, item.relative_high
+        interval = NO_VALUE if low is None else f"{percent(low)} to {percent(high)}"
+        table.add_row(
+            item.step,
+            neighbour_state(item),
+            percent(item.relative_to_best),
+            interval,
+            fits(item),
+        )
+    return table
 
 
 def _cost(training: TrainingCost) -> str:

@@ -16,6 +16,7 @@ from server.dashboard.wording import (
     parameters,
     percent,
     plural,
+    probability,
     seconds,
     started_from,
 )
@@ -87,15 +88,6 @@ def moment(value: datetime | None) -> str:
 def mark(simulated: bool) -> str:
     """Return how figures came about: simulated ones say so wherever they are shown."""
     return "simulated" if simulated else "measured"
-
-
-def probability(share: float | None) -> str:
-    """Return `97 %`; no certainty is claimed: `> 99 %`, `< 1 %`."""
-    if share is None:
-        return NO_VALUE
-    if share > 0.99:
-        return "> 99 %"
-    return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
 def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:

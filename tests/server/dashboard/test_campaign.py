@@ -55,6 +55,9 @@ def test_finished_campaign_is_drawn_with_its_failures(
     expect(page.locator("#trajectory-title .simulated")).to_be_visible()
     expect(page.locator("#recommendation-title")).to_contain_text("Recommendation")
     expect(page.locator("#recommendation .simulated")).to_be_visible()
+    expect(page.locator("#recommendation .standing")).to_contain_text("Best of the space with")
+    page.get_by_text("One step away").click()
+    expect(page.get_by_role("region", name="Neighbours").get_by_role("row")).not_to_have_count(0)
     assert page.evaluate(UNNAMED) == []
     with page.expect_download() as download:
         page.get_by_role("link", name="Download all (zip)").click()

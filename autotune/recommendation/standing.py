@@ -1,0 +1,108 @@
+"""How sure it is that a recommended layout is the best of its space, and what is round it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from autotune.recommendation.caveats import COUNTED, SWITCHED
+from autotune.resolution import strategy_shape
+from autotune.schemas import Neighbour, SpaceStanding
+from autotune.search import NearbyLayout, Outlook, Proposer, SearchTrial
+from search_spaces.strategy import Strategy
+
+NEAR = 0.02
+"""Share of the best rate that a layout may lack to be as good for most purposes."""
+
+BROAD = 0.5
+SHARP = 0.25
+"""Shares of the neighbours within NEAR from which on, and up to which, the surroundings are so."""
+
+EVEN = 0.5
+"""Probability of fitting from which on an untried neighbour counts as one that runs."""
+
+
+def standing(
+    best: Strategy, trials: Sequence[SearchTrial], proposer: Proposer
+) -> SpaceStanding | None:
+    """Return how `best` stands in its space; None where it is not of it, or not measured."""
+    outlook = proposer.outlook(trials, best=best)
+    if outlook is None:
+        return None
+    nearby = proposer.neighbours(trials, best)
+    near_best = sum(_is_near(each) for each in nearby)
+    surroundings = _surroundings(near_best, of=len(nearby))
+    return SpaceStanding(
+        probability_best=outlook.probability_best,
+        expected_gain=outlook.expected_gain,
+        untried=outlook.untried,
+        near_best=near_best,
+        surroundings=surroundings,
+        neighbours=[_neighbour(each) for each in nearby],
+        sentence=_sentence(outlook, near_best, of=len(nearby), surroundings=surroundings),
+    )
+
+
+def _failed(nearby: NearbyLayout) -> bool:
+    trial = nearby.step.trial
+    return trial is not None and trial.state == "failed"
+
+
+def _is_near(nearby: NearbyLayout) -> bool:
+    runs = nearby.fit_probability >= EVEN and not _failed(nearby)
+    return runs and nearby.relative >= 1.0 - NEAR
+
+
+def _surroundings(near: int, *, of: int) -> Literal["sharp peak", "ridge", "broad basin"] | None:
+    if not of:
+        return None
+    if near >= BROAD * of:
+        return "broad basin"
+    return "sharp peak" if near <= SHARP * of else "ridge"
+
+
+def _neighbour(nearby: NearbyLayout) -> Neighbour:
+    step = nearby.step
+    state: Literal["ok", "oom", "failed"] | None = None
+    if step.trial is not None and step.trial.state == "ok":
+        state = "ok"
+    elif _failed(nearby):
+        state = "oom" if step.trial is not None and step.trial.out_of_memory else "failed"
+    known = state in {"ok", None}
+    return Neighbour(
+        dimension=step.dimension,
+        step=_words(step.dimension, step.strategy),
+        strategy=strategy_shape(step.strategy),
+        state=state,
+        relative_to_best=nearby.relative if known else None,
+        relative_low=nearby.relative_low if known else None,
+        relative_high=nearby.relative_high if known else None,
+        fit_probability=nearby.fit_probability,
+    )
+
+
+def _words(dimension: str, strategy: Strategy) -> str:
+    value = getattr(strategy, dimension)
+    if dimension in SWITCHED:
+        return f"{'with' if value else 'without'} {SWITCHED[dimension]}"
+    return f"{COUNTED[dimension]} {value}"
+
+
+def _sentence(outlook: Outlook, near: int, *, of: int, surroundings: str | None) -> str:
+    sentence = f"Best of the space with {_probability(outlook.probability_best)}; "
+    if outlook.expected_gain < 0.0005:
+        sentence += "nothing is expected to be left to gain"
+    else:
+        sentence += f"what is left to gain is expected to be {100 * outlook.expected_gain:.1f} %"
+    if surroundings is not None:
+        plural = "" if of == 1 else "s"
+        within = f"within {100 * NEAR:.0f} %"
+        sentence += f"; a {surroundings}: {near} of {of} neighbour{plural} {within}"
+    return f"{sentence}."
+
+
+def _probability(value: float) -> str:
+    """Return it in whole per cent; never 0 or 1, which draws cannot show."""
+    if value > 0.99:
+        return "over 99 %"
+    return "under 1 %" if value < 0.01 else f"{100 * value:.0f} %"

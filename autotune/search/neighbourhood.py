@@ -1,0 +1,107 @@
+"""What lies one step away from a layout: the same but for the next value of one dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, as_numbers
+from autotune.search.trial import SearchTrial
+from search_spaces.lattice import Lattice
+from search_spaces.strategy import DIMENSIONS, Strategy
+
+STEPPED = tuple(name for name in DIMENSIONS if name in LAYOUT_DIMENSIONS)
+INTERVAL = (10.0, 50.0, 90.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step in one dimension, and the trial of the layout that it leads to, if any."""
+
+    dimension: str
+    strategy: Strategy
+    trial: SearchTrial | None
+
+    @classmethod
+    def all_of(
+        cls, lattice: Lattice, strategy: Strategy, trials: Sequence[SearchTrial]
+    ) -> list[Step]:
+        """Return for each dimension the steps to the next lower and the next higher value that
+        `lattice` has, all others but GAS being equal.
+
+        Of several GAS values the one whose global batch is closest to the strategy's is taken, but
+        where the layout was measured, the measured one.
+        """
+        alone = Lattice.of([strategy], gpus_per_node=lattice.gpus_per_node)
+        numbers, own = _numbers(lattice), _numbers(alone)[0]
+        distance = np.abs(np.log(lattice.global_batch_size / alone.global_batch_size[0]))
+        equal = numbers == own
+        by_success = sorted(trials, key=lambda trial: trial.state == "ok")
+        tried = {trial.strategy.layout_key(): trial for trial in by_success}
+        steps: list[Step] = []
+        for column, name in enumerate(STEPPED):
+            others_equal = np.delete(equal, column, axis=1).all(axis=1)
+            rows = np.flatnonzero(others_equal & ~equal[:, column])
+            values = numbers[rows, column]
+            for value in _nearest(values, int(own[column])):
+                same = rows[values == value]
+                there = lattice.strategy(int(same[np.argmin(distance[same])]))
+                trial = tried.get(there.layout_key())
+                steps.append(
+                    cls(
+                        dimension=name,
+                        strategy=trial.strategy if trial and trial.state == "ok" else there,
+                        trial=trial,
+                    )
+                )
+        return steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearbyLayout:
+    """How a layout one step away stands against the one that it is next to.
+
+    Attributes:
+        relative: its rate over the other's: measured where its trial succeeded, and otherwise the
+            median of what is believed.
+        relative_low, relative_high: ends of the 80 % interval of what is believed of the ratio.
+        fit_probability: that memory suffices; known where it has been tried.
+    """
+
+    step: Step
+    relative: float
+    relative_low: float
+    relative_high: float
+    fit_probability: float
+
+    @classmethod
+    def of(
+        cls, step: Step, *, leads: Floats, fit_probability: float, measured_lead: float | None
+    ) -> NearbyLayout:
+        """Sum up draws of the logarithm of the ratio, shape (draws,)."""
+        low, median, high = (float(each) for each in np.exp(np.percentile(leads, INTERVAL)))
+        trial, relative = step.trial, median
+        if measured_lead is not None:
+            relative, fit_probability = float(np.exp(measured_lead)), 1.0
+        elif trial is not None and trial.out_of_memory:
+            fit_probability = 0.0
+        return cls(
+            step=step,
+            relative=relative,
+            relative_low=min(low, relative),
+            relative_high=max(high, relative),
+            fit_probability=fit_probability,
+        )
+
+
+def _nearest(values: Integers, own: int) -> list[int]:
+    """Return the greatest value below `own` and the least above it, where there are any."""
+    below, above = values[values < own], values[values > own]
+    nearest = [int(below.max())] if len(below) else []
+    return [*nearest, int(above.min())] if len(above) else nearest
+
+
+def _numbers(lattice: Lattice) -> Integers:
+    return np.stack([as_numbers(name, lattice[name]) for name in STEPPED], axis=1)

@@ -1,0 +1,85 @@
+"""How campaigns' recommendations stand in their spaces: worked out once for all who ask."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
+
+from autotune.recommendation.standing import standing
+from autotune.resolution import machine_of, strategy_of, transformer_of
+from autotune.schemas import Campaign, Recommendation, SpaceStanding, Trial
+from autotune.search import Proposer, SearchTrial
+from autotune.search.trial import merged
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.runner.scheduling import search_trials, trial_cost
+from server.runner.start import SearchStart, space_of_campaign
+from server.store import Store
+from server.store.campaigns import profile_of
+from server.store.history import earlier_observations
+
+KEPT = 200
+"""Answers that are kept, the last asked for."""
+
+
+class Standings:
+    """The fit to all trials takes half a second, and many may look at one campaign.
+
+    An answer is kept until a trial says something else of its strategy; whoever asks meanwhile
+    waits for the one who asked first. No connection to the database is held while it is worked out.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, Future[SpaceStanding | None]] = OrderedDict()
+
+    def added_to(
+        self, recommendation: Recommendation, campaign: Campaign, trials: Sequence[Trial]
+    ) -> Recommendation:
+        """Return the recommendation with its standing, as far as these trials tell."""
+        known = tuple(trial for trial in merged(search_trials(trials)) if trial.state != "running")
+        best = recommendation.best.strategy
+        key = (campaign.id, campaign.created_at, best.model_dump_json(), known)
+        with self._lock:
+            future = self._kept.get(key)
+            mine = future is None
+            if future is None:
+                future = self._kept[key] = Future()
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        if mine:
+            try:
+                future.set_result(self._standing(recommendation, campaign, trials, known))
+            except BaseException as error:
+                with self._lock:
+                    self._kept.pop(key, None)
+                future.set_exception(error)
+        return recommendation.model_copy(update={"standing": future.result()})
+
+    def _standing(
+        self,
+        recommendation: Recommendation,
+        campaign: Campaign,
+        trials: Sequence[Trial],
+        known: Sequence[SearchTrial],
+    ) -> SpaceStanding | None:
+        transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+        with self._store.session() as session:
+            profile = profile_of(session, campaign.id) if campaign.request.slurm else None
+            kept = earlier_observations(session, campaign.id) if campaign.started_from else []
+        try:
+            space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
+        except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
+            return None
+        start = SearchStart(machine=machine, transformer=transformer, kept=kept)
+        proposer = Proposer(
+            space,
+            objective=campaign.request.objective,
+            seed=campaign.request.seed,
+            earlier=start.observations(start.versions(trials)),
+            cost=trial_cost(campaign),
+        )
+        return standing(strategy_of(recommendation.best.strategy), known, proposer)

@@ -1,0 +1,95 @@
+"""How a layout stands in its space."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from autotune.recommendation.standing import standing
+from autotune.schemas import Neighbour, SpaceStanding
+from autotune.search import Proposer, SearchTrial
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+from tests.autotune.search.scene import layouts_of, ok, oom, small_space
+
+
+@cache
+@cache
+def space() -> SearchSpace:
+    return small_space(tensor_parallel=[1, 2, 4, 8], micro_batch_size=[1, 2, 4, 8])
+
+
+def layout(tensor_parallel: int, micro_batch_size: int) -> Strategy:
+    return next(
+        strategy
+        for strategy in layouts_of(space()).lattice
+        if (strategy.tensor_parallel, strategy.micro_batch_size)
+        == (tensor_parallel, micro_batch_size)
+    )
+
+
+def told(trials: list[SearchTrial], best: Strategy) -> SpaceStanding:
+    found = standing(best, trials, Proposer(space(), objective="tokens_per_s", seed=1))
+    assert found is not None
+    return found
+
+
+def at(found: SpaceStanding, step: str) -> Neighbour:
+    return next(each for each in found.neighbours if each.step == step)
+
+
+def test_neighbours_are_the_next_values_of_each_dimension_measured_or_predicted() -> None:
+    best = layout(2, 4)
+    trials = [ok(space(), best), ok(space(), layout(4, 4), factor=0.5), oom(layout(2, 8))]
+    found = told(trials, best)
+    steps = [each.step for each in found.neighbours]
+    assert steps == ["TP 1", "TP 4", "micro-batch size 2", "micro-batch size 8"]
+    predicted, too_big = at(found, "TP 1"), at(found, "micro-batch size 8")
+    assert (predicted.state, too_big.state) == (None, "oom")
+    assert too_big.relative_to_best is None
+    assert too_big.fit_probability == 0.0
+    low, middle, high = predicted.relative_low, predicted.relative_to_best, predicted.relative_high
+    assert low is not None
+    assert middle is not None
+    assert high is not None
+    assert low < middle < high
+    slow = at(found, "TP 4")
+    assert slow.state == "ok"
+    assert slow.relative_to_best is not None
+    assert slow.relative_to_best < 0.6
+    assert (
+        standing(best, list(reversed(trials)), Proposer(space(), objective="tokens_per_s", seed=1))
+        == found
+    )
+
+
+def test_what_is_all_round_the_best_is_put_into_a_word() -> None:
+    best = layout(2, 4)
+    alike = [layout(1, 4), layout(4, 4), layout(2, 2), layout(2, 8)]
+
+    def as_fast(strategy: Strategy, share: float) -> SearchTrial:
+        gpus = space().machine.gpus_per_node
+        batches = (each.global_batch_size(gpus) for each in (strategy, best))
+        seconds = 10.0 * next(batches) / next(batches) / share
+        return SearchTrial(strategy=strategy, state="ok", iteration_time_s=seconds)
+
+    broad = told([as_fast(best, 1.0), *(as_fast(each, 0.99) for each in alike)], best)
+    sharp = told([as_fast(best, 1.0), *(as_fast(each, 0.9) for each in alike)], best)
+    assert "a broad basin: 4 of 4 neighbours within 2 %" in broad.sentence
+    assert "a sharp peak: 0 of 4 neighbours within 2 %" in sharp.sentence
+    assert broad.probability_best < sharp.probability_best
+
+
+def test_the_more_is_known_the_less_is_left_to_gain() -> None:
+    every = list(layouts_of(space()).lattice)
+    best = max(every, key=lambda s: layouts_of(space()).log_rate[every.index(s)])
+    few, all_of_them = told([ok(space(), best)], best), told([ok(space(), s) for s in every], best)
+    assert all_of_them.untried == 0
+    assert all_of_them.expected_gain < few.expected_gain
+    assert f"to be {100 * few.expected_gain:.1f} %" in few.sentence
+
+
+def test_a_layout_outside_the_space_has_no_standing_in_it() -> None:
+    stranger = layout(2, 4).with_accumulation(16)
+    stranger = type(stranger)(**stranger.as_dict() | {"zero_stage": 2})
+    subject = Proposer(space(), objective="tokens_per_s", seed=1)
+    assert standing(stranger, [ok(space(), stranger), ok(space(), layout(1, 1))], subject) is None
