@@ -71,7 +71,12 @@ def _chart(replays: Replays) -> dict[str, Any]:
             ),
         )
         .properties(width=560, height=320)
-        .configure(background="transparent", font="system-ui, sans-serif")
+        .configure(
+            background="transparent",
+            font="system-ui, sans-serif",
+            # Letters of the reader's own font are wider than those that were measured here.
+            padding={"left": 5, "top": 5, "right": 40, "bottom": 5},
+        )
         .configure_axis(
             labelColor=INK,
             titleColor=INK,
