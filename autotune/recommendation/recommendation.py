@@ -10,6 +10,7 @@ from autotune.cost_model import training_energy_joule
 from autotune.measurement import accumulations
 from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.caveats import caveats
+from autotune.recommendation.pareto import pareto_fronts
 from autotune.recommendation.ranking import Contender, contenders, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import (
@@ -111,6 +112,7 @@ def recommend(
             _ranked(campaign, contender, best=best, rank=rank)
             for rank, contender in enumerate(ranked[1 : 1 + RUNNERS_UP], start=2)
         ],
+        pareto=pareto_fronts(ranked),
         baseline=baseline,
         speedup_over_baseline=speedup,
         training=_training(campaign, best),

@@ -196,6 +196,31 @@ class Ranked(Wire):
     joules_per_token: float | None = None
 
 
+ParetoCost = Literal["num_nodes", "joules_per_token"]
+
+
+class FrontPoint(Wire):
+    """A measured layout that none beats in both the rate and what it takes.
+
+    `joules_per_token` is of all nodes, hosts included; a prediction unless `energy_sampled`; None
+    where the machine's power figures are not known.
+    """
+
+    trial_numbers: list[int]
+    strategy: StrategyShape
+    tokens_per_s: float
+    joules_per_token: float | None
+    energy_sampled: bool
+    confirmed: bool
+
+
+class ParetoFront(Wire):
+    """The front of tokens/s against one of the things that it takes; both rise along `points`."""
+
+    against: ParetoCost
+    points: list[FrontPoint]
+
+
 class TrainingCost(Wire):
     """What training `tokens` tokens would take with the best strategy, from its measured rate.
 
@@ -278,6 +303,7 @@ class Recommendation(Wire):
     standing: SpaceStanding | None = Field(
         None, description="None where the best is not of the campaign's space"
     )
+    pareto: list[ParetoFront] = Field(default_factory=list)
     baseline: Baseline | None = None
     speedup_over_baseline: float | None = None
     training: TrainingCost

@@ -184,7 +184,7 @@ class Proposer:
         steps = Step.all_of(self._space.lattice(), best, each)
         lattice, rates = self._drawn(trials, [best, *(step.strategy for step in steps)])
         fits = self.calibration(trials).fit_probability(
-            Columns.of(self._space.transformer, lattice)
+            Columns.of(self._space.transformer, lattice), headroom_gib=self._headroom_gib
         )
         return [
             NearbyLayout.of(

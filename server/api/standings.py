@@ -81,5 +81,6 @@ class Standings:
             seed=campaign.request.seed,
             earlier=start.observations(start.versions(trials)),
             cost=trial_cost(campaign),
+            headroom_gib=campaign.request.min_headroom_gib,
         )
         return standing(strategy_of(recommendation.best.strategy), known, proposer)

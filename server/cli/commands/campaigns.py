@@ -118,7 +118,11 @@ def show(
     if baseline is not None:
         console.print(tables.baseline(baseline))
     console.print()
-    return console.print(tables.trials(trials))
+    console.print(tables.trials(trials))
+    for front in tables.fronts(answer.recommendation) if answer else ():
+        console.print()
+        console.print(front)
+    return None
 
 
 def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:

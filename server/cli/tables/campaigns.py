@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,6 +12,8 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import (
     Baseline,
     Campaign,
+    ParetoCost,
+    ParetoFront,
     Ranked,
     Recommendation,
     SpaceStanding,
@@ -202,8 +204,43 @@ def recommendation(answer: Recommendation) -> RenderableType:
         *([_neighbours(answer.standing)] if answer.standing and answer.standing.neighbours else []),
         *([baseline(answer.baseline)] if answer.baseline else []),
         *([_runners_up(answer.runners_up)] if answer.runners_up else []),
+        *fronts(answer),
         *(Text(f"note: {caveat}") for caveat in answer.caveats),
     )
+
+
+FRONTS: Mapping[ParetoCost, str] = {
+    "num_nodes": "fastest on so many nodes",
+    "joules_per_token": "fastest for so much energy",
+}
+
+
+def fronts(answer: Recommendation) -> Iterator[Table]:
+    """Yield a table of each front of more than one layout."""
+    for front in answer.pareto:
+        if len(front.points) > 1:
+            yield _front(front)
+
+
+def _front(front: ParetoFront) -> Table:
+    with_energy = any(point.joules_per_token is not None for point in front.points)
+    table = headed(
+        *(FRONTS[front.against], ">nodes", ">tokens/s"),
+        *([">J/token"] if with_energy else []),
+        "",
+    )
+    for point in front.points:
+        notes = [] if point.confirmed else ["not confirmed"]
+        if with_energy and not point.energy_sampled:
+            notes.append("energy predicted")
+        table.add_row(
+            strategy_line(point.strategy),
+            str(point.strategy.num_nodes),
+            figure(point.tokens_per_s),
+            *([figure(point.joules_per_token)] if with_energy else []),
+            ", ".join(notes),
+        )
+    return table
 
 
 def recommendation_in_brief(answer: Recommendation) -> Table:

@@ -1,0 +1,68 @@
+"""The fronts of the rate against nodes and against energy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.recommendation import recommend
+from autotune.resolution import machine_shape
+from autotune.schemas import Recommendation, TrialState
+from tests.autotune.recommendation.examples import MACHINE, answer, campaign, strategy, trial
+
+
+def layouts(recommendation: Recommendation, against: str) -> list[list[int]]:
+    """The trials of each point of a front."""
+    [front] = [front for front in recommendation.pareto if front.against == against]
+    return [point.trial_numbers for point in front.points]
+
+
+def test_a_front_has_what_is_faster_than_all_that_take_as_little() -> None:
+    """Of a global batch of 64 samples each, so that seconds are all that differs."""
+    trials = [
+        trial(1, strategy(nodes=4), seconds=1.0),
+        trial(2, strategy(nodes=1), seconds=3.0),
+        trial(3, strategy(nodes=2), seconds=1.5),
+        trial(4, strategy(nodes=2, tp=1), seconds=1.4),
+        trial(5, strategy(nodes=4, tp=1), seconds=1.41),
+    ]
+    assert layouts(answer(trials), "num_nodes") == [[2], [4], [1]]
+
+
+def test_energy_has_a_front_where_power_is_known() -> None:
+    """Twice the nodes for a fifth more: faster, and dearer. Half the nodes at half the rate cost
+    what they did, but for what the slower step leaves idle."""
+    trials = [
+        trial(1, strategy(nodes=4), seconds=1.0),
+        trial(2, strategy(nodes=2), seconds=1.2),
+        trial(3, strategy(nodes=2, tp=1), seconds=1.9),
+    ]
+    found = answer(trials)
+    assert layouts(found, "joules_per_token") == [[2], [1]]
+    points = found.pareto[1].points
+    energies = [point.joules_per_token or 0.0 for point in points]
+    assert energies[1] == pytest.approx(energies[0] * 2 / 1.2, rel=0.1)
+    assert not any(point.energy_sampled for point in points)
+    unknown = campaign(machine=machine_shape(replace(MACHINE, gpu_max_watt=None)))
+    bare = [
+        each.model_copy(
+            update={"metrics": each.metrics.model_copy(update={"tokens_per_joule": None})}
+        )
+        for each in trials
+        if each.metrics
+    ]
+    without = recommend(unknown, bare)
+    assert without is not None
+    assert [front.against for front in without.pareto] == ["num_nodes"]
+
+
+def test_what_cannot_be_had_is_on_no_front() -> None:
+    fast, tight, slow = strategy(nodes=1), strategy(nodes=1, tp=1), strategy(nodes=2)
+    trials = [
+        trial(1, fast, seconds=1.0),
+        trial(2, fast, purpose="confirmation", state=TrialState.OOM),
+        trial(3, tight, seconds=1.1, peak=MACHINE.memory_gib - 1),
+        trial(4, slow, seconds=9.0),
+    ]
+    assert layouts(answer(trials, min_headroom_gib=2.0), "num_nodes") == [[4]]
