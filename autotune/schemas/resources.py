@@ -255,8 +255,8 @@ class Neighbour(Wire):
 
     `step` says in words what differs. `relative_to_best` is its rate over the best's: measured
     where `state` is ok, predicted where it is None, and None where its trial failed; low and high
-    are the ends of the 80 % interval. `fit_probability` is that memory suffices, 1 or 0 where a
-    trial has shown it.
+    are the ends of the 80 % interval. `fit_probability` is that memory suffices, with the headroom
+    that was asked for; 1 or 0 where a trial has shown it.
     """
 
     dimension: str

@@ -67,7 +67,8 @@ class NearbyLayout:
         relative: its rate over the other's: measured where its trial succeeded, and otherwise the
             median of what is believed.
         relative_low, relative_high: ends of the 80 % interval of what is believed of the ratio.
-        fit_probability: that memory suffices; known where it has been tried.
+        fit_probability: that memory suffices, with the headroom left; 1 or 0 where a trial has
+            shown it.
     """
 
     step: Step
@@ -78,15 +79,11 @@ class NearbyLayout:
 
     @classmethod
     def of(
-        cls, step: Step, *, leads: Floats, fit_probability: float, measured_lead: float | None
+        cls, step: Step, *, leads: Floats, measured_lead: float | None, fit_probability: float
     ) -> NearbyLayout:
         """Sum up draws of the logarithm of the ratio, shape (draws,)."""
         low, median, high = (float(each) for each in np.exp(np.percentile(leads, INTERVAL)))
-        trial, relative = step.trial, median
-        if measured_lead is not None:
-            relative, fit_probability = float(np.exp(measured_lead)), 1.0
-        elif trial is not None and trial.out_of_memory:
-            fit_probability = 0.0
+        relative = median if measured_lead is None else float(np.exp(measured_lead))
         return cls(
             step=step,
             relative=relative,

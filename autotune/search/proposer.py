@@ -190,13 +190,19 @@ class Proposer:
             NearbyLayout.of(
                 step,
                 leads=rates[:, place] - rates[:, 0],
-                fit_probability=float(fits[place]),
                 measured_lead=self._log_rate(step.trial) - self._log_rate(own)
                 if step.trial is not None and step.trial.state == "ok"
                 else None,
+                fit_probability=self._fits(step.trial, otherwise=float(fits[place])),
             )
             for place, step in enumerate(steps, start=1)
         ]
+
+    def _fits(self, trial: SearchTrial | None, *, otherwise: float) -> float:
+        """Return the probability of fitting with the headroom, where a trial has not shown it."""
+        if trial is None or (trial.state != "ok" and not trial.out_of_memory):
+            return otherwise
+        return float(trial.state == "ok" and self._keeps_headroom(trial))
 
     def rivals(
         self, trials: Sequence[SearchTrial], best: Strategy, others: Sequence[Strategy]

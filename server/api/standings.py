@@ -10,11 +10,12 @@ from concurrent.futures import Future
 from autotune.recommendation.standing import standing
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import Campaign, Recommendation, SpaceStanding, Trial
-from autotune.search import Proposer, SearchTrial
+from autotune.search import SearchTrial
 from autotune.search.trial import merged
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.runner.scheduling import search_trials, trial_cost
+from server.runner.scheduling import search_trials
 from server.runner.start import SearchStart, space_of_campaign
+from server.runner.worth import proposer_of
 from server.store import Store
 from server.store.campaigns import profile_of
 from server.store.history import earlier_observations
@@ -75,12 +76,6 @@ class Standings:
         except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
             return None
         start = SearchStart(machine=machine, transformer=transformer, kept=kept)
-        proposer = Proposer(
-            space,
-            objective=campaign.request.objective,
-            seed=campaign.request.seed,
-            earlier=start.observations(start.versions(trials)),
-            cost=trial_cost(campaign),
-            headroom_gib=campaign.request.min_headroom_gib,
-        )
+        earlier = start.observations(start.versions(trials))
+        proposer = proposer_of(campaign, space, earlier=earlier)
         return standing(strategy_of(recommendation.best.strategy), known, proposer)

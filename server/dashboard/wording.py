@@ -152,5 +152,5 @@ def neighbour_state(item: Neighbour) -> str:
 def fits(item: Neighbour) -> str:
     """Return whether a neighbour fits in memory, or how likely that is where it is not known."""
     if item.state in {"ok", "oom"}:
-        return "yes" if item.state == "ok" else "no"
+        return "yes" if item.fit_probability else "no"
     return probability(item.fit_probability)

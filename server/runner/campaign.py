@@ -39,11 +39,11 @@ from server.runner.scheduling import (
     next_search,
     reason_to_end_search,
     same_failure,
-    trial_cost,
     wants_baseline,
 )
 from server.runner.start import SearchStart, space_of_campaign, telling_trials
 from server.runner.trial_polling import PolledTrials, TrialPolling
+from server.runner.worth import proposer_of
 from server.settings import Settings
 from server.store import Store
 from server.store.announcements import announce
@@ -227,16 +227,8 @@ class ClaimedCampaign:
         campaign's own turn out to run with."""
         versions = self._search_start.versions(trials)
         if self._made is None or self._made[0] != versions:
-            request = self._snapshot.campaign.request
             earlier = self._search_start.observations(versions)
-            proposer = Proposer(
-                self._space,
-                objective=request.objective,
-                seed=request.seed,
-                earlier=earlier,
-                cost=trial_cost(self._snapshot.campaign),
-                headroom_gib=request.min_headroom_gib,
-            )
+            proposer = proposer_of(self._snapshot.campaign, self._space, earlier=earlier)
             self._made = versions, proposer
         return self._made[1]
 

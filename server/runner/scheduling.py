@@ -16,23 +16,20 @@ from autotune.errors import NothingToPropose
 from autotune.failures import cause_of
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.objectives import keeps_headroom
-from autotune.recommendation import contenders, strategies_to_confirm, training_node_hours
+from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import Budget, Campaign, Trial, TrialPurpose, TrialState
 from autotune.search import (
-    Proposal,
     Proposer,
     SearchTrial,
-    TrialCost,
-    is_worth_confirming,
     reason_to_be_content,
-    reason_to_spare,
     reason_to_stop,
 )
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from server.runner.results import SECONDS_PER_HOUR, Workload
+from server.runner.worth import reason_to_spare_trial, worth_confirming
 from server.store.trials import NewTrial
 
 UNINFORMATIVE = frozenset(
@@ -295,27 +292,10 @@ def next_search(
     if not proposed and not pending:
         return NextTrials(phase_ends=f"nothing that is left to try fits in {free} nodes")
     for proposal in proposed:
-        spared = _reason_to_spare(campaign, trials, proposal)
+        spared = reason_to_spare_trial(campaign, trials, proposal)
         if spared is not None:
             return NextTrials(phase_ends=spared)
     return NextTrials(strategies=tuple(proposal.strategy for proposal in proposed))
-
-
-def _reason_to_spare(campaign: Campaign, trials: Sequence[Trial], proposal: Proposal) -> str | None:
-    """Return why a trial is not worth its node-hours; None without a training to hold it
-    against."""
-    budget = campaign.request.budget
-    training = training_node_hours(campaign, trials)
-    if not budget.stop_early or budget.train_tokens is None or training is None:
-        return None
-    if proposal.expected_saving is None:
-        return None
-    return reason_to_spare(
-        proposal.node_hours,
-        saving=proposal.expected_saving,
-        training_node_hours=training,
-        tokens=budget.train_tokens,
-    )
 
 
 def next_confirmations(
@@ -330,7 +310,8 @@ def next_confirmations(
     end = reason_to_stop(campaign.request.budget, trials=0, node_hours=node_hours, now=now)
     wanted = [] if end is not None else strategies_to_confirm(campaign, trials)
     if campaign.request.budget.stop_early:
-        wanted = _worth_confirming(campaign, trials, proposer, wanted)
+        known = search_trials(trials)
+        wanted = worth_confirming(campaign, trials, proposer, wanted, known=known)
     if not wanted:
         return NextTrials(phase_ends=campaign.reason)
     free = free_nodes(campaign, [t for t in trials if t.state is TrialState.PENDING])
@@ -340,43 +321,6 @@ def next_confirmations(
             fitting.append(strategy)
             free -= strategy.num_nodes
     return NextTrials(strategies=tuple(fitting), purpose="confirmation")
-
-
-def _worth_confirming(
-    campaign: Campaign, trials: Sequence[Trial], proposer: Proposer, wanted: Sequence[Strategy]
-) -> list[Strategy]:
-    """Return the best itself, where it is wanted, and those that may still turn out better."""
-    request = campaign.request
-    ranked = contenders(campaign, trials)
-    seconds = {each.strategy.layout_key(): each.metrics.iteration_time_s for each in ranked}
-    best = next(iter(seconds), None)
-    others = [strategy for strategy in wanted if strategy.layout_key() != best]
-    if not others:
-        return list(wanted)
-    training = training_node_hours(campaign, trials) if request.budget.train_tokens else None
-    cost = trial_cost(campaign)
-    rivals = proposer.rivals(search_trials(trials), ranked[0].strategy, others)
-    unworthy = {
-        strategy
-        for strategy, rival in zip(others, rivals, strict=True)
-        if not is_worth_confirming(
-            rival,
-            node_hours=cost.confirmation_node_hours(
-                strategy, iteration_time_s=seconds[strategy.layout_key()]
-            ),
-            training_node_hours=training,
-        )
-    }
-    return [strategy for strategy in wanted if strategy not in unworthy]
-
-
-def trial_cost(campaign: Campaign) -> TrialCost:
-    """Return how long a trial of this campaign is expected to hold its nodes."""
-    protocol = campaign.request.protocol
-    return TrialCost(
-        iterations=protocol.warmup_iterations + protocol.measured_iterations,
-        time_limit_s=protocol.time_limit_s,
-    )
 
 
 def new_trials(

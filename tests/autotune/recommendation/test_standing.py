@@ -93,3 +93,17 @@ def test_a_layout_outside_the_space_has_no_standing_in_it() -> None:
     stranger = type(stranger)(**stranger.as_dict() | {"zero_stage": 2})
     subject = Proposer(space(), objective="tokens_per_s", seed=1)
     assert standing(stranger, [ok(space(), stranger), ok(space(), layout(1, 1))], subject) is None
+
+
+def test_a_neighbour_that_leaves_too_little_memory_does_not_fit() -> None:
+    best, next_to_it = layout(2, 4), layout(2, 2)
+    trials = [ok(space(), best), ok(space(), next_to_it)]
+    peak = trials[1].peak_memory_gib
+    assert peak is not None
+    headroom = space().machine.memory_gib - peak + 1.0
+    fits: list[float] = []
+    for wanted in (0.0, headroom):
+        subject = Proposer(space(), objective="tokens_per_s", seed=1, headroom_gib=wanted)
+        neighbours = subject.neighbours(trials, best)
+        fits += [each.fit_probability for each in neighbours if each.step.strategy == next_to_it]
+    assert fits == [1.0, 0.0]
