@@ -83,11 +83,31 @@ class Accumulation(Wire):
     iteration_times_s: list[float] = Field(default_factory=list)
 
 
+class Expectation(Wire):
+    """What was expected of a trial before it ran, by all that was known then.
+
+    The median time and memory are the trial's `predicted_iteration_time_s` and
+    `predicted_memory_gib`; `objective` is the campaign's, at that time. The interval holds what is
+    measured in 80 % of cases. `fit_probability` is that memory suffices, `node_hours` what the
+    trial takes if it runs to its end. `best_so_far` is the objective of the best layout measured by
+    then, `probability_better` that this one is better if it fits; both None while there was none.
+    """
+
+    objective: float
+    iteration_time_low_s: float
+    iteration_time_high_s: float
+    fit_probability: float
+    node_hours: float
+    best_so_far: float | None
+    probability_better: float | None
+
+
 class Trial(Wire):
     """One short training run. `number` counts from 1 within the campaign.
 
     While it is pending, `phase` says whether it waits for nodes or runs, and `phase_reason` why it
-    waits; `job_id` is the scheduler's. `joules_per_token` is what the GPUs drew through the
+    waits; `job_id` is the scheduler's. `expected` is None where an earlier version started it.
+    `joules_per_token` is what the GPUs drew through the
     measured iterations; `energy_note` says how it was sampled, or why it was not.
     """
 
@@ -109,6 +129,7 @@ class Trial(Wire):
     node_hours: float | None
     predicted_iteration_time_s: float | None
     predicted_memory_gib: float | None
+    expected: Expectation | None = None
     metrics: TrialMetrics | None
     accumulations: list[Accumulation]
     peak_memory_gib_by_rank: list[float]

@@ -40,17 +40,20 @@ class Proposal:
     """A strategy to try, and what is expected of its trial before it runs.
 
     Attributes:
+        objective: at `iteration_time_s`.
         iteration_time_s: with the ends of the 80 % interval of what would be measured.
         memory_gib: median of the fullest rank's peak.
-        fit_probability: that memory suffices.
+        fit_probability: that memory suffices, with the headroom left.
         node_hours: that the trial is expected to take if it runs to its end.
         best_so_far: the objective of the best measured layout when this one was chosen.
         probability_better: that this one turns out to be better, if it fits.
         expected_saving: share of a training's time that is won by measuring it, on average and with
-            its chance to fit; these three are None while nothing is measured.
+            its chance to fit; None for what was chosen elsewhere. These three are None while
+            nothing is measured.
     """
 
     strategy: Strategy
+    objective: float
     iteration_time_s: float
     iteration_time_low_s: float
     iteration_time_high_s: float
@@ -59,7 +62,7 @@ class Proposal:
     node_hours: float
     best_so_far: float | None
     probability_better: float | None
-    expected_saving: float | None
+    expected_saving: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -145,6 +148,28 @@ class Proposer:
             seen.append(SearchTrial(strategy=proposal.strategy, state="running"))
             free_nodes -= proposal.strategy.num_nodes
         return proposed
+
+    def expect(
+        self,
+        strategies: Sequence[Strategy],
+        trials: Sequence[SearchTrial],
+        *,
+        confirmations: bool = False,
+    ) -> list[Proposal]:
+        """Return what is expected of a trial of each of these strategies, which were chosen
+        elsewhere and need not be of the space.
+
+        Args:
+            confirmations: whether the trials measure at the strategies' own GAS alone.
+        """
+        if not strategies:
+            return []
+        lattice = Lattice.of(strategies, gpus_per_node=self._space.machine.gpus_per_node)
+        best = self._known(trials).best
+        with threadpool_limits(limits=1, user_api="blas"):
+            return self._expected(
+                self.calibration(trials), lattice, best=best, confirmations=confirmations
+            )
 
     def outlook(
         self, trials: Sequence[SearchTrial], *, best: Strategy | None = None
@@ -250,7 +275,12 @@ class Proposer:
                 seed=self._seed,
             )
         ]
-        return self._proposal(known, belief, int(chosen), float(node_hours[chosen]))
+        row = self._layouts.lattice.take(belief.rows[[chosen]])
+        [proposal] = self._expected(belief.calibration, row, best=known.best)
+        if known.best is None:
+            return proposal
+        saving = float(belief.expected_saving(best=known.best)[chosen])
+        return replace(proposal, expected_saving=saving)
 
     def _belief(self, known: _Known, rows: Integers) -> Belief:
         return self._believed(known.trials, tuple(rows.tolist()))
@@ -362,26 +392,45 @@ class Proposer:
         seconds = np.exp(belief.log_work[belief.rows] - belief.log_rate)
         return self._cost.node_hours(self._layouts.lattice.take(belief.rows), seconds)
 
-    def _proposal(self, known: _Known, belief: Belief, chosen: int, node_hours: float) -> Proposal:
-        row = belief.rows[[chosen]]
-        columns = self._columns.take(row)
-        time, _, variance = belief.calibration.time.predict(columns)
-        seconds, factor = float(np.exp(time[0])), float(np.exp(Z * np.sqrt(variance[0])))
-        memory = float(np.exp(belief.calibration.memory.mean(columns)[0]))
-        better, saving = None, None
-        if known.best is not None:
-            saving = float(belief.expected_saving(best=known.best)[chosen])
-            z = (belief.log_rate[chosen] - known.best) / max(float(belief.deviation[chosen]), 1e-9)
-            better = float(ndtr(z))
-        return Proposal(
-            strategy=self._layouts.lattice.strategy(int(row[0])),
-            iteration_time_s=seconds,
-            iteration_time_low_s=seconds / factor,
-            iteration_time_high_s=seconds * factor,
-            memory_gib=memory,
-            fit_probability=float(belief.fit_probability[chosen]),
-            node_hours=node_hours,
-            best_so_far=None if known.best is None else float(np.exp(known.best)),
-            probability_better=better,
-            expected_saving=saving,
-        )
+    def _expected(
+        self,
+        calibration: Calibration,
+        lattice: Lattice,
+        *,
+        best: float | None,
+        confirmations: bool = False,
+    ) -> list[Proposal]:
+        """Return a proposal for each strategy of `lattice`.
+
+        Args:
+            best: logarithm of the best measured objective; None while nothing is measured.
+        """
+        columns = Columns.of(self._space.transformer, lattice)
+        log_time, variance, measured_variance = calibration.time.predict(columns)
+        log_rate = np.array([self._log_work(strategy) for strategy in lattice]) - log_time
+        seconds, factor = np.exp(log_time), np.exp(Z * np.sqrt(measured_variance))
+        memory = np.exp(calibration.memory.mean(columns))
+        fits = calibration.fit_probability(columns, headroom_gib=self._headroom_gib)
+        node_hours = self._cost.node_hours(lattice, seconds)
+        if confirmations:
+            confirmed = zip(lattice, seconds.tolist(), strict=True)
+            cost = self._cost.confirmation_node_hours
+            node_hours = np.array(
+                [cost(each, iteration_time_s=time_s) for each, time_s in confirmed]
+            )
+        above = None if best is None else (log_rate - best) / np.maximum(np.sqrt(variance), 1e-9)
+        return [
+            Proposal(
+                strategy=strategy,
+                objective=float(np.exp(log_rate[row])),
+                iteration_time_s=float(seconds[row]),
+                iteration_time_low_s=float(seconds[row] / factor[row]),
+                iteration_time_high_s=float(seconds[row] * factor[row]),
+                memory_gib=float(memory[row]),
+                fit_probability=float(fits[row]),
+                node_hours=float(node_hours[row]),
+                best_so_far=None if best is None else float(np.exp(best)),
+                probability_better=None if above is None else float(ndtr(above[row])),
+            )
+            for row, strategy in enumerate(lattice)
+        ]

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from autotune.schemas import (
+    Expectation,
     StrategyShape,
     Trial,
     TrialMetrics,
@@ -55,6 +56,11 @@ UNITS = {
     "peak_memory_gib": "GiB",
     "loss": "nat",
     "joules_per_token": "J",
+    "expected_iteration_time_low_s": "s",
+    "expected_iteration_time_high_s": "s",
+    "expected_fit_probability": "1",
+    "expected_node_hours": "h",
+    "expected_probability_better": "1",
 }
 _OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
 _COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
@@ -62,7 +68,8 @@ _REST = ("joules_per_token", "energy_note", "error", "host", "job_id", "token")
 _FIGURES = tuple(
     name for name in TrialMetrics.model_fields if name != "gradient_accumulation_steps"
 )
-COLUMNS = (*_OWN, *StrategyShape.model_fields, *_FIGURES, *_COSTS, *_REST)
+_EXPECTED = tuple(f"expected_{name}" for name in Expectation.model_fields)
+COLUMNS = (*_OWN, *StrategyShape.model_fields, *_FIGURES, *_COSTS, *_EXPECTED, *_REST)
 
 
 @router.get("/trials", responses=problems(404))
@@ -164,7 +171,10 @@ def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
         rows = []
         for trial in page.items:
             figures = trial.metrics.model_dump() if trial.metrics else {}
+            before = trial.expected.model_dump() if trial.expected else {}
+            expected = {f"expected_{name}": value for name, value in before.items()}
             values = trial.model_dump(mode="json") | figures | trial.strategy.model_dump()
+            values |= expected
             rows.append([_cell(values.get(name)) for name in COLUMNS])
         yield _csv(rows)
         cursor = page.next

@@ -103,6 +103,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "energy": energy,
     "figure": wording.figure,
     "fits": wording.fits,
+    "iteration_expected": wording.iteration_expected,
     "neighbour_state": wording.neighbour_state,
     "objective_title": objective_title,
     "other_dimensions": other_dimensions,
@@ -116,6 +117,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "strategy_line": strategy_line,
     "title": title,
     "tokens": token_count,
+    "why_chosen": wording.why_chosen,
 }
 
 

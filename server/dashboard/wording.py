@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from autotune.schemas import Campaign, Neighbour, StartWorth
+from autotune.schemas import Campaign, Expectation, Neighbour, StartWorth, Trial
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
@@ -80,6 +80,52 @@ def _start_worth(worth: StartWorth | None) -> list[str]:
     if worth.error_with > worth.error_without:
         return [f"they did not help: the error of its predictions rose {words}"]
     return [f"they took the error of its predictions {words}"]
+
+
+def why_chosen(trial: Trial) -> str:
+    """Return in a sentence or two why a trial was run and what was expected of it before; empty
+    where that is not known."""
+    if trial.expected is None:
+        return ""
+    expected = trial.expected
+    if trial.purpose == "confirmation":
+        why = "One of the best, measured once more"
+    elif trial.purpose == "baseline":
+        why = "The layout that the result is told against"
+    elif expected.best_so_far is None:
+        why = "The fastest by prediction of what may fit, before anything was measured"
+    else:
+        why = "It promised most for its cost"
+    fits = f"{probability(expected.fit_probability)} likely to fit"
+    hours = expected.node_hours
+    cost = f"about {figure(hours) if hours >= 10 else f'{hours:.2g}'} node-hours"
+    return f"{why}. {_rate_expected(trial, expected)}; {fits}; {cost}."
+
+
+def _rate_expected(trial: Trial, expected: Expectation) -> str:
+    """Return the predicted rate against the best so far, or the time where there was no best."""
+    if expected.best_so_far is None:
+        return f"Predicted {iteration_expected(trial)} an iteration"
+    ratio = expected.objective / expected.best_so_far
+    time_s = trial.predicted_iteration_time_s or 0.0
+    ends = (expected.iteration_time_high_s, expected.iteration_time_low_s)
+    changes = (round(100 * (ratio * time_s / end_s - 1)) for end_s in ends)
+    low, high = (f"{change:+d}" if change else "0" for change in changes)
+    change = round(100 * (ratio - 1))
+    against = f"{abs(change)} % {'above' if change > 0 else 'below'}" if change else "as fast as"
+    better = ""
+    if trial.purpose == "search" and expected.probability_better is not None:
+        better = f", {probability(expected.probability_better)} likely to be better"
+    return f"Predicted {against} the best so far (80 %: {low} to {high} %){better}"
+
+
+def iteration_expected(trial: Trial) -> str:
+    """Return `10.2 s (80 %: 8.70 s to 11.9 s)`; the time alone where the interval is not known."""
+    time_s, expected = seconds(trial.predicted_iteration_time_s), trial.expected
+    if expected is None:
+        return time_s
+    low, high = seconds(expected.iteration_time_low_s), seconds(expected.iteration_time_high_s)
+    return f"{time_s} (80 %: {low} to {high})"
 
 
 def percent(share: float | None) -> str:

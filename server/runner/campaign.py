@@ -329,7 +329,7 @@ class ClaimedCampaign:
         following = self._next_trials(campaign)
         if following is None:
             return False
-        if following.strategies:
+        if following.proposals or following.strategies:
             return self._start(campaign, following)
         if not self._started:
             self._machine_queue.leave(self.lease.campaign_id)
@@ -389,7 +389,8 @@ class ClaimedCampaign:
 
     def _start(self, campaign: Campaign, following: NextTrials) -> bool:
         """Insert the rows first, and only then start the trials: what has no row never runs."""
-        new = new_trials(self._polling.workload, following.strategies, purpose=following.purpose)
+        trials = self._snapshot.trials
+        new = new_trials(following, trials, self._proposer(trials))
         counted = campaign.start_worth.trials if campaign.start_worth else 0
         worth = self._worth_of_start(more_than=counted * WORTH_GROWTH)
         with self._store.transaction() as session:
@@ -397,8 +398,8 @@ class ClaimedCampaign:
             if row.state != campaign.state:
                 return True
             note_worth(row, worth)
-            trials = insert_trials(session, row, new)
-        return self._submit(trials)
+            started = insert_trials(session, row, new)
+        return self._submit(started)
 
     def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:
         """Change the state, unless a user has changed it in the meantime."""

@@ -18,8 +18,9 @@ from autotune.measurement import AccumulationMeasurement, metrics, probe_accumul
 from autotune.objectives import keeps_headroom
 from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
-from autotune.schemas import Budget, Campaign, Trial, TrialPurpose, TrialState
+from autotune.schemas import Budget, Campaign, Expectation, Trial, TrialPurpose, TrialState
 from autotune.search import (
+    Proposal,
     Proposer,
     SearchTrial,
     reason_to_be_content,
@@ -247,8 +248,14 @@ def is_late(campaign: Campaign, *, now: datetime) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class NextTrials:
-    """The strategies to start now, if any; or why this phase ends as soon as nothing runs."""
+    """What to start now, if anything; or why this phase ends as soon as nothing runs.
 
+    Attributes:
+        proposals: of the search.
+        strategies: of another purpose.
+    """
+
+    proposals: tuple[Proposal, ...] = ()
     strategies: tuple[Strategy, ...] = ()
     purpose: TrialPurpose = "search"
     phase_ends: str | None = None
@@ -295,7 +302,7 @@ def next_search(
         spared = reason_to_spare_trial(campaign, trials, proposal)
         if spared is not None:
             return NextTrials(phase_ends=spared)
-    return NextTrials(strategies=tuple(proposal.strategy for proposal in proposed))
+    return NextTrials(proposals=tuple(proposed))
 
 
 def next_confirmations(
@@ -324,19 +331,30 @@ def next_confirmations(
 
 
 def new_trials(
-    workload: Workload, strategies: Sequence[Strategy], *, purpose: TrialPurpose
+    following: NextTrials, trials: Sequence[Trial], proposer: Proposer
 ) -> list[NewTrial]:
-    """Return trials of these strategies, with what the cost model expects of each."""
-    lattice = Lattice.of(strategies, gpus_per_node=workload.machine.gpus_per_node)
-    predicted = estimate(workload.transformer, workload.machine, lattice)
+    """Return what is to be started, with what is expected of each after the campaign's trials."""
+    confirmations = following.purpose == "confirmation"
+    expected = proposer.expect(
+        following.strategies, search_trials(trials), confirmations=confirmations
+    )
     return [
         NewTrial(
-            strategy=strategy_shape(strategy),
-            purpose=purpose,
-            predicted_iteration_time_s=float(predicted.iteration_time_s[row]),
-            predicted_memory_gib=float(predicted.memory_gib[row]),
+            strategy=strategy_shape(proposal.strategy),
+            purpose=following.purpose,
+            predicted_iteration_time_s=proposal.iteration_time_s,
+            predicted_memory_gib=proposal.memory_gib,
+            expected=Expectation(
+                objective=proposal.objective,
+                iteration_time_low_s=proposal.iteration_time_low_s,
+                iteration_time_high_s=proposal.iteration_time_high_s,
+                fit_probability=proposal.fit_probability,
+                node_hours=proposal.node_hours,
+                best_so_far=proposal.best_so_far,
+                probability_better=proposal.probability_better,
+            ),
         )
-        for row, strategy in enumerate(strategies)
+        for proposal in (*following.proposals, *expected)
     ]
 
 

@@ -15,6 +15,7 @@ from autotune.search import (
     is_worth_confirming,
     reason_to_spare,
 )
+from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
@@ -97,8 +98,10 @@ def proposer_of(
 
 def trial_cost(campaign: Campaign) -> TrialCost:
     """Return how long a trial of this campaign is expected to hold its nodes."""
-    protocol = campaign.request.protocol
+    request, protocol = campaign.request, campaign.request.protocol
+    on_cluster_s = float(cluster_start_up_s(request.nodes))
     return TrialCost(
+        start_up_s=LOCAL_S if request.evaluator == "local" else on_cluster_s,
         iterations=protocol.warmup_iterations + protocol.measured_iterations,
         time_limit_s=protocol.time_limit_s,
     )

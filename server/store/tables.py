@@ -107,6 +107,7 @@ class TrialRow(Base):
     node_hours: Mapped[float | None]
     predicted_iteration_time_s: Mapped[float | None]
     predicted_memory_gib: Mapped[float | None]
+    expected: Mapped[Json | None]
     objective: Mapped[float | None]
     metrics: Mapped[Json | None]
     measurements: Mapped[list[Json]]

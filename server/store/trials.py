@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from autotune.schemas import (
     Accumulation,
+    Expectation,
     StrategyShape,
     Trial,
     TrialMetrics,
@@ -54,12 +55,13 @@ SORTS = ("number", *METRICS, *COLUMNS)
 
 @dataclass(frozen=True, kw_only=True)
 class NewTrial:
-    """A trial that is about to start, with what the cost model expects of it."""
+    """A trial that is about to start, with what is expected of it."""
 
     strategy: StrategyShape
     purpose: TrialPurpose
     predicted_iteration_time_s: float
     predicted_memory_gib: float
+    expected: Expectation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,7 @@ def insert_trials(
             created_at=datetime.now(UTC),
             predicted_iteration_time_s=trial.predicted_iteration_time_s,
             predicted_memory_gib=trial.predicted_memory_gib,
+            expected=trial.expected.model_dump(mode="json"),
             measurements=[],
             peak_memory_gib=[],
             versions={},
@@ -349,6 +352,7 @@ def trial_of(row: TrialRow) -> Trial:
             "node_hours": row.node_hours,
             "predicted_iteration_time_s": row.predicted_iteration_time_s,
             "predicted_memory_gib": row.predicted_memory_gib,
+            "expected": row.expected,
             "metrics": _metrics(row) if row.metrics else None,
             "accumulations": row.measurements,
             "peak_memory_gib_by_rank": row.peak_memory_gib,

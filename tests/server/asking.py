@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas import Campaign, CampaignCreate, StrategyShape, Trial, TrialState
+from autotune.schemas import (
+    Campaign,
+    CampaignCreate,
+    Expectation,
+    StrategyShape,
+    Trial,
+    TrialState,
+)
 from server.store import Store
 from server.store.campaigns import campaign_row, create_campaign
 from server.store.trials import FinishedTrial, NewTrial, insert_trials
@@ -66,6 +73,18 @@ STRATEGY = StrategyShape(
 )
 
 
+EXPECTED = Expectation(
+    objective=1.12e6,
+    iteration_time_low_s=0.875,
+    iteration_time_high_s=1.15,
+    fit_probability=0.93,
+    node_hours=0.4,
+    best_so_far=1e6,
+    probability_better=0.8,
+)
+"""An iteration of 1 s: 12 % above the best."""
+
+
 def ended(state: TrialState, **changes: Any) -> FinishedTrial:
     """How a trial ended, after a minute on two nodes."""
     now = datetime.now(UTC)
@@ -80,6 +99,7 @@ def with_trials(store: Store, campaign: Campaign, count: int) -> list[Trial]:
         purpose="search",
         predicted_iteration_time_s=1.0,
         predicted_memory_gib=10.0,
+        expected=EXPECTED,
     )
     with store.transaction() as session:
         return insert_trials(session, campaign_row(session, campaign.id), [new] * count)

@@ -99,7 +99,7 @@ def show(
     ] = "number",
     json: Json = False,
 ) -> None:
-    """Show a campaign and its trials, or one trial."""
+    """Show a campaign and its trials, or one trial, and why each was chosen."""
     if log and trial is None:
         raise InvalidInput("log", log, "a log is that of one trial", valid="--trial as well")
     with service.client() as client:
@@ -119,6 +119,9 @@ def show(
         console.print(tables.baseline(baseline))
     console.print()
     console.print(tables.trials(trials))
+    if any(trial.expected for trial in trials):
+        console.print()
+        console.print(tables.choices(trials))
     for front in tables.fronts(answer.recommendation) if answer else ():
         console.print()
         console.print(front)

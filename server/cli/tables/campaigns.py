@@ -26,6 +26,7 @@ from server.cli.tables.elements import (
     facts,
     figure,
     headed,
+    iteration_expected,
     mark,
     moment,
     parameters,
@@ -33,6 +34,7 @@ from server.cli.tables.elements import (
     seconds,
     started_from,
     strategy_line,
+    why_chosen,
     with_unit,
 )
 from server.dashboard.wording import fits, neighbour_state
@@ -96,7 +98,7 @@ def trials(items: Sequence[Trial]) -> Table:
         *(">no", "purpose", "state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB"),
         *([">J/token"] if with_energy else []),
         *([">job"] if with_jobs else []),
-        "why",
+        "remark",
     )
     for item in items:
         metrics = item.metrics
@@ -115,17 +117,30 @@ def trials(items: Sequence[Trial]) -> Table:
     return table
 
 
+def choices(items: Sequence[Trial]) -> Table:
+    """Return for each trial why it was chosen, those left out of which that is not known."""
+    table = headed(">no", "why it was chosen")
+    for item in items:
+        if why := why_chosen(item):
+            table.add_row(str(item.number), Text(why))
+    return table
+
+
 def trial(item: Trial) -> Table:
     """Return all that is known of one trial."""
     energy = item.energy_note or NO_VALUE
     if item.joules_per_token is not None:
         energy = f"{item.joules_per_token:.3g} J/token by the GPUs ({item.energy_note})"
+    memory = with_unit(item.predicted_memory_gib, "GiB on the fullest rank")
+    predicted = f"{iteration_expected(item)} an iteration, {memory}"
     state = ": ".join(filter(None, [item.phase or item.state.value, item.phase_reason]))
     return facts(
         [
             ("trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
             ("state", state),
             ("strategy", strategy_line(item.strategy)),
+            *([("chosen", why)] if (why := why_chosen(item)) else []),
+            ("predicted", predicted),
             *(_metrics(item.metrics, simulated=item.simulated) if item.metrics else []),
             ("duration", seconds(item.duration_s)),
             ("energy", energy),

@@ -12,6 +12,7 @@ from autotune.schemas import CalibrationSummary, MachineShape, StrategyShape
 from search_spaces.strategy import Strategy
 from server.dashboard.wording import (
     figure,
+    iteration_expected,
     not_started,
     parameters,
     percent,
@@ -19,6 +20,7 @@ from server.dashboard.wording import (
     probability,
     seconds,
     started_from,
+    why_chosen,
 )
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "facts",
     "figure",
     "headed",
+    "iteration_expected",
     "mark",
     "moment",
     "not_started",
@@ -39,6 +42,7 @@ __all__ = [
     "started_from",
     "strategy_line",
     "trials_of",
+    "why_chosen",
     "with_unit",
 ]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
 from autotune.schemas import Objective
-from autotune.search import Proposer, SearchTrial, reason_to_be_content
+from autotune.search import Proposer, SearchTrial, TrialCost, reason_to_be_content
 from autotune.search.layouts import Layouts
 from autotune.search.suspects import suspected
 from search_spaces.errors import InvalidInput
@@ -274,6 +274,35 @@ def test_a_proposal_says_what_is_expected_of_its_trial() -> None:
     assert 0.0 < (proposal.probability_better or 0.0) < 1.0
     steps = 8 * proposal.iteration_time_s + 60.0
     assert 0.0 < proposal.node_hours < proposal.strategy.num_nodes * steps / 3600.0 * 4.0
+
+
+def test_what_is_expected_of_a_strategy_chosen_elsewhere_is_what_a_proposal_of_it_says() -> None:
+    space = space_22b()
+    subject, seen = proposer(space), mixed(space, 8)
+    proposal = subject.propose(seen, count=1, free_nodes=4)[0]
+    foreign = replace(proposal.strategy, activation_checkpointing="selective")
+    same, other = subject.expect([proposal.strategy, foreign], seen)
+    for name, value in vars(replace(proposal, expected_saving=None)).items():
+        assert getattr(same, name) == (pytest.approx(value) if name != "strategy" else value)
+    assert layouts_of(space).row_of(foreign) is None
+    assert other.memory_gib != same.memory_gib
+    assert other.best_so_far == same.best_so_far
+    [first] = subject.expect([foreign], [])
+    assert (first.best_so_far, first.probability_better) == (None, None)
+    assert subject.expect([], seen) == []
+
+
+def test_what_was_measured_is_expected_again_and_a_confirmation_costs_what_its_own_gas_takes() -> (
+    None
+):
+    space = space_22b()
+    seen = mixed(space, 8)
+    known = next(trial for trial in seen if trial.state == "ok")
+    [again] = proposer(space).expect([known.strategy], seen, confirmations=True)
+    assert again.iteration_time_low_s < (known.iteration_time_s or 0) < again.iteration_time_high_s
+    steps_s = TrialCost().iterations * again.iteration_time_s
+    hours = known.strategy.num_nodes * (TrialCost().start_up_s + steps_s) / 3600
+    assert again.node_hours == pytest.approx(hours)
 
 
 def test_twins_that_need_less_memory_stay_open_when_the_larger_ran_out_of_it() -> None:

@@ -96,6 +96,8 @@ def test_the_table_has_a_row_for_each_trial_and_units_in_its_head(
         cells = dict(zip(COLUMNS, row, strict=True))
         assert cells["number"] == str(trial.number)
         assert cells["tensor_parallel"] == str(trial.strategy.tensor_parallel)
+        assert trial.expected is not None
+        assert float(cells["expected_node_hours"]) == trial.expected.node_hours
         if trial.metrics:
             assert float(cells["iteration_time_s"]) == trial.metrics.iteration_time_s
         else:

@@ -23,6 +23,7 @@ from autotune.schemas import (
     Campaign,
     CampaignCreate,
     CampaignState,
+    Expectation,
     Trial,
     TrialPurpose,
     TrialState,
@@ -102,13 +103,23 @@ class Campaigns:
         *,
         purpose: TrialPurpose = "search",
     ) -> list[Trial]:
-        """Pending trials."""
+        """Pending trials, of which all the same is expected."""
+        expected = Expectation(
+            objective=168e3,
+            iteration_time_low_s=8.0,
+            iteration_time_high_s=12.5,
+            fit_probability=0.93,
+            node_hours=0.4,
+            best_so_far=150e3,
+            probability_better=0.8,
+        )
         new = [
             NewTrial(
                 strategy=strategy_shape(strategy),
                 purpose=purpose,
                 predicted_iteration_time_s=10.0,
                 predicted_memory_gib=40.0,
+                expected=expected,
             )
             for strategy in strategies
         ]

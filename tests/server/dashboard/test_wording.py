@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas import Campaign, StartedFrom, StartWorth
+from autotune.schemas import Campaign, StartedFrom, StartWorth, TrialPurpose
 from server.dashboard.wording import (
     age,
     axis_unit,
@@ -19,8 +19,10 @@ from server.dashboard.wording import (
     plural,
     seconds,
     started_from,
+    why_chosen,
 )
-from tests.server.asking import asked
+from tests.autotune.recommendation.examples import A, trial
+from tests.server.asking import EXPECTED, asked
 
 
 @pytest.mark.parametrize(
@@ -167,3 +169,40 @@ def test_what_that_was_worth(given: float, words: str) -> None:
     worth = StartWorth(trials=12, error_without=0.21, error_with=given)
     said = started_from(campaign(started_from=starts(30), start_worth=worth))
     assert said == f"30 trials of campaign 2; {words}"
+
+
+PREDICTED = "Predicted 12 % above the best so far (80 %: -3 to +28 %)"
+TIMED = "Predicted 1 s (80 %: 875 ms to 1.15 s) an iteration"
+NOTHING_MEASURED = {"best_so_far": None, "probability_better": None}
+
+
+@pytest.mark.parametrize(
+    ("purpose", "changes", "words"),
+    [
+        (
+            "search",
+            {},
+            f"It promised most for its cost. {PREDICTED}, 80 % likely to be better; 93 %",
+        ),
+        ("search", {"best_so_far": 1.4e6}, "most for its cost. Predicted 20 % below the best so"),
+        ("search", {"best_so_far": 1.28e6}, "(80 %: -24 to 0 %), 80 %"),
+        ("search", {"best_so_far": 1.12e6}, "Predicted as fast as the best so far (80 %: -13 to"),
+        ("search", NOTHING_MEASURED, f"before anything was measured. {TIMED}; 93 % likely to fit;"),
+        ("baseline", NOTHING_MEASURED, f"that the result is told against. {TIMED}; 93 %"),
+        (
+            "confirmation",
+            {},
+            f"One of the best, measured once more. {PREDICTED}; 93 % likely to fit;",
+        ),
+        ("search", {"fit_probability": 0.001}, "; < 1 % likely to fit; about 0.4 node-hours."),
+    ],
+)
+def test_why_a_trial_was_chosen(purpose: TrialPurpose, changes: dict[str, Any], words: str) -> None:
+    expected = EXPECTED.model_copy(update=changes)
+    chosen = trial(1, A, seconds=1.0, purpose=purpose)
+    update = {"expected": expected, "predicted_iteration_time_s": 1.0}
+    assert words in why_chosen(chosen.model_copy(update=update))
+
+
+def test_why_a_trial_of_an_earlier_version_was_chosen_is_not_known() -> None:
+    assert why_chosen(trial(1, A, seconds=1.0)) == ""

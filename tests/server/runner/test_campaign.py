@@ -70,6 +70,26 @@ def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(running: Ru
     assert len(ok.accumulations) == 2
 
 
+def test_what_is_expected_of_trials_follows_from_those_before(running_on_sqlite: Running) -> None:
+    """Those that fitted took the node-hours that they were to take, unless they were given up."""
+    campaign = created(running_on_sqlite.store, pool_nodes=4)
+    running_on_sqlite.until_state(campaign, "done")
+    trials = running_on_sqlite.trials(campaign)
+    first, *others = [trial for trial in trials if trial.expected is not None]
+    assert len(others) == len(trials) - 1
+    assert first.purpose == "baseline"
+    assert first.expected is not None
+    assert first.expected.best_so_far is None
+    assert any(t.expected and t.expected.probability_better is not None for t in others)
+    for trial in (trial for trial in trials if trial.purpose == "confirmation"):
+        assert trial.expected is not None
+        assert trial.metrics is not None
+        time_s = trial.metrics.iteration_time_s
+        assert trial.predicted_iteration_time_s == pytest.approx(time_s, rel=0.1)
+        assert trial.expected.best_so_far == pytest.approx(trial.expected.objective, rel=0.1)
+        assert trial.expected.node_hours == pytest.approx(trial.node_hours, rel=0.5)
+
+
 def test_the_users_own_layout_is_measured_first_and_told_against(running: Running) -> None:
     campaign = created(running.store, baseline="tp=8,pp=2,mbs=1,gas=16,zero=0")
     done = running.until_state(campaign, "done")

@@ -158,7 +158,8 @@ def test_an_extension_sets_new_totals_and_a_done_campaign_goes_on(store: Store) 
         extended = extend_campaign(session, campaign.id, BudgetExtension(max_trials=10))
     assert extended.state is CampaignState.RUNNING
     assert extended.finished_at is None
-    assert extended.request.budget == Budget(max_trials=10, max_node_hours=5.0)
+    new = Budget(max_trials=10, max_node_hours=5.0, stop_early=False)
+    assert extended.request.budget == new
 
 
 def test_an_extension_has_to_extend(store: Store) -> None:

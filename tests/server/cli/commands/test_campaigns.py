@@ -65,6 +65,16 @@ def test_show(autotune: Autotune, finished: str) -> None:
     assert {trial["state"] for trial in document["trials"]} == {"ok"}
 
 
+def test_show_says_of_each_trial_why_it_was_chosen(autotune: Autotune, finished: str) -> None:
+    told = " ".join(autotune("show", finished).out.split())
+    trials = autotune("show", finished, "--json").json()["trials"]
+    assert told.count(" likely to fit; about ") == told.count(" node-hours.") == len(trials)
+    assert all(trial["expected"]["node_hours"] > 0 for trial in trials)
+    first = " ".join(autotune("show", finished, "--trial", "1").out.split())
+    assert "chosen The layout that the result is told against. Predicted " in first
+    assert "GiB on the fullest rank" in first
+
+
 def test_show_says_what_a_campaign_started_from(autotune: Autotune, finished: str) -> None:
     question = ("submit", "--model", "gpt-1.4b", "--machine", "frontier", "--max-trials", "2")
     numbers = []
