@@ -42,6 +42,14 @@ def projected(
     return log_time + ratio, of_constants + of_width + REPEATS**2
 
 
+def log_ratio(time: Mixture, *, narrow: Columns, wide: Columns) -> Array:
+    """Return the logarithm of the wide runs' times over the narrow ones', shape (n,), by the most
+    probable constants."""
+    best, as_measured = time.best, np.zeros(len(narrow))
+    values = [best.quantity.log_value(best.z, each, as_measured) for each in (wide, narrow)]
+    return np.broadcast_to(values[0] - values[1], len(narrow))
+
+
 def _log_ratio(posterior: Posterior, narrow: Columns, wide: Columns) -> tuple[Array, Array]:
     """Return the logarithm of the ratio of times by the formulas, and its variance by their
     constants', shape (n,) each."""

@@ -39,6 +39,7 @@ from autotune.schemas import (
     ProfileSummary,
     ProtocolSpec,
     Recommendation,
+    ScreenNodes,
     SlurmChoice,
     SpaceQuery,
     SpaceReport,
@@ -77,6 +78,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     tokens: float
     seed: int
     fresh: bool
+    screen_nodes: ScreenNodes
     time_scale: float
 
 

@@ -15,7 +15,16 @@ from autotune.objectives import unknown_objective
 from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
 from autotune.resolution import space_of, strategy_shape, subject_of
-from autotune.schemas import BaselinePlan, CampaignCreate, DryRun, EvaluatorName, ProtocolSpec
+from autotune.schemas import (
+    BaselinePlan,
+    CampaignCreate,
+    DryRun,
+    EvaluatorName,
+    FewNodes,
+    ProtocolSpec,
+)
+from autotune.search import few_nodes
+from autotune.search.screening import can_stand_in, stand_in
 from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
@@ -60,6 +69,8 @@ def check_campaign(
         problems += [] if obstacle else _too_much_headroom(request, estimated)
         if not problems:
             baseline_of(request, space)
+            if isinstance(request.screen_nodes, int):
+                few_nodes(request, space)
     except InvalidInputs as refusal:
         raise InvalidInputs([*problems, *refusal.problems]) from refusal
     if problems:
@@ -120,7 +131,8 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
     """
     estimated = estimate(space.transformer, space.machine, space.lattice())
     report = report_of(space, estimated, warnings=[])
-    searching, confirming = _trial_costs(request, space, estimated)
+    screening = few_nodes(request, space)
+    searching, in_full, confirming = _trial_costs(request, space, estimated, screening)
     affordable = min(request.budget.max_trials, report.layouts)
     most = request.budget.max_node_hours
     if most is not None:
@@ -129,12 +141,13 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
         space=report,
         node_hours_per_trial=searching,
         node_hours_budget=most,
-        node_hours_expected=affordable * searching + confirming,
+        node_hours_expected=max(0, affordable - 1) * searching + in_full + confirming,
         trials_affordable=affordable,
         left_out=left_out(
             space, objective=request.objective, headroom_gib=request.min_headroom_gib
         ),
         baseline=_baseline_plan(request, space),
+        screening=screening,
     )
 
 
@@ -156,15 +169,17 @@ def _baseline_plan(request: CampaignCreate, space: SearchSpace) -> BaselinePlan 
 
 
 def _trial_costs(
-    request: CampaignCreate, space: SearchSpace, estimated: Estimate
-) -> tuple[float, float]:
-    """Return node-hours of one trial of the search, and of all confirmations together.
+    request: CampaignCreate, space: SearchSpace, estimated: Estimate, screening: FewNodes
+) -> tuple[float, float, float]:
+    """Return node-hours of one trial of the search, of one in full (the first), and of all
+    confirmations together.
 
     Confirmations are of the best few layouts, at their own accumulation alone.
     """
     layouts = fitting_layouts(space, estimated)[:REPRESENTATIVE]
     best = layouts[: request.protocol.confirmations]
-    searching, confirming = (
+    runs = [_run_of(strategy, space, nodes=screening.nodes) for strategy in layouts]
+    searching, in_full, confirming = (
         trial_node_hours(
             space.transformer,
             space.machine,
@@ -174,11 +189,20 @@ def _trial_costs(
             evaluator=request.evaluator,
         )
         for strategies, accumulations in (
+            (runs, [probe_accumulations(strategy) for strategy in runs]),
             (layouts, [probe_accumulations(strategy) for strategy in layouts]),
             (best, [(strategy.gradient_accumulation_steps,) for strategy in best]),
         )
     )
-    return float(np.median(searching)), float(np.sum(confirming))
+    return float(np.median(searching)), float(np.median(in_full)), float(np.sum(confirming))
+
+
+def _run_of(strategy: Strategy, space: SearchSpace, *, nodes: int | None) -> Strategy:
+    """Return what is run to measure a strategy: itself, or what stands for it on few nodes."""
+    single = Lattice.of([strategy], gpus_per_node=space.machine.gpus_per_node)
+    if nodes is None or not can_stand_in(space, single, nodes)[0]:
+        return strategy
+    return stand_in(strategy, nodes=nodes)
 
 
 HOUR_S = 3600.0

@@ -1,7 +1,7 @@
 """What the trials of a campaign come to: what to confirm, and what to train with. Pure."""
 
 from autotune.recommendation.baseline import baseline_result
-from autotune.recommendation.ranking import contenders
+from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.recommendation import (
     recommend,
     strategies_to_confirm,
@@ -9,8 +9,8 @@ from autotune.recommendation.recommendation import (
 )
 
 __all__ = [
+    "all_contenders",
     "baseline_result",
-    "contenders",
     "recommend",
     "strategies_to_confirm",
     "training_node_hours",

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from autotune.measurement import metrics
-from autotune.recommendation.ranking import Contender, contenders, measured_accumulations
+from autotune.recommendation.projected import all_contenders
+from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import Baseline, Campaign, Trial, TrialState
 
@@ -41,7 +42,7 @@ def baseline_result(
             failed_confirmation=False,
         )
         figures = contender.metrics
-        best = contenders(campaign, trials)[0]
+        best = all_contenders(campaign, trials)[0]
         speedup, comparison = _comparison(campaign, contender, best, name=name)
     elif trial.state in ENDS:
         comparison = f"{name} {ENDS[trial.state]}" + _cause(trial)

@@ -101,6 +101,11 @@ def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
 def _confirmation(best: Contender) -> str | None:
     if best.failed_confirmation:
         return "The best strategy failed when it was measured once more; no other succeeded."
+    if best.projection is not None:
+        return (
+            f"The best strategy is projected from {best.projected_from_nodes} nodes and has not "
+            f"been measured on {best.strategy.num_nodes} yet."
+        )
     if not best.confirmed:
         return "The best strategy was measured by one search trial and has not been confirmed yet."
     searched = [t.metrics for t in best.trials if t.purpose != "confirmation" and t.metrics]
@@ -119,7 +124,7 @@ def _confirmation(best: Contender) -> str | None:
 
 def _predicted(best: Contender) -> str | None:
     figures, depth = best.metrics, best.strategy.pipeline_parallel
-    if figures.measured:
+    if figures.measured or best.projection is not None:
         return None
     gas = figures.gradient_accumulation_steps
     sentence = f"Its iteration time at GAS {gas} follows from two other measured GAS values"
@@ -160,6 +165,12 @@ def _close_race(ranked: Sequence[Contender]) -> str | None:
         if not other.failed_confirmation and other.keeps_headroom is best.keeps_headroom
     ]
     level = [other for other in level if not best.beats(other)]
+    ahead = max(level, key=lambda other: other.rate, default=best)
+    if ahead.projection is not None and best.projection is None and ahead.rate > best.rate:
+        return (
+            f"A layout is projected {ahead.rate / best.rate - 1:.1%} faster from "
+            f"{ahead.projected_from_nodes} nodes; what was measured on all of them ranks first."
+        )
     if not level:
         return None
     faster = max(other.rate for other in level)

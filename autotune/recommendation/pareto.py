@@ -28,9 +28,11 @@ def pareto_fronts(ranked: Sequence[Contender]) -> list[ParetoFront]:
     one of energy only where the machine's power is known.
 
     A front has each layout that is faster than all that take as little or less, the least first.
-    Layouts that failed when measured once more, or leave too little memory, are on none.
+    Layouts that failed when measured once more, leave too little memory, or are projected from few
+    nodes, are on none.
     """
-    standing = [c for c in ranked if c.keeps_headroom and not c.failed_confirmation]
+    measured = [c for c in ranked if c.projection is None]
+    standing = [c for c in measured if c.keeps_headroom and not c.failed_confirmation]
     fronts = (
         ParetoFront(against=name, points=_front(standing, cost)) for name, cost in COSTS.items()
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.objectives import keeps_headroom
-from autotune.resolution import strategy_of
+from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import Campaign, Objective, StrategyShape, Trial, TrialMetrics, TrialState
 from search_spaces.strategy import Strategy
 
@@ -33,6 +33,7 @@ class Contender:
     Attributes:
         failed_confirmation: whether a confirmation of it failed.
         keeps_headroom: whether its peaks left the memory that the campaign asks for.
+        projection: its figures where its trials ran on fewer nodes; None where they are its own.
     """
 
     strategy: Strategy
@@ -40,10 +41,15 @@ class Contender:
     objective: Objective
     failed_confirmation: bool
     keeps_headroom: bool = True
+    projection: TrialMetrics | None = None
 
     @property
     def shape(self) -> StrategyShape:
-        return self.trials[0].strategy
+        return strategy_shape(self.strategy)
+
+    @property
+    def projected_from_nodes(self) -> int | None:
+        return None if self.projection is None else self.trials[-1].strategy.num_nodes
 
     @property
     def confirmed(self) -> bool:
@@ -57,7 +63,10 @@ class Contender:
 
     @cached_property
     def metrics(self) -> TrialMetrics:
-        """The median of the figures that count, with the spread of and between them."""
+        """The median of the figures that count, with the spread of and between them; or the
+        projection, with what its 80 % interval leaves open."""
+        if self.projection is not None:
+            return self.projection
         counted = sorted(self.counted, key=lambda figure: figure.iteration_time_s)
         seconds = median(figure.iteration_time_s for figure in counted)
         between = (counted[-1].iteration_time_s - counted[0].iteration_time_s) / 2
@@ -120,12 +129,15 @@ def measured_accumulations(trials: Iterable[Trial]) -> list[AccumulationMeasurem
 def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
     """Return a contender for each layout with a successful trial, the best first.
 
+    Trials that stand for more nodes are left out.
+
     Confirmed ones come before all others; those that left less memory than the campaign asks for
     after all that left it; those that failed when they were measured once more last. Of several
     strategies of one layout (they differ in GAS) the best stands.
     """
     by_strategy: dict[Strategy, list[Trial]] = {}
-    for trial in sorted(trials, key=lambda trial: trial.number):
+    own = [trial for trial in trials if trial.stands_for_nodes is None]
+    for trial in sorted(own, key=lambda trial: trial.number):
         by_strategy.setdefault(strategy_of(trial.strategy), []).append(trial)
     ranked: list[Contender] = []
     for strategy, same in by_strategy.items():

@@ -11,7 +11,8 @@ from autotune.measurement import accumulations
 from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.caveats import caveats
 from autotune.recommendation.pareto import pareto_fronts
-from autotune.recommendation.ranking import Contender, contenders, measured_accumulations
+from autotune.recommendation.projected import all_contenders
+from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import (
     FAILURES,
@@ -43,7 +44,8 @@ SECONDS_PER_DAY = 86400.0
 def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[Strategy]:
     """Return the strategies to measure once more, best first; empty when that is done.
 
-    They are the `protocol.confirmations` best layouts by what the search measured, less those
+    They are the `protocol.confirmations` best layouts by what the search measured, or projects
+    from fewer nodes, less those
     with a confirmation already, in whatever state but withdrawn. For one whose confirmation failed
     the next in line is taken; and when all have ended, any that still stands clearly above the best
     confirmed one, which a search figure that was too good can bring about. No more than twice as
@@ -56,7 +58,8 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     # Successful ones last: they decide where a layout was confirmed more than once.
     by_success = sorted(confirmations, key=lambda trial: trial.state is TrialState.OK)
     started = {_layout(t): t.state in pending_or_ok for t in by_success}
-    ranked = _within_bounds(contenders(campaign, searched))
+    ranked = _within_bounds(all_contenders(campaign, searched))
+    ranked = sorted(ranked, key=lambda contender: -contender.rate)
     chosen = [
         contender for contender in ranked if started.get(contender.strategy.layout_key(), True)
     ][:wanted]
@@ -64,7 +67,7 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
         contender.strategy for contender in chosen if contender.strategy.layout_key() not in started
     ]
     if not missing and not any(t.state is TrialState.PENDING for t in confirmations):
-        missing = _above_the_confirmed(_within_bounds(contenders(campaign, trials)))
+        missing = _above_the_confirmed(_within_bounds(all_contenders(campaign, trials)))
     return missing[: max(0, 2 * wanted - len(confirmations))]
 
 
@@ -82,8 +85,9 @@ def _above_the_confirmed(ranked: Sequence[Contender]) -> list[Strategy]:
         for contender in ranked
         if not contender.confirmed and not contender.failed_confirmation
     ]
-    if confirmed and fresh and fresh[0].beats(confirmed[0]):
-        return [fresh[0].strategy]
+    fastest = max(fresh, key=lambda contender: contender.rate, default=None)
+    if confirmed and fastest is not None and fastest.beats(confirmed[0]):
+        return [fastest.strategy]
     return []
 
 
@@ -96,7 +100,7 @@ def recommend(
     Args:
         artefacts: names of the files that go with it.
     """
-    ranked = contenders(campaign, trials)
+    ranked = all_contenders(campaign, trials)
     if not ranked:
         return None
     best = ranked[0]
@@ -131,8 +135,9 @@ def _layout(trial: Trial) -> tuple[object, ...]:
 
 def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: int) -> Ranked:
     peak = contender.metrics.peak_memory_gib
-    predicted = [t.predicted_iteration_time_s for t in contender.trials]
-    joules = [t.joules_per_token for t in contender.trials if t.joules_per_token is not None]
+    own = contender.trials if contender.projection is None else ()
+    predicted = [t.predicted_iteration_time_s for t in own]
+    joules = [t.joules_per_token for t in own if t.joules_per_token is not None]
     return Ranked(
         rank=rank,
         trial_numbers=[trial.number for trial in contender.trials],
@@ -145,12 +150,13 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
         keeps_headroom=contender.keeps_headroom,
         memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
         joules_per_token=median(joules) if joules else None,
+        projected_from_nodes=contender.projected_from_nodes,
     )
 
 
 def training_node_hours(campaign: Campaign, trials: Sequence[Trial]) -> float | None:
     """Return the node-hours of the whole training with the best layout so far; None without one."""
-    ranked = contenders(campaign, trials)
+    ranked = all_contenders(campaign, trials)
     return _training(campaign, ranked[0]).node_hours if ranked else None
 
 

@@ -14,6 +14,7 @@ from autotune.schemas.requests import (
     SpaceQuery,
     StrategyShape,
 )
+from autotune.schemas.resources import FewNodes
 from autotune.schemas.wire import Wire
 from search_spaces.dimension import Scalar
 
@@ -74,7 +75,8 @@ class DryRun(Wire):
     """What a campaign would do. `trials_affordable`: predicted trials that the budget buys.
 
     `left_out`: what the space lacks and is predicted to be better by 2 % or more, best first.
-    `baseline`: what would be measured first; None where it does without one.
+    `baseline`: what would be measured first; None where it does without one. `screening`: on how
+    few nodes trials of the search would run, which `node_hours_per_trial` is of.
     """
 
     space: SpaceReport
@@ -84,6 +86,7 @@ class DryRun(Wire):
     trials_affordable: int
     left_out: list[LeftOut] = Field(default_factory=list)
     baseline: BaselinePlan | None = None
+    screening: FewNodes | None = None
 
 
 class Prediction(Wire):

@@ -181,6 +181,15 @@ BaselineChoice = (
 )
 
 
+ScreenNodes = Annotated[
+    Literal["auto", "off"] | Positive,
+    Field(
+        description="on how few nodes trials of the search may run that stand for the same layout "
+        "on more, with fewer replicas; the best are confirmed on all of theirs"
+    ),
+]
+
+
 class CampaignCreate(Wire):
     """One question: how should this model be laid out on these nodes?"""
 
@@ -211,6 +220,7 @@ class CampaignCreate(Wire):
         "`budget.train_tokens` says it",
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    screen_nodes: ScreenNodes = "auto"
     fresh: bool = Field(
         False, description="start from nothing, not from earlier trials of the machine"
     )

@@ -109,6 +109,9 @@ class Trial(Wire):
     waits; `job_id` is the scheduler's. `expected` is None where an earlier version started it.
     `joules_per_token` is what the GPUs drew through the
     measured iterations; `energy_note` says how it was sampled, or why it was not.
+
+    `strategy` is what ran, and all figures are its own. Where it ran for the same layout on more
+    nodes, `stands_for_nodes` says on how many.
     """
 
     id: int
@@ -116,6 +119,7 @@ class Trial(Wire):
     number: int
     purpose: TrialPurpose
     strategy: StrategyShape
+    stands_for_nodes: int | None = None
     token: str
     state: TrialState
     phase: Literal["waiting", "running"] | None = None
@@ -167,10 +171,20 @@ class StartWorth(Wire):
     error_with: float
 
 
+class FewNodes(Wire):
+    """On how few nodes trials run that stand for more; None where none do. `reason` says in a
+    sentence why so, `outcome` whether what was projected came true, once that is known."""
+
+    nodes: int | None
+    reason: str
+    outcome: str = ""
+
+
 class Campaign(Wire):
     """A campaign as it stands. `reason` says in a sentence why it paused, ended or failed.
 
-    `started_from` is None until its search begins, and empty where it began from nothing.
+    `started_from` is None until its search begins, and empty where it began from nothing; so is
+    `screening` until then.
     """
 
     id: int
@@ -194,6 +208,7 @@ class Campaign(Wire):
     best_objective: float | None = None
     started_from: list[StartedFrom] | None = None
     start_worth: StartWorth | None = None
+    screening: FewNodes | None = None
 
 
 class Ranked(Wire):
@@ -202,6 +217,8 @@ class Ranked(Wire):
     `significant` is whether the best beats it by more than both spreads, None for the best itself.
     `keeps_headroom` is whether it left the memory that the campaign asks for.
     `joules_per_token` is what its GPUs drew, the median of its trials; None where not sampled.
+    Where it was not measured on its own nodes, `projected_from_nodes` says from how many its
+    `metrics` are projected; it is then never `confirmed`.
     """
 
     rank: int
@@ -215,6 +232,7 @@ class Ranked(Wire):
     memory_headroom_gib: float | None
     keeps_headroom: bool = True
     joules_per_token: float | None = None
+    projected_from_nodes: int | None = None
 
 
 ParetoCost = Literal["num_nodes", "joules_per_token"]

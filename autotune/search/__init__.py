@@ -3,7 +3,10 @@
 from autotune.search.cost import TrialCost
 from autotune.search.neighbourhood import NearbyLayout
 from autotune.search.outlook import Outlook, Rival
-from autotune.search.proposer import Proposal, Proposer
+from autotune.search.pairs import Projections
+from autotune.search.proposal import Proposal
+from autotune.search.proposer import Proposer
+from autotune.search.screening import few_nodes
 from autotune.search.stopping import (
     is_worth_confirming,
     reason_to_be_content,
@@ -15,11 +18,13 @@ from autotune.search.trial import SearchTrial
 __all__ = [
     "NearbyLayout",
     "Outlook",
+    "Projections",
     "Proposal",
     "Proposer",
     "Rival",
     "SearchTrial",
     "TrialCost",
+    "few_nodes",
     "is_worth_confirming",
     "reason_to_be_content",
     "reason_to_spare",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,18 +12,21 @@ from threadpoolctl import threadpool_limits
 
 from autotune.calibration import Calibration, Observation
 from autotune.calibration.calibration import Z
-from autotune.calibration.observations import time_sample
-from autotune.cost_model.columns import Columns
+from autotune.cost_model.columns import Columns, Rows
 from autotune.errors import NothingToPropose
 from autotune.schemas import Objective
-from autotune.search.belief import Belief
+from autotune.search.belief import Belief, worth_a_look
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
-from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts, log_work
+from autotune.search.evidence import Evidence, Known
+from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts
 from autotune.search.neighbourhood import NearbyLayout, Step
 from autotune.search.outlook import DRAWS, Outlook, Rival
+from autotune.search.pairs import Projections
+from autotune.search.proposal import Proposal
+from autotune.search.screening import Runs, can_stand_in, stand_in
 from autotune.search.suspects import suspected
-from autotune.search.trial import SearchTrial, merged
+from autotune.search.trial import SearchTrial
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -34,56 +37,14 @@ HOPELESS = 0.02
 FAILURES_TO_DESPAIR = 2
 """Trials that ran out of memory before that: no formula alone ends a search."""
 
+CHECK_AFTER = 3
+"""Stand-ins that were timed when the best of their layouts is measured in full, unless some layout
+has been measured both ways by then."""
 
-@dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """A strategy to try, and what is expected of its trial before it runs.
-
-    Attributes:
-        objective: at `iteration_time_s`.
-        iteration_time_s: with the ends of the 80 % interval of what would be measured.
-        memory_gib: median of the fullest rank's peak.
-        fit_probability: that memory suffices, with the headroom left.
-        node_hours: that the trial is expected to take if it runs to its end.
-        best_so_far: the objective of the best measured layout when this one was chosen.
-        probability_better: that this one turns out to be better, if it fits.
-        expected_saving: share of a training's time that is won by measuring it, on average and with
-            its chance to fit; None for what was chosen elsewhere. These three are None while
-            nothing is measured.
-    """
-
-    strategy: Strategy
-    objective: float
-    iteration_time_s: float
-    iteration_time_low_s: float
-    iteration_time_high_s: float
-    memory_gib: float
-    fit_probability: float
-    node_hours: float
-    best_so_far: float | None
-    probability_better: float | None
-    expected_saving: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Known:
-    """What the trials come to.
-
-    Attributes:
-        trials: one for each strategy.
-        closed: rows of the space's layouts: tried, running, or told about by others.
-        measured: row -> logarithm of its measured objective, if it left the headroom.
-        too_large: trials that ran out of memory, or left less than the headroom.
-    """
-
-    trials: tuple[SearchTrial, ...]
-    closed: Integers
-    measured: dict[int, float]
-    too_large: int
-
-    @property
-    def best(self) -> float | None:
-        return max(self.measured.values(), default=None)
+LIKELY = 0.5
+"""Probability that a stand-in fits, below which its layout runs in full if it is likelier to fit
+there by LIKELIER: with fewer replicas each holds more of what ZeRO divides."""
+LIKELIER = 0.1
 
 
 class Proposer:
@@ -96,6 +57,8 @@ class Proposer:
         headroom_gib: memory that the fullest GPU is to have left. What has run and left less has
             been timed, and is no best; what is likely to leave less is shunned like what is likely
             not to fit.
+        screen_nodes: on which layouts may be measured that have more (`Screening`); None where all
+            run in full.
     """
 
     def __init__(
@@ -107,18 +70,25 @@ class Proposer:
         earlier: Sequence[Observation] = (),
         cost: TrialCost = TrialCost(),  # noqa: B008  (frozen, so shared safely)
         headroom_gib: float = 0.0,
+        screen_nodes: int | None = None,
     ) -> None:
         self._space = space
         self._seed = seed
-        self._earlier = tuple(earlier)
         self._cost = cost
         self._headroom_gib = headroom_gib
-        self._layouts = Layouts.of(space, objective=objective)
-        self._columns = Columns.of(space.transformer, self._layouts.lattice)
+        self._screen_nodes = screen_nodes
         self._objective = objective
-        self._calibrated = lru_cache(maxsize=2)(self._calibrate)
+        self._layouts = Layouts.of(space, objective=objective)
+        self._runs = Runs.of(space, self._layouts, nodes=screen_nodes)
+        self._evidence = Evidence(
+            space,
+            self._layouts,
+            self._runs,
+            objective=objective,
+            earlier=earlier,
+            headroom_gib=headroom_gib,
+        )
         self._believed = lru_cache(maxsize=2)(self._believe)
-        self._log_work = lru_cache(maxsize=None)(self._log_work_of)
 
     def propose(
         self, trials: Sequence[SearchTrial], *, count: int, free_nodes: int
@@ -136,18 +106,41 @@ class Proposer:
         seen = list(trials)
         proposed: list[Proposal] = []
         while len(proposed) < count:
-            known = self._known(seen)
-            open_rows = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
-            if not len(open_rows) and not proposed:
-                raise NothingToPropose(f"all {len(self._layouts)} layouts of the space are known")
-            small = self._layouts.lattice["num_nodes"][open_rows] <= free_nodes
-            if not small.any():
+            proposal = self._one(seen, free_nodes=free_nodes, first=not proposed)
+            if proposal is None:
                 break
-            proposal = self._next(known, open_rows, open_rows[small])
             proposed.append(proposal)
-            seen.append(SearchTrial(strategy=proposal.strategy, state="running"))
-            free_nodes -= proposal.strategy.num_nodes
+            seen.append(proposal.running)
+            free_nodes -= proposal.run.num_nodes
         return proposed
+
+    def outlook(
+        self, trials: Sequence[SearchTrial], *, best: Strategy | None = None
+    ) -> Outlook | None:
+        """Return how sure it is that the best measured layout is the best of the space; None while
+        nothing of the space is measured. What is projected counts as measured, for what it says.
+
+        Args:
+            best: the layout to be judged instead of that; None is returned where it is not of the
+                space or not measured.
+        """
+        known = self._evidence.known(trials)
+        if not known.measured:
+            return None
+        layout = known.best_layout
+        if best is not None:
+            judged = self._layouts.row_of(best)
+            if judged is None or judged not in known.measured:
+                return None
+            layout = judged
+        open_layouts = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
+        with threadpool_limits(limits=1, user_api="blas"):
+            return Outlook.of(
+                self._belief(known, open_layouts),
+                best=known.runs[layout],
+                measured=sorted(known.runs.values()),
+                seed=self._seed,
+            )
 
     def expect(
         self,
@@ -164,61 +157,41 @@ class Proposer:
         """
         if not strategies:
             return []
-        lattice = Lattice.of(strategies, gpus_per_node=self._space.machine.gpus_per_node)
-        best = self._known(trials).best
-        with threadpool_limits(limits=1, user_api="blas"):
-            return self._expected(
-                self.calibration(trials), lattice, best=best, confirmations=confirmations
-            )
-
-    def outlook(
-        self, trials: Sequence[SearchTrial], *, best: Strategy | None = None
-    ) -> Outlook | None:
-        """Return how sure it is that the best measured layout is the best of the space; None while
-        nothing of the space is measured.
-
-        Args:
-            best: the layout to be judged instead of that; None is returned where it is not of the
-                space or not measured.
-        """
-        known = self._known(trials)
-        if not known.measured:
-            return None
-        row = max(known.measured, key=lambda each: known.measured[each])
-        if best is not None:
-            judged = self._layouts.row_of(best)
-            if judged is None or judged not in known.measured:
-                return None
-            row = judged
-        open_rows = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
-        with threadpool_limits(limits=1, user_api="blas"):
-            return Outlook.of(
-                self._belief(known, open_rows),
-                best=row,
-                measured=sorted(known.measured),
-                seed=self._seed,
-            )
+        known = self._evidence.known(trials)
+        expected = [self._proposal(known, strategy, None) for strategy in strategies]
+        if not confirmations:
+            return expected
+        cost = self._cost.confirmation_node_hours
+        return [
+            replace(each, node_hours=cost(each.strategy, iteration_time_s=each.iteration_time_s))
+            for each in expected
+        ]
 
     def neighbours(self, trials: Sequence[SearchTrial], best: Strategy) -> list[NearbyLayout]:
         """Return what lies one step away from a measured strategy, as it stands after these
         trials; nothing where no trial of it has succeeded."""
-        each = merged(trials)
+        known = self._evidence.known(trials)
+        each = [trial for trial in known.trials if trial.stands_for is None]
         own = next((t for t in each if t.strategy == best and t.state == "ok"), None)
         if own is None:
             return []
         steps = Step.all_of(self._space.lattice(), best, each)
-        lattice, rates = self._drawn(trials, [best, *(step.strategy for step in steps)])
-        fits = self.calibration(trials).fit_probability(
-            Columns.of(self._space.transformer, lattice), headroom_gib=self._headroom_gib
+        strategies = [best, *(step.strategy for step in steps)]
+        rates = self._drawn(known, strategies)
+        gpus = self._space.machine.gpus_per_node
+        columns = Columns.of(self._space.transformer, Lattice.of(strategies, gpus_per_node=gpus))
+        fits = self._evidence.calibration(known.ended).fit_probability(
+            columns, headroom_gib=self._headroom_gib
         )
+        log_rate = self._evidence.log_rate
         return [
             NearbyLayout.of(
                 step,
                 leads=rates[:, place] - rates[:, 0],
-                measured_lead=self._log_rate(step.trial) - self._log_rate(own)
+                fit_probability=self._fits(step.trial, otherwise=float(fits[place])),
+                measured_lead=log_rate(step.trial) - log_rate(own)
                 if step.trial is not None and step.trial.state == "ok"
                 else None,
-                fit_probability=self._fits(step.trial, otherwise=float(fits[place])),
             )
             for place, step in enumerate(steps, start=1)
         ]
@@ -227,142 +200,186 @@ class Proposer:
         """Return the probability of fitting with the headroom, where a trial has not shown it."""
         if trial is None or (trial.state != "ok" and not trial.out_of_memory):
             return otherwise
-        return float(trial.state == "ok" and self._keeps_headroom(trial))
+        return float(not self._evidence.is_too_large(trial))
 
     def rivals(
         self, trials: Sequence[SearchTrial], best: Strategy, others: Sequence[Strategy]
     ) -> list[Rival]:
-        """Return how each of `others` stands against `best`, all of them measured, after these
-        trials; whether the space has them makes no difference."""
-        return Rival.all_of(self._drawn(trials, [best, *others])[1])
+        """Return how each of `others` stands against `best`, all of them measured or projected,
+        after these trials; whether the space has them makes no difference."""
+        return Rival.all_of(self._drawn(self._evidence.known(trials), [best, *others]))
 
-    def _drawn(
-        self, trials: Sequence[SearchTrial], strategies: Sequence[Strategy]
-    ) -> tuple[Lattice, Floats]:
-        """Return the strategies, and logarithms of their rates as they may all be at once, shape
-        (DRAWS, n)."""
-        lattice = Lattice.of(strategies, gpus_per_node=self._space.machine.gpus_per_node)
+    def _drawn(self, known: Known, strategies: Sequence[Strategy]) -> Floats:
+        """Return logarithms of the strategies' rates as they may all be at once, shape (DRAWS, n).
+
+        Those that were timed on few nodes are compared there: what a change of width adds is alike
+        for them.
+        """
+        narrow = {t.full: t.strategy for t in known.ended if t.stands_for and t.state == "ok"}
+        runs = [narrow.get(strategy) for strategy in strategies]
+        lattice = Lattice.of(
+            [run or strategy for run, strategy in zip(runs, strategies, strict=True)],
+            gpus_per_node=self._space.machine.gpus_per_node,
+        )
         columns = Columns.of(self._space.transformer, lattice)
-        work = np.array([self._log_work(strategy) for strategy in strategies])
+        work = [
+            self._evidence.work_of(strategy, run, known)
+            for strategy, run in zip(strategies, runs, strict=True)
+        ]
         generator = np.random.default_rng([self._seed, len(strategies)])
+        calibration = self._evidence.calibration(known.ended)
         with threadpool_limits(limits=1, user_api="blas"):
-            times = self.calibration(trials).time.draws(columns, count=DRAWS, generator=generator)
-        return lattice, np.asarray(work - times)
+            times = calibration.time.draws(columns, count=DRAWS, generator=generator)
+        return np.asarray(np.array(work) - times)
 
     def calibration(self, trials: Sequence[SearchTrial]) -> Calibration:
         """Return the belief after these trials, running ones left out."""
-        ended = [trial for trial in merged(trials) if trial.state != "running"]
-        return self._calibrated(tuple(ended))
+        return self._evidence.calibration(self._evidence.known(trials).ended)
 
-    def _next(self, known: _Known, open_rows: Integers, small: Integers) -> Proposal:
-        """Return the best of the `small` rows; raises NothingToPropose where none of all open ones
-        is likely to fit."""
+    def projections(self, trials: Sequence[SearchTrial]) -> Projections:
+        """Return how what was projected from few nodes has come true."""
+        return self._evidence.known(trials).projections
+
+    def _one(
+        self, trials: Sequence[SearchTrial], *, free_nodes: int, first: bool
+    ) -> Proposal | None:
+        """Return the next strategy, None where none is small enough now; raises NothingToPropose
+        where there is none and it would be the `first`."""
+        known = self._evidence.known(trials)
+        check = self._check(known)
+        if check is not None and check.run.num_nodes <= free_nodes:
+            return check
+        if check is not None and known.running:
+            return None  # what it needs is not to be taken by others before it
+        open_layouts = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
+        if not len(open_layouts) and first:
+            raise NothingToPropose(f"all {len(self._layouts)} layouts of the space are known")
+        return self._next(known, open_layouts, free_nodes=free_nodes)
+
+    def _next(self, known: Known, open_layouts: Integers, *, free_nodes: int) -> Proposal | None:
+        """Return the best of the open layouts whose run is small enough, None where none is; raises
+        NothingToPropose where none of all open ones is likely to fit."""
+        nodes = self._runs.lattice["num_nodes"]
+        small = open_layouts[nodes[self._first_runs(known, open_layouts)] <= free_nodes]
+        if not len(small):
+            return None
         with threadpool_limits(limits=1, user_api="blas"):
             belief = self._belief(known, small)
-            self._refuse_hopeless(known, belief, open_rows)
+            self._refuse_hopeless(known, belief, open_layouts)
             worth = belief.score(best=known.best, failed=known.too_large > 0)
-            node_hours = self._node_hours(belief)
             if known.best is not None:
-                worth = worth - np.log(node_hours)
-        suspects = suspected(self._layouts.lattice.take(belief.rows), known.trials)
-        candidates = np.flatnonzero(suspects == suspects.min())
+                worth = worth - np.log(self._node_hours(belief))
+        startable = nodes[belief.rows] <= free_nodes
+        if not startable.any():
+            return None
+        suspects = suspected(self._runs.lattice.take(belief.rows), known.trials)
+        candidates = np.flatnonzero(startable & (suspects == suspects[startable].min()))
+        layouts = self._runs.layout[belief.rows]
         chosen = candidates[
             choose(
                 POINT_DIMENSIONS,
-                self._layouts.numbers[belief.rows[candidates]],
+                self._layouts.numbers[layouts[candidates]],
                 worth[candidates],
                 told=self._told(known),
                 seed=self._seed,
             )
         ]
-        row = self._layouts.lattice.take(belief.rows[[chosen]])
-        [proposal] = self._expected(belief.calibration, row, best=known.best)
-        if known.best is None:
-            return proposal
-        saving = float(belief.expected_saving(best=known.best)[chosen])
-        return replace(proposal, expected_saving=saving)
+        run, layout = int(belief.rows[chosen]), int(layouts[chosen])
+        strategy = self._layouts.lattice.strategy(layout)
+        instead = None if run == layout else self._runs.lattice.strategy(run)
+        saving = None
+        if known.best is not None:
+            saving = float(belief.expected_saving(best=known.best)[chosen])
+        return self._proposal(known, strategy, instead, expected_saving=saving)
 
-    def _belief(self, known: _Known, rows: Integers) -> Belief:
-        return self._believed(known.trials, tuple(rows.tolist()))
+    def _check(self, known: Known) -> Proposal | None:
+        """Return what shows whether projections come true, where that is not known yet.
 
-    def _believe(self, trials: tuple[SearchTrial, ...], chosen: tuple[int, ...]) -> Belief:
-        rows = np.array(chosen, dtype=np.int64)
-        ended = tuple(trial for trial in trials if trial.state != "running")
-        calibration = self._calibrated(ended)
-        running = [trial.strategy for trial in trials if trial.state == "running"]
-        if running:
-            calibration = self._expecting(calibration, running)
+        A layout that was measured in full runs on few nodes, too, which costs little; or else the
+        best that was measured on few runs in full.
+        """
+        nodes = self._screen_nodes
+        full = [
+            t for t in known.trials if t.stands_for is None and t.strategy.num_nodes > (nodes or 0)
+        ]
+        if nodes is None or known.projections.count or any(t.state == "running" for t in full):
+            return None
+        narrow = {t.strategy: t.state for t in known.trials if t.stands_for is not None}
+        for trial in full:
+            instead = stand_in(trial.strategy, nodes=nodes)
+            if trial.state != "ok" or not self._can_stand_in(trial.strategy):
+                continue
+            if narrow.get(instead) == "running":
+                return None
+            if instead in narrow:
+                continue
+            proposal = self._proposal(known, trial.strategy, instead)
+            if proposal.fit_probability >= LIKELY:
+                return proposal
+        return self._leader(known, tried=[trial.strategy for trial in full])
+
+    def _leader(self, known: Known, *, tried: Sequence[Strategy]) -> Proposal | None:
+        """Return the best of the layouts that were timed on few nodes, in full; None while they are
+        too few."""
+        timed = [layout for layout, run in known.runs.items() if run != layout]
+        if len(timed) < CHECK_AFTER:
+            return None
+        timed.sort(key=lambda layout: known.measured[layout], reverse=True)
+        strategies = [self._layouts.lattice.strategy(layout) for layout in timed]
+        untried = [strategy for strategy in strategies if strategy not in tried]
+        return self._proposal(known, untried[0], None) if untried else None
+
+    def _can_stand_in(self, strategy: Strategy) -> bool:
+        lattice = Lattice.of([strategy], gpus_per_node=self._space.machine.gpus_per_node)
+        return bool(can_stand_in(self._space, lattice, self._screen_nodes or 0)[0])
+
+    def _first_runs(self, known: Known, layouts: Integers) -> Integers:
+        """Return the run of each layout that is thought of first: on few nodes where it can be."""
+        if known.projections.contradicted:
+            return layouts
+        runs = self._runs.stand_in[layouts]
+        in_full = np.isin(layouts, np.array(sorted(known.full_only), dtype=np.int64))
+        return np.asarray(np.where(in_full, layouts, runs))
+
+    def _belief(self, known: Known, layouts: Integers) -> Belief:
+        return self._believed(known.trials, tuple(self._first_runs(known, layouts).tolist()))
+
+    def _believe(self, trials: tuple[SearchTrial, ...], runs: tuple[int, ...]) -> Belief:
+        known, columns = self._evidence.known(trials), self._evidence.columns
+        calibration, log_work = self._evidence.expecting(known), self._evidence.log_work(known)
+        every = np.array(runs, dtype=np.int64)
+        limit = calibration.log_limit(self._headroom_gib)
+        rows = worth_a_look(calibration, columns, log_work=log_work, rows=every, log_limit=limit)
         return Belief.of(
             calibration,
-            self._columns,
-            log_work=self._layouts.log_work,
-            rows=rows,
+            columns,
+            log_work=log_work,
+            rows=self._likelier(calibration, rows),
             headroom_gib=self._headroom_gib,
         )
 
-    def _calibrate(self, ended: tuple[SearchTrial, ...]) -> Calibration:
-        observed = [trial.observation(self._space.transformer) for trial in ended]
-        own = [observation for observation in observed if observation is not None]
-        return Calibration.of(self._space.machine, [*self._earlier, *own])
-
-    def _expecting(self, calibration: Calibration, running: Sequence[Strategy]) -> Calibration:
-        """Return a calibration that has been told its own forecast of what runs.
-
-        The means stay about as they are; the deviation shrinks near by: what a running trial will
-        say is not known, but there is less to learn next to it (a kriging believer, Ginsbourger et
-        al. 2010).
-        """
-        machine, transformer = self._space.machine, self._space.transformer
-        lattice = Lattice.of(running, gpus_per_node=machine.gpus_per_node)
-        seconds = np.exp(calibration.time.mean(Columns.of(transformer, lattice)))
-        expected = [
-            Observation(transformer=transformer, strategy=strategy, iteration_time_s=float(time))
-            for strategy, time in zip(running, seconds, strict=True)
-        ]
-        sample = time_sample([*calibration.observations, *expected], machine)
-        return replace(calibration, time=calibration.time.told(sample))
-
-    def _known(self, trials: Sequence[SearchTrial]) -> _Known:
-        each = merged(trials)
-        closed: set[int] = set()
-        measured: dict[int, float] = {}
-        for trial in each:
-            row = self._layouts.row_of(trial.strategy)
-            if row is None:
-                continue
-            closed.add(row)
-            if trial.state == "ok" and self._keeps_headroom(trial):
-                rate = self._log_rate(trial)
-                measured[row] = max(rate, measured.get(row, rate))
-                closed.update(np.flatnonzero(self._layouts.told_by(row)).tolist())
-            elif trial.state == "running":
-                closed.update(np.flatnonzero(self._layouts.twins_of(row)).tolist())
-        return _Known(
-            trials=tuple(each),
-            closed=np.array(sorted(closed), dtype=np.int64),
-            measured=measured,
-            too_large=sum(t.out_of_memory or not self._keeps_headroom(t) for t in each),
+    def _likelier(self, calibration: Calibration, runs: Rows) -> Rows:
+        """Return the same, layouts in full instead of those stand-ins that are not LIKELY to fit
+        and that they are LIKELIER than."""
+        narrow = np.flatnonzero(runs >= len(self._layouts))
+        if not len(narrow):
+            return runs
+        columns, full = self._evidence.columns, self._runs.layout[runs[narrow]]
+        fits = calibration.fit_probability(
+            columns.take(runs[narrow]), headroom_gib=self._headroom_gib
         )
+        gain = np.zeros(len(narrow))
+        doubtful = fits < LIKELY
+        if doubtful.any():
+            in_full = calibration.fit_probability(
+                columns.take(full[doubtful]), headroom_gib=self._headroom_gib
+            )
+            gain[doubtful] = in_full - fits[doubtful]
+        chosen = runs.copy()
+        chosen[narrow[gain > LIKELIER]] = full[gain > LIKELIER]
+        return chosen
 
-    def _keeps_headroom(self, trial: SearchTrial) -> bool:
-        """Return whether it left the headroom; True where its peak was not read, or none is asked
-        for."""
-        limit = self._space.machine.memory_gib - self._headroom_gib
-        peak = trial.peak_memory_gib
-        return trial.state != "ok" or not self._headroom_gib or peak is None or peak <= limit
-
-    def _log_rate(self, trial: SearchTrial) -> float:
-        """Return the logarithm of a measured objective, at the trial's own GAS; of energy, with the
-        power that was predicted."""
-        return self._log_work(trial.strategy) - float(np.log(trial.iteration_time_s or 1.0))
-
-    def _log_work_of(self, strategy: Strategy) -> float:
-        machine = self._space.machine
-        lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
-        work = log_work(lattice, self._space.transformer, machine, objective=self._objective)
-        return float(work[0])
-
-    def _refuse_hopeless(self, known: _Known, belief: Belief, open_rows: Integers) -> None:
+    def _refuse_hopeless(self, known: Known, belief: Belief, open_rows: Integers) -> None:
         if known.best is not None or known.too_large < FAILURES_TO_DESPAIR:
             return
         if belief.fit_probability.max() < HOPELESS:
@@ -374,63 +391,50 @@ class Proposer:
                 f"{len(open_rows)} are not likely to fit in memory{left}, judged by what did not"
             )
 
-    def _told(self, known: _Known) -> list[tuple[list[int], float | str]]:
+    def _told(self, known: Known) -> list[tuple[list[int], float | str]]:
         """Return each layout of the space that ended with the logarithm of its rate, or its
         failure. DeepHyper wants floats: an integer counts as failed."""
-        told: dict[int, float | str] = {}
+        told: dict[int, float | str] = dict(known.measured)
+        closed = set(known.closed.tolist())
         for trial in known.trials:
-            row = self._layouts.row_of(trial.strategy)
-            if row is None or trial.state in {"running", "refused"}:
-                continue
-            if row in known.measured:
-                told[row] = known.measured[row]
-            else:
+            row = self._layouts.row_of(trial.full)
+            if row is not None and row in closed - told.keys() and trial.state in {"failed", "ok"}:
                 told[row] = "F_oom" if trial.out_of_memory else "F_failed"
         return [(self._layouts.numbers[row].tolist(), result) for row, result in told.items()]
 
     def _node_hours(self, belief: Belief) -> Floats:
         seconds = np.exp(belief.log_work[belief.rows] - belief.log_rate)
-        return self._cost.node_hours(self._layouts.lattice.take(belief.rows), seconds)
+        return self._cost.node_hours(self._runs.lattice.take(belief.rows), seconds)
 
-    def _expected(
+    def _proposal(
         self,
-        calibration: Calibration,
-        lattice: Lattice,
+        known: Known,
+        strategy: Strategy,
+        instead: Strategy | None,
         *,
-        best: float | None,
-        confirmations: bool = False,
-    ) -> list[Proposal]:
-        """Return a proposal for each strategy of `lattice`.
-
-        Args:
-            best: logarithm of the best measured objective; None while nothing is measured.
-        """
-        columns = Columns.of(self._space.transformer, lattice)
-        log_time, variance, measured_variance = calibration.time.predict(columns)
-        log_rate = np.array([self._log_work(strategy) for strategy in lattice]) - log_time
-        seconds, factor = np.exp(log_time), np.exp(Z * np.sqrt(measured_variance))
-        memory = np.exp(calibration.memory.mean(columns))
+        expected_saving: float | None = None,
+    ) -> Proposal:
+        calibration = self._evidence.calibration(known.ended)
+        run = Lattice.of([instead or strategy], gpus_per_node=self._space.machine.gpus_per_node)
+        columns = Columns.of(self._space.transformer, run)
+        time, left_open, variance = calibration.time.predict(columns)
+        seconds, factor = float(np.exp(time[0])), float(np.exp(Z * np.sqrt(variance[0])))
         fits = calibration.fit_probability(columns, headroom_gib=self._headroom_gib)
-        node_hours = self._cost.node_hours(lattice, seconds)
-        if confirmations:
-            confirmed = zip(lattice, seconds.tolist(), strict=True)
-            cost = self._cost.confirmation_node_hours
-            node_hours = np.array(
-                [cost(each, iteration_time_s=time_s) for each, time_s in confirmed]
-            )
-        above = None if best is None else (log_rate - best) / np.maximum(np.sqrt(variance), 1e-9)
-        return [
-            Proposal(
-                strategy=strategy,
-                objective=float(np.exp(log_rate[row])),
-                iteration_time_s=float(seconds[row]),
-                iteration_time_low_s=float(seconds[row] / factor[row]),
-                iteration_time_high_s=float(seconds[row] * factor[row]),
-                memory_gib=float(memory[row]),
-                fit_probability=float(fits[row]),
-                node_hours=float(node_hours[row]),
-                best_so_far=None if best is None else float(np.exp(best)),
-                probability_better=None if above is None else float(ndtr(above[row])),
-            )
-            for row, strategy in enumerate(lattice)
-        ]
+        log_rate = self._evidence.work_of(strategy, instead, known) - float(time[0])
+        better = None
+        if known.best is not None:
+            better = float(ndtr((log_rate - known.best) / max(float(left_open[0]) ** 0.5, 1e-9)))
+        return Proposal(
+            strategy=strategy,
+            stand_in=instead,
+            objective=float(np.exp(log_rate)),
+            iteration_time_s=seconds,
+            iteration_time_low_s=seconds / factor,
+            iteration_time_high_s=seconds * factor,
+            memory_gib=float(np.exp(calibration.memory.mean(columns)[0])),
+            fit_probability=float(fits[0]),
+            node_hours=float(self._cost.node_hours(run, np.exp(time))[0]),
+            best_so_far=None if known.best is None else float(np.exp(known.best)),
+            probability_better=better,
+            expected_saving=expected_saving,
+        )

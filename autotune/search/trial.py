@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -25,6 +25,8 @@ class SearchTrial:
         out_of_memory: whether a failed trial failed for want of memory.
         peak_memory_gib: of the fullest rank, where measured.
         cause: of another failure, equal for those that failed in the same way; "" if not known.
+        stands_for: nodes of the strategy that this one was run for, being equal to it in all but
+            them; None where it was run for its own sake.
 
     Raises:
         ValueError: an ok trial without a finite, positive time.
@@ -36,6 +38,12 @@ class SearchTrial:
     out_of_memory: bool = False
     peak_memory_gib: float | None = None
     cause: str = ""
+    stands_for: int | None = None
+
+    @property
+    def full(self) -> Strategy:
+        """The strategy that it tells of: what it stands for, or else what was run."""
+        return replace(self.strategy, num_nodes=self.stands_for or self.strategy.num_nodes)
 
     def __post_init__(self) -> None:
         seconds = self.iteration_time_s
@@ -60,18 +68,20 @@ class SearchTrial:
 
 
 def merged(trials: Iterable[SearchTrial]) -> list[SearchTrial]:
-    """Return one trial for each strategy, in an order that does not depend on the order given.
+    """Return one trial for each strategy and what it stands for, in an order that does not depend
+    on the order given.
 
     A strategy with an ok trial is ok, with the median time of these; otherwise it is running if any
     of its trials runs; otherwise it failed, or was refused if none of them ever started.
     """
-    by_strategy: dict[Strategy, list[SearchTrial]] = {}
+    alike: dict[tuple[Strategy, int], list[SearchTrial]] = {}
     for trial in trials:
-        by_strategy.setdefault(trial.strategy, []).append(trial)
-    return [_one(strategy, by_strategy[strategy]) for strategy in sorted(by_strategy)]
+        alike.setdefault((trial.strategy, trial.stands_for or 0), []).append(trial)
+    return [_one(alike[key]) for key in sorted(alike)]
 
 
-def _one(strategy: Strategy, same: Sequence[SearchTrial]) -> SearchTrial:
+def _one(same: Sequence[SearchTrial]) -> SearchTrial:
+    strategy, stands_for = same[0].strategy, same[0].stands_for
     ok = [o for o in same if o.state == "ok"]
     if ok:
         peaks = [o.peak_memory_gib for o in ok if o.peak_memory_gib is not None]
@@ -80,6 +90,7 @@ def _one(strategy: Strategy, same: Sequence[SearchTrial]) -> SearchTrial:
             state="ok",
             iteration_time_s=median(float(o.iteration_time_s or 0.0) for o in ok),
             peak_memory_gib=max(peaks, default=None),
+            stands_for=stands_for,
         )
     states: tuple[SearchState, ...] = ("running", "failed", "refused")
     state = next(state for state in states if any(o.state == state for o in same))
@@ -90,4 +101,5 @@ def _one(strategy: Strategy, same: Sequence[SearchTrial]) -> SearchTrial:
         state=state,
         out_of_memory=out_of_memory,
         cause="" if out_of_memory else next(iter(causes), ""),
+        stands_for=stands_for,
     )

@@ -75,8 +75,9 @@ class CampaignProgress:
         if trial.withdrawn or trial.number in self.ended:
             return False
         self.ended[trial.number] = trial.state not in {TrialState.OK, TrialState.CANCELLED}
-        if trial.metrics is not None and keeps_headroom(self.campaign, trial.metrics):
-            rate = getattr(trial.metrics, self.campaign.request.objective)
+        figures = None if trial.stands_for_nodes else trial.metrics
+        if figures is not None and keeps_headroom(self.campaign, figures):
+            rate = getattr(figures, self.campaign.request.objective)
             self.best = max(rate, self.best or 0.0)
         return True
 

@@ -163,6 +163,7 @@ def trajectory(
     objective = campaign.request.objective
     drawable = [trial for trial in trials if trial.state not in NOT_DRAWN]
     x_title, places = _places(campaign, drawable, by=by)
+    places = [(x, trial) for x, trial in places if trial.stands_for_nodes is None]
     points = [
         TrajectoryPoint(
             number=trial.number,
@@ -193,7 +194,8 @@ def trajectory(
         finished=len(points),
         drawn=len(drawn),
         failures={outcome: failures[outcome] for outcome in FAILURES if failures[outcome]},
-        summary=_summary(points, best, failures, objective, baseline=baseline),
+        summary=_summary(points, best, failures, objective, baseline=baseline)
+        + _on_few_nodes(len(drawable) - len(points)),
     )
 
 
@@ -309,6 +311,13 @@ def _places(
 def strategy_line(strategy: StrategyShape) -> str:
     """Return a strategy in one line."""
     return strategy_of(strategy).short()
+
+
+def _on_few_nodes(count: int) -> str:
+    """Return that trials which stand for more nodes are not drawn: their rates are of few."""
+    if not count:
+        return ""
+    return f" {plural(count, 'trial')} on few nodes that stand for more are in the table alone."
 
 
 def _summary(

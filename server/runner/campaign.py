@@ -22,7 +22,7 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
-from autotune.search import Proposer
+from autotune.search import Proposer, few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -363,10 +363,12 @@ class ClaimedCampaign:
             now = datetime.now(UTC)
             with self._store.session() as session:
                 earlier = telling_trials(session, campaign.id, self._space, now=now)
+        screening = few_nodes(campaign.request, self._space)
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             if row.state == campaign.state:
                 keep_start(session, row, earlier)
+                row.screening = screening.model_dump(mode="json")
                 change_state(session, row, CampaignState.RUNNING)
         log.info("search_begins", earlier_trials=len(earlier))
         return True
@@ -398,6 +400,8 @@ class ClaimedCampaign:
             if row.state != campaign.state:
                 return True
             note_worth(row, worth)
+            if following.screening is not None:
+                row.screening = following.screening.model_dump(mode="json")
             started = insert_trials(session, row, new)
         return self._submit(started)
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from statistics import fmean
 
+from autotune.calibration import COVERAGE
 from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
 from autotune.failures import cause_of
@@ -18,8 +19,17 @@ from autotune.measurement import AccumulationMeasurement, metrics, probe_accumul
 from autotune.objectives import keeps_headroom
 from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
-from autotune.schemas import Budget, Campaign, Expectation, Trial, TrialPurpose, TrialState
+from autotune.schemas import (
+    Budget,
+    Campaign,
+    Expectation,
+    FewNodes,
+    Trial,
+    TrialPurpose,
+    TrialState,
+)
 from autotune.search import (
+    Projections,
     Proposal,
     Proposer,
     SearchTrial,
@@ -86,21 +96,31 @@ def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
     for trial in trials:
         if trial.state in UNINFORMATIVE:
             continue
-        strategy = strategy_of(trial.strategy)
+        strategy, nodes = strategy_of(trial.strategy), trial.stands_for_nodes
         if trial.state is TrialState.PENDING:
-            known.append(SearchTrial(strategy=strategy, state="running"))
+            known.append(SearchTrial(strategy=strategy, state="running", stands_for=nodes))
         elif trial.state is TrialState.REFUSED:
-            known.append(SearchTrial(strategy=strategy, state="refused"))
+            known.append(SearchTrial(strategy=strategy, state="refused", stands_for=nodes))
         elif trial.metrics is None:
             oom = trial.state is TrialState.OOM
             cause = "" if oom else cause_of(trial.error or trial.state.value)
-            failed = SearchTrial(strategy=strategy, state="failed", out_of_memory=oom, cause=cause)
+            failed = SearchTrial(
+                strategy=strategy,
+                state="failed",
+                out_of_memory=oom,
+                cause=cause,
+                stands_for=nodes,
+            )
             known.append(failed)
         else:
             seconds = trial.metrics.iteration_time_s
             peak = max(trial.peak_memory_gib_by_rank, default=None)
             ok = SearchTrial(
-                strategy=strategy, state="ok", iteration_time_s=seconds, peak_memory_gib=peak
+                strategy=strategy,
+                state="ok",
+                iteration_time_s=seconds,
+                peak_memory_gib=peak,
+                stands_for=nodes,
             )
             known.append(ok)
     return known
@@ -139,14 +159,15 @@ def _limits(
 
     At its own GAS the strategy would then have `give_up_below` of the best rate. An iteration at
     another one takes the share of it that the cost model says, and longer by as much as it did in
-    the best trial: by its own rule the best is never given up. Empty where there is no best.
+    the best trial: by its own rule the best is never given up. Empty where there is no best. A
+    trial on few nodes is held against others on as many that stand for as many.
     """
     request = campaign.request
     ended = [
         (getattr(other.metrics, request.objective), other.metrics.iteration_time_s, other)
         for other in trials
         if other.metrics and other.finished_at and other.finished_at <= trial.created_at
-        if keeps_headroom(campaign, other.metrics)
+        if keeps_headroom(campaign, other.metrics) and _comparable(other, trial)
     ]
     if trial.purpose != "search" or not request.protocol.give_up_below or not ended:
         return ()
@@ -168,6 +189,14 @@ def _rate_at_one_second(workload: Workload, strategy: Strategy) -> float:
     )
     figures = metrics(workload.transformer, workload.machine, strategy, [own])
     return float(getattr(figures, workload.objective))
+
+
+def _comparable(one: Trial, other: Trial) -> bool:
+    """Return whether both ran in full, or on as few nodes for as many."""
+    if one.stands_for_nodes is None and other.stands_for_nodes is None:
+        return True
+    widths = [(trial.strategy.num_nodes, trial.stands_for_nodes) for trial in (one, other)]
+    return widths[0] == widths[1]
 
 
 def _surprise(workload: Workload, trial: Trial) -> float:
@@ -253,10 +282,12 @@ class NextTrials:
     Attributes:
         proposals: of the search.
         strategies: of another purpose.
+        screening: the campaign's, where more is known of it.
     """
 
     proposals: tuple[Proposal, ...] = ()
     strategies: tuple[Strategy, ...] = ()
+    screening: FewNodes | None = None
     purpose: TrialPurpose = "search"
     phase_ends: str | None = None
 
@@ -302,7 +333,20 @@ def next_search(
         spared = reason_to_spare_trial(campaign, trials, proposal)
         if spared is not None:
             return NextTrials(phase_ends=spared)
-    return NextTrials(proposals=tuple(proposed))
+    return NextTrials(
+        proposals=tuple(proposed), screening=_borne_out(campaign, proposer.projections(known))
+    )
+
+
+def _borne_out(campaign: Campaign, projections: Projections) -> FewNodes | None:
+    """Return a campaign's screening with what a layout that was measured both ways says of it."""
+    if campaign.screening is None or not projections.count:
+        return None
+    took = f"{abs(projections.ratio - 1):.1%} {'more' if projections.ratio > 1 else 'less'}"
+    outcome = f"Measured in full, a layout took {took} time than was projected"
+    if projections.contradicted:
+        outcome += f", outside of the {COVERAGE:.0%} interval: the search went on in full"
+    return campaign.screening.model_copy(update={"outcome": f"{outcome}."})
 
 
 def next_confirmations(
@@ -340,7 +384,8 @@ def new_trials(
     )
     return [
         NewTrial(
-            strategy=strategy_shape(proposal.strategy),
+            strategy=strategy_shape(proposal.run),
+            stands_for_nodes=proposal.running.stands_for,
             purpose=following.purpose,
             predicted_iteration_time_s=proposal.iteration_time_s,
             predicted_memory_gib=proposal.memory_gib,

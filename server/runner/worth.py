@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.calibration import Observation
-from autotune.recommendation import contenders, training_node_hours
+from autotune.recommendation import all_contenders, training_node_hours
 from autotune.schemas import Campaign, Trial
 from autotune.search import (
     Proposal,
@@ -53,7 +53,15 @@ def worth_confirming(
         known: the trials as the proposer reads them.
     """
     request = campaign.request
-    ranked = contenders(campaign, trials)
+    ranked = sorted(
+        all_contenders(campaign, trials),
+        key=lambda each: (
+            each.failed_confirmation,
+            not each.keeps_headroom,
+            not each.confirmed,
+            -each.rate,
+        ),
+    )
     seconds = {each.strategy.layout_key(): each.metrics.iteration_time_s for each in ranked}
     best = next(iter(seconds), None)
     others = [strategy for strategy in wanted if strategy.layout_key() != best]
@@ -93,6 +101,7 @@ def proposer_of(
         earlier=earlier,
         cost=trial_cost(campaign),
         headroom_gib=request.min_headroom_gib,
+        screen_nodes=campaign.screening.nodes if campaign.screening else None,
     )
 
 

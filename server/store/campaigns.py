@@ -329,6 +329,7 @@ def campaign_of(
             "finished_at": row.finished_at,
             "started_from": starts,
             "start_worth": row.start_worth,
+            "screening": row.screening,
             **vars(tally),
         }
     )

@@ -41,7 +41,8 @@ class CampaignRow(Base):
     named when it was created: a later change of these does not change a campaign. `lease_until` is
     in the database's seconds; `lease_epoch` grows with every claim and fences off a runner that was
     taken over. `machine_digest` and `program` are those of `server.store.stack`: where both are the
-    same, trials of one campaign tell of another. `started_from` is None until the search begins.
+    same, trials of one campaign tell of another. `started_from` and
+    `screening` are None until the search begins.
     """
 
     __tablename__ = "campaigns"
@@ -66,6 +67,7 @@ class CampaignRow(Base):
     program: Mapped[str] = mapped_column(String(64), server_default="")
     started_from: Mapped[list[Json] | None]
     start_worth: Mapped[Json | None]
+    screening: Mapped[Json | None]
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -77,7 +79,8 @@ class CampaignRow(Base):
 
 
 class TrialRow(Base):
-    """One trial. `objective` repeats the campaign's objective out of `metrics`, for ranking.
+    """One trial. `objective` repeats the campaign's objective out of `metrics`, for ranking; None
+    where it `stands_for_nodes`: its figures are those of few nodes.
 
     `phase`, `phase_reason`, `job_id` and `host` say how an unfinished one stands.
     """
@@ -95,6 +98,7 @@ class TrialRow(Base):
     token: Mapped[str] = mapped_column(String(64), unique=True)
     purpose: Mapped[str] = mapped_column(String(16))
     strategy: Mapped[Json]
+    stands_for_nodes: Mapped[int | None]
     state: Mapped[str] = mapped_column(String(16))
     phase: Mapped[str | None] = mapped_column(String(16))
     phase_reason: Mapped[str] = mapped_column(Text, default="", server_default="")

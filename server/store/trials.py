@@ -62,6 +62,7 @@ class NewTrial:
     predicted_iteration_time_s: float
     predicted_memory_gib: float
     expected: Expectation
+    stands_for_nodes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ class FinishedTrial:
     Attributes:
         node_hours: what it cost, in hours of one node.
         objective: the campaign's objective out of `metrics`, for ranking; None where the trial left
-            less memory than the campaign asks for.
+            less memory than the campaign asks for, or stands for more nodes.
         accumulations: the measured points alone.
     """
 
@@ -116,6 +117,7 @@ def insert_trials(
             token=f"c{campaign.id}-t{number}-{uuid4().hex[:12]}",
             purpose=trial.purpose,
             strategy=trial.strategy.model_dump(mode="json"),
+            stands_for_nodes=trial.stands_for_nodes,
             state=TrialState.PENDING,
             simulated=campaign.simulated,
             created_at=datetime.now(UTC),
@@ -137,7 +139,10 @@ def insert_trials(
 
 def finish_trial(session: Session, trial: Trial, result: FinishedTrial | UnrunTrial) -> bool:
     """Write a pending trial's end; return False, with nothing written, where it has one already."""
-    return _change_pending(session, trial, final_columns(result))
+    columns = final_columns(result)
+    if trial.stands_for_nodes is not None:
+        columns["objective"] = None  # what few nodes reach is not to be ranked beside the others
+    return _change_pending(session, trial, columns)
 
 
 def finish_all(session: Session, campaign_id: int, result: UnrunTrial) -> None:
@@ -339,6 +344,7 @@ def trial_of(row: TrialRow) -> Trial:
             "number": row.number,
             "purpose": row.purpose,
             "strategy": StrategyShape.model_validate(row.strategy),
+            "stands_for_nodes": row.stands_for_nodes,
             "token": row.token,
             "state": row.state,
             "phase": row.phase,

@@ -222,6 +222,15 @@ def submit(
         bool,
         typer.Option("--fresh", help="Start from nothing, not from earlier trials of the machine."),
     ] = False,
+    screen_nodes: Annotated[
+        str | None,
+        typer.Option(
+            "--screen-nodes",
+            metavar="auto|off|NODES",
+            help="On how few nodes trials of the search may stand for the same layout on more, "
+            "with fewer replicas; the best are confirmed on all of theirs.  \\[default: auto]",
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would try and cost; submit nothing.")
@@ -244,6 +253,7 @@ def submit(
         tokens=tokens,
         seed=seed,
         fresh=fresh or None,
+        screen_nodes=_width(screen_nodes),
         name=name,
         time_scale=trials.time_scale,
     )
@@ -268,6 +278,11 @@ def submit(
         if watch:
             return follow(handle, json=json)
         return document(handle.campaign) if json else out().print(tables.campaign(handle.campaign))
+
+
+def _width(text: str | None) -> str | int | None:
+    """Return a number of nodes as one, and any other word as it is."""
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def _machine_of(profile: str | None, service: ServiceOptions) -> str:

@@ -31,6 +31,7 @@ from server.cli.tables.elements import (
     moment,
     parameters,
     percent,
+    plural,
     seconds,
     started_from,
     strategy_line,
@@ -80,6 +81,7 @@ def campaign(item: Campaign) -> Table:
                 f"{item.confirmations} confirmations, {item.pending} open{waiting}",
             ),
             *([("started from", start)] if start else []),
+            *_screening(item),
             ("node-hours", figure(item.node_hours)),
             ("created", moment(item.created_at)),
             (
@@ -88,6 +90,13 @@ def campaign(item: Campaign) -> Table:
             ),
         ]
     )
+
+
+def _screening(item: Campaign) -> list[tuple[str, str]]:
+    """Return on how few nodes it searches, and what came of it; nothing where it does not."""
+    if item.screening is None or item.screening.nodes is None:
+        return []
+    return [("on few nodes", f"{item.screening.reason} {item.screening.outcome}".strip())]
 
 
 def trials(items: Sequence[Trial]) -> Table:
@@ -106,7 +115,7 @@ def trials(items: Sequence[Trial]) -> Table:
             str(item.number),
             item.purpose,
             item.phase or item.state.value,
-            strategy_line(item.strategy),
+            strategy_line(item.strategy) + _stands_for(item),
             seconds(metrics.iteration_time_s) if metrics else NO_VALUE,
             figure(metrics.tokens_per_s) if metrics else NO_VALUE,
             figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
@@ -126,6 +135,10 @@ def choices(items: Sequence[Trial]) -> Table:
     return table
 
 
+def _stands_for(item: Trial) -> str:
+    return f" (for {item.stands_for_nodes} nodes)" if item.stands_for_nodes else ""
+
+
 def trial(item: Trial) -> Table:
     """Return all that is known of one trial."""
     energy = item.energy_note or NO_VALUE
@@ -138,7 +151,7 @@ def trial(item: Trial) -> Table:
         [
             ("trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
             ("state", state),
-            ("strategy", strategy_line(item.strategy)),
+            ("strategy", strategy_line(item.strategy) + _stands_for(item)),
             *([("chosen", why)] if (why := why_chosen(item)) else []),
             ("predicted", predicted),
             *(_metrics(item.metrics, simulated=item.simulated) if item.metrics else []),
@@ -198,6 +211,8 @@ def recommendation(answer: Recommendation) -> RenderableType:
     status = "provisional" if answer.provisional else "confirmed by another run"
     if not answer.provisional and not answer.best.confirmed:
         status = "measured once"
+    if answer.best.projected_from_nodes:
+        status = f"{_projected(answer.best)}, not measured on its own yet"
     energy = answer.training.energy_mwh
     best = [
         ("best", strategy_line(answer.best.strategy)),
@@ -310,6 +325,11 @@ def _cost(training: TrainingCost) -> str:
     )
 
 
+def _projected(item: Ranked) -> str:
+    nodes = item.projected_from_nodes
+    return f"projected from {plural(nodes, 'node')}" if nodes else ""
+
+
 def _runners_up(items: Sequence[Ranked]) -> Table:
     table = headed(">rank", "runners-up", ">tokens/s", ">of the best", ">peak GiB", "")
     for item in items:
@@ -319,6 +339,6 @@ def _runners_up(items: Sequence[Ranked]) -> Table:
             figure(item.metrics.tokens_per_s),
             percent(item.relative_to_best),
             figure(item.metrics.peak_memory_gib),
-            "" if item.significant else "within the spread",
+            _projected(item) or ("" if item.significant else "within the spread"),
         )
     return table

@@ -119,7 +119,8 @@ function show(dry) {
     `the budget buys ${number(dry.trials_affordable)} trials. ` +
     `Model: ${model.name}, ${model.num_layers} layers, hidden ${model.hidden_size}, ` +
     `${model.num_attention_heads} heads. ` +
-    `Global batch sizes: ${listed(space.global_batch_sizes)}. ${baselineSentence(dry.baseline)}`;
+    `Global batch sizes: ${listed(space.global_batch_sizes)}. ${baselineSentence(dry.baseline)} ` +
+    dry.screening.reason;
   document.getElementById("report-warnings").replaceChildren(...space.warnings.map((text) => element("li", text)));
   document.getElementById("report-left-out").hidden = !dry.left_out.length;
   document.getElementById("report-left-out-list").replaceChildren(...dry.left_out.map(({ sentence }) => element("li", sentence)));

@@ -23,7 +23,7 @@ SMALL: dict[str, Any] = {
 
 
 def test_the_study_takes_twenty_minutes_on_all_nodes_for_each_trial_that_runs() -> None:
-    one = cost("22B on 2 nodes", SMALL, seed=1)
+    one = cost("22B on 2 nodes", SMALL, seed=1, screen_nodes="auto")
     ran = one.study_trials - one.study_failed
     assert 1 <= one.study_trials <= MOST_OF_THE_STUDYS
     assert one.study_found

@@ -1,0 +1,224 @@
+"""What the trials of a campaign come to, and those of others before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from autotune.calibration import Calibration, Observation
+from autotune.calibration.observations import time_sample
+from autotune.calibration.projection import log_ratio
+from autotune.cost_model.columns import Columns
+from autotune.schemas import Objective
+from autotune.search.layouts import Floats, Integers, Layouts, log_work
+from autotune.search.pairs import Projections, pairs_of
+from autotune.search.screening import Runs
+from autotune.search.trial import SearchTrial, merged
+from search_spaces.lattice import Lattice
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+
+Trials = tuple[SearchTrial, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Known:
+    """What the trials come to.
+
+    Attributes:
+        trials: one for each strategy and what it stands for; `ended` are those that do not run.
+        closed: layouts of the space: tried, running, or told about by others.
+        measured: layout -> logarithm of its objective, measured or projected, if it left the
+            headroom.
+        runs: layout -> the run that `measured` rests on.
+        full_only: layouts whose stand-in has been tried, or is not to be.
+        projections: how those came true that can be compared.
+        too_large: trials that ran out of memory, or left less than the headroom.
+    """
+
+    trials: Trials
+    ended: Trials
+    closed: Integers
+    measured: dict[int, float]
+    runs: dict[int, int]
+    full_only: frozenset[int]
+    projections: Projections
+    too_large: int
+
+    @property
+    def running(self) -> list[Strategy]:
+        return [trial.strategy for trial in self.trials if trial.state == "running"]
+
+    @property
+    def best(self) -> float | None:
+        return max(self.measured.values(), default=None)
+
+    @property
+    def best_layout(self) -> int:
+        return max(self.measured, key=lambda layout: self.measured[layout])
+
+
+class Evidence:
+    """What trials say of a space; what it keeps between calls is only worked out once.
+
+    Attributes:
+        runs: of the space's `layouts`; `columns` are theirs.
+
+    Args:
+        earlier: what trials of other campaigns showed.
+        headroom_gib: memory that is to be left; what left less is no best.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        layouts: Layouts,
+        runs: Runs,
+        *,
+        objective: Objective,
+        earlier: Sequence[Observation],
+        headroom_gib: float,
+    ) -> None:
+        self.layouts = layouts
+        self.runs = runs
+        self.columns = Columns.of(space.transformer, runs.lattice)
+        self._space = space
+        self._headroom_gib = headroom_gib
+        self._objective = objective
+        self._earlier = tuple(earlier)
+        self.calibration = lru_cache(maxsize=3)(self._calibrate)
+        self._log_ratios = lru_cache(maxsize=2)(self._ratios)
+        self.projections = lru_cache(maxsize=2)(self._compare)
+        self._own_work = lru_cache(maxsize=None)(self._work_of)
+
+    def known(self, trials: Sequence[SearchTrial]) -> Known:
+        """Return what they come to, whatever their order."""
+        each = tuple(merged(trials))
+        ended = tuple(trial for trial in each if trial.state != "running")
+        projections = self.projections(ended)
+        closed: set[int] = set()
+        full_only: set[int] = set()
+        measured: dict[int, float] = {}
+        runs: dict[int, int] = {}
+        # Those in full come last: what is measured replaces what is projected.
+        for trial in sorted(each, key=lambda trial: trial.stands_for is None):
+            narrow = trial.stands_for is not None
+            row = None if narrow and projections.contradicted else self.layouts.row_of(trial.full)
+            if row is None:
+                continue
+            if narrow and (self.is_too_large(trial) or trial.state == "refused"):
+                full_only.add(row)
+                continue
+            closed.update(self._closed_by(trial, row))
+            if trial.state == "ok" and not self.is_too_large(trial):
+                run = int(self.runs.stand_in[row]) if narrow else row
+                rate = self.log_rate(trial) - float(self._log_ratios(ended)[run])
+                measured[row] = max(rate, measured[row]) if runs.get(row) == run else rate
+                runs[row] = run
+            elif trial.state != "running":
+                measured.pop(row, None)
+                runs.pop(row, None)
+        return Known(
+            trials=each,
+            ended=ended,
+            closed=np.array(sorted(closed), dtype=np.int64),
+            measured=measured,
+            runs=runs,
+            full_only=frozenset(full_only),
+            projections=projections,
+            too_large=sum(map(self.is_too_large, each)),
+        )
+
+    def is_too_large(self, trial: SearchTrial) -> bool:
+        """Return whether it ran out of memory, or left less than the headroom where one is asked
+        for and its peak was read."""
+        limit = self._space.machine.memory_gib - self._headroom_gib
+        peak = trial.peak_memory_gib
+        left_less = bool(self._headroom_gib) and peak is not None and peak > limit
+        return trial.out_of_memory or (trial.state == "ok" and left_less)
+
+    def _closed_by(self, trial: SearchTrial, row: int) -> list[int]:
+        """Return the layouts that need no trial of their own after this one, or while it runs."""
+        if trial.state == "ok" and not self.is_too_large(trial):
+            return [row, *np.flatnonzero(self.layouts.told_by(row)).tolist()]
+        if trial.state == "running":
+            return [row, *np.flatnonzero(self.layouts.twins_of(row)).tolist()]
+        return [row]
+
+    def log_rate(self, trial: SearchTrial) -> float:
+        """Return the logarithm of the objective of what a trial stands for, at its own GAS, if that
+        takes the time of the trial; of energy, with the power that was predicted."""
+        return self._own_work(trial.full) - float(np.log(trial.iteration_time_s or 1.0))
+
+    def work_of(self, strategy: Strategy, instead: Strategy | None, known: Known) -> float:
+        """Return the logarithm of a strategy's objective times the seconds of what is run
+        `instead`, or of itself."""
+        work = self._own_work(strategy)
+        if instead is None:
+            return work
+        gpus, transformer = self._space.machine.gpus_per_node, self._space.transformer
+        wide, narrow = (
+            Columns.of(transformer, Lattice.of([each], gpus_per_node=gpus))
+            for each in (strategy, instead)
+        )
+        ratio = log_ratio(self.calibration(known.ended).time, narrow=narrow, wide=wide)
+        return work - float(ratio[0]) - known.projections.error
+
+    def _work_of(self, strategy: Strategy) -> float:
+        machine = self._space.machine
+        lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
+        work = log_work(lattice, self._space.transformer, machine, objective=self._objective)
+        return float(work[0])
+
+    def _calibrate(self, ended: Trials) -> Calibration:
+        observed = [trial.observation(self._space.transformer) for trial in ended]
+        own = [observation for observation in observed if observation is not None]
+        return Calibration.of(self._space.machine, [*self._earlier, *own])
+
+    def expecting(self, known: Known) -> Calibration:
+        """Return a calibration that has been told its own forecast of what runs.
+
+        The means stay about as they are; the deviation shrinks near by: what a running trial will
+        say is not known, but there is less to learn next to it (a kriging believer, Ginsbourger et
+        al. 2010).
+        """
+        calibration, running = self.calibration(known.ended), known.running
+        if not running:
+            return calibration
+        machine, transformer = self._space.machine, self._space.transformer
+        lattice = Lattice.of(running, gpus_per_node=machine.gpus_per_node)
+        seconds = np.exp(calibration.time.mean(Columns.of(transformer, lattice)))
+        expected = [
+            Observation(transformer=transformer, strategy=strategy, iteration_time_s=float(time))
+            for strategy, time in zip(running, seconds, strict=True)
+        ]
+        sample = time_sample([*calibration.observations, *expected], machine)
+        return replace(calibration, time=calibration.time.told(sample))
+
+    def log_work(self, known: Known) -> Floats:
+        """Return the logarithm of a layout's objective times the seconds of each run that may stand
+        for it, shape (n + m,)."""
+        return np.asarray(self.runs.log_work - self._log_ratios(known.ended))
+
+    def _ratios(self, ended: Trials) -> Floats:
+        """Return the logarithm of a layout's time over that of each run, shape (n + m,)."""
+        ratios = np.zeros(len(self.runs))
+        narrow = self.runs.narrow
+        if len(narrow):
+            ratios[narrow] = self.projections(ended).error + log_ratio(
+                self.calibration(ended).time,
+                narrow=self.columns.take(narrow),
+                wide=self.columns.take(self.runs.layout[narrow]),
+            )
+        return ratios
+
+    def _compare(self, ended: Trials) -> Projections:
+        pairs = pairs_of(ended)
+        if not pairs:
+            return Projections()
+        both = {wide for _, wide in pairs}
+        before = self.calibration(tuple(trial for trial in ended if trial not in both))
+        return Projections.of(pairs, before, self._space.transformer)

@@ -1,0 +1,79 @@
+"""Layouts that were measured on few nodes and on all of theirs: whether what is projected from the
+one comes true in the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.calibration import Calibration
+from autotune.calibration.calibration import Z
+from autotune.calibration.projection import REPEATS, projected
+from autotune.cost_model.columns import Columns
+from autotune.search.trial import SearchTrial
+from search_spaces.lattice import Lattice
+from search_spaces.transformer import Transformer
+
+Pair = tuple[SearchTrial, SearchTrial]
+"""Narrow and wide, both timed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projections:
+    """How the wide times of pairs lie to those that were projected from the narrow ones.
+
+    Attributes:
+        count: of pairs.
+        error: logarithm of measured over projected times that is to be expected of another layout.
+        deviations: mean of the same of the pairs, in standard deviations; 0 without any.
+        ratio: measured over projected time, the geometric mean of the pairs.
+    """
+
+    count: int = 0
+    error: float = 0.0
+    deviations: float = 0.0
+    ratio: float = 1.0
+
+    @classmethod
+    def of(
+        cls, pairs: Sequence[Pair], calibration: Calibration, transformer: Transformer
+    ) -> Projections:
+        """Args:
+        calibration: on trials of the machine, the narrow ones among them and the wide ones not.
+        """
+        gpus = calibration.machine.gpus_per_node
+        narrow, wide = (
+            Columns.of(transformer, Lattice.of([t.strategy for t in each], gpus_per_node=gpus))
+            for each in zip(*pairs, strict=True)
+        )
+        log_times = np.log([[trial.iteration_time_s or 1.0 for trial in pair] for pair in pairs])
+        mean, variance = projected(
+            calibration.time, narrow=narrow, wide=wide, log_time=log_times[:, 0]
+        )
+        errors = log_times[:, 1] - mean
+        # What the formulas get wrong of a change of width they get wrong alike for all layouts.
+        alike = len(pairs) * float(np.mean(variance) - REPEATS**2)
+        return cls(
+            count=len(pairs),
+            error=float(np.mean(errors)) * alike / (alike + REPEATS**2),
+            deviations=float(np.mean(errors / np.sqrt(variance))),
+            ratio=float(np.exp(np.mean(errors))),
+        )
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the wide times lie outside of the 80 % interval of what was projected."""
+        return abs(self.deviations) > Z
+
+
+def pairs_of(trials: Sequence[SearchTrial]) -> list[Pair]:
+    """Return the strategies that were timed both ways."""
+    timed = [trial for trial in trials if trial.state == "ok"]
+    wide = {trial.strategy: trial for trial in timed if trial.stands_for is None}
+    return [
+        (trial, wide[trial.full])
+        for trial in timed
+        if trial.stands_for is not None and trial.full in wide
+    ]
