@@ -122,7 +122,7 @@ def test_running_trials_change_the_next_proposal_and_ended_ones_too() -> None:
     assert together == alone + beside  # a batch is what one after the other would be
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(count=st.integers(0, 25), seed=st.integers(0, 2**32 - 1), shuffle=st.randoms())
 def test_proposals_depend_on_seed_and_rows_alone(
     count: int, seed: int, shuffle: random.Random

@@ -28,18 +28,20 @@ WIDE: dict[str, Any] = {
 }
 
 
-def done(running: Running, **changes: Any) -> tuple[Campaign, list[Trial]]:
-    campaign = created(running.store, **WIDE | {"fresh": True} | changes)
-    return running.until_state(campaign, "done"), running.trials(campaign)
+def done(running_on_sqlite: Running, **changes: Any) -> tuple[Campaign, list[Trial]]:
+    campaign = created(running_on_sqlite.store, **WIDE | {"fresh": True} | changes)
+    return running_on_sqlite.until_state(campaign, "done"), running_on_sqlite.trials(campaign)
 
 
 def node_hours(trials: Sequence[Trial]) -> float:
     return sum(trial.node_hours or 0.0 for trial in trials)
 
 
-def test_few_nodes_find_what_all_find_for_less_and_all_confirm_it(running: Running) -> None:
-    campaign, trials = done(running)
-    _, in_full = done(running, screen_nodes="off")
+def test_few_nodes_find_what_all_find_for_less_and_all_confirm_it(
+    running_on_sqlite: Running,
+) -> None:
+    campaign, trials = done(running_on_sqlite)
+    _, in_full = done(running_on_sqlite, screen_nodes="off")
     assert campaign.screening is not None
     few = campaign.screening.nodes
     narrow = [trial for trial in trials if trial.stands_for_nodes is not None]
@@ -57,8 +59,8 @@ def test_few_nodes_find_what_all_find_for_less_and_all_confirm_it(running: Runni
     assert best not in {trial.number for trial in narrow}, "rates of few nodes are not ranked"
 
 
-def test_a_trial_is_given_up_by_others_of_its_own_width_alone(running: Running) -> None:
-    campaign, trials = done(running)
+def test_a_trial_is_given_up_by_others_of_its_own_width_alone(running_on_sqlite: Running) -> None:
+    campaign, trials = done(running_on_sqlite)
     narrow = [t for t in trials if t.stands_for_nodes and t.state is TrialState.OK]
     first, second, third = sorted(narrow, key=lambda t: t.created_at)[-3:]
     baseline = trials[0]
@@ -70,8 +72,8 @@ def test_a_trial_is_given_up_by_others_of_its_own_width_alone(running: Running) 
     assert len(limits[1]) == len(limits[2]) > 0
 
 
-def test_a_campaign_of_few_nodes_runs_in_full(running: Running) -> None:
-    campaign = running.until_state(created(running.store), "done")
+def test_a_campaign_of_few_nodes_runs_in_full(running_on_sqlite: Running) -> None:
+    campaign = running_on_sqlite.until_state(created(running_on_sqlite.store), "done")
     assert campaign.screening is not None
     assert campaign.screening.nodes is None
-    assert all(trial.stands_for_nodes is None for trial in running.trials(campaign))
+    assert all(trial.stands_for_nodes is None for trial in running_on_sqlite.trials(campaign))
