@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 from autotune.baseline import baseline_of
+from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.slurm.commands import SlurmRefused
@@ -13,7 +14,6 @@ from evaluators.slurm.preflight import check
 from search_spaces.errors import InvalidInput
 from search_spaces.space import SearchSpace
 
-SECONDS_PER_HOUR = 3600.0
 OF_REQUEST = {
     "evaluator": "evaluator",
     "machine": "machine",

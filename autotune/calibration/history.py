@@ -20,8 +20,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 MOST_EARLIER = 150
-"""Observations that a campaign starts from: fitting so many takes about a quarter of a second, and
-grows with their cube."""
+"""Observations that a campaign starts from: the time of a fit grows with their cube."""
 
 NOISE_SHARE = 0.14
 """Variance of a measurement over that of what formulas leave open (`mixture.USUAL`)."""

@@ -14,14 +14,14 @@ from scipy.special import logsumexp
 
 from autotune.calibration.posterior import Posterior, Scales, coordinates, shared
 from autotune.calibration.quantity import Quantity, UniformQuantity
-from autotune.calibration.sample import Sample
+from autotune.calibration.sample import USUAL_NOISE, Sample
 from autotune.cost_model.columns import Array, Columns
 
 RESIDUALS = (0.03, 0.08, 0.16, 0.3)
 NOISES = (0.01, 0.03, 0.08, 0.2)
 """Scales between which the observations choose."""
 
-USUAL = Scales(residual=0.08, noise=0.03)
+USUAL = Scales(residual=0.08, noise=USUAL_NOISE)
 DOUBT = 0.8
 """Standard deviation of the logarithm of either scale, before anything is observed."""
 
@@ -93,11 +93,6 @@ class Mixture:
             ((weight, member) for weight, member in self.members if _believes(member)),
             key=lambda member: member[0],
         )[1]
-
-    @property
-    def trust(self) -> float:
-        """How probable it is that the formulas say anything of this machine, 0 to 1."""
-        return sum(weight for weight, member in self.members if _believes(member))
 
     def predict(self, columns: Columns, *, labelled: bool = False) -> tuple[Array, Array, Array]:
         """Return the mean and variance of the true logarithm and variance of a measurement's, (n,)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.baseline import baseline_of
 from autotune.cost_model import Estimate, estimate
-from autotune.measurement import probe_accumulations
+from autotune.measurement import SECONDS_PER_HOUR, probe_accumulations
 from autotune.objectives import unknown_objective
 from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
@@ -205,9 +205,6 @@ def _run_of(strategy: Strategy, space: SearchSpace, *, nodes: int | None) -> Str
     return stand_in(strategy, nodes=nodes)
 
 
-HOUR_S = 3600.0
-
-
 def trial_node_hours(
     transformer: Transformer,
     machine: Machine,
@@ -237,4 +234,4 @@ def trial_node_hours(
     nodes = np.array([strategy.num_nodes for strategy in strategies])
     start_up = LOCAL_S if evaluator == "local" else cluster_start_up_s(nodes)
     trial_s = np.minimum(start_up + busy_s, protocol.time_limit_s)
-    return np.asarray(trial_s * nodes / HOUR_S, dtype=np.float64)
+    return np.asarray(trial_s * nodes / SECONDS_PER_HOUR, dtype=np.float64)

@@ -154,14 +154,15 @@ def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
                 keeps_headroom=all(keeps_headroom(campaign, t.metrics) for t in ok if t.metrics),
             )
             ranked.append(contender)
-    ranked.sort(key=_place)
+    ranked.sort(key=place)
     by_layout: dict[tuple[Any, ...], Contender] = {}
     for contender in ranked:
         by_layout.setdefault(contender.strategy.layout_key(), contender)
     return list(by_layout.values())
 
 
-def _place(contender: Contender) -> tuple[bool, bool, bool, float, Strategy]:
+def place(contender: Contender) -> tuple[bool, bool, bool, float, Strategy]:
+    """Return what contenders are ranked by, lowest first."""
     return (
         contender.failed_confirmation,
         not contender.keeps_headroom,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.measurement import probe_accumulations
-from autotune.search.layouts import HOUR_S, Floats
+from autotune.measurement import SECONDS_PER_HOUR, probe_accumulations
+from autotune.search.layouts import Floats
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 
@@ -34,11 +34,15 @@ class TrialCost:
         """
         busy_s = self.iterations * iteration_time_s * _probes_for_each_iteration(lattice)
         trial_s = np.minimum(self.start_up_s + busy_s, self.time_limit_s)
-        return np.asarray(lattice["num_nodes"] * trial_s / HOUR_S, dtype=np.float64)
+        return np.asarray(lattice["num_nodes"] * trial_s / SECONDS_PER_HOUR, dtype=np.float64)
 
     def confirmation_node_hours(self, strategy: Strategy, *, iteration_time_s: float) -> float:
         """Return the node-hours of measuring a strategy once more, at its own GAS alone."""
-        return strategy.num_nodes * (self.start_up_s + self.iterations * iteration_time_s) / HOUR_S
+        return (
+            strategy.num_nodes
+            * (self.start_up_s + self.iterations * iteration_time_s)
+            / SECONDS_PER_HOUR
+        )
 
 
 def _probes_for_each_iteration(lattice: Lattice) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.cost_model import estimate
+from autotune.measurement import SECONDS_PER_HOUR
 from autotune.objectives import unknown_objective
 from autotune.schemas import Objective
 from search_spaces.lattice import Lattice
@@ -22,8 +23,6 @@ from search_spaces.transformer import ActivationCheckpointing, Transformer
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-HOUR_S = 3600.0
 
 LAYOUT_DIMENSIONS = tuple(sorted(set(DIMENSIONS) - {"gradient_accumulation_steps"}))
 
@@ -135,7 +134,7 @@ def log_work(
     if objective == "tokens_per_s_per_gpu":
         return np.asarray(tokens - np.log(lattice.world_size))
     if objective == "tokens_per_node_hour":
-        return np.asarray(tokens + np.log(HOUR_S) - np.log(lattice["num_nodes"]))
+        return np.asarray(tokens + np.log(SECONDS_PER_HOUR) - np.log(lattice["num_nodes"]))
     if objective == "tokens_per_joule":
         predicted = estimate(transformer, machine, lattice)
         assert predicted.energy_joule is not None

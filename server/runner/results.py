@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from autotune.measurement import accumulations, metrics
+from autotune.measurement import SECONDS_PER_HOUR, accumulations, metrics
 from autotune.objectives import memory_limit_gib
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import Campaign, Objective, TrialMetrics, TrialState
@@ -15,8 +15,6 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from server.store.trials import FinishedTrial
-
-SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,12 @@ from autotune.calibration import COVERAGE
 from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
 from autotune.failures import cause_of
-from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
+from autotune.measurement import (
+    SECONDS_PER_HOUR,
+    AccumulationMeasurement,
+    metrics,
+    probe_accumulations,
+)
 from autotune.objectives import keeps_headroom
 from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
@@ -39,7 +44,7 @@ from autotune.search import (
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from server.runner.results import SECONDS_PER_HOUR, Workload
+from server.runner.results import Workload
 from server.runner.worth import reason_to_spare_trial, worth_confirming
 from server.store.trials import NewTrial
 

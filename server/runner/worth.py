@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.calibration import Observation
-from autotune.recommendation import all_contenders, training_node_hours
+from autotune.recommendation import all_contenders, place, training_node_hours
 from autotune.schemas import Campaign, Trial
 from autotune.search import (
     Proposal,
@@ -53,15 +53,7 @@ def worth_confirming(
         known: the trials as the proposer reads them.
     """
     request = campaign.request
-    ranked = sorted(
-        all_contenders(campaign, trials),
-        key=lambda each: (
-            each.failed_confirmation,
-            not each.keeps_headroom,
-            not each.confirmed,
-            -each.rate,
-        ),
-    )
+    ranked = sorted(all_contenders(campaign, trials), key=place)
     seconds = {each.strategy.layout_key(): each.metrics.iteration_time_s for each in ranked}
     best = next(iter(seconds), None)
     others = [strategy for strategy in wanted if strategy.layout_key() != best]

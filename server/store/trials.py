@@ -11,6 +11,7 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas import (
     Accumulation,
     Expectation,
@@ -30,7 +31,6 @@ from server.store.errors import NotFound
 from server.store.tables import CampaignRow, TrialRow
 
 LONGEST_NAME = 255
-SECONDS_PER_HOUR = 3600.0
 COLUMNS = (
     "duration_s",
     "node_hours",

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.measurement import metrics
+from autotune.measurement import SECONDS_PER_HOUR, metrics
 from autotune.recommendation import recommend
 from autotune.resolution import (
     machine_of,
@@ -52,7 +52,6 @@ TRIAL_HOURS = 20.0 / 60.0
 
 MOST_OF_THE_STUDYS = 200
 PATIENCE_S = 1800.0
-HOUR_S = 3600.0
 
 QUESTIONS: dict[str, dict[str, Any]] = {
     "175B on 16 Frontier nodes, table V": {
@@ -210,7 +209,7 @@ def _study(request: CampaignCreate, *, target: float) -> tuple[int, int, float, 
         tried += 1
         strategy = lattice.strategy(row)
         rate, seconds = _rate(request, strategy)
-        hours += strategy.num_nodes * (TRIAL_HOURS if rate else seconds / HOUR_S)
+        hours += strategy.num_nodes * (TRIAL_HOURS if rate else seconds / SECONDS_PER_HOUR)
         failed += rate == 0.0
         if rate >= target:
             return tried, failed, hours, True
