@@ -135,14 +135,16 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
     """Exposed traffic of the replicas, with every micro-batch and once in each step, and the
     optimizer.
 
-    Traffic hides behind the computation of one micro-batch on the stage that holds most parameters.
+    Traffic hides behind the computation of one micro-batch on the stage that holds most parameters;
+    what is sent once in a step hides behind what the last micro-batch's own traffic leaves of it.
     """
     n = fullest_stage_parameters(strategies)
     work = strategies.stage_layers * micro_batch.layer_s
     every_micro_batch = communication.micro_batch_traffic_s(strategies, parameters_of_rank=n)
     every_step = communication.step_traffic_s(strategies, parameters_of_rank=n)
     exposed_micro_batch = communication.exposed_time_s(strategies, every_micro_batch, behind=work)
-    exposed_step = communication.exposed_time_s(strategies, every_step, behind=work)
+    left = np.maximum(work - every_micro_batch, 0.0)
+    exposed_step = communication.exposed_time_s(strategies, every_step, behind=left)
     return {
         "zero_micro_batches": strategies.micro_batches * exposed_micro_batch,
         "data_parallel": exposed_step + communication.replica_latency_s(strategies),

@@ -110,7 +110,7 @@ def test_ten_campaigns_share_the_nodes_fairly(
     runner: RunnerProcess,  # noqa: ARG001
     mode: str,
 ) -> None:
-    """In the first half of the work every campaign had about its tenth of the node-time.
+    """None begins its last trial before every other has begun its first.
 
     None has a baseline: these take all nodes, and Slurm lets narrow trials of others pass them.
     """
@@ -119,8 +119,10 @@ def test_ten_campaigns_share_the_nodes_fairly(
     until(lambda: all(scene.campaign(c).state == done for c in campaigns), 200.0, "the end")
     trials = [trial for campaign in campaigns for trial in scene.trials(campaign)]
     assert {(trial.state, trial.error) for trial in trials} == {(TrialState.OK, None)}
-    by_begin = sorted(trials, key=lambda trial: trial.started_at or trial.created_at)
-    begun_first = Counter(trial.campaign_id for trial in by_begin[: len(trials) // 2])
-    assert len(begun_first) == 10, begun_first
-    assert max(begun_first.values()) <= 2, begun_first
+    begun: Counter[int] = Counter()
+    for trial in sorted(trials, key=lambda trial: trial.started_at or trial.created_at):
+        begun[trial.campaign_id] += 1
+        if len(begun) == len(campaigns):
+            break
+    assert max(begun.values()) < 3, begun
     until(lambda: not slurm.jobs(), 30.0, "an empty queue")
