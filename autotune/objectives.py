@@ -17,6 +17,14 @@ OBJECTIVE_UNITS: Mapping[Objective, str] = {
 }
 """Of each, as a reader is shown it."""
 
+BETTER: Mapping[Objective, str] = {
+    "tokens_per_s": "faster",
+    "tokens_per_s_per_gpu": "faster for each GPU",
+    "tokens_per_node_hour": "better in tokens for a node-hour",
+    "tokens_per_joule": "better in tokens for a joule",
+}
+"""What a layout is whose objective is higher, by so many per cent."""
+
 POWER_FIGURES = ("gpu_idle_watt", "gpu_max_watt", "host_watt")
 
 

@@ -64,3 +64,32 @@ def joules_per_token(
         factor = sampled * float(iterations @ tokens[1:]) / float(iterations @ gpu_joule[1:])
     host_joule = iteration_time_s * strategy.num_nodes * machine.host_watt
     return (factor * float(gpu_joule[0]) + host_joule) / float(tokens[0])
+
+
+def power_factor_of(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    *,
+    iteration_time_s: float,
+    tokens_per_joule: float | None,
+) -> float:
+    """Return what the GPUs draw against the power figures where a trial of `strategy` came to this
+    energy: the `power_factor` with which `joules_per_token` gives it. 1 where no energy is known.
+
+    So a figure that was sampled or calibrated goes along to a layout's other GAS or other nodes.
+    """
+    plain, doubled = (
+        joules_per_token(
+            transformer,
+            machine,
+            strategy,
+            iteration_time_s=iteration_time_s,
+            timed=(),
+            power_factor=factor,
+        )
+        for factor in (1.0, 2.0)
+    )
+    if tokens_per_joule is None or plain is None or doubled is None:
+        return 1.0
+    return 1.0 + (1.0 / tokens_per_joule - plain) / (doubled - plain)

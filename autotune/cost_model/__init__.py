@@ -4,7 +4,6 @@ A first model: closed formulas from the literature with general knowledge of the
 enough to filter a space and to simulate. `docs/cost-model.md` lists its terms and its errors.
 """
 
-from autotune.cost_model.energy import training_energy_joule
 from autotune.cost_model.estimate import Estimate, estimate
 from autotune.cost_model.parameters import Parameters, perturbed
 from autotune.cost_model.states import StateBytes, state_bytes_per_parameter
@@ -16,5 +15,4 @@ __all__ = [
     "estimate",
     "perturbed",
     "state_bytes_per_parameter",
-    "training_energy_joule",
 ]

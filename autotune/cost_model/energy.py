@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 from autotune.cost_model.columns import Array
 from autotune.cost_model.strategies import total
 from search_spaces.machine import Machine
-
-Figure = TypeVar("Figure", float, Array)
 
 DRAW: Mapping[str, float] = {
     "matrix_multiplication": 1.0,
@@ -32,29 +29,15 @@ for another GPU does so in a kernel that asks again and again, at full clock; on
 host idles. Estimates from general knowledge, on which calibration puts a factor."""
 
 
-def training_energy_joule(
-    machine: Machine, *, num_nodes: Figure, seconds: Figure, utilisation: Figure
-) -> Figure | None:
-    """Return `T x [n (P_idle + (P_cap - P_idle) u) + nodes x P_host]` over n GPUs.
-
-    Args:
-        utilisation: share of the way from idle to capped power, 0 to 1. A training GPU draws most
-            of its cap whatever its MFU.
-
-    Returns:
-        None where the machine's power figures are not known.
-    """
-    watt = _gpu_watt(machine, utilisation)
-    if watt is None or machine.host_watt is None:
-        return None
-    return seconds * num_nodes * (machine.gpus_per_node * watt + machine.host_watt)
-
-
 def gpu_energy_joule(
     machine: Machine, *, num_nodes: Array, time_parts_s: Mapping[str, Array]
 ) -> Array | None:
     """Return what the GPUs alone draw in one step, as a sensor of theirs would tell, shape (n,);
-    None where their power is not known."""
+    None where their power is not known.
+
+    `T n (P_idle + (P_cap - P_idle) u)` over n GPUs, where u is the share of the way from idle to
+    capped power, mean over the step.
+    """
     seconds = total(time_parts_s)
     watt = _gpu_watt(machine, _utilisation(time_parts_s))
     return None if watt is None else seconds * num_nodes * machine.gpus_per_node * watt
@@ -85,6 +68,6 @@ def _utilisation(time_parts_s: Mapping[str, Array]) -> Array:
     return drawing / total(time_parts_s)
 
 
-def _gpu_watt(machine: Machine, utilisation: Figure) -> Figure | None:
+def _gpu_watt(machine: Machine, utilisation: Array) -> Array | None:
     idle, cap = machine.gpu_idle_watt, machine.gpu_max_watt
     return None if idle is None or cap is None else idle + (cap - idle) * utilisation

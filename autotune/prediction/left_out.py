@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.objectives import BETTER
 from autotune.resolution import strategy_shape
 from autotune.schemas import LeftOut, Objective
 from autotune.search.layouts import Layouts
@@ -59,7 +60,7 @@ def left_out(
         return []
     wider = _wider(space)
     freed = _relaxed(space, best, {}, objective=objective, headroom_gib=headroom_gib)
-    found = [_answer(space, best, freed, ACCUMULATION)]
+    found = [_answer(space, best, freed, ACCUMULATION, objective=objective)]
     # What more accumulation alone would give is no merit of another dimension.
     level = max(best.rate, freed.rate if freed else 0.0)
     for dimension, values in wider.items():
@@ -67,7 +68,7 @@ def left_out(
             space, best, {dimension: values}, objective=objective, headroom_gib=headroom_gib
         )
         if better and better.rate >= (1.0 + LEAST_GAIN) * level:
-            found.append(_answer(space, best, better, dimension))
+            found.append(_answer(space, best, better, dimension, objective=objective))
     alone = [answer for answer in found if answer is not None]
     together = _together(space, best, wider, objective=objective, headroom_gib=headroom_gib)
     if together and together.gain > max((answer.gain for answer in alone), default=0.0):
@@ -155,12 +156,17 @@ def _together(
     for dropped in ("", *TOGETHER_UP_TO):
         relaxed.pop(dropped, None)
         if better := _relaxed(space, best, relaxed, objective=objective, headroom_gib=headroom_gib):
-            return _answer(space, best, better, None)
+            return _answer(space, best, better, None, objective=objective)
     return None
 
 
 def _answer(
-    space: SearchSpace, best: Candidate, better: Candidate | None, dimension: str | None
+    space: SearchSpace,
+    best: Candidate,
+    better: Candidate | None,
+    dimension: str | None,
+    *,
+    objective: Objective,
 ) -> LeftOut | None:
     """Return what is said of a better strategy; None where it is in the space, or hardly better.
 
@@ -189,8 +195,8 @@ def _answer(
         dimensions=named,
         strategy=strategy_shape(strategy),
         gain=gain,
-        sentence=f"{head} with {layout} {lacks} predicted {gain:.0%} faster at the same global "
-        f"batch and {lacks} not in the space".replace("%", " %"),
+        sentence=f"{head} with {layout} {lacks} predicted {gain:.0%} {BETTER[objective]} at the "
+        f"same global batch and {lacks} not in the space".replace("%", " %"),
     )
 
 

@@ -6,7 +6,7 @@ from autotune.recommendation.ranking import place
 from autotune.recommendation.recommendation import (
     recommend,
     strategies_to_confirm,
-    training_node_hours,
+    training_cost,
 )
 
 __all__ = [
@@ -15,5 +15,5 @@ __all__ = [
     "place",
     "recommend",
     "strategies_to_confirm",
-    "training_node_hours",
+    "training_cost",
 ]

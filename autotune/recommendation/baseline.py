@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 from autotune.measurement import metrics
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import Baseline, Campaign, Trial, TrialState
+from autotune.schemas import Baseline, Campaign, Objective, Trial, TrialState
+from autotune.trial_energy import power_factor_of
 
 ENDS = {
     TrialState.PENDING: "is being measured",
@@ -75,13 +75,24 @@ def _comparison(
     batch = best.metrics.global_batch_size
     rate = _rate_at(campaign, baseline, batch)
     speedup = best.rate / (rate or baseline.rate)
-    sentence = f"the best is {speedup:.3g} times as fast as {name} (trial {number})"
+    sentence = _against(speedup, f"{name} (trial {number})", campaign.request.objective)
     if rate is None:
         theirs = baseline.metrics.global_batch_size
         sentence += f", at a global batch of {batch} samples against {theirs}"
     if abs(best.rate - (rate or baseline.rate)) <= best.uncertainty + baseline.uncertainty:
         sentence += ", which is within the spread of the measurements"
     return speedup, sentence
+
+
+def _against(speedup: float, baseline: str, objective: Objective) -> str:
+    """Return how the best stands against the baseline in what the campaign is to better: a rate is
+    so many times as high, what a token takes so many times as much."""
+    if objective == "tokens_per_joule":
+        return f"the best takes {1 / speedup:.3g} times the energy of {baseline} for a token"
+    if objective == "tokens_per_node_hour":
+        return f"the best takes {1 / speedup:.3g} times the node-hours of {baseline} for a token"
+    each = " for each GPU" if objective == "tokens_per_s_per_gpu" else ""
+    return f"the best is {speedup:.3g} times as fast{each} as {baseline}"
 
 
 def _rate_at(campaign: Campaign, baseline: Contender, batch: int) -> float | None:
@@ -101,13 +112,14 @@ def _rate_at(campaign: Campaign, baseline: Contender, batch: int) -> float | Non
     timed = {each.gradient_accumulation_steps for each in measured}
     if gas not in timed and len(timed) < 2:
         return None
-    twin = strategy.with_accumulation(gas)
-    sampled = [t.joules_per_token for t in baseline.trials if t.joules_per_token is not None]
-    figures = metrics(
-        transformer_of(campaign.model),
-        machine_of(campaign.machine),
-        twin,
-        measured,
-        sampled_joules_per_token=median(sampled) if sampled else None,
+    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    power_factor = power_factor_of(
+        transformer,
+        machine,
+        strategy,
+        iteration_time_s=baseline.metrics.iteration_time_s,
+        tokens_per_joule=baseline.metrics.tokens_per_joule,
     )
+    twin = strategy.with_accumulation(gas)
+    figures = metrics(transformer, machine, twin, measured, power_factor=power_factor)
     return float(getattr(figures, campaign.request.objective))

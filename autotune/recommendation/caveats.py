@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.failures import cause_of
+from autotune.objectives import BETTER
 from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, Trial, TrialState
 
@@ -159,6 +160,7 @@ def _few_trials(trials: Sequence[Trial]) -> str | None:
 
 def _close_race(ranked: Sequence[Contender]) -> str | None:
     best = ranked[0]
+    better = BETTER[best.objective]
     level = [
         other
         for other in ranked[1:]
@@ -168,17 +170,15 @@ def _close_race(ranked: Sequence[Contender]) -> str | None:
     ahead = max(level, key=lambda other: other.rate, default=best)
     if ahead.projection is not None and best.projection is None and ahead.rate > best.rate:
         return (
-            f"A layout is projected {ahead.rate / best.rate - 1:.1%} faster from "
+            f"A layout is projected {ahead.rate / best.rate - 1:.1%} {better} from "
             f"{ahead.projected_from_nodes} nodes; what was measured on all of them ranks first."
         )
     if not level:
         return None
-    faster = max(other.rate for other in level)
-    if faster > best.rate:
-        lead = f"{faster / best.rate - 1:.1%}"
-        return (
-            f"The search measured an unconfirmed layout {lead} faster; confirmed ones rank first."
-        )
+    highest = max(other.rate for other in level)
+    if highest > best.rate:
+        lead = f"{highest / best.rate - 1:.1%} {better}"
+        return f"The search measured an unconfirmed layout {lead}; confirmed ones rank first."
     return (
         f"{len(level)} other layout{' is' if len(level) == 1 else 's are'} level with the best: "
         "the difference is within the spread of the measurements."

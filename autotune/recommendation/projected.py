@@ -19,6 +19,7 @@ from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
 from autotune.search.pairs import Projections, pairs_of
 from autotune.search.trial import SearchTrial
+from autotune.trial_energy import power_factor_of
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -130,6 +131,20 @@ def _projection(
     if peak is not None:
         needs = [calibration.memory.mean(each)[0] for each in (narrow, wide)]
         peak *= float(np.exp(needs[1] - needs[0]))
-    figures = metrics(transformer, machine, strategy, [measurement], peak_memory_gib=peak)
+    power_factor = power_factor_of(
+        transformer,
+        machine,
+        strategy_of(trial.strategy),
+        iteration_time_s=measured_s,
+        tokens_per_joule=trial.metrics.tokens_per_joule if trial.metrics else None,
+    )
+    figures = metrics(
+        transformer,
+        machine,
+        strategy,
+        [measurement],
+        peak_memory_gib=peak,
+        power_factor=power_factor,
+    )
     spread_s = seconds * float(np.expm1(Z * np.sqrt(variance[0])))
     return figures.model_copy(update={"measured": False, "iteration_time_spread_s": spread_s})

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from autotune.cost_model import training_energy_joule
 from autotune.measurement import accumulations
 from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.caveats import caveats
@@ -25,13 +24,10 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
+from autotune.trial_energy import joules_per_token
 from search_spaces.strategy import Strategy
 
 RUNNERS_UP = 4
-
-SUSTAINED_UTILISATION = 0.6
-"""HFU at which a GPU is taken to draw its capped power: about the best that large trainings
-sustain. Below it, power is taken to rise linearly with HFU from idle."""
 
 UNFINISHED = frozenset(
     {CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING, CampaignState.PAUSED}
@@ -154,33 +150,43 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
     )
 
 
-def training_node_hours(campaign: Campaign, trials: Sequence[Trial]) -> float | None:
-    """Return the node-hours of the whole training with the best layout so far; None without one."""
+def training_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrainingCost | None:
+    """Return what the whole training takes with the best layout so far; None without one."""
     ranked = all_contenders(campaign, trials)
-    return _training(campaign, ranked[0]).node_hours if ranked else None
+    return _training(campaign, ranked[0]) if ranked else None
 
 
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:
-    """Return what the whole training costs; no energy without the machine's peak or its power."""
+    """Return what the whole training takes; no energy where the machine's power is not known."""
     figures, tokens = best.metrics, campaign.request.training_tokens
-    iterations = math.ceil(tokens / (figures.global_batch_size * campaign.model.seq_length))
+    tokens_per_iteration = figures.global_batch_size * campaign.model.seq_length
+    iterations = math.ceil(tokens / tokens_per_iteration)
     seconds = iterations * figures.iteration_time_s
     nodes = best.strategy.num_nodes
-    energy_mwh = None
-    if figures.hfu is not None:
-        joule = training_energy_joule(
-            machine_of(campaign.machine),
-            num_nodes=nodes,
-            seconds=seconds,
-            utilisation=min(1.0, figures.hfu / SUSTAINED_UTILISATION),
-        )
-        energy_mwh = None if joule is None else joule / JOULES_PER_MWH
+    joules = _joules_per_token(campaign, best)
+    joule = None if joules is None else iterations * tokens_per_iteration * joules
     return TrainingCost(
         tokens=tokens,
         iterations=iterations,
         days=seconds / SECONDS_PER_DAY,
         node_hours=nodes * seconds / 3600.0,
-        energy_mwh=energy_mwh,
+        energy_mwh=None if joule is None else joule / JOULES_PER_MWH,
+        energy_sampled=figures.energy_sampled,
+    )
+
+
+def _joules_per_token(campaign: Campaign, contender: Contender) -> float | None:
+    """Return what a token takes on all nodes, hosts included; by the power figures alone where an
+    earlier version kept no energy of the trial."""
+    figures = contender.metrics
+    if figures.tokens_per_joule is not None:
+        return 1.0 / figures.tokens_per_joule
+    return joules_per_token(
+        transformer_of(campaign.model),
+        machine_of(campaign.machine),
+        contender.strategy,
+        iteration_time_s=figures.iteration_time_s,
+        timed=(),
     )
 
 

@@ -118,13 +118,14 @@ class Budget(Wire):
     stop_early: bool = Field(
         True,
         description="end the search once it is not worth going on: nothing untried is likely to be "
-        "faster by 1 %, or by the account of `train_tokens`; no runner-up is then measured again "
+        "better by 1 %, or by the account of `train_tokens`; no runner-up is then measured again "
         "that is not worth it either",
     )
     train_tokens: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="tokens of the training that the layout is for: the search ends once the next "
-        "trial costs more node-hours than it is expected to save over them",
+        "trial costs more node-hours than it is expected to save over them; more energy, where the "
+        "objective is tokens_per_joule",
     )
 
 

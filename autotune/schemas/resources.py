@@ -263,7 +263,9 @@ class ParetoFront(Wire):
 class TrainingCost(Wire):
     """What training `tokens` tokens would take with the best strategy, from its measured rate.
 
-    `energy_mwh` is predicted from the machine's power figures; None where they are not known.
+    `energy_mwh` is of all nodes, hosts included: what the strategy's own GPUs drew where
+    `energy_sampled`, and otherwise predicted from the machine's power figures as its trials have
+    calibrated them; None where these are not known.
     """
 
     tokens: float
@@ -271,6 +273,7 @@ class TrainingCost(Wire):
     days: float
     node_hours: float
     energy_mwh: float | None
+    energy_sampled: bool = False
 
 
 class Baseline(Wire):
@@ -312,7 +315,7 @@ class SpaceStanding(Wire):
     """How sure it is that the recommended layout is the best of its space.
 
     `expected_gain` is what is left to win: the share by which the rate would rise, on average, if
-    the best of all were known. `near_best` of the neighbours are at most 2 % slower; half of them
+    the best of all were known. `near_best` of the neighbours are at most 2 % below it; half of them
     make a broad basin, a quarter or fewer a sharp peak. `sentence` says all of it.
     """
 
@@ -328,9 +331,9 @@ class SpaceStanding(Wire):
 class Recommendation(Wire):
     """The answer of a campaign; `provisional` while it still runs or its best is unconfirmed.
 
-    `speedup_over_baseline` is the best's rate over the baseline's, by the objective and at the
-    global batch of the best where the baseline's trial tells of that; None where there is no such
-    figure.
+    `speedup_over_baseline` is the best's objective over the baseline's (tokens for a second, a
+    GPU's second, a node-hour or a joule), at the global batch of the best where the baseline's
+    trial tells of that; None where there is no such figure.
     """
 
     campaign_id: int

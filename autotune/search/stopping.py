@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from autotune.schemas import Budget
+from autotune.objectives import BETTER
+from autotune.schemas import Budget, Objective
 from autotune.search.outlook import MARGIN, Outlook, Rival
 from autotune.wording import token_count
 
@@ -31,7 +32,7 @@ def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datet
     return None
 
 
-def reason_to_be_content(outlook: Outlook | None) -> str | None:
+def reason_to_be_content(outlook: Outlook | None, *, objective: Objective) -> str | None:
     """Return why another trial is not worth its cost, as a sentence; None while one may be.
 
     Args:
@@ -41,44 +42,43 @@ def reason_to_be_content(outlook: Outlook | None) -> str | None:
     if outlook is None or not outlook.untried or outlook.probability_better >= DOUBT:
         return None
     return (
-        f"The probability that a layout not yet tried is {MARGIN:.0%} faster is "
+        f"The probability that a layout not yet tried is {MARGIN:.0%} {BETTER[objective]} is "
         f"{outlook.probability_better:.1%}, below {DOUBT:.0%}."
     )
 
 
 def reason_to_spare(
-    node_hours: float, *, saving: float, training_node_hours: float, tokens: float
+    cost: float, *, saving: float, training: float, unit: str, tokens: float
 ) -> str | None:
     """Return why the next trial costs more than it is expected to save, as a sentence; None where
     it does not.
 
     Args:
-        node_hours: that it is expected to take.
-        saving: share of the training's time that it is expected to save.
-        training_node_hours: of `tokens` tokens with the best layout so far.
+        cost: that it is expected to have.
+        saving: share of the training's cost that it is expected to save.
+        training: cost of `tokens` tokens with the best layout so far.
+        unit: of both costs.
     """
-    saved = saving * training_node_hours
-    if saved >= node_hours:
+    saved = saving * training
+    if saved >= cost:
         return None
     return (
-        f"The next trial would cost {node_hours:.2g} node-hours and is expected to save "
+        f"The next trial would cost {cost:.2g} {unit} and is expected to save "
         f"{saved:.2g} over {token_count(tokens)} tokens."
     )
 
 
-def is_worth_confirming(
-    rival: Rival, *, node_hours: float, training_node_hours: float | None
-) -> bool:
+def is_worth_confirming(rival: Rival, *, cost: float, training: float | None) -> bool:
     """Return whether to measure a runner-up once more.
 
     Args:
-        node_hours: that it is expected to take.
-        training_node_hours: that the layout is for; where not given, a runner-up is worth it that
-            may well be faster.
+        cost: that it is expected to have.
+        training: cost, in the same unit, of the training that the layout is for; where not given, a
+            runner-up is worth it that may well be better.
     """
-    if training_node_hours is None:
+    if training is None:
         return rival.probability_better >= DOUBT
-    return rival.expected_saving * training_node_hours >= node_hours
+    return rival.expected_saving * training >= cost
 
 
 def _in_zone_of(now: datetime, deadline: datetime) -> datetime:

@@ -93,7 +93,7 @@ def why_chosen(trial: Trial) -> str:
     elif trial.purpose == "baseline":
         why = "The layout that the result is told against"
     elif expected.best_so_far is None:
-        why = "The fastest by prediction of what may fit, before anything was measured"
+        why = "The best by prediction of what may fit, before anything was measured"
     else:
         why = "It promised most for its cost"
     fits = f"{probability(expected.fit_probability)} likely to fit"
@@ -112,7 +112,7 @@ def _rate_expected(trial: Trial, expected: Expectation) -> str:
     changes = (round(100 * (ratio * time_s / end_s - 1)) for end_s in ends)
     low, high = (f"{change:+d}" if change else "0" for change in changes)
     change = round(100 * (ratio - 1))
-    against = f"{abs(change)} % {'above' if change > 0 else 'below'}" if change else "as fast as"
+    against = f"{abs(change)} % {'above' if change > 0 else 'below'}" if change else "level with"
     better = ""
     if trial.purpose == "search" and expected.probability_better is not None:
         better = f", {probability(expected.probability_better)} likely to be better"

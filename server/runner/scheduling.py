@@ -325,7 +325,9 @@ def next_search(
     known = search_trials(trials)
     budget = campaign.request.budget
     if budget.stop_early and budget.train_tokens is None:
-        content = reason_to_be_content(proposer.outlook(known))
+        content = reason_to_be_content(
+            proposer.outlook(known), objective=campaign.request.objective
+        )
         if content is not None:
             return NextTrials(phase_ends=content)
     try:

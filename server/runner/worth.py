@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autotune.calibration import Observation
-from autotune.recommendation import all_contenders, place, training_node_hours
+from autotune.recommendation import all_contenders, place, training_cost
 from autotune.schemas import Campaign, Trial
 from autotune.search import (
     Proposal,
@@ -19,22 +20,58 @@ from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
+KWH_PER_MWH = 1000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingAccount:
+    """The training that a layout is for, and what a trial costs beside it, in what trials save.
+
+    That is node-hours; and energy where the campaign is to lower it. The nodes of a trial are taken
+    to draw what those of the best layout so far draw.
+
+    Attributes:
+        training: cost of the whole training with the best layout so far.
+        of_node_hour: cost of one node-hour of a trial.
+        unit: of both.
+    """
+
+    training: float
+    of_node_hour: float = 1.0
+    unit: str = "node-hours"
+
+    @classmethod
+    def of(cls, campaign: Campaign, trials: Sequence[Trial]) -> TrainingAccount | None:
+        """Return that of a campaign; None where it has no best, or no training to be held
+        against."""
+        training = training_cost(campaign, trials)
+        if training is None or campaign.request.budget.train_tokens is None:
+            return None
+        energy = training.energy_mwh
+        if campaign.request.objective != "tokens_per_joule" or energy is None:
+            return cls(training=training.node_hours)
+        kwh = energy * KWH_PER_MWH
+        return cls(training=kwh, of_node_hour=kwh / training.node_hours, unit="kWh")
+
+    def cost(self, node_hours: float) -> float:
+        """Return what a trial of so many node-hours costs."""
+        return node_hours * self.of_node_hour
+
 
 def reason_to_spare_trial(
     campaign: Campaign, trials: Sequence[Trial], proposal: Proposal
 ) -> str | None:
-    """Return why a trial is not worth its node-hours; None without a training to hold it
+    """Return why a trial is not worth what it costs; None without a training to hold it
     against."""
     budget = campaign.request.budget
-    training = training_node_hours(campaign, trials)
-    if not budget.stop_early or budget.train_tokens is None or training is None:
-        return None
-    if proposal.expected_saving is None:
+    account = TrainingAccount.of(campaign, trials) if budget.stop_early else None
+    if account is None or budget.train_tokens is None or proposal.expected_saving is None:
         return None
     return reason_to_spare(
-        proposal.node_hours,
+        account.cost(proposal.node_hours),
         saving=proposal.expected_saving,
-        training_node_hours=training,
+        training=account.training,
+        unit=account.unit,
         tokens=budget.train_tokens,
     )
 
@@ -52,25 +89,27 @@ def worth_confirming(
     Args:
         known: the trials as the proposer reads them.
     """
-    request = campaign.request
     ranked = sorted(all_contenders(campaign, trials), key=place)
     seconds = {each.strategy.layout_key(): each.metrics.iteration_time_s for each in ranked}
     best = next(iter(seconds), None)
     others = [strategy for strategy in wanted if strategy.layout_key() != best]
     if not others:
         return list(wanted)
-    training = training_node_hours(campaign, trials) if request.budget.train_tokens else None
-    cost = trial_cost(campaign)
+    account = TrainingAccount.of(campaign, trials)
+    trial_costs = trial_cost(campaign)
     rivals = proposer.rivals(known, ranked[0].strategy, others)
     unworthy = {
         strategy
         for strategy, rival in zip(others, rivals, strict=True)
+        for node_hours in [
+            trial_costs.confirmation_node_hours(
+                strategy, iteration_time_s=seconds[strategy.layout_key()]
+            )
+        ]
         if not is_worth_confirming(
             rival,
-            node_hours=cost.confirmation_node_hours(
-                strategy, iteration_time_s=seconds[strategy.layout_key()]
-            ),
-            training_node_hours=training,
+            cost=account.cost(node_hours) if account else node_hours,
+            training=account.training if account else None,
         )
     }
     return [strategy for strategy in wanted if strategy not in unworthy]

@@ -48,9 +48,10 @@ class CampaignBudgetOptions(BudgetOptions):
         typer.Option(
             "--train-tokens",
             help="Tokens that you will train for: 300e9. The search then goes on as long as the "
-            "next trial is expected to save more node-hours over them than it costs, and no "
-            "longer; runners-up are measured again by the same account.  \\[default: not known; "
-            "the search ends when nothing untried is likely to be faster by 1 %]",
+            "next trial is expected to save more node-hours over them than it costs (more energy "
+            "under tokens_per_joule), and no longer; runners-up are measured again by the same "
+            "account.  \\[default: not known; the search ends when nothing untried is likely to be "
+            "better by 1 %]",
         ),
     ] = None
     stop_early: Annotated[

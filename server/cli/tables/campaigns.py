@@ -190,7 +190,7 @@ def _for_a_token(metrics: TrialMetrics) -> str:
     million = with_unit(1e6 / metrics.tokens_per_node_hour, "node-hours a million tokens")
     if metrics.tokens_per_joule is None:
         return million
-    how = "sampled at the GPUs" if metrics.energy_sampled else "predicted"
+    how = _energy_origin(metrics.energy_sampled)
     joules = with_unit(1 / metrics.tokens_per_joule, "J a token")
     return f"{million}; {joules}, hosts included ({how})"
 
@@ -213,15 +213,11 @@ def recommendation(answer: Recommendation) -> RenderableType:
         status = "measured once"
     if answer.best.projected_from_nodes:
         status = f"{_projected(answer.best)}, not measured on its own yet"
-    energy = answer.training.energy_mwh
     best = [
         ("best", strategy_line(answer.best.strategy)),
         *_metrics(answer.best.metrics, simulated=answer.simulated),
         ("status", status),
-        (
-            "to train",
-            _cost(answer.training) + (f", {with_unit(energy, 'MWh')}" if energy else ""),
-        ),
+        ("to train", _cost(answer.training) + _energy(answer.training)),
         (
             "found by",
             f"{answer.trials} trials, {answer.failures} failed, "
@@ -323,6 +319,17 @@ def _cost(training: TrainingCost) -> str:
         f"{parameters(training.tokens)} tokens: {figure(training.days)} days, "
         f"{with_unit(training.node_hours, 'node-hours')}"
     )
+
+
+def _energy(training: TrainingCost) -> str:
+    if training.energy_mwh is None:
+        return ""
+    energy = with_unit(training.energy_mwh, "MWh")
+    return f", {energy}, hosts included ({_energy_origin(training.energy_sampled)})"
+
+
+def _energy_origin(sampled: bool) -> str:
+    return "sampled at the GPUs" if sampled else "predicted"
 
 
 def _projected(item: Ranked) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.cost_model import training_energy_joule
 from autotune.cost_model.energy import gpu_energy_joule, iteration_energy_joule
 from search_spaces.machine import Machine
 from tests.autotune.cost_model.examples import FRONTIER, cost, strategy
@@ -18,11 +17,6 @@ UNKNOWN = [
     replace(KNOWN, gpu_max_watt=None),
     replace(KNOWN, host_watt=None),
 ]
-
-
-def test_energy_is_power_times_time() -> None:
-    joule = training_energy_joule(KNOWN, num_nodes=2, seconds=3600.0, utilisation=0.8)
-    assert joule == pytest.approx(3600 * (16 * (45 + 205 * 0.8) + 2 * 600))
 
 
 def test_energy_of_a_step_lies_between_idle_and_capped() -> None:
@@ -76,5 +70,4 @@ def test_hosts_are_apart_from_the_gpus() -> None:
 def test_unknown_power_gives_no_energy(machine: Machine) -> None:
     parts = cost(strategy()).time_parts_s
     nodes = np.array([2])
-    assert training_energy_joule(machine, num_nodes=1, seconds=1.0, utilisation=1.0) is None
     assert iteration_energy_joule(machine, num_nodes=nodes, time_parts_s=parts) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.recommendation import baseline_result, strategies_to_confirm
-from autotune.schemas import Trial, TrialState
+from autotune.schemas import Objective, Trial, TrialState
 from search_spaces.strategy import Strategy
 from tests.autotune.recommendation.examples import A, B, answer, campaign, strategy, trial
 
@@ -30,6 +30,40 @@ def test_the_best_is_told_against_the_baseline() -> None:
     assert found.speedup_over_baseline == pytest.approx(2.0)
     sentence = "The best is 2 times as fast as the customary layout (trial 1)."
     assert found.baseline.comparison == sentence
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        ("tokens_per_s_per_gpu", "is 2 times as fast for each GPU as the customary layout"),
+        (
+            "tokens_per_node_hour",
+            "takes 0.5 times the node-hours of the customary layout (trial 1)",
+        ),
+        ("tokens_per_joule", "times the energy of the customary layout (trial 1) for a token."),
+    ],
+)
+def test_the_best_is_told_in_what_was_asked_for(objective: Objective, words: str) -> None:
+    trials = [trial(1, A, seconds=2.0, purpose="baseline"), trial(2, B, seconds=1.0)]
+    found = answer(trials, objective=objective)
+    assert found.baseline is not None
+    assert words in found.baseline.comparison
+
+
+def test_energy_at_another_batch_goes_by_the_power_that_the_baseline_was_seen_to_draw() -> None:
+    """The same layout that drew twice as much at its own GAS does so at the best's."""
+    small = strategy(tp=2, pp=4, gas=8)
+    plain = probed(1, small, seconds=11.0, purpose="baseline")
+    assert plain.metrics is not None
+    assert plain.metrics.tokens_per_joule is not None
+    halved = {"tokens_per_joule": plain.metrics.tokens_per_joule / 2}
+    hungry = plain.model_copy(update={"metrics": plain.metrics.model_copy(update=halved)})
+    best = trial(2, strategy(tp=1, pp=8, gas=64), seconds=35.0)
+    speedups = [
+        answer([each, best], objective="tokens_per_joule").speedup_over_baseline
+        for each in (plain, hungry)
+    ]
+    assert speedups[1] == pytest.approx(2 * (speedups[0] or 0.0), rel=0.1)
 
 
 def test_a_difference_within_the_spread_is_called_one() -> None:

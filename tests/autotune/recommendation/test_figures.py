@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from autotune.cost_model import training_energy_joule
 from autotune.recommendation import recommend
 from autotune.resolution import machine_shape
 from autotune.schemas import TrialState
@@ -49,34 +48,38 @@ def test_training_takes_whole_iterations_of_the_global_batch() -> None:
     )
 
 
-def test_energy_follows_from_hardware_utilisation() -> None:
-    recommendation = answer([trial(1, A, seconds=20.0)])
-    hfu = recommendation.best.metrics.hfu
-    assert hfu is not None
-    assert hfu < 0.6
-    seconds = recommendation.training.iterations * 20.0
-    joule = training_energy_joule(MACHINE, num_nodes=2, seconds=seconds, utilisation=hfu / 0.6)
-    assert joule is not None
-    assert recommendation.training.energy_mwh == pytest.approx(joule / 3.6e9)
-    capped = answer([trial(1, A, seconds=0.01)]).training
-    full = training_energy_joule(
-        MACHINE, num_nodes=2, seconds=capped.iterations * 0.01, utilisation=1.0
-    )
-    assert full is not None
-    assert capped.energy_mwh == pytest.approx(full / 3.6e9)
+def test_energy_of_a_training_is_what_its_own_layout_drew() -> None:
+    """What was sampled or calibrated of its trial, and not what its rate alone would say."""
+    plain = answer([trial(1, A, seconds=20.0)]).training
+    assert plain.energy_mwh
+    assert not plain.energy_sampled
+    one = trial(1, A, seconds=20.0)
+    assert one.metrics is not None
+    drew = {"tokens_per_joule": 0.5, "energy_sampled": True}
+    sampled = one.model_copy(update={"metrics": one.metrics.model_copy(update=drew)})
+    found = answer([sampled]).training
+    tokens = found.iterations * one.metrics.global_batch_size * 2048
+    assert found.energy_mwh == pytest.approx(tokens / 0.5 / 3.6e9)
+    assert found.energy_sampled
+    assert found.days == plain.days
+
+
+def test_energy_of_an_earlier_version_is_by_the_power_figures() -> None:
+    one = trial(1, A, seconds=20.0)
+    assert one.metrics is not None
+    bare = one.metrics.model_copy(update={"tokens_per_joule": None})
+    found = answer([one.model_copy(update={"metrics": bare})]).training.energy_mwh
+    assert found == pytest.approx(answer([one]).training.energy_mwh)
 
 
 @pytest.mark.parametrize("unknown", ["gpu_max_watt", "host_watt"])
 def test_energy_is_not_given_where_power_is_not_known(unknown: str) -> None:
     shape = machine_shape(MACHINE).model_copy(update={unknown: None})
-    assert answer([trial(1, A, seconds=1.0)], machine=shape).training.energy_mwh is None
-
-
-def test_energy_is_not_given_where_utilisation_is_not_known() -> None:
     one = trial(1, A, seconds=1.0)
     assert one.metrics is not None
-    unknown = one.model_copy(update={"metrics": one.metrics.model_copy(update={"hfu": None})})
-    assert answer([unknown]).training.energy_mwh is None
+    bare = one.metrics.model_copy(update={"tokens_per_joule": None})
+    found = answer([one.model_copy(update={"metrics": bare})], machine=shape)
+    assert found.training.energy_mwh is None
 
 
 def test_counts_are_those_of_all_trials() -> None:

@@ -37,6 +37,16 @@ def test_a_projection_says_from_how_many_nodes_it_is_and_is_provisional() -> Non
     assert "projected from 4 nodes and has not been measured on 16 yet" in " ".join(found.caveats)
 
 
+def test_the_energy_of_a_projection_is_what_the_gpus_drew_on_few_nodes() -> None:
+    plain = narrow(1, FULL, seconds=2.0)
+    assert plain.metrics is not None
+    assert plain.metrics.tokens_per_joule is not None
+    halved = {"tokens_per_joule": plain.metrics.tokens_per_joule / 2}
+    hungry = plain.model_copy(update={"metrics": plain.metrics.model_copy(update=halved)})
+    found = [told([each]).best.metrics.tokens_per_joule for each in (plain, hungry)]
+    assert (found[0] or 0.0) / (found[1] or 1.0) == pytest.approx(2.0, rel=0.05)
+
+
 def test_what_was_measured_on_all_nodes_ranks_first_and_the_projected_best_is_confirmed() -> None:
     trials = [trial(1, OTHER, seconds=4.0), narrow(2, FULL, seconds=2.0)]
     found = told(trials)

@@ -48,19 +48,21 @@ def test_a_naive_clock_is_compared_with_an_aware_deadline() -> None:
 
 
 def test_a_trial_is_spared_that_costs_more_than_it_saves() -> None:
-    training = {"training_node_hours": 1000.0, "tokens": 300e9}
-    assert reason_to_spare(2.1, saving=0.0014, **training) == (
-        "The next trial would cost 2.1 node-hours and is expected to save 1.4 over 300 billion "
-        "tokens."
-    )
-    assert reason_to_spare(2.1, saving=0.0022, **training) is None
+    for unit in ("node-hours", "kWh"):
+        found = reason_to_spare(2.1, saving=0.0014, training=1000.0, unit=unit, tokens=300e9)
+        assert found == (
+            f"The next trial would cost 2.1 {unit} and is expected to save 1.4 over 300 billion "
+            "tokens."
+        )
+    worth = reason_to_spare(2.1, saving=0.0022, training=1000.0, unit="kWh", tokens=300e9)
+    assert worth is None
 
 
 def test_a_runner_up_is_measured_again_by_the_same_account() -> None:
     rival = Rival(probability_better=0.03, expected_saving=0.001)
-    cost = {"node_hours": 0.5}
-    assert not is_worth_confirming(rival, training_node_hours=None, **cost)
-    assert not is_worth_confirming(rival, training_node_hours=400.0, **cost)
-    assert is_worth_confirming(rival, training_node_hours=600.0, **cost)
+    cost = {"cost": 0.5}
+    assert not is_worth_confirming(rival, training=None, **cost)
+    assert not is_worth_confirming(rival, training=400.0, **cost)
+    assert is_worth_confirming(rival, training=600.0, **cost)
     likely = Rival(probability_better=0.3, expected_saving=0.001)
-    assert is_worth_confirming(likely, training_node_hours=None, **cost)
+    assert is_worth_confirming(likely, training=None, **cost)

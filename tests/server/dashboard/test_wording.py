@@ -186,7 +186,7 @@ NOTHING_MEASURED = {"best_so_far": None, "probability_better": None}
         ),
         ("search", {"best_so_far": 1.4e6}, "most for its cost. Predicted 20 % below the best so"),
         ("search", {"best_so_far": 1.28e6}, "(80 %: -24 to 0 %), 80 %"),
-        ("search", {"best_so_far": 1.12e6}, "Predicted as fast as the best so far (80 %: -13 to"),
+        ("search", {"best_so_far": 1.12e6}, "Predicted level with the best so far (80 %: -13 to"),
         ("search", NOTHING_MEASURED, f"before anything was measured. {TIMED}; 93 % likely to fit;"),
         ("baseline", NOTHING_MEASURED, f"that the result is told against. {TIMED}; 93 %"),
         (

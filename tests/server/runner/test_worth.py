@@ -1,0 +1,33 @@
+"""What a trial costs beside the training that its layout is for."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.schemas import Budget, Objective
+from server.runner.worth import TrainingAccount
+from tests.autotune.recommendation.examples import A, campaign, trial
+
+
+def account(objective: Objective, *, train_tokens: float | None = 1e9) -> TrainingAccount | None:
+    plain = campaign(objective=objective)
+    budget = Budget(train_tokens=train_tokens)
+    asked = plain.model_copy(
+        update={"request": plain.request.model_copy(update={"budget": budget})}
+    )
+    return TrainingAccount.of(asked, [trial(1, A, seconds=20.0)])
+
+
+def test_energy_is_weighed_against_energy_and_node_hours_against_node_hours() -> None:
+    hours, energy = account("tokens_per_s"), account("tokens_per_joule")
+    assert hours is not None
+    assert energy is not None
+    assert (hours.unit, energy.unit) == ("node-hours", "kWh")
+    assert hours.cost(3.0) == 3.0
+    node_kw = energy.training / hours.training
+    assert 1.0 < node_kw < 5.0, "a node of 8 GPUs with its host"
+    assert energy.cost(3.0) == pytest.approx(3.0 * node_kw)
+
+
+def test_without_a_training_there_is_nothing_to_weigh_against() -> None:
+    assert account("tokens_per_joule", train_tokens=None) is None
