@@ -137,13 +137,13 @@ def metrics(
     *,
     peak_memory_gib: float | None = None,
     loss: float | None = None,
-    sampled_joules_per_token: float | None = None,
+    gpu_joules_per_token: float | None = None,
     power_factor: float = 1.0,
 ) -> TrialMetrics:
     """Return all figures of `strategy` from what a trial of its layout measured.
 
     Args:
-        sampled_joules_per_token: that the GPUs drew; None where it was not sampled.
+        gpu_joules_per_token: that the GPUs alone drew; None where it was not sampled.
         power_factor: what GPUs draw against the machine's power figures, where it was not.
 
     Raises:
@@ -169,7 +169,7 @@ def metrics(
         strategy,
         iteration_time_s=seconds,
         timed=[(m.gradient_accumulation_steps, m.iteration_times_s) for m in measurements],
-        sampled=sampled_joules_per_token,
+        sampled=gpu_joules_per_token,
         power_factor=power_factor,
     )
     return TrialMetrics(
@@ -182,7 +182,7 @@ def metrics(
         tokens_per_s_per_gpu=tokens_per_s / gpus,
         tokens_per_node_hour=tokens_per_s * SECONDS_PER_HOUR / strategy.num_nodes,
         tokens_per_joule=1 / joules if joules else None,
-        energy_sampled=bool(joules and sampled_joules_per_token),
+        energy_sampled=bool(joules and gpu_joules_per_token),
         model_tflops_per_gpu=model,
         hardware_tflops_per_gpu=hardware,
         mfu=model / peak if peak else None,

@@ -179,7 +179,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             outcome.measurements,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=outcome.loss,
-            sampled_joules_per_token=outcome.joules_per_token,
+            gpu_joules_per_token=outcome.gpu_joules_per_token,
         )
         rate = getattr(figures, self._objective)
         return {"objective": float(rate), "metadata": metadata | figures.model_dump()}

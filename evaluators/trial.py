@@ -138,6 +138,8 @@ class TrialProgress:
 
 RUNNING = TrialProgress(phase="running")
 
+FORMER_ENERGY = "joules_per_token"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
@@ -150,8 +152,8 @@ class TrialOutcome:
         error: the root cause in one line; None when ok.
         log_tail: the last lines of the trial's log.
         duration_s: wall time that the nodes were held.
-        joules_per_token: drawn by the GPUs through the measured iterations; None where their
-            power was not sampled.
+        gpu_joules_per_token: drawn by the GPUs alone through the measured iterations; None where
+            their power was not sampled.
         energy_note: how it was sampled, or why it was not.
         job_id: of the scheduler, where one ran it.
         versions: of what ran it, by package name.
@@ -169,7 +171,7 @@ class TrialOutcome:
     log_path: str | None = None
     host: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    joules_per_token: float | None = None
+    gpu_joules_per_token: float | None = None
     energy_note: str = ""
     job_id: str | None = None
 
@@ -201,4 +203,6 @@ class TrialOutcome:
             "measurements": measurements,
             "peak_memory_gib": tuple(data["peak_memory_gib"]),
         }
+        if FORMER_ENERGY in plain:  # of an earlier version, which a trial has outlived
+            plain["gpu_joules_per_token"] = plain.pop(FORMER_ENERGY)
         return cls(**plain)

@@ -61,7 +61,7 @@ def observation_shape(observation: Observation) -> ObservationShape:
         iteration_time_s=observation.iteration_time_s,
         peak_memory_gib=observation.peak_memory_gib,
         fitted=observation.fitted,
-        joules_per_token=observation.joules_per_token,
+        gpu_joules_per_token=observation.gpu_joules_per_token,
     )
 
 
@@ -73,7 +73,7 @@ def observation_of(shape: ObservationShape) -> Observation:
         iteration_time_s=shape.iteration_time_s,
         peak_memory_gib=shape.peak_memory_gib,
         fitted=shape.fitted,
-        joules_per_token=shape.joules_per_token,
+        gpu_joules_per_token=shape.gpu_joules_per_token,
     )
 
 
@@ -129,7 +129,7 @@ def _transformer(shape: ModelShape) -> Transformer:
 
 def _faults(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
     """Yield what contradicts itself, and the figures that only another unit explains."""
-    names = ("iteration_time_s", "peak_memory_gib", "joules_per_token")
+    names = ("iteration_time_s", "peak_memory_gib", "gpu_joules_per_token")
     figures = {name: getattr(observation, name) for name in names}
     if observation.fitted is None and not any(figures[name] for name in names[:2]):
         valid = "iteration_time_s, peak_memory_gib or fitted"
@@ -148,14 +148,16 @@ def _faults(observation: Observation, machine: Machine) -> Iterator[InvalidInput
         yield InvalidInput("iteration_time_s", seconds, reason, valid="seconds of one step")
     watt, cap = _gpu_watt(observation, machine), machine.gpu_max_watt
     if watt is not None and cap is not None and watt > MOST_OF_POWER * cap:
-        joules = observation.joules_per_token
+        joules = observation.gpu_joules_per_token
         reason = f"that is {watt:.3g} W for each GPU, of which {machine.name}'s draws {cap:g}"
-        yield InvalidInput("joules_per_token", joules, reason, valid="J of all GPUs for one token")
+        yield InvalidInput(
+            "gpu_joules_per_token", joules, reason, valid="J of all GPUs for one token"
+        )
 
 
 def _gpu_watt(observation: Observation, machine: Machine) -> float | None:
     """Return what each GPU drew; None where that was not sampled, or no step timed."""
-    joules, seconds = observation.joules_per_token, observation.iteration_time_s
+    joules, seconds = observation.gpu_joules_per_token, observation.iteration_time_s
     if joules is None or seconds is None:
         return None
     strategy, gpus = observation.strategy, machine.gpus_per_node

@@ -26,7 +26,7 @@ class Observation:
         iteration_time_s: seconds of one optimizer step; None where no step was timed.
         peak_memory_gib: of the fullest rank; None where it was not read.
         fitted: whether memory sufficed; None where a trial ended for another reason.
-        joules_per_token: what the GPUs alone drew; None where it was not sampled.
+        gpu_joules_per_token: what the GPUs alone drew; None where it was not sampled.
         weight: what it says, as a share of what the same trial would say now, in (0, 1]; less for
             one of another time or other versions (`autotune.calibration.history`).
     """
@@ -36,7 +36,7 @@ class Observation:
     iteration_time_s: float | None = None
     peak_memory_gib: float | None = None
     fitted: bool | None = None
-    joules_per_token: float | None = None
+    gpu_joules_per_token: float | None = None
     weight: float = 1.0
 
 
@@ -127,7 +127,7 @@ def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[O
                     iteration_time_s=longest.iteration_time_s,
                     peak_memory_gib=max(trial.peak_memory_gib_by_rank, default=0.0) or None,
                     fitted=True,
-                    joules_per_token=trial.joules_per_token,
+                    gpu_joules_per_token=trial.gpu_joules_per_token,
                 )
             )
     return observations

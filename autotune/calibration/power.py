@@ -53,10 +53,10 @@ class PowerScale:
         Args:
             parameters: the calibrated constants.
         """
-        sampled = [o for o in observations if o.joules_per_token and o.iteration_time_s]
+        sampled = [o for o in observations if o.gpu_joules_per_token and o.iteration_time_s]
         if not sampled:
             return cls()
-        joule = np.array([o.joules_per_token for o in sampled]) * _tokens(sampled, machine)
+        joule = np.array([o.gpu_joules_per_token for o in sampled]) * _tokens(sampled, machine)
         said = _gpu_joule(machine, sampled, parameters)
         if said is None:
             return cls()

@@ -133,7 +133,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
     peak = contender.metrics.peak_memory_gib
     own = contender.trials if contender.projection is None else ()
     predicted = [t.predicted_iteration_time_s for t in own]
-    joules = [t.joules_per_token for t in own if t.joules_per_token is not None]
+    drawn = [t.gpu_joules_per_token for t in own if t.gpu_joules_per_token is not None]
     return Ranked(
         rank=rank,
         trial_numbers=[trial.number for trial in contender.trials],
@@ -145,7 +145,8 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
         confirmed=contender.confirmed,
         keeps_headroom=contender.keeps_headroom,
         memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
-        joules_per_token=median(joules) if joules else None,
+        joules_per_token=_joules_per_token(campaign, contender),
+        gpu_joules_per_token=median(drawn) if drawn else None,
         projected_from_nodes=contender.projected_from_nodes,
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from autotune.schemas.requests import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Positive, Wire
@@ -17,17 +18,29 @@ Gibibytes = Annotated[float, Field(gt=0)]
 MOST_OBSERVATIONS = 1000
 """Fitting takes some seconds with so many, and eight times as long with twice as many."""
 
+FORMER_ENERGY = "joules_per_token"
+
 
 class ObservationShape(Wire):
     """One strategy as it ran, or failed to. `fitted`: whether memory sufficed, where that is known
-    (a trial may end for another reason). `joules_per_token`: what the GPUs alone drew."""
+    (a trial may end for another reason). `gpu_joules_per_token`: what the GPUs alone drew, which
+    documents of earlier versions have as `joules_per_token`."""
 
     model: ModelShape
     strategy: StrategyShape
     iteration_time_s: Seconds | None = None
     peak_memory_gib: Gibibytes | None = None
     fitted: bool | None = None
-    joules_per_token: Annotated[float, Field(gt=0)] | None = None
+    gpu_joules_per_token: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, given: Any) -> Any:
+        """Take the name of earlier versions, in which documents and rows are kept."""
+        if not isinstance(given, Mapping) or FORMER_ENERGY not in given:
+            return given
+        others = {name: value for name, value in given.items() if name != FORMER_ENERGY}
+        return {"gpu_joules_per_token": given[FORMER_ENERGY]} | others
 
 
 class EarlierObservation(ObservationShape):

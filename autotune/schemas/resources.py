@@ -107,8 +107,8 @@ class Trial(Wire):
 
     While it is pending, `phase` says whether it waits for nodes or runs, and `phase_reason` why it
     waits; `job_id` is the scheduler's. `expected` is None where an earlier version started it.
-    `joules_per_token` is what the GPUs drew through the
-    measured iterations; `energy_note` says how it was sampled, or why it was not.
+    `gpu_joules_per_token` is what the GPUs alone drew through the measured iterations, at whatever
+    GAS these ran; `energy_note` says how it was sampled, or why it was not.
 
     `strategy` is what ran, and all figures are its own. Where it ran for the same layout on more
     nodes, `stands_for_nodes` says on how many.
@@ -137,7 +137,7 @@ class Trial(Wire):
     metrics: TrialMetrics | None
     accumulations: list[Accumulation]
     peak_memory_gib_by_rank: list[float]
-    joules_per_token: float | None = None
+    gpu_joules_per_token: float | None = None
     energy_note: str = ""
     error: str | None
     log_path: str | None
@@ -216,7 +216,10 @@ class Ranked(Wire):
 
     `significant` is whether the best beats it by more than both spreads, None for the best itself.
     `keeps_headroom` is whether it left the memory that the campaign asks for.
-    `joules_per_token` is what its GPUs drew, the median of its trials; None where not sampled.
+    `joules_per_token` is of all nodes, hosts included; a prediction unless `energy_sampled` of its
+    `metrics`; None where the machine's power figures are not known. `gpu_joules_per_token` is what
+    its GPUs alone drew through the measured iterations, the median of its trials; None where that
+    was not sampled.
     Where it was not measured on its own nodes, `projected_from_nodes` says from how many its
     `metrics` are projected; it is then never `confirmed`.
     """
@@ -232,6 +235,7 @@ class Ranked(Wire):
     memory_headroom_gib: float | None
     keeps_headroom: bool = True
     joules_per_token: float | None = None
+    gpu_joules_per_token: float | None = None
     projected_from_nodes: int | None = None
 
 

@@ -99,7 +99,7 @@ def succeeded(energy: Energy, folder: Path, ended: AttemptEnd, **measured: Any) 
         folder,
         ended,
         status=TrialState.OK,
-        joules_per_token=energy.joules_per_token,
+        gpu_joules_per_token=energy.gpu_joules_per_token,
         energy_note=energy.note,
         **measured,
     )

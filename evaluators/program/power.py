@@ -67,7 +67,7 @@ sample() {
 class Energy:
     """Energy that GPUs drew for one token; `note` says how it was sampled, or why it was not."""
 
-    joules_per_token: float | None
+    gpu_joules_per_token: float | None
     note: str
 
 
@@ -89,11 +89,11 @@ def energy(
     }
     absent = {reason for each in log.runs for reason in each.power.absent.values()}
     if reason := _lacking(watts, absent, nodes):
-        return Energy(joules_per_token=None, note=reason)
+        return Energy(gpu_joules_per_token=None, note=reason)
     joules = sum(map(mean, watts.values())) * sum(i.elapsed_s for i in measured)
     count = sum(map(len, watts.values()))
     note = f"GPU power sampled {count} times on {_nodes(nodes)} through the measured iterations"
-    return Energy(joules_per_token=joules / tokens, note=note)
+    return Energy(gpu_joules_per_token=joules / tokens, note=note)
 
 
 def _lacking(

@@ -55,7 +55,7 @@ UNITS = {
     "hfu": "1",
     "peak_memory_gib": "GiB",
     "loss": "nat",
-    "joules_per_token": "J",
+    "gpu_joules_per_token": "J",
     "expected_iteration_time_low_s": "s",
     "expected_iteration_time_high_s": "s",
     "expected_fit_probability": "1",
@@ -64,7 +64,7 @@ UNITS = {
 }
 _OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
 _COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
-_REST = ("joules_per_token", "energy_note", "error", "host", "job_id", "token")
+_REST = ("gpu_joules_per_token", "energy_note", "error", "host", "job_id", "token")
 _FIGURES = tuple(
     name for name in TrialMetrics.model_fields if name != "gradient_accumulation_steps"
 )

@@ -90,9 +90,9 @@ def remark(trial: Trial) -> str:
 
 def energy(trial: Trial) -> str:
     """Return the energy as it was sampled, or why it was not."""
-    if trial.joules_per_token is None:
+    if trial.gpu_joules_per_token is None:
         return trial.energy_note
-    return f"{wording.figure(trial.joules_per_token)} J/token ({trial.energy_note})"
+    return f"{wording.figure(trial.gpu_joules_per_token)} J/token ({trial.energy_note})"
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

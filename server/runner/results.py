@@ -67,7 +67,7 @@ def finished_trial(
         metrics=figures,
         accumulations=[point for point in points if point.measured],
         peak_memory_gib_by_rank=outcome.peak_memory_gib,
-        joules_per_token=_sampled(outcome),
+        gpu_joules_per_token=_sampled(outcome),
         energy_note=outcome.energy_note,
         error=outcome.error,
         log_path=outcome.log_path,
@@ -86,7 +86,7 @@ def _objective(workload: Workload, figures: TrialMetrics) -> float | None:
 
 def _sampled(outcome: TrialOutcome) -> float | None:
     """Return what the GPUs drew for a token; None where what was read cannot be that."""
-    energy = outcome.joules_per_token
+    energy = outcome.gpu_joules_per_token
     return energy if energy and math.isfinite(energy) and energy > 0 else None
 
 
@@ -105,7 +105,7 @@ def _figures(
             outcome.measurements,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=loss,
-            sampled_joules_per_token=_sampled(outcome),
+            gpu_joules_per_token=_sampled(outcome),
             power_factor=power_factor,
         )
         usable = math.isfinite(figures.tokens_per_s) and figures.tokens_per_s > 0

@@ -116,7 +116,7 @@ class TrialRow(Base):
     metrics: Mapped[Json | None]
     measurements: Mapped[list[Json]]
     peak_memory_gib: Mapped[list[float]]
-    joules_per_token: Mapped[float | None]
+    gpu_joules_per_token: Mapped[float | None]
     energy_note: Mapped[str] = mapped_column(Text, default="", server_default="")
     error: Mapped[str | None] = mapped_column(Text)
     log_path: Mapped[str | None] = mapped_column(Text)

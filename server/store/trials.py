@@ -36,7 +36,7 @@ COLUMNS = (
     "node_hours",
     "predicted_iteration_time_s",
     "predicted_memory_gib",
-    "joules_per_token",
+    "gpu_joules_per_token",
 )
 METRICS = (
     "iteration_time_s",
@@ -85,7 +85,7 @@ class FinishedTrial:
     metrics: TrialMetrics | None = None
     accumulations: Sequence[Accumulation] = ()
     peak_memory_gib_by_rank: Sequence[float] = ()
-    joules_per_token: float | None = None
+    gpu_joules_per_token: float | None = None
     energy_note: str = ""
     error: str | None = None
     log_path: str | None = None
@@ -205,7 +205,7 @@ def final_columns(result: FinishedTrial | UnrunTrial) -> dict[str, Any]:
         "metrics": result.metrics.model_dump() if result.metrics else None,
         "measurements": [point.model_dump(mode="json") for point in result.accumulations],
         "peak_memory_gib": list(result.peak_memory_gib_by_rank),
-        "joules_per_token": result.joules_per_token,
+        "gpu_joules_per_token": result.gpu_joules_per_token,
         "energy_note": _storable(result.energy_note),
         "log_path": result.log_path,
         "host": _storable(result.host)[:LONGEST_NAME],
@@ -362,7 +362,7 @@ def trial_of(row: TrialRow) -> Trial:
             "metrics": _metrics(row) if row.metrics else None,
             "accumulations": row.measurements,
             "peak_memory_gib_by_rank": row.peak_memory_gib,
-            "joules_per_token": row.joules_per_token,
+            "gpu_joules_per_token": row.gpu_joules_per_token,
             "energy_note": row.energy_note,
             "error": row.error,
             "log_path": row.log_path,

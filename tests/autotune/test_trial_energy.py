@@ -76,7 +76,7 @@ def test_rates_of_a_trial_are_of_nodes_and_of_energy() -> None:
     assert figures.tokens_per_node_hour == pytest.approx(figures.tokens_per_s_per_gpu * 8 * 3600)
     assert figures.tokens_per_joule
     assert not figures.energy_sampled
-    more = metrics(MODEL, MACHINE, LAYOUT, timed, sampled_joules_per_token=1.0)
+    more = metrics(MODEL, MACHINE, LAYOUT, timed, gpu_joules_per_token=1.0)
     assert more.energy_sampled
     unknown = metrics(MODEL, replace(MACHINE, gpu_max_watt=None), LAYOUT, timed)
     assert unknown.tokens_per_joule is None

@@ -18,7 +18,7 @@ def main() -> None:
     for scaling in SCALINGS:
         _line(scaling.name, scaling.percent, scaling.printed)
     for setting, printed in ENERGIES:
-        _line(f"{setting.model}, J a token by the GPUs", setting.joules_per_token, printed)
+        _line(f"{setting.model}, J a token by the GPUs", setting.gpu_joules_per_token, printed)
     print(f"\n{'':44}{'GiB':>10}{'limit':>9}")
     for setting, _ in SETTINGS:
         cost = setting.estimate()

@@ -102,10 +102,10 @@ def _screening(item: Campaign) -> list[tuple[str, str]]:
 def trials(items: Sequence[Trial]) -> Table:
     """Return a row for each trial; jobs and energy have columns where there are any."""
     with_jobs = any(item.job_id for item in items)
-    with_energy = any(item.joules_per_token is not None for item in items)
+    with_energy = any(item.gpu_joules_per_token is not None for item in items)
     table = headed(
         *(">no", "purpose", "state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB"),
-        *([">J/token"] if with_energy else []),
+        *([">GPU J/token"] if with_energy else []),
         *([">job"] if with_jobs else []),
         "remark",
     )
@@ -119,7 +119,7 @@ def trials(items: Sequence[Trial]) -> Table:
             seconds(metrics.iteration_time_s) if metrics else NO_VALUE,
             figure(metrics.tokens_per_s) if metrics else NO_VALUE,
             figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
-            *([figure(item.joules_per_token)] if with_energy else []),
+            *([figure(item.gpu_joules_per_token)] if with_energy else []),
             *([item.job_id or NO_VALUE] if with_jobs else []),
             Text(item.error or item.phase_reason, overflow="ellipsis", no_wrap=True),
         )
@@ -142,8 +142,8 @@ def _stands_for(item: Trial) -> str:
 def trial(item: Trial) -> Table:
     """Return all that is known of one trial."""
     energy = item.energy_note or NO_VALUE
-    if item.joules_per_token is not None:
-        energy = f"{item.joules_per_token:.3g} J/token by the GPUs ({item.energy_note})"
+    if item.gpu_joules_per_token is not None:
+        energy = f"{item.gpu_joules_per_token:.3g} J/token by the GPUs ({item.energy_note})"
     memory = with_unit(item.predicted_memory_gib, "GiB on the fullest rank")
     predicted = f"{iteration_expected(item)} an iteration, {memory}"
     state = ": ".join(filter(None, [item.phase or item.state.value, item.phase_reason]))
@@ -252,7 +252,7 @@ def _front(front: ParetoFront) -> Table:
     with_energy = any(point.joules_per_token is not None for point in front.points)
     table = headed(
         *(FRONTS[front.against], ">nodes", ">tokens/s"),
-        *([">J/token"] if with_energy else []),
+        *([">J/token, hosts included"] if with_energy else []),
         "",
     )
     for point in front.points:

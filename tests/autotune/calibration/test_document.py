@@ -48,7 +48,7 @@ def observed(model: str, **changes: Any) -> Observation:
         iteration_time_s=1.2 * float(estimated.iteration_time_s[0]),
         peak_memory_gib=0.9 * float(estimated.memory_gib[0]),
         fitted=True,
-        joules_per_token=float(estimated.energy_joule[0]) / tokens,
+        gpu_joules_per_token=float(estimated.energy_joule[0]) / tokens,
     )
 
 
@@ -83,6 +83,13 @@ def test_a_calibration_survives_as_a_document() -> None:
     assert one.energy_joule is not None
     assert two.energy_joule is not None
     assert np.array_equal(one.energy_joule, two.energy_joule)
+
+
+def test_a_document_of_an_earlier_version_is_read() -> None:
+    """Energy had a name that did not say that it is of the GPUs alone."""
+    document = document_of(fitted(), simulated=False)
+    former = document.model_dump_json().replace("gpu_joules_per_token", "joules_per_token")
+    assert CalibrationDocument.model_validate_json(former) == document
 
 
 def test_a_summary_counts() -> None:
@@ -151,10 +158,10 @@ def test_every_faulty_observation_is_named_by_its_number() -> None:
         ({"iteration_time_s": 1e9}, "iteration_time_s", "takes from"),
         ({"peak_memory_gib": 40_000.0}, "peak_memory_gib", "is it MiB"),
         ({"fitted": False}, "iteration_time_s", "memory did not suffice"),
-        ({"joules_per_token": 500.0}, "joules_per_token", "W for each GPU"),
+        ({"gpu_joules_per_token": 500.0}, "gpu_joules_per_token", "W for each GPU"),
         (
-            {"fitted": False, "iteration_time_s": None, "joules_per_token": 0.5},
-            "joules_per_token",
+            {"fitted": False, "iteration_time_s": None, "gpu_joules_per_token": 0.5},
+            "gpu_joules_per_token",
             "memory did not suffice",
         ),
         (

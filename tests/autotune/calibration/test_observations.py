@@ -76,12 +76,12 @@ def test_the_longest_measured_step_and_the_fullest_rank() -> None:
     assert observation.iteration_time_s == 5.0
     assert observation.peak_memory_gib == 41.0
     assert observation.fitted is True
-    assert observation.joules_per_token is None
+    assert observation.gpu_joules_per_token is None
 
 
 def test_sampled_energy_is_kept() -> None:
-    [observation] = observations_of(MODEL, [trial(joules_per_token=0.5)])
-    assert observation.joules_per_token == 0.5
+    [observation] = observations_of(MODEL, [trial(gpu_joules_per_token=0.5)])
+    assert observation.gpu_joules_per_token == 0.5
 
 
 def test_out_of_memory_says_that_alone() -> None:

@@ -30,7 +30,7 @@ def measured(
             transformer=GPT_22B,
             strategy=TRIED[i],
             iteration_time_s=float(known.iteration_time_s[i]) * slower,
-            joules_per_token=factor * slower * float(known.energy_joule[i]) / TOKENS,
+            gpu_joules_per_token=factor * slower * float(known.energy_joule[i]) / TOKENS,
             **changes,  # type: ignore[arg-type]
         )
         for i in range(count)
@@ -46,7 +46,7 @@ def joule(machine: Machine, trials: list[Observation]) -> float:
 
 def test_measured_power_scales_the_gpus_and_not_the_hosts() -> None:
     """The prior keeps a share of `NOISE² / (NOISE² + n SPREAD²)`; seconds are what they were."""
-    unsampled = [replace(trial, joules_per_token=None) for trial in measured(1.3)]
+    unsampled = [replace(trial, gpu_joules_per_token=None) for trial in measured(1.3)]
     alone = replace(FRONTIER, host_watt=0.0)
     kept = NOISE**2 / (NOISE**2 + 4 * SPREAD**2)
     gained = joule(alone, measured(1.3)) / joule(alone, unsampled)
@@ -65,7 +65,7 @@ def test_one_wild_sensor_changes_little() -> None:
     trials = measured(1.2)
     wild = [
         *trials[:3],
-        replace(trials[3], joules_per_token=100 * (trials[3].joules_per_token or 0)),
+        replace(trials[3], gpu_joules_per_token=100 * (trials[3].gpu_joules_per_token or 0)),
     ]
     assert Calibration.of(FRONTIER, wild).power.factor == pytest.approx(1.2, rel=0.05)
 

@@ -68,7 +68,7 @@ class Setting:
         return 100 * flops / (self.seconds * self.gpus * MACHINE.peak_tflops * TERA)
 
     @property
-    def joules_per_token(self) -> float:
+    def gpu_joules_per_token(self) -> float:
         """What the GPUs draw, hosts apart."""
         joule = gpu_energy_joule(
             MACHINE,

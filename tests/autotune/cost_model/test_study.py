@@ -42,4 +42,4 @@ def test_scaling(scaling: Scaling) -> None:
 
 @pytest.mark.parametrize(("setting", "printed"), ENERGIES, ids=lambda each: str(each))
 def test_energy_of_the_gpus(setting: Setting, printed: float) -> None:
-    assert setting.joules_per_token == pytest.approx(printed, rel=0.15)
+    assert setting.gpu_joules_per_token == pytest.approx(printed, rel=0.15)

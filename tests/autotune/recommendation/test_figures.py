@@ -24,13 +24,20 @@ def test_headroom_is_what_the_fullest_gpu_has_left() -> None:
 
 
 def test_what_the_gpus_drew_is_the_median_of_the_trials_that_say() -> None:
+    """Beside what a token takes on all nodes, hosts included, as everywhere else."""
     drawn = [
-        trial(n, A, seconds=1.0).model_copy(update={"joules_per_token": joules})
+        trial(n, A, seconds=1.0).model_copy(update={"gpu_joules_per_token": joules})
         for n, joules in enumerate((0.5, None, 0.7, 0.9), start=1)
     ]
     recommendation = answer([*drawn, trial(5, B, seconds=2.0)])
-    assert recommendation.best.joules_per_token == pytest.approx(0.7)
-    assert recommendation.runners_up[0].joules_per_token is None
+    best, behind = recommendation.best, recommendation.runners_up[0]
+    assert best.gpu_joules_per_token == pytest.approx(0.7)
+    assert behind.gpu_joules_per_token is None
+    for each in (best, behind):
+        assert each.metrics.tokens_per_joule is not None
+        assert each.joules_per_token == pytest.approx(1 / each.metrics.tokens_per_joule)
+    [energies] = [f.points for f in recommendation.pareto if f.against == "joules_per_token"]
+    assert best.joules_per_token in [point.joules_per_token for point in energies]
 
 
 # --- what it costs -------------------------------------------------------------------------------

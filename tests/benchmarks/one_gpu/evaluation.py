@@ -179,7 +179,7 @@ def _column(rows: Sequence[MeasuredTrial], name: str) -> Array:
 def _judged(
     name: str, draws: int, rows: Sequence[MeasuredTrial], said: Predicted, machine: Machine
 ) -> Method:
-    joules = _column(rows, "joules_per_token")
+    joules = _column(rows, "gpu_joules_per_token")
     seconds, peaks = _column(rows, "iteration_time_s"), _column(rows, "peak_memory_gib")
     return Method(
         name=name,
@@ -230,7 +230,7 @@ def _fit(probability: Array, ran: Mask) -> Fit:
 
 def _why_no_energy(rows: Sequence[MeasuredTrial], machine: Machine) -> str:
     """Empty where there is something to compare."""
-    if not any(row.joules_per_token for row in rows):
+    if not any(row.gpu_joules_per_token for row in rows):
         notes = sorted({row.note for row in rows if row.status == "ok" and row.note})
         return "not measured" + (f" ({notes[0]})" if notes else "")
     lacking = {

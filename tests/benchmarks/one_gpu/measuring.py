@@ -75,9 +75,9 @@ class Bench:
 
     def _energy(self, request: TrialRequest, outcome: TrialOutcome) -> Energy:
         if outcome.status is not TrialState.OK:
-            return Energy(joules_per_token=None, note="")
+            return Energy(gpu_joules_per_token=None, note="")
         if self.gpus != 1:
-            return Energy(joules_per_token=None, note=SEVERAL)
+            return Energy(gpu_joules_per_token=None, note=SEVERAL)
         return energy_of(request, outcome)
 
 
@@ -125,7 +125,7 @@ def row_of(
         status=outcome.status.value,
         iteration_time_s=times[0] if times else None,
         peak_memory_gib=max(outcome.peak_memory_gib, default=None) if times else None,
-        joules_per_token=energy.joules_per_token,
+        gpu_joules_per_token=energy.gpu_joules_per_token,
         framework=f"autotune trainer, DeepSpeed {_version('deepspeed')}",
         source=f"{COMMAND}; {machine.description}; {software()}",
         note=outcome.error or energy.note,
@@ -206,7 +206,7 @@ def title(trial: PlannedTrial) -> str:
 def result(row: MeasuredTrial) -> str:
     if row.iteration_time_s is None or row.peak_memory_gib is None:
         return f"{row.status}: {row.note}" if row.status != "oom" else "oom"
-    energy = f", {row.joules_per_token:.3g} J/token" if row.joules_per_token else ""
+    energy = f", {row.gpu_joules_per_token:.3g} J/token" if row.gpu_joules_per_token else ""
     return f"{row.iteration_time_s:.3g} s, {row.peak_memory_gib:.3g} GiB{energy}"
 
 

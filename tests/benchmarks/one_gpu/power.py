@@ -47,7 +47,7 @@ def energy_of(request: TrialRequest, outcome: TrialOutcome) -> Energy:
     )
     program = TrainerProgram(ClusterProfile(name="this machine"))
     read = program.outcome(request, request.directory, ended)
-    return Energy(joules_per_token=read.joules_per_token, note=read.energy_note)
+    return Energy(gpu_joules_per_token=read.gpu_joules_per_token, note=read.energy_note)
 
 
 def idle_watt() -> float | None:

@@ -39,7 +39,7 @@ HOW = (
     "flash_attention",
     "precision",
 )
-MEASURED = ("iteration_time_s", "peak_memory_gb", "joules_per_token")
+MEASURED = ("iteration_time_s", "peak_memory_gb", "gpu_joules_per_token")
 COLUMNS = (
     *("cluster", "gpu", "num_gpus", "gpus_per_node", "model", *MODEL),
     *("tensor_parallel", "pipeline_parallel", "data_parallel", "context_parallel", *BATCH),
@@ -74,7 +74,7 @@ class MeasuredTrial:
     status: str
     iteration_time_s: float | None = None
     peak_memory_gib: float | None = None
-    joules_per_token: float | None = None
+    gpu_joules_per_token: float | None = None
     framework: str = ""
     source: str = ""
     note: str = ""
@@ -94,7 +94,7 @@ class MeasuredTrial:
             iteration_time_s=self.iteration_time_s,
             peak_memory_gib=self.peak_memory_gib,
             fitted=self.status == "ok",
-            joules_per_token=self.joules_per_token,
+            gpu_joules_per_token=self.gpu_joules_per_token,
         )
 
 
@@ -128,7 +128,7 @@ def line(row: MeasuredTrial, machine: Machine) -> str:
         "status": row.status,
         "iteration_time_s": row.iteration_time_s,
         "peak_memory_gb": row.peak_memory_gib,
-        "joules_per_token": row.joules_per_token,
+        "gpu_joules_per_token": row.gpu_joules_per_token,
         "source": row.source,
         "gpu_memory_gb": machine.memory_gib,
         "gpu_idle_watt": machine.gpu_idle_watt,
@@ -282,7 +282,7 @@ def _row(cells: _Cells) -> MeasuredTrial:
         status=cells.choice("status"),
         iteration_time_s=cells.number("iteration_time_s"),
         peak_memory_gib=cells.number("peak_memory_gb"),
-        joules_per_token=cells.number("joules_per_token"),
+        gpu_joules_per_token=cells.number("gpu_joules_per_token"),
         **{name: cells.text[name] for name in ("framework", "source", "note")},
     )
     if row.status == "ok" and None in (row.iteration_time_s, row.peak_memory_gib):

@@ -43,14 +43,14 @@ def measured(trial: PlannedTrial, seed: int) -> MeasuredTrial:
     seconds = SLOWER * float(cost.iteration_time_s[0] * noise[0])
     assert cost.energy_joule is not None
     tokens = trial.strategy.global_batch_size(1) * trial.transformer.seq_length
-    joules_per_token = SLOWER * THIRSTIER * float(cost.energy_joule[0] * noise[2]) / tokens
+    gpu_joules_per_token = SLOWER * THIRSTIER * float(cost.energy_joule[0] * noise[2]) / tokens
     return MeasuredTrial(
         transformer=trial.transformer,
         strategy=trial.strategy,
         status="ok",
         iteration_time_s=seconds,
         peak_memory_gib=peak_gib * float(noise[1]),
-        joules_per_token=joules_per_token,
+        gpu_joules_per_token=gpu_joules_per_token,
     )
 
 
@@ -122,7 +122,7 @@ def test_energy_that_was_not_measured_is_not_made_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     note = "no power was sampled"
-    untold = tuple(replace(row, joules_per_token=None, note=note) for row in rows()[:9])
+    untold = tuple(replace(row, gpu_joules_per_token=None, note=note) for row in rows()[:9])
     file = written(tmp_path / "trials.csv", untold)
     assert main(["evaluate", str(file), "--draws", "1"]) == 0
     said = capsys.readouterr().out

@@ -80,7 +80,7 @@ def test_trials_run_and_a_cut_run_goes_on(bench: Bench, tmp_path: Path) -> None:
     assert (cells["status"], cells["num_gpus"], cells["gpu"]) == ("ok", "1", bench.machine.gpu)
     assert 0 < float(cells["peak_memory_gb"]) <= bench.machine.memory_gib
     assert float(cells["iteration_time_s"]) > 0
-    assert cells["joules_per_token"] == ""
+    assert cells["gpu_joules_per_token"] == ""
     assert "several GPUs" in cells["note"]
     assert cells["source"].startswith(COMMAND)
     assert "torch 2" in cells["source"]
@@ -119,9 +119,9 @@ def test_energy_is_the_power_through_the_measured_iterations(bench: Bench, tmp_p
     measure([long], file, bench, say=ignored)
     (row,) = read_table(file).rows
     assert row.iteration_time_s
-    assert row.joules_per_token, row.note
+    assert row.gpu_joules_per_token, row.note
     tokens = 8 * 16 * CPU_MODELS[0].seq_length
-    assert row.joules_per_token == pytest.approx(WATTS * row.iteration_time_s / tokens, rel=0.5)
+    assert row.gpu_joules_per_token == pytest.approx(WATTS * row.iteration_time_s / tokens, rel=0.5)
     assert "GPU power sampled" in row.note
     assert idle_watt() == WATTS
 

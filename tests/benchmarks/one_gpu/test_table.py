@@ -30,7 +30,7 @@ ROWS = tuple(
         status="oom" if number % 3 == 2 else "ok",
         iteration_time_s=None if number % 3 == 2 else 0.5 + number,
         peak_memory_gib=None if number % 3 == 2 else 10.25 + number,
-        joules_per_token=0.125 if number % 3 == 0 else None,
+        gpu_joules_per_token=0.125 if number % 3 == 0 else None,
         framework="a trainer, 1.0",
         source="here",
         note='said "no", and why',

@@ -31,7 +31,7 @@ def told_of(run: LoggedRun, *, nodes: int = 1, tokens: int = 1) -> Energy:
 
 def test_energy_is_the_mean_power_of_all_nodes_over_the_measured_time() -> None:
     told = told_of(run(n01=300.0, n02=500.0), nodes=2, tokens=1200)
-    assert told.joules_per_token == pytest.approx((300 + 500) * 6.0 / 1200)
+    assert told.gpu_joules_per_token == pytest.approx((300 + 500) * 6.0 / 1200)
     assert "12 times on 2 nodes" in told.note
 
 
@@ -41,7 +41,7 @@ def test_power_outside_the_measured_iterations_is_left_out() -> None:
         for n in (0, 1, 2, 3, 4, 5)
     )
     told = told_of(LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": high})), tokens=600)
-    assert told.joules_per_token == pytest.approx(1.0)
+    assert told.gpu_joules_per_token == pytest.approx(1.0)
 
 
 def test_without_a_tool_the_note_says_so() -> None:
@@ -49,24 +49,24 @@ def test_without_a_tool_the_note_says_so() -> None:
     before = LoggedRun(power=Power(absent={"n01": reason, "n02": reason}))
     run = LoggedRun(iterations=ITERATIONS)
     told = energy(TrainingLog(runs=(before, run)), run, MEASURED, nodes=2, tokens=1)
-    assert told.joules_per_token is None
+    assert told.gpu_joules_per_token is None
     assert told.note == f"no power was sampled: {reason}"
 
 
 def test_a_log_without_a_word_of_power_is_no_figure() -> None:
     told = told_of(LoggedRun(), nodes=2)
-    assert told.joules_per_token is None
+    assert told.gpu_joules_per_token is None
     assert "on 0 of 2 nodes" in told.note
 
 
 def test_a_node_that_did_not_answer_is_not_guessed() -> None:
     told = told_of(run(n01=300.0), nodes=2)
-    assert told.joules_per_token is None
+    assert told.gpu_joules_per_token is None
     assert "on 1 of 2 nodes" in told.note
 
 
 def test_iterations_shorter_than_the_interval_give_no_figure() -> None:
     few = tuple(PowerSample(at_s=float(n), watts=1.0, after=n) for n in (0, 3))
     told = told_of(LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": few})))
-    assert told.joules_per_token is None
+    assert told.gpu_joules_per_token is None
     assert "too few samples" in told.note

@@ -240,7 +240,7 @@ def test_energy_is_told_where_power_was_sampled(tmp_path: Path) -> None:
     text = "".join([part for text in COMPLETE for part in (*samples, text)])
     outcome = outcome_of(tmp_path, text)
     # Both nodes draw 300 W through 0.930 s, in which 3 x 4 and 3 x 8 samples of 16 tokens pass.
-    assert outcome.joules_per_token == pytest.approx(300 * 0.930 / (36 * 16))
+    assert outcome.gpu_joules_per_token == pytest.approx(300 * 0.930 / (36 * 16))
     assert "36 times on 2 nodes" in outcome.energy_note
 
 

@@ -70,7 +70,7 @@ def test_two_nodes_of_two_ranks_train_and_measure(tmp_path: Path, nodes: Cluster
     assert len(outcome.peak_memory_gib) == 4
     assert outcome.loss
     assert {"torch", "deepspeed"} <= set(outcome.versions)
-    assert outcome.joules_per_token is None
+    assert outcome.gpu_joules_per_token is None
     assert "neither nvidia-smi nor rocm-smi" in outcome.energy_note
     assert (outcome.host, outcome.job_id) == ("n[01-02]", job.job_id)
     assert "iteration 3" in outcome.log_tail

@@ -69,7 +69,7 @@ def test_energy_that_was_sampled(service: Service, visit: Open) -> None:
     campaign = campaigns.running(evaluator="slurm", slurm={"profile": "frontier"})
     [trial] = campaigns.start(campaign, campaigns.strategies(campaign, 1, fitting=True))
     note = "nvidia-smi on 2 nodes"
-    sampled = {"joules_per_token": 0.0421, "energy_note": note, "error": "x"}
+    sampled = {"gpu_joules_per_token": 0.0421, "energy_note": note, "error": "x"}
     campaigns.end(campaign, trial, TrialState.CRASHED, **sampled)
     page = visit(f"{service.url}/campaigns/{campaign.id}")
     page.get_by_role("button", name="Details of trial 1").click()

@@ -101,11 +101,11 @@ def test_a_loss_that_is_no_number_is_not_stored() -> None:
 
 
 def test_what_a_scheduler_and_the_gpus_told_is_kept() -> None:
-    told = outcome(job_id="4711", joules_per_token=0.25, energy_note="nvidia-smi on 2 nodes")
+    told = outcome(job_id="4711", gpu_joules_per_token=0.25, energy_note="nvidia-smi on 2 nodes")
     result = finished_trial(WORKLOAD, strategy_of(STRATEGY), told, now=NOW)
-    assert (result.job_id, result.joules_per_token) == ("4711", 0.25)
+    assert (result.job_id, result.gpu_joules_per_token) == ("4711", 0.25)
     assert result.energy_note == "nvidia-smi on 2 nodes"
     for none in (math.nan, 0.0, None):
-        told = outcome(joules_per_token=none)
+        told = outcome(gpu_joules_per_token=none)
         result = finished_trial(WORKLOAD, strategy_of(STRATEGY), told, now=NOW)
-        assert result.joules_per_token is None
+        assert result.gpu_joules_per_token is None

@@ -211,7 +211,7 @@ def test_a_campaign_searches_confirms_and_recommends(
         assert trial.host
         assert trial.phase is None
         assert not trial.simulated
-        assert trial.joules_per_token is None
+        assert trial.gpu_joules_per_token is None
         assert trial.energy_note
         assert trial.node_hours == pytest.approx(
             trial.strategy.num_nodes * (trial.duration_s or 0.0) / 3600

@@ -87,10 +87,29 @@ def test_a_database_of_the_first_version_keeps_its_rows(settings: Settings) -> N
     assert campaign.pending == 1
     assert trial.token == "c1-t1-old"
     assert (trial.phase, trial.phase_reason, trial.job_id) == (None, "", None)
-    assert (trial.joules_per_token, trial.energy_note) == (None, "")
+    assert (trial.gpu_joules_per_token, trial.energy_note) == (None, "")
     assert trial.expected is None
     with store.transaction() as session:
         assert note_progress(session, trial, TrialProgress(phase="waiting", reason="Priority"))
+    store.close()
+
+
+def test_what_gpus_drew_is_kept_under_its_new_name(settings: Settings) -> None:
+    store = Store(settings.url)
+    with store.engine.connect().execution_options(**{WRITING: True}) as connection:
+        with connection.begin():
+            command.upgrade(alembic_config(connection), "0001")
+        with connection.begin():
+            for statement in FIRST_VERSION:
+                connection.exec_driver_sql(statement)
+        with connection.begin():
+            command.upgrade(alembic_config(connection), "0006")
+        with connection.begin():
+            connection.exec_driver_sql("UPDATE trials SET joules_per_token = 0.25")
+    store.upgrade()
+    with store.session() as session:
+        [trial] = all_trials(session, 1)
+    assert trial.gpu_joules_per_token == 0.25
     store.close()
 
 

@@ -83,7 +83,7 @@ def test_show_gives_energy_or_says_why_there_is_none(
     note = "neither nvidia-smi nor rocm-smi on n01"
     campaigns.end(
         *(queue, sampled, TrialState.CRASHED),
-        joules_per_token=0.0421,
+        gpu_joules_per_token=0.0421,
         energy_note="nvidia-smi on 2 nodes",
         error="x",
     )
