@@ -28,12 +28,43 @@ def joules_per_token(
     sampled: float | None = None,
     power_factor: float = 1.0,
 ) -> float | None:
-    """Return what all nodes draw for a token at the strategy's own GAS, hosts included.
+    """Return what all nodes draw for a token at the strategy's own GAS, hosts included: what the
+    GPUs do (`gpu_joules_per_token`, with these arguments), and `t nodes P_host / tokens`.
 
-    `(f E_GPU(t) + t nodes P_host) / tokens`: E_GPU by the power figures, over the time that was
-    measured, cut into its parts as the cost model cuts them. Where the GPUs' draw was sampled, f is
-    what the samples say against the figures at the values of GAS that ran: these wait for the
-    pipeline for another share of the time than the strategy's own does.
+    Returns:
+        None where the machine's power figures are not known.
+    """
+    of_gpus = gpu_joules_per_token(
+        transformer,
+        machine,
+        strategy,
+        iteration_time_s=iteration_time_s,
+        timed=timed,
+        sampled=sampled,
+        power_factor=power_factor,
+    )
+    if of_gpus is None or machine.host_watt is None:
+        return None
+    tokens = strategy.global_batch_size(machine.gpus_per_node) * transformer.seq_length
+    return of_gpus + iteration_time_s * strategy.num_nodes * machine.host_watt / tokens
+
+
+def gpu_joules_per_token(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    *,
+    iteration_time_s: float,
+    timed: Sequence[TimedIterations],
+    sampled: float | None = None,
+    power_factor: float = 1.0,
+) -> float | None:
+    """Return what the GPUs alone draw for a token at the strategy's own GAS.
+
+    `f E_GPU(t) / tokens`: E_GPU by the power figures, over the time that was measured, cut into its
+    parts as the cost model cuts them. Where the GPUs' draw was sampled, f is what the samples say
+    against the figures at the values of GAS that ran: these wait for the pipeline for another share
+    of the time than the strategy's own does.
 
     Args:
         iteration_time_s: at the strategy's own GAS.
@@ -42,7 +73,7 @@ def joules_per_token(
         power_factor: f where nothing was sampled.
 
     Returns:
-        None where the machine's power figures are not known.
+        None where the GPUs' power figures are not known.
     """
     ran = [(gas, seconds) for gas, seconds in timed if len(seconds)]
     twins = [strategy, *(strategy.with_accumulation(gas) for gas, _ in ran)]
@@ -55,15 +86,14 @@ def joules_per_token(
         num_nodes=lattice["num_nodes"].astype(np.float64),
         time_parts_s={name: part * scale for name, part in parts.items()},
     )
-    if gpu_joule is None or machine.host_watt is None:
+    if gpu_joule is None:
         return None
     tokens = lattice.global_batch_size * transformer.seq_length
     factor = power_factor
     if sampled and ran:
         iterations = np.array([len(seconds) for _, seconds in ran])
         factor = sampled * float(iterations @ tokens[1:]) / float(iterations @ gpu_joule[1:])
-    host_joule = iteration_time_s * strategy.num_nodes * machine.host_watt
-    return (factor * float(gpu_joule[0]) + host_joule) / float(tokens[0])
+    return factor * float(gpu_joule[0]) / float(tokens[0])
 
 
 def power_factor_of(

@@ -17,6 +17,7 @@ from typing import Any
 from deephyper.evaluator import Evaluator, HPOJob, JobStatus
 
 from autotune.measurement import metrics, probe_accumulations
+from autotune.objectives import unknown_objective
 from autotune.schemas import Objective, TrialState
 from evaluators.backend import Backend
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
@@ -44,6 +45,9 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         warmup_iterations, measured_iterations, time_limit_s: see `evaluators.trial.TrialProtocol`.
         seed: of weights and data, and of a simulated trial's machine.
         poll_interval_s: between two looks at the running trials, which are looked at all at once.
+
+    Raises:
+        InvalidInput: field `objective`: it is of energy, and the machine's power is not known.
     """
 
     def __init__(
@@ -60,6 +64,9 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         seed: int = 0,
         poll_interval_s: float = 0.05,
     ) -> None:
+        problem = unknown_objective(objective, space.machine)
+        if problem is not None:
+            raise problem
         super().__init__(backend.submit, num_workers=num_workers)
         self._job_class = HPOJob
         self._backend = backend

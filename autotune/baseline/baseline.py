@@ -19,6 +19,7 @@ from search_spaces.strategy import DIMENSIONS, Strategy
 from search_spaces.transformer import Transformer
 
 USUAL_ZERO_STAGE = 1
+UNFIT = 2
 
 
 def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
@@ -26,9 +27,9 @@ def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
 
     The user's own layout need not lie in the space. What was not said of it is as in the space,
     there the most customary; its GAS makes the full batch. Without one it is the most customary
-    strategy of the space that is predicted to fit: all nodes, the tensor parallelism of a node,
-    the smallest micro-batch, ZeRO 1, the fewest stages of equal length, the largest
-    batch.
+    strategy of the space that is predicted to fit, with the headroom where any leaves it: all
+    nodes, the tensor parallelism of a node, the smallest micro-batch, ZeRO 1, the fewest stages of
+    equal length, the largest batch.
 
     Args:
         space: the campaign's.
@@ -41,7 +42,7 @@ def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
     if choice == NO_BASELINE:
         return None
     if choice is None:
-        return _customary(space, pool=_pool(request))
+        return _customary(space, pool=_pool(request), headroom_gib=request.min_headroom_gib)
     try:
         return _stated(request, space, _statement(choice, space.transformer))
     except InvalidInput as problem:
@@ -58,12 +59,14 @@ def _statement(choice: str | StrategyShape, transformer: Transformer) -> LayoutS
     return arguments(choice, transformer) if is_arguments(choice) else key_values(choice)
 
 
-def _customary(space: SearchSpace, *, pool: int) -> Strategy | None:
+def _customary(space: SearchSpace, *, pool: int, headroom_gib: float) -> Strategy | None:
     lattice = space.lattice()
-    fits = estimate(space.transformer, space.machine, lattice).fits
-    rows = np.flatnonzero(fits & (lattice["num_nodes"] <= pool))
-    if not len(rows):
+    lacking = _lacking(space, lattice, headroom_gib=headroom_gib)
+    within = lattice["num_nodes"] <= pool
+    least = int(np.min(lacking, where=within, initial=UNFIT))
+    if least == UNFIT:
         return None
+    rows = np.flatnonzero(within & (lacking == least))
     candidates = lattice.take(rows)
     return candidates.strategy(int(_by_custom(space, candidates)[0]))
 
@@ -80,9 +83,17 @@ def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) 
         reason = f"it needs {int(lattice['num_nodes'].min())} nodes, and all trials share {pool}"
         valid = f"nodes up to {pool}, or a larger pool_nodes"
         raise InvalidInput(FIELD, _shown(request), reason, valid=valid)
-    fits = estimate(own.transformer, own.machine, within).fits
+    lacking = _lacking(own, within, headroom_gib=request.min_headroom_gib)
     order = _by_custom(own, within)
-    return within.strategy(int(order[np.argsort(~fits[order], kind="stable")][0]))
+    return within.strategy(int(order[np.argsort(lacking[order], kind="stable")][0]))
+
+
+def _lacking(space: SearchSpace, lattice: Lattice, *, headroom_gib: float) -> NDArray[np.int64]:
+    """Return what each strategy is predicted to lack, shape (n,): nothing (0), the headroom alone
+    (1), or memory (UNFIT)."""
+    predicted = estimate(space.transformer, space.machine, lattice)
+    tight = np.where(predicted.leaves(headroom_gib), 0, 1)
+    return np.asarray(np.where(predicted.fits, tight, UNFIT), dtype=np.int64)
 
 
 def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> SearchSpace:

@@ -11,7 +11,8 @@ from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns
 from autotune.measurement import probe_accumulations
 from autotune.resolution import strategy_of
-from autotune.schemas import Trial, TrialState
+from autotune.schemas import Accumulation, Trial, TrialState
+from autotune.trial_energy import gpu_joules_per_token
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -26,7 +27,8 @@ class Observation:
         iteration_time_s: seconds of one optimizer step; None where no step was timed.
         peak_memory_gib: of the fullest rank; None where it was not read.
         fitted: whether memory sufficed; None where a trial ended for another reason.
-        gpu_joules_per_token: what the GPUs alone drew; None where it was not sampled.
+        gpu_joules_per_token: what the GPUs alone drew at this accumulation; None where it was not
+            sampled.
         weight: what it says, as a share of what the same trial would say now, in (0, 1]; less for
             one of another time or other versions (`autotune.calibration.history`).
     """
@@ -101,12 +103,16 @@ def memory_sample(observations: Sequence[Observation], machine: Machine) -> Samp
     )
 
 
-def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[Observation]:
+def observations_of(
+    transformer: Transformer, trials: Sequence[Trial], *, machine: Machine
+) -> list[Observation]:
     """Return an observation of each trial that ran to its end, or out of memory; others say nothing
     of their strategy.
 
     A trial measures one layout at one or two accumulations. The one with most micro-batches is
-    taken: it says most, and the peak of memory over both is its own. So is a failure.
+    taken: it says most, and the peak of memory over both is its own. So is a failure. What the
+    GPUs drew was sampled over both, and is carried to that one: at a smaller accumulation they wait
+    for the pipeline for more of the time.
     """
     observations: list[Observation] = []
     for trial in trials:
@@ -120,14 +126,43 @@ def observations_of(transformer: Transformer, trials: Sequence[Trial]) -> list[O
             observations.append(Observation(transformer=transformer, strategy=ran, fitted=False))
         elif trial.state is TrialState.OK and measured:
             longest = max(measured, key=lambda a: a.gradient_accumulation_steps)
+            ran = strategy.with_accumulation(longest.gradient_accumulation_steps)
             observations.append(
                 Observation(
                     transformer=transformer,
-                    strategy=strategy.with_accumulation(longest.gradient_accumulation_steps),
+                    strategy=ran,
                     iteration_time_s=longest.iteration_time_s,
                     peak_memory_gib=max(trial.peak_memory_gib_by_rank, default=0.0) or None,
                     fitted=True,
-                    gpu_joules_per_token=trial.gpu_joules_per_token,
+                    gpu_joules_per_token=_drawn(transformer, machine, ran, longest, trial),
                 )
             )
     return observations
+
+
+def _drawn(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    longest: Accumulation,
+    trial: Trial,
+) -> float | None:
+    """Return what a trial's GPUs drew for a token at the accumulation of `strategy`; as sampled
+    where the machine's power figures are not known, which then nothing is held against."""
+    sampled = trial.gpu_joules_per_token
+    if sampled is None:
+        return None
+    timed = [
+        (each.gradient_accumulation_steps, each.iteration_times_s or [each.iteration_time_s])
+        for each in trial.accumulations
+        if each.measured
+    ]
+    carried = gpu_joules_per_token(
+        transformer,
+        machine,
+        strategy,
+        iteration_time_s=longest.iteration_time_s,
+        timed=timed,
+        sampled=sampled,
+    )
+    return sampled if carried is None else carried

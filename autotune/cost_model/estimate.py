@@ -50,6 +50,14 @@ class Estimate:
             self.machine, num_nodes=self.num_nodes, time_parts_s=self.time_parts_s
         )
 
+    def limit_leaving(self, headroom_gib: float) -> float:
+        """Return what a strategy may need of one GPU's memory to fit and leave this much, GiB."""
+        return min(self.memory_limit_gib, self.machine.memory_gib - headroom_gib)
+
+    def leaves(self, headroom_gib: float) -> Mask:
+        """Return whether each strategy fits and leaves this much memory, shape (n,)."""
+        return np.asarray(self.memory_gib <= self.limit_leaving(headroom_gib))
+
 
 def estimate(
     transformer: Transformer,

@@ -132,8 +132,11 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
     estimated = estimate(space.transformer, space.machine, space.lattice())
     report = report_of(space, estimated, warnings=[])
     screening = few_nodes(request, space)
-    searching, in_full, confirming = _trial_costs(request, space, estimated, screening)
-    affordable = min(request.budget.max_trials, report.layouts)
+    layouts = fitting_layouts(
+        space, estimated, objective=request.objective, headroom_gib=request.min_headroom_gib
+    )
+    searching, in_full, confirming = _trial_costs(request, space, layouts, screening)
+    affordable = min(request.budget.max_trials, len(layouts))
     most = request.budget.max_node_hours
     if most is not None:
         affordable = min(affordable, int(most / searching))
@@ -165,18 +168,25 @@ def _baseline_plan(request: CampaignCreate, space: SearchSpace) -> BaselinePlan 
         memory_gib=float(predicted.memory_gib[0]),
         memory_limit_gib=predicted.memory_limit_gib,
         fits=bool(predicted.fits[0]),
+        keeps_headroom=bool(predicted.leaves(request.min_headroom_gib)[0]),
     )
 
 
 def _trial_costs(
-    request: CampaignCreate, space: SearchSpace, estimated: Estimate, screening: FewNodes
+    request: CampaignCreate,
+    space: SearchSpace,
+    promising: Sequence[Strategy],
+    screening: FewNodes,
 ) -> tuple[float, float, float]:
     """Return node-hours of one trial of the search, of one in full (the first), and of all
     confirmations together.
 
     Confirmations are of the best few layouts, at their own accumulation alone.
+
+    Args:
+        promising: layouts that may be searched, the most promising first.
     """
-    layouts = fitting_layouts(space, estimated)[:REPRESENTATIVE]
+    layouts = promising[:REPRESENTATIVE]
     best = layouts[: request.protocol.confirmations]
     runs = [_run_of(strategy, space, nodes=screening.nodes) for strategy in layouts]
     searching, in_full, confirming = (

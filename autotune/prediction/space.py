@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.cost_model import Estimate, Parameters, estimate
 from autotune.resolution import machine_shape, model_shape, space_of, subject_of
-from autotune.schemas import BrokenRule, SpaceQuery, SpaceReport, SpaceSpec
+from autotune.schemas import BrokenRule, Objective, SpaceQuery, SpaceReport, SpaceSpec
 from autotune.search.layouts import Layouts
 from search_spaces.errors import InvalidInput
 from search_spaces.rules import RULES
@@ -65,12 +65,20 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
     )
 
 
-def fitting_layouts(space: SearchSpace, estimated: Estimate) -> list[Strategy]:
-    """Return each layout that is predicted to fit as its best twin, most promising first."""
-    if not estimated.fits.any():
+def fitting_layouts(
+    space: SearchSpace,
+    estimated: Estimate,
+    *,
+    objective: Objective = "tokens_per_s",
+    headroom_gib: float = 0.0,
+) -> list[Strategy]:
+    """Return each layout that is predicted to fit, and to leave the headroom, as its best twin,
+    most promising first."""
+    if not estimated.leaves(headroom_gib).any():
         return []
-    layouts = Layouts.of(space, objective="tokens_per_s")
-    fitting = layouts.lattice.take(layouts.memory_gib <= layouts.memory_limit_gib)
+    layouts = Layouts.of(space, objective=objective)
+    limit_gib = estimated.limit_leaving(headroom_gib)
+    fitting = layouts.lattice.take(layouts.memory_gib <= limit_gib)
     best = {strategy.layout_key(): strategy for strategy in reversed(list(fitting))}
     return list(reversed(best.values()))
 

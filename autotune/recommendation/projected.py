@@ -52,7 +52,9 @@ def projected_contenders(campaign: Campaign, trials: Sequence[Trial]) -> list[Co
     if not few:
         return []
     transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
-    calibration = _calibration(machine, tuple(observations_of(transformer, trials)))
+    calibration = _calibration(
+        machine, tuple(observations_of(transformer, trials, machine=machine))
+    )
     projections = _projections(transformer, machine, trials)
     if projections.contradicted:
         return []
@@ -100,7 +102,7 @@ def _projections(
         return Projections()
     both = {wide.strategy for _, wide in pairs}
     others = [t for t in timed if t.stands_for_nodes or strategy_of(t.strategy) not in both]
-    before = _calibration(machine, tuple(observations_of(transformer, others)))
+    before = _calibration(machine, tuple(observations_of(transformer, others, machine=machine)))
     return Projections.of(pairs, before, transformer)
 
 

@@ -60,7 +60,8 @@ class LeftOut(Wire):
 class BaselinePlan(Wire):
     """The layout that a campaign would measure first; `given` where it is the user's own.
 
-    `memory_gib` is predicted, `memory_limit_gib` what the cost model takes to fit.
+    `memory_gib` is predicted, `memory_limit_gib` what the cost model takes to fit; `keeps_headroom`
+    is whether it is predicted to fit and leave the memory that the campaign asks for.
     """
 
     given: bool
@@ -69,6 +70,7 @@ class BaselinePlan(Wire):
     memory_gib: float
     memory_limit_gib: float
     fits: bool
+    keeps_headroom: bool = True
 
 
 class DryRun(Wire):

@@ -98,7 +98,9 @@ def _campaign(session: Session, place: int, campaign_id: int) -> FittedCampaign:
         valid = "ids of campaigns, as GET /campaigns lists them"
         raise InvalidInput(field, campaign_id, error.reason, valid=valid) from error
     trials = all_trials(session, campaign_id)
-    observations = observations_of(transformer_of(campaign.model), trials)
+    observations = observations_of(
+        transformer_of(campaign.model), trials, machine=machine_of(campaign.machine)
+    )
     if not observations:
         reason = f"no trial of campaign {campaign_id} has ended well or out of memory"
         valid = "campaigns with a trial that is ok or oom"

@@ -56,7 +56,7 @@ def telling_trials(
         )
         for place in places
         if (trial := trials.get(past[place].id)) is not None
-        for observation in observations_of(given[place].transformer, [trial])
+        for observation in observations_of(given[place].transformer, [trial], machine=space.machine)
     ]
 
 
@@ -108,7 +108,7 @@ class SearchStart:
 
     def worth(self, trials: Sequence[Trial]) -> StartWorth | None:
         """Return what it has been worth; None where it was nothing, or no trial has been timed."""
-        measured = observations_of(self.transformer, trials)
+        measured = observations_of(self.transformer, trials, machine=self.machine)
         errors = forecast_errors(self._calibration, measured) if self.kept else None
         if errors is None:
             return None
@@ -124,7 +124,7 @@ class SearchStart:
         hardly depends on them.
         """
         earlier = self.observations(self.versions(trials))
-        known = [*earlier, *observations_of(self.transformer, trials)]
+        known = [*earlier, *observations_of(self.transformer, trials, machine=self.machine)]
         return PowerScale.of(self.machine, known, Parameters.default(self.machine)).factor
 
     @cached_property

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInput
 from search_spaces.space import SearchSpace
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "cbo_without_service.py"
@@ -90,6 +92,25 @@ def best_of_all() -> float:
     real = estimate(SPACE.transformer, SPACE.machine, lattice, parameters=truth)
     samples = lattice.global_batch_size[real.fits] / real.iteration_time_s[real.fits]
     return float(samples.max() * SPACE.transformer.seq_length)
+
+
+def test_energy_that_nothing_tells_of_is_refused_before_any_trial(tmp_path: Path) -> None:
+    machine = replace(SPACE.machine, host_watt=None)
+    space = SearchSpace.build(
+        SPACE.transformer, machine, nodes=2, choices=FITTING, batch=GlobalBatch.of(320)
+    )
+    with pytest.raises(InvalidInput, match="it has no host_watt") as refused:
+        BackendEvaluator(
+            SimulatedBackend(), space=space, directory=tmp_path, objective="tokens_per_joule"
+        )
+    assert refused.value.field == "objective"
+    [job] = run(
+        BackendEvaluator(
+            SimulatedBackend(), space=SPACE, directory=tmp_path, objective="tokens_per_joule"
+        ),
+        FITTING,
+    )
+    assert job.objective > 0
 
 
 def test_a_search_of_deephyper_finds_a_good_layout(tmp_path: Path) -> None:

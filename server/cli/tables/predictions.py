@@ -213,8 +213,10 @@ def _baseline(plan: BaselinePlan) -> str:
     """Return the layout that the result would be told against, and whether it is to fit."""
     origin = "your own layout" if plan.given else "a customary layout, as none was given"
     line = f"{strategy_line(plan.strategy)}: {origin}, batch {plan.global_batch_size}"
-    if plan.fits:
+    if plan.keeps_headroom:
         return line
+    if plan.fits:
+        return f"{line}; it is predicted to leave less memory than is asked for"
     return (
         f"{line}; its trial will probably run out of memory, for it is predicted to need "
         f"{plan.memory_gib:.3g} GiB of each GPU, of which {plan.memory_limit_gib:.3g} are usable"

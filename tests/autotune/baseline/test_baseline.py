@@ -67,6 +67,20 @@ def test_a_customary_layout_takes_a_node_for_tensors_and_the_fewest_stages_that_
     assert found(model="gpt-22b").pipeline_parallel == 1
 
 
+def test_a_customary_layout_leaves_the_headroom_where_any_does() -> None:
+    """The fewest stages that fit leave 12 GiB; more stages leave what is asked for."""
+    plain, roomy = planned(), planned(min_headroom_gib=25.0)
+    assert plain.keeps_headroom
+    assert roomy.keeps_headroom
+    assert roomy.strategy.pipeline_parallel > plain.strategy.pipeline_parallel
+    assert roomy.memory_gib <= 64.0 - 25.0 < plain.memory_gib
+    own = planned("tp=8,pp=4,mbs=1,zero=1", min_headroom_gib=25.0)
+    assert (own.fits, own.keeps_headroom) == (True, False)
+    only = {"global_batch_size": 512, "num_nodes": [2, 16], "tensor_parallel": 8}
+    tight = planned(nodes=16, pool_nodes=2, min_headroom_gib=25.0, model="gpt-22b", space=only)
+    assert tight.strategy.num_nodes == 2
+
+
 def test_a_customary_layout_keeps_to_the_space_the_heads_and_the_pool() -> None:
     odd = {"num_layers": 12, "hidden_size": 1536, "num_attention_heads": 12}
     assert found(model=odd, space={}).tensor_parallel == 4

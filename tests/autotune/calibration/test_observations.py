@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from autotune.calibration.observations import observations_of
+from autotune.calibration.power import PowerScale
+from autotune.cost_model import Parameters
+from autotune.resolution import strategy_of
 from autotune.schemas import Accumulation, StrategyShape, Trial, TrialState
-from search_spaces.catalog import load_model
+from autotune.trial_energy import joules_per_token
+from search_spaces.catalog import load_machine, load_model
 
 MODEL = load_model("gpt-22b")
+MACHINE = load_machine("frontier")
 STRATEGY = StrategyShape(
     tensor_parallel=2,
     pipeline_parallel=4,
@@ -65,7 +71,7 @@ def trial(**changes: Any) -> Trial:
 
 
 def test_the_longest_measured_step_and_the_fullest_rank() -> None:
-    [observation] = observations_of(MODEL, [trial()])
+    [observation] = observations_of(MODEL, [trial()], machine=MACHINE)
     assert observation.transformer is MODEL
     assert observation.strategy.gradient_accumulation_steps == 8
     assert observation.strategy.layout_key() == tuple(
@@ -79,14 +85,34 @@ def test_the_longest_measured_step_and_the_fullest_rank() -> None:
     assert observation.gpu_joules_per_token is None
 
 
-def test_sampled_energy_is_kept() -> None:
-    [observation] = observations_of(MODEL, [trial(gpu_joules_per_token=0.5)])
+def test_sampled_energy_is_carried_to_the_step_that_is_observed() -> None:
+    """GPUs wait for the pipeline for less of the longer step, which so takes less for a token."""
+    gpus = replace(MACHINE, host_watt=0.0)
+    drawn = []
+    for gas, seconds in ((4, 3.0), (8, 5.0)):
+        ran = strategy_of(STRATEGY).with_accumulation(gas)
+        joules = joules_per_token(MODEL, gpus, ran, iteration_time_s=seconds, timed=())
+        assert joules is not None
+        drawn.append((joules, gas))
+    sampled = sum(joules * gas for joules, gas in drawn) / sum(gas for _, gas in drawn)
+    [observation] = observations_of(MODEL, [trial(gpu_joules_per_token=sampled)], machine=MACHINE)
+    assert observation.gpu_joules_per_token == pytest.approx(drawn[1][0])
+    assert drawn[1][0] < 0.97 * sampled
+    known = PowerScale.of(MACHINE, [observation], Parameters.default(MACHINE))
+    assert known.factor == pytest.approx(1.0)
+
+
+def test_sampled_energy_is_kept_where_no_power_figures_are_known() -> None:
+    unknown = replace(MACHINE, gpu_max_watt=None)
+    [observation] = observations_of(MODEL, [trial(gpu_joules_per_token=0.5)], machine=unknown)
     assert observation.gpu_joules_per_token == 0.5
 
 
 def test_out_of_memory_says_that_alone() -> None:
     """What was allocated when it failed is less than what it needs."""
-    [observation] = observations_of(MODEL, [trial(state=TrialState.OOM, accumulations=[])])
+    [observation] = observations_of(
+        MODEL, [trial(state=TrialState.OOM, accumulations=[])], machine=MACHINE
+    )
     assert observation.fitted is False
     assert observation.peak_memory_gib is None
     assert observation.iteration_time_s is None
@@ -98,25 +124,25 @@ def test_memory_ran_out_at_no_more_micro_batches_than_the_strategy_has(purpose: 
     """A pipeline of four stages that runs three micro-batches was never asked for four."""
     few = STRATEGY.model_copy(update={"gradient_accumulation_steps": 3})
     failed = trial(state=TrialState.OOM, accumulations=[], strategy=few, purpose=purpose)
-    [observation] = observations_of(MODEL, [failed])
+    [observation] = observations_of(MODEL, [failed], machine=MACHINE)
     assert observation.strategy.gradient_accumulation_steps == 3
 
 
 def test_a_confirmation_ran_out_of_memory_at_its_own_accumulation() -> None:
     failed = trial(state=TrialState.OOM, accumulations=[], purpose="confirmation")
-    [observation] = observations_of(MODEL, [failed])
+    [observation] = observations_of(MODEL, [failed], machine=MACHINE)
     assert observation.strategy.gradient_accumulation_steps == 64
 
 
 def test_memory_that_was_not_read_is_not_known() -> None:
-    [observation] = observations_of(MODEL, [trial(peak_memory_gib_by_rank=[])])
+    [observation] = observations_of(MODEL, [trial(peak_memory_gib_by_rank=[])], machine=MACHINE)
     assert observation.peak_memory_gib is None
     assert observation.fitted is True
 
 
 @pytest.mark.parametrize("state", sorted(set(TrialState) - {TrialState.OK, TrialState.OOM}))
 def test_other_ends_say_nothing_of_a_strategy(state: TrialState) -> None:
-    assert observations_of(MODEL, [trial(state=state)]) == []
+    assert observations_of(MODEL, [trial(state=state)], machine=MACHINE) == []
 
 
 def test_each_trial_speaks_for_itself() -> None:
@@ -126,5 +152,5 @@ def test_each_trial_speaks_for_itself() -> None:
         trial(state=TrialState.CRASHED),
         trial(purpose="confirmation", accumulations=[accumulation(64, 32.0)]),
     ]
-    observations = observations_of(MODEL, trials)
+    observations = observations_of(MODEL, trials, machine=MACHINE)
     assert [each.iteration_time_s for each in observations] == [5.0, 32.0]

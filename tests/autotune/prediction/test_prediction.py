@@ -282,6 +282,17 @@ def test_a_headroom_that_nothing_leaves() -> None:
     check_campaign(campaign(min_headroom_gib=4.0), now=NOW)
 
 
+def test_a_dry_run_counts_what_leaves_the_headroom_alone() -> None:
+    """What would not be searched costs nothing, and is none of the trials."""
+    many = Budget(max_trials=10**6)
+    plain, roomy = (
+        dry_run(request, check_campaign(request, now=NOW))
+        for request in (campaign(budget=many), campaign(budget=many, min_headroom_gib=30.0))
+    )
+    assert roomy.trials_affordable < plain.trials_affordable
+    assert roomy.node_hours_per_trial != plain.node_hours_per_trial
+
+
 def test_a_pool_that_no_strategy_fits_in() -> None:
     spec = SpaceSpec(num_nodes=2)
     assert (
