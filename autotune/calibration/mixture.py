@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from autotune.calibration.posterior import Posterior, Scales, coordinates, shared
+from autotune.calibration.posterior import Likeness, Linear, Posterior, Scales
 from autotune.calibration.quantity import Quantity, UniformQuantity
 from autotune.calibration.sample import USUAL_NOISE, Sample
 from autotune.cost_model.columns import Array, Columns
@@ -59,15 +59,17 @@ class Mixture:
         Where nothing is observed, the formulas at the scales' root mean square stand for all.
         """
         if not len(sample.columns):
-            return cls(members=((1.0, Posterior.of(quantity, sample, EXPECTED)),))
+            nothing = Posterior.of(quantity, sample, EXPECTED, likeness=Likeness.of(sample.columns))
+            return cls(members=((1.0, nothing),))
         grid = [
             Scales(residual=residual, noise=noise) for noise in NOISES for residual in RESIDUALS
         ]
-        believing = _fitted(quantity, sample, grid)
+        likeness = Likeness.of(sample.columns)
+        believing = _fitted(quantity, sample, grid, likeness)
         uniform = UniformQuantity(
             machine=quantity.machine, prior=quantity.prior, of_memory=quantity.of_memory
         )
-        doubting = _fitted(uniform, sample, WITHOUT_FORMULAS)
+        doubting = _fitted(uniform, sample, WITHOUT_FORMULAS, likeness)
         log_priors = np.concatenate(
             [
                 np.log(1.0 - DISBELIEF) + _log_priors(grid),
@@ -79,9 +81,19 @@ class Mixture:
     def told(self, sample: Sample) -> Mixture:
         """Return the same members, as probable as before, fitted to `sample`: for what is not
         observed yet and changes no mind."""
+        likeness = Likeness.of(sample.columns)
         return Mixture(
             members=tuple(
-                (weight, Posterior.of(member.quantity, sample, member.scales, start=member.z))
+                (
+                    weight,
+                    Posterior.of(
+                        member.quantity,
+                        sample,
+                        member.scales,
+                        likeness=likeness,
+                        start=Linear.of(member.quantity, sample, member.z),
+                    ),
+                )
                 for weight, member in self.members
             )
         )
@@ -146,13 +158,14 @@ def _believes(member: Posterior) -> bool:
     return not isinstance(member.quantity, UniformQuantity)
 
 
-def _fitted(quantity: Quantity, sample: Sample, grid: Sequence[Scales]) -> list[Posterior]:
+def _fitted(
+    quantity: Quantity, sample: Sample, grid: Sequence[Scales], likeness: Likeness
+) -> list[Posterior]:
     posteriors: list[Posterior] = []
-    start, places = None, coordinates(sample.columns)
-    alike = shared(places, places)
+    start: Linear | None = None
     for scales in grid:
-        posteriors.append(Posterior.of(quantity, sample, scales, start=start, alike=alike))
-        start = posteriors[-1].z
+        posteriors.append(Posterior.of(quantity, sample, scales, likeness=likeness, start=start))
+        start = posteriors[-1].linear
     return posteriors
 
 

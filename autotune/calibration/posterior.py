@@ -94,6 +94,40 @@ class Scales:
 
 
 @dataclass(frozen=True, eq=False)
+class Likeness:
+    """Where n strategies lie, shape (n, d), see `coordinates`, and what is shared by each two of
+    them, shape (n, n)."""
+
+    places: Array
+    shared: Array
+
+    @classmethod
+    def of(cls, columns: Columns) -> Likeness:
+        places = coordinates(columns)
+        return cls(places=places, shared=shared(places, places))
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """What the formulas say of n observed strategies near z.
+
+    Attributes:
+        z: shape (c,), see `Quantity`.
+        value: logarithm of the quantity at z, shape (n,).
+        slopes: its derivatives by z, shape (n, c).
+    """
+
+    z: Array
+    value: Array
+    slopes: Array
+
+    @classmethod
+    def of(cls, quantity: Quantity, sample: Sample, z: Array) -> Linear:
+        value, slopes = quantity.linearised(z, sample.columns, sample.labelled)
+        return cls(z=z, value=value, slopes=slopes)
+
+
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """Maximum a posteriori of the constants, and a Gaussian process over what is left.
 
@@ -101,24 +135,22 @@ class Posterior:
     (universal kriging; Rasmussen and Williams 2006, section 2.7, and 3.4 for labels).
 
     Attributes:
-        z: shape (c,), see `Quantity`.
+        linear: the formulas at the maximum.
         covariance: of z, shape (c, c).
-        places: of the observations, shape (n, d), see `similarity`.
+        places: of the observations, shape (n, d), see `coordinates`.
         weights: shape (n,); times `shared` they are the residual of a strategy.
         factor: Cholesky factor of the covariance of the observations round the formulas, as SciPy
             gives it, shape (n, n).
-        slopes: derivatives of the observed strategies by z, shape (n, c).
         log_evidence: of the observations at these scales (Laplace).
     """
 
     quantity: Quantity
     scales: Scales
-    z: Array
+    linear: Linear
     covariance: Array
     places: Array
     weights: Array
     factor: Factor
-    slopes: Array
     log_evidence: float
 
     @classmethod
@@ -128,30 +160,35 @@ class Posterior:
         sample: Sample,
         scales: Scales,
         *,
-        start: Array | None = None,
-        alike: Array | None = None,
+        likeness: Likeness,
+        start: Linear | None = None,
     ) -> Posterior:
         """Climb by Gauss-Newton steps, the observations made normal again before each.
 
         Args:
-            start: z to begin with.
-            alike: how alike the observed strategies are, shape (n, n), where that is known.
+            likeness: of the observed strategies.
+            start: where to begin; where z is 0 unless told.
         """
-        climb = _Climb(quantity, sample, scales, start, alike)
+        start = start or Linear.of(quantity, sample, np.zeros(len(quantity.names)))
+        climb = _Climb(quantity, sample, scales, likeness, start)
         for _ in range(MOST_ITERATIONS):
             if climb.step() < SETTLED:
                 break
         return cls(
             quantity=quantity,
             scales=scales,
-            z=climb.z,
+            linear=climb.linear,
             covariance=np.asarray(np.linalg.inv(climb.curvature)),
-            places=climb.places,
+            places=likeness.places,
             weights=climb.weights,
             factor=climb.factor,
-            slopes=climb.slopes,
             log_evidence=climb.log_evidence(),
         )
+
+    @property
+    def z(self) -> Array:
+        """The constants at the maximum, shape (c,), see `Quantity`."""
+        return self.linear.z
 
     @cached_property
     def precision(self) -> Array:
@@ -176,7 +213,7 @@ class Posterior:
         value, slopes = self.quantity.linearised(self.z, columns, labelled)
         common = self.scales.residual**2 * correlation
         known = common @ self.precision
-        unknown = slopes - known @ self.slopes
+        unknown = slopes - known @ self.linear.slopes
         variance = (
             self.scales.residual**2
             - np.sum(known * common, axis=1)
@@ -190,7 +227,7 @@ class Posterior:
         places = coordinates(columns)
         common = self.scales.residual**2 * shared(places, self.places)
         known = common @ self.precision
-        unknown = slopes - known @ self.slopes
+        unknown = slopes - known @ self.linear.slopes
         covariance = (
             self.scales.residual**2 * shared(places, places)
             - known @ common.T
@@ -211,37 +248,29 @@ class _Climb:
         quantity: Quantity,
         sample: Sample,
         scales: Scales,
-        start: Array | None,
-        alike: Array | None,
+        likeness: Likeness,
+        start: Linear,
     ) -> None:
         self._quantity, self._sample, self._scales = quantity, sample, scales
-        self.places = coordinates(sample.columns)
-        alike = shared(self.places, self.places) if alike is None else alike
-        self._kernel = scales.residual**2 * alike
+        self._kernel = scales.residual**2 * likeness.shared
         self._residual = np.zeros(len(sample.columns))
-        self.z = np.zeros(len(quantity.names)) if start is None else start
-        self._linearise()
-
-    def _linearise(self) -> None:
-        linearised = self._quantity.linearised(self.z, self._sample.columns, self._sample.labelled)
-        self._value, self.slopes = linearised
+        self.linear = start
 
     def step(self) -> float:
         """Return the farthest that a constant moved."""
-        latent = self._value + self._residual
-        target, self._variance = self._sample.normal(latent, self._scales.noise)
+        z, value, slopes = self.linear.z, self.linear.value, self.linear.slopes
+        target, self._variance = self._sample.normal(value + self._residual, self._scales.noise)
         self.factor = cho_factor(
             self._kernel + np.diag(self._variance), lower=True, check_finite=False
         )
-        pull = TAIL / (TAIL + self.z**2)
-        solved = _solved(self.factor, self.slopes)
-        self.curvature = self.slopes.T @ solved + np.diag(pull)
-        slope = solved.T @ (target - self._value) - pull * self.z
+        pull = TAIL / (TAIL + z**2)
+        solved = _solved(self.factor, slopes)
+        self.curvature = slopes.T @ solved + np.diag(pull)
+        slope = solved.T @ (target - value) - pull * z
         step = np.linalg.solve(self.curvature, slope)
         step *= min(1.0, LONGEST_STEP / max(float(np.max(np.abs(step))), 1e-12))
-        self.z = self.z + step
-        self._linearise()
-        self.weights = _solved(self.factor, target - self._value)
+        self.linear = Linear.of(self._quantity, self._sample, z + step)
+        self.weights = _solved(self.factor, target - self.linear.value)
         self._residual = self._kernel @ self.weights
         return float(np.max(np.abs(step)))
 
@@ -252,9 +281,9 @@ class _Climb:
         spread = 2.0 * np.sum(np.log(np.diag(self.factor[0]))) - np.sum(np.log(self._variance))
         doubt = (
             self._residual @ self.weights
-            + TAIL * np.sum(np.log1p(self.z**2 / TAIL))
+            + TAIL * np.sum(np.log1p(self.linear.z**2 / TAIL))
             + spread
             + np.linalg.slogdet(self.curvature)[1]
         )
-        latent = self._value + self._residual
+        latent = self.linear.value + self._residual
         return self._sample.log_likelihood(latent, self._scales.noise) - 0.5 * float(doubt)

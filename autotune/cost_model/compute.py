@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
@@ -25,7 +26,10 @@ FLASH_DEPTH = 32.0
 
 def gemm_time_s(strategies: Strategies, rows: Array, columns: Array, depth: Array) -> Array:
     """Return the time of an `M x K` by `K x N` product: `max(2MNK / (peak x efficiency), bytes /
-    bandwidth)`."""
+    bandwidth)`.
+
+    The sizes may have more axes in front, of products that are worked out together.
+    """
     products = rows * columns * depth
     rate = strategies.gemm_flops * gemm_efficiency(strategies, rows, columns, depth)
     elements = rows * columns + rows * depth + columns * depth
@@ -70,33 +74,45 @@ def wave_efficiency(rows: Array, columns: Array, *, compute_units: float | Array
     return best
 
 
-def linear_time_s(strategies: Strategies, *, inputs: Array, outputs: Array) -> tuple[Array, Array]:
-    """Return seconds, forward and backward, of one linear layer, `inputs x outputs` on each rank.
+def linear_time_s(
+    strategies: Strategies, layers: Sequence[tuple[Array, Array]]
+) -> tuple[Array, Array]:
+    """Return seconds, forward and backward, of linear layers together.
 
     Backward is two products: the gradient of the input and that of the weight.
+
+    Args:
+        layers: inputs and outputs of each on one rank.
     """
+    # All products at once: of few strategies, their number alone is what costs.
     tokens = strategies.tokens
-    forward = gemm_time_s(strategies, tokens, outputs, inputs)
-    input_gradient = gemm_time_s(strategies, tokens, inputs, outputs)
-    weight_gradient = gemm_time_s(strategies, inputs, outputs, tokens)
-    return forward, input_gradient + weight_gradient
+    shapes = (np.shape(size) for layer in layers for size in layer)
+    sizes = np.empty((3, len(layers), 1, *np.broadcast_shapes((1,), tokens.shape, *shapes)))
+    # The third axis is that of sets of constants.
+    for place, layer in enumerate(layers):
+        sizes[0, place], (sizes[1, place], sizes[2, place]) = tokens, layer
+    rows, columns, depth = sizes[[0, 0, 1]], sizes[[2, 1, 2]], sizes[[1, 2, 0]]
+    forward, input_gradient, weight_gradient = gemm_time_s(strategies, rows, columns, depth)
+    return _summed(forward), _summed(input_gradient + weight_gradient)
+
+
+def _summed(times: Array) -> Array:
+    """Return the sum of layers, shape (k, n), or (n,) where there is one set of constants."""
+    whole = np.asarray(np.add.reduce(times))
+    return np.asarray(whole[0]) if len(whole) == 1 else whole
 
 
 def matrix_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Return seconds, forward and backward, of a layer's four linear layers (three wide ones when
     gated)."""
     h, f, t = strategies.hidden_size, strategies.ffn_hidden_size, strategies.tensor_parallel
-    shapes = (
+    layers = (
         (h, (h + 2.0 * strategies.kv_size) / t),
         (h / t, h),
         (h, np.where(strategies.gated, 2.0, 1.0) * f / t),
         (f / t, h),
     )
-    times = [linear_time_s(strategies, inputs=i, outputs=o) for i, o in shapes]
-    return (
-        times[0][0] + times[1][0] + times[2][0] + times[3][0],
-        times[0][1] + times[1][1] + times[2][1] + times[3][1],
-    )
+    return linear_time_s(strategies, layers)
 
 
 def attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
@@ -191,7 +207,7 @@ def logits_time_s(strategies: Strategies) -> Array:
     """Return seconds of the last stage, forward and backward: the `h x V/t` product and the loss
     over its result."""
     columns = strategies.padded_vocabulary
-    forward, backward = linear_time_s(strategies, inputs=strategies.hidden_size, outputs=columns)
+    forward, backward = linear_time_s(strategies, [(strategies.hidden_size, columns)])
     # The loss reads and writes the fp32 logits about three times: maximum, exponential, gradient.
     loss = 24.0 * strategies.tokens * columns / strategies.memory_bytes_per_s
     return forward + backward + loss

@@ -9,7 +9,14 @@ import pytest
 
 from autotune.calibration.mixture import NOISES, RESIDUALS, Mixture
 from autotune.calibration.observations import Observation, memory_sample, time_sample
-from autotune.calibration.posterior import Posterior, Scales, coordinates, shared
+from autotune.calibration.posterior import (
+    Likeness,
+    Linear,
+    Posterior,
+    Scales,
+    coordinates,
+    shared,
+)
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import EDGE, Sample
 from autotune.cost_model import perturbed
@@ -35,11 +42,16 @@ def near_sample() -> Sample:
     return time_sample(trials(SPACE[:8], GENERAL, noise=0.005), FRONTIER)
 
 
+def posterior_of(sample: Sample, *, start: Linear | None = None) -> Posterior:
+    likeness = Likeness.of(sample.columns)
+    return Posterior.of(TIME, sample, SCALES, likeness=likeness, start=start)
+
+
 def test_prediction_is_that_of_one_gaussian() -> None:
     """With the formulas linearised: one covariance `S S^T + r^2 K + noise^2`, conditioned on what
     was observed (Rasmussen and Williams 2006, section 2.7)."""
     sample = near_sample()
-    posterior = Posterior.of(TIME, sample, SCALES)
+    posterior = posterior_of(sample)
     value, slopes = TIME.linearised(posterior.z, sample.columns, np.zeros(8))
     new_value, new_slopes = TIME.linearised(posterior.z, HELD_OUT, NONE)
     seen, new = coordinates(sample.columns), coordinates(HELD_OUT)
@@ -58,7 +70,7 @@ def test_prediction_is_that_of_one_gaussian() -> None:
 def test_covariance_of_the_constants() -> None:
     """`(I + S^T C^-1 S)^-1`, never above what was unknown before."""
     sample = near_sample()
-    posterior = Posterior.of(TIME, sample, SCALES)
+    posterior = posterior_of(sample)
     slopes = TIME.linearised(posterior.z, sample.columns, np.zeros(8))[1]
     places = coordinates(sample.columns)
     noise = SCALES.residual**2 * shared(places, places) + SCALES.noise**2 * np.eye(8)
@@ -69,7 +81,7 @@ def test_covariance_of_the_constants() -> None:
 
 
 def test_nothing_observed_is_what_was_known() -> None:
-    posterior = Posterior.of(TIME, time_sample([], FRONTIER), SCALES)
+    posterior = posterior_of(time_sample([], FRONTIER))
     slopes = TIME.linearised(0 * posterior.z, HELD_OUT, NONE)[1]
     mean, variance = posterior.predict(HELD_OUT, NONE, posterior.correlation(HELD_OUT))
     assert (posterior.z == 0).all()
@@ -81,8 +93,8 @@ def test_nothing_observed_is_what_was_known() -> None:
 
 def test_a_start_elsewhere_ends_at_the_same_place() -> None:
     sample = time_sample(trials(SPACE[:20], perturbed(GENERAL, seed=3)), FRONTIER)
-    there = Posterior.of(TIME, sample, SCALES)
-    elsewhere = Posterior.of(TIME, sample, SCALES, start=np.full(len(there.z), 0.5))
+    there = posterior_of(sample)
+    elsewhere = posterior_of(sample, start=Linear.of(TIME, sample, np.full(len(there.z), 0.5)))
     mean, other = (
         each.predict(HELD_OUT, NONE, each.correlation(HELD_OUT))[0] for each in (there, elsewhere)
     )
