@@ -1,0 +1,51 @@
+"""Why a strategy won, what was learned of the space, what lies beyond it, and what would fit. Pure:
+everything follows from a calibration, a space and what was measured, and comes with its sentence.
+"""
+
+from autotune.explanation.comparison import PartsComparison, compare
+from autotune.explanation.edge import BeyondEdge, EdgeReport, SpaceEdge, edges
+from autotune.explanation.failures import FailureReport, Remedy, explain_failures
+from autotune.explanation.impact import DimensionImpact, impacts
+from autotune.explanation.marginal import Marginal, MarginalPoint, MarginalStep, marginal
+from autotune.explanation.memory_budget import FittingChange, MemoryBudget, memory_budget
+from autotune.explanation.parts import (
+    MEMORY_WORDS,
+    TIME_PARTS,
+    TIME_WORDS,
+    ComparedStrategy,
+    StrategyParts,
+    parts_of,
+)
+from autotune.explanation.rates import BelievedRates
+from autotune.explanation.scaling import ScalingCurve, ScalingPoint, scaling
+
+__all__ = [
+    "MEMORY_WORDS",
+    "TIME_PARTS",
+    "TIME_WORDS",
+    "BelievedRates",
+    "BeyondEdge",
+    "ComparedStrategy",
+    "DimensionImpact",
+    "EdgeReport",
+    "FailureReport",
+    "FittingChange",
+    "Marginal",
+    "MarginalPoint",
+    "MarginalStep",
+    "MemoryBudget",
+    "PartsComparison",
+    "Remedy",
+    "ScalingCurve",
+    "ScalingPoint",
+    "SpaceEdge",
+    "StrategyParts",
+    "compare",
+    "edges",
+    "explain_failures",
+    "impacts",
+    "marginal",
+    "memory_budget",
+    "parts_of",
+    "scaling",
+]

@@ -1,0 +1,81 @@
+"""Why one strategy is faster than another: which parts of their steps differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.explanation.dimension_words import capitalised, percent, told_apart
+from autotune.explanation.parts import TIME_WORDS, StrategyParts
+
+HARDLY = 0.01
+"""Share of the winner's time below which a difference is not worth a word."""
+
+LOSSES = 2
+SAVINGS = 1
+"""Parts that a sentence names of either kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsComparison:
+    """One strategy against the winner, for the same work.
+
+    Attributes:
+        strategy: that is compared.
+        longer: time for a token (node-time, or energy, by the objective) over the winner's, less 1;
+            negative where it takes less. With a measured time for both it is measured.
+        differences: by part, as shares of the winner's whole: they add up to `longer`. Predicted.
+        measured: whether both times were measured.
+        sentence: the largest of the differences in words.
+    """
+
+    strategy: StrategyParts
+    longer: float
+    differences: Mapping[str, float]
+    measured: bool
+    sentence: str
+
+
+def compare(winner: StrategyParts, others: Sequence[StrategyParts]) -> list[PartsComparison]:
+    """Return what each of the others loses against the winner, and to what."""
+    return [_against(winner, other) for other in others]
+
+
+def _against(winner: StrategyParts, other: StrategyParts) -> PartsComparison:
+    ratio, own, theirs = other.cost / winner.cost, winner.shares, other.shares
+    differences = {name: ratio * theirs[name] - own[name] for name in own}
+    measured = winner.time_measured and other.time_measured
+    return PartsComparison(
+        strategy=other,
+        longer=ratio - 1.0,
+        differences=differences,
+        measured=measured,
+        sentence=_sentence(winner, other, ratio - 1.0, differences, measured=measured),
+    )
+
+
+def _sentence(
+    winner: StrategyParts,
+    other: StrategyParts,
+    longer: float,
+    differences: Mapping[str, float],
+    *,
+    measured: bool,
+) -> str:
+    name = capitalised(told_apart(other.strategy, winner.strategy) or "the same strategy")
+    tells = "takes" if measured else "is predicted to take"
+    if abs(longer) < HARDLY:
+        head = f"{name} {tells} as long as the winner"
+    else:
+        head = f"{name} {tells} {percent(longer)} {'longer' if longer > 0.0 else 'less'}"
+    order = sorted(differences, key=lambda part: -differences[part])
+    losses = [part for part in order if differences[part] >= HARDLY][:LOSSES]
+    savings = [part for part in reversed(order) if differences[part] <= -HARDLY][:SAVINGS]
+    said = []
+    if losses:
+        lost = [f"{percent(differences[part])} to {TIME_WORDS[part]}" for part in losses]
+        said.append(f"loses {' and '.join(lost)}")
+    if savings:
+        saved = [f"{percent(differences[part])} in {TIME_WORDS[part]}" for part in savings]
+        said.append(f"saves {' and '.join(saved)}")
+    return f"{head}: it {' and '.join(said)}" if said else head

@@ -1,0 +1,89 @@
+"""Dimensions and their values as sentences have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from search_spaces.dimension import Scalar
+from search_spaces.strategy import DIMENSIONS, Strategy
+
+COUNTED: Mapping[str, str] = {
+    "tensor_parallel": "TP",
+    "pipeline_parallel": "PP",
+    "micro_batch_size": "MBS",
+    "gradient_accumulation_steps": "GAS",
+    "zero_stage": "ZeRO",
+    "virtual_stages": "VP",
+}
+SWITCHED: Mapping[str, str] = {
+    "sequence_parallel": "sequence parallelism",
+    "flash_attention": "FlashAttention",
+}
+NAMES: Mapping[str, str] = {
+    **COUNTED,
+    **SWITCHED,
+    "num_nodes": "the number of nodes",
+    "activation_checkpointing": "activation checkpointing",
+    "precision": "precision",
+}
+
+FEW = 3
+"""Values that a strategy is told by where it is set against another."""
+
+
+def value_words(dimension: str, value: Scalar) -> str:
+    """Return a value with its dimension: `TP 8`, `16 nodes`, `full checkpointing`."""
+    if dimension in COUNTED:
+        return f"{COUNTED[dimension]} {value}"
+    if dimension in SWITCHED:
+        return f"{'with' if value else 'without'} {SWITCHED[dimension]}"
+    if dimension == "num_nodes":
+        return f"{value} node{'' if value == 1 else 's'}"
+    if dimension == "activation_checkpointing":
+        return "no checkpointing" if value == "none" else f"{value} checkpointing"
+    return str(value)
+
+
+def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
+    """Return several values at once: `with MBS 1, full checkpointing and batch 640`."""
+    words = [value_words(name, value).removeprefix("with ") for name, value in values.items()]
+    words += more
+    head = ", ".join(words[:-1])
+    return f"with {head} and {words[-1]}" if head else f"with {words[-1]}"
+
+
+def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
+    """Return a step from one value to another: `PP 8 to 16`, `full to no checkpointing`."""
+    if dimension in COUNTED:
+        return f"{COUNTED[dimension]} {one} to {other}"
+    if dimension in SWITCHED:
+        return SWITCHED[dimension] if other else f"doing without {SWITCHED[dimension]}"
+    if dimension == "num_nodes":
+        return f"{one} to {other} nodes"
+    if dimension == "activation_checkpointing":
+        kinds = ("no" if kind == "none" else str(kind) for kind in (one, other))
+        return f"{' to '.join(kinds)} checkpointing"
+    return f"{one} to {other}"
+
+
+def told_apart(strategy: Strategy, other: Strategy) -> str:
+    """Return by what a strategy differs from another: `TP 8 · PP 4`; the accumulation, which mostly
+    follows, only where nothing else does."""
+    differing = [name for name in DIMENSIONS if getattr(strategy, name) != getattr(other, name)]
+    telling = [name for name in differing if name != "gradient_accumulation_steps"] or differing
+    return " · ".join(value_words(name, getattr(strategy, name)) for name in telling[:FEW])
+
+
+def capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent, without its sign: whole ones from 2 % on."""
+    size = 100.0 * abs(share)
+    return f"{size:.0f} %" if size >= 1.95 else f"{size:.1f} %"
+
+
+def gibibytes(gib: float) -> str:
+    """Return a size with three digits, and more only where whole GiB have them."""
+    return f"{gib:.0f} GiB" if gib >= 99.5 else f"{gib:.3g} GiB"

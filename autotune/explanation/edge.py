@@ -1,0 +1,317 @@
+"""Whether the best strategy lies on the edge of what was allowed, and what is believed beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from autotune.calibration import Calibration
+from autotune.cost_model.columns import Array, Columns
+from autotune.explanation.dimension_words import (
+    capitalised,
+    percent,
+    value_words,
+    with_values_words,
+)
+from autotune.explanation.interval import interval
+from autotune.explanation.steps import EVEN, Surroundings, at_batch, with_values
+from autotune.schemas import Objective
+from autotune.search.layouts import log_work
+from search_spaces.dimension import Scalar
+from search_spaces.lattice import Lattice
+from search_spaces.space import ACCUMULATION, SearchSpace
+from search_spaces.strategy import Strategy
+
+End = Literal["least", "greatest"]
+
+NUMBERED = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "micro_batch_size",
+    ACCUMULATION,
+    "zero_stage",
+    "num_nodes",
+    "virtual_stages",
+)
+STEPS = 2
+TOGETHER = 5
+"""Edges that are crossed at once: with two steps beyond each there are 243 combinations."""
+
+DRAWS = 1000
+
+WORTH = 0.02
+"""Gain of the rate from which on it is worth a sentence."""
+
+TWICE = 1.95
+"""Ratio from which on a sentence says how many times, and not how much more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeyondEdge:
+    """A strategy outside of the space, next to its best.
+
+    Attributes:
+        changes: dimension -> value that the space lacks.
+        strategy: the best with these values, at its own global batch unless the accumulation is
+            among the changes.
+        relative: its predicted rate over the best's; `low`, `high` end its 80 % interval.
+        fit_probability: that memory suffices, with the headroom left.
+    """
+
+    changes: Mapping[str, Scalar]
+    strategy: Strategy
+    global_batch_size: int
+    relative: float
+    low: float
+    high: float
+    fit_probability: float
+    sentence: str
+
+    @property
+    def worth_trying(self) -> bool:
+        """Whether it probably fits and is predicted to be better by more than a trifle."""
+        return self.fit_probability >= EVEN and self.relative >= 1.0 + WORTH
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceEdge:
+    """One dimension in which the best has the least or the greatest value allowed.
+
+    Attributes:
+        only: whether it is the only value allowed.
+        beyond: one and two steps further, nearest first; at least one that is legal.
+    """
+
+    dimension: str
+    value: Scalar
+    end: End
+    only: bool
+    beyond: tuple[BeyondEdge, ...]
+    sentence: str
+
+    @property
+    def promise(self) -> float:
+        """The highest ratio to the best's rate that is worth trying; 0 where none is."""
+        return max((each.relative for each in self.beyond if each.worth_trying), default=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeReport:
+    """All edges that the best lies on, those that promise most first. Where no value beyond is
+    legal there is none: nobody can have less than one stage.
+
+    Attributes:
+        together: the most promising strategy beyond several edges at once; None where nothing there
+            is better than beyond one alone.
+        sentence: the most telling thing in words.
+    """
+
+    best: Strategy
+    edges: tuple[SpaceEdge, ...]
+    together: BeyondEdge | None
+    sentence: str
+
+
+def edges(
+    space: SearchSpace,
+    calibration: Calibration,
+    best: Strategy,
+    *,
+    objective: Objective = "tokens_per_s",
+    headroom_gib: float = 0.0,
+    global_batch_size: int | None = None,
+    seed: int = 0,
+) -> EdgeReport:
+    """Return where the best of a space has an extreme value, and what is predicted just beyond.
+
+    More nodes than allowed are looked at only where the objective counts them: more are faster.
+
+    Args:
+        calibration: that knows the campaign's trials.
+        headroom_gib: memory that is to be left.
+        global_batch_size: at which is looked beyond the edges; the best's own where not given.
+        seed: of the draws that intervals are from.
+    """
+    look = _Look(
+        space=space,
+        calibration=calibration,
+        best=best,
+        objective=objective,
+        headroom_gib=headroom_gib,
+        batch=global_batch_size or best.global_batch_size(space.machine.gpus_per_node),
+        seed=seed,
+    )
+    found = [
+        look.edge(dimension, end)
+        for dimension in NUMBERED
+        for end in _ends(space, best, dimension)
+        if not (dimension == "num_nodes" and end == "greatest" and objective == "tokens_per_s")
+    ]
+    found = [edge for edge in found if edge.beyond]
+    found.sort(key=lambda edge: -edge.promise)
+    together = look.together(found)
+    return EdgeReport(
+        best=best, edges=tuple(found), together=together, sentence=_report(found, together)
+    )
+
+
+def _ends(space: SearchSpace, best: Strategy, dimension: str) -> Iterator[End]:
+    """Yield at which ends of the allowed values the best lies; the accumulation has none where it
+    follows from the batch."""
+    if dimension == ACCUMULATION and space.batch.maximum is not None:
+        return
+    values = [int(value) for value in space.dimensions[dimension]]
+    own = int(getattr(best, dimension))
+    if own <= min(values):
+        yield "least"
+    if own >= max(values):
+        yield "greatest"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Look:
+    """Beyond the edges of one space; `batch` is kept there."""
+
+    space: SearchSpace
+    calibration: Calibration
+    best: Strategy
+    objective: Objective
+    headroom_gib: float
+    batch: int
+    seed: int
+
+    @property
+    def _gpus(self) -> int:
+        return self.space.machine.gpus_per_node
+
+    @property
+    def _around(self) -> Surroundings:
+        return Surroundings(
+            transformer=self.space.transformer,
+            machine=self.space.machine,
+            program=self.space.program,
+        )
+
+    def edge(self, dimension: str, end: End) -> SpaceEdge:
+        value: Scalar = getattr(self.best, dimension)
+        values = self._around.beyond(dimension, value, upward=end == "greatest", count=STEPS)
+        beyond = self._told([{dimension: each} for each in values])
+        only = len(self.space.dimensions[dimension]) == 1
+        head = f"{value_words(dimension, value)} is the {'only one' if only else end} allowed"
+        best = _most_promising(beyond)
+        tail = best.sentence if best else "nothing next to it is predicted to be better"
+        return SpaceEdge(
+            dimension=dimension,
+            value=value,
+            end=end,
+            only=only,
+            beyond=tuple(beyond),
+            sentence=capitalised(f"{head}: {tail}"),
+        )
+
+    def together(self, found: Sequence[SpaceEdge]) -> BeyondEdge | None:
+        """Return the best of all combinations of what lies beyond several edges, the most promising
+        ones of dimensions that have several values."""
+        choices: dict[str, list[Scalar | None]] = {}
+        for edge in [each for each in found if not each.only and each.beyond][:TOGETHER]:
+            choices.setdefault(edge.dimension, [None]).extend(
+                value for each in edge.beyond for value in each.changes.values()
+            )
+        combined = [
+            {name: value for name, value in zip(choices, values, strict=True) if value is not None}
+            for values in product(*choices.values())
+        ]
+        best = _most_promising(self._told([each for each in combined if len(each) > 1]))
+        alone = max((edge.promise for edge in found), default=0.0)
+        return best if best and best.relative >= (1.0 + WORTH) * alone else None
+
+    def _strategy(self, changes: Mapping[str, Scalar]) -> Strategy | None:
+        """Return the best with these values; None where no whole micro-batches make the batch."""
+        batch = self.batch
+        if ACCUMULATION in changes:
+            own = self.best.gradient_accumulation_steps
+            batch = batch * int(changes[ACCUMULATION]) // own
+        return at_batch(with_values(self.best, changes), batch, self._gpus)
+
+    def _told(self, changes: Sequence[Mapping[str, Scalar]]) -> list[BeyondEdge]:
+        """Return what is believed of each set of values that makes a legal strategy."""
+        made = [(each, strategy) for each in changes if (strategy := self._strategy(each))]
+        legal = set(self._around.legal([strategy for _, strategy in made]))
+        made = [(each, strategy) for each, strategy in made if strategy in legal]
+        if not made:
+            return []
+        strategies = [self.best, *(strategy for _, strategy in made)]
+        lattice = Lattice.of(strategies, gpus_per_node=self._gpus)
+        columns = Columns.of(self.space.transformer, lattice)
+        leads = self._leads(lattice, columns)
+        fits = self.calibration.fit_probability(columns, headroom_gib=self.headroom_gib)
+        return [
+            self._beyond(each, strategy, leads[:, row], float(fits[row]))
+            for row, (each, strategy) in enumerate(made, start=1)
+        ]
+
+    def _leads(self, lattice: Lattice, columns: Columns) -> Array:
+        """Return draws of the logarithm of each rate over the best's, shape (draws, n), their mean
+        first."""
+        work = log_work(
+            lattice, self.space.transformer, self.space.machine, objective=self.objective
+        )
+        time = self.calibration.time
+        mean, _, _ = time.predict(columns)
+        draws = time.draws(columns, count=DRAWS, generator=np.random.default_rng(self.seed))
+        rates = work - np.vstack([mean, draws])
+        return np.asarray(rates - rates[:, :1])
+
+    def _beyond(
+        self, changes: Mapping[str, Scalar], strategy: Strategy, leads: Array, fits: float
+    ) -> BeyondEdge:
+        ends = interval(leads[:1], leads[1:, np.newaxis])
+        relative, low, high = (float(np.exp(each[0])) for each in (leads, *ends))
+        batch = strategy.global_batch_size(self._gpus)
+        named = {name: value for name, value in changes.items() if name != ACCUMULATION}
+        other_batch = batch != self.best.global_batch_size(self._gpus) or not named
+        words = with_values_words(named, *([f"batch {batch}"] if other_batch else []))
+        gain = (
+            f"{relative:.1f} times the rate is predicted ({low:.1f} to {high:.1f})"
+            if relative >= TWICE
+            else f"{percent(relative - 1.0)} {'more' if relative >= 1.0 else 'less'} is predicted"
+        )
+        doubt = "" if fits >= EVEN else ", and it would probably not fit"
+        return BeyondEdge(
+            changes=changes,
+            strategy=strategy,
+            global_batch_size=batch,
+            relative=relative,
+            low=low,
+            high=high,
+            fit_probability=fits,
+            sentence=f"{words} {gain}{doubt}",
+        )
+
+
+def _most_promising(beyond: Sequence[BeyondEdge]) -> BeyondEdge | None:
+    worth = [each for each in beyond if each.worth_trying]
+    return max(worth, key=lambda each: each.relative, default=None)
+
+
+def _report(found: Sequence[SpaceEdge], together: BeyondEdge | None) -> str:
+    if not found:
+        return "The best lies inside of what was allowed"
+    promising = [edge for edge in found if edge.promise]
+    if not promising and together is None:
+        return "The best lies on the edge of what was allowed, and nothing next to it is better"
+    shown = promising or found
+    on = " and ".join(value_words(edge.dimension, edge.value) for edge in shown[:3])
+    if together is not None:
+        return f"The best lies on the edge of what was allowed ({on}): {together.sentence}"
+    return f"The best lies on the edge of what was allowed: {_lowered(promising[0].sentence)}"
+
+
+def _lowered(sentence: str) -> str:
+    """Return a sentence as it goes on after a colon: names of dimensions stay as they are."""
+    word = sentence.split(" ", 1)[0]
+    return sentence if word.isupper() or word == "ZeRO" else sentence[:1].lower() + sentence[1:]

@@ -1,0 +1,306 @@
+"""A campaign in which every trial failed: why, and what to ask instead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.calibration import Calibration
+from autotune.cost_model import estimate
+from autotune.cost_model.columns import Columns
+from autotune.explanation.dimension_words import gibibytes, with_values_words
+from autotune.explanation.steps import EVEN
+from autotune.schemas import Objective
+from autotune.search import SearchTrial
+from autotune.search.layouts import log_work
+from search_spaces.dimension import AUTO, NAMED, DimensionChoice, Scalar, automatic
+from search_spaces.errors import InvalidInputs
+from search_spaces.lattice import Lattice
+from search_spaces.space import ACCUMULATION, SearchSpace
+from search_spaces.strategy import DIMENSIONS, Strategy
+
+RELAXED = ("activation_checkpointing", "zero_stage", "micro_batch_size", "sequence_parallel")
+"""Dimensions that trade time for memory, besides the nodes: all their values are offered."""
+
+LAYOUT = ("tensor_parallel", "pipeline_parallel")
+"""Dimensions that are opened, too, where those alone do not suffice."""
+
+ROOM = 1.3
+"""Memory by the formulas, over the limit, up to which a strategy may still fit."""
+
+UNKNOWN = "an unknown cause"
+
+LOOKED_AT = 500
+"""Strategies of a changed question whose probability of fitting is worked out: those with the
+highest predicted rate, and as many that need least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """A changed question of which some strategy probably fits.
+
+    Attributes:
+        fields: of a campaign's request -> what to set them to: `nodes`, and dimensions as
+            `space.…`, with all their values.
+        strategy: the fastest that probably fits, by its prediction.
+        rate: its predicted objective.
+    """
+
+    fields: Mapping[str, DimensionChoice]
+    strategy: Strategy
+    memory_gib: float
+    fit_probability: float
+    iteration_time_s: float
+    rate: float
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureReport:
+    """Why nothing ran.
+
+    Attributes:
+        trials: that ended without a measurement; `out_of_memory` of them for want of memory.
+        causes: of the others -> how many.
+        need_low_gib, need_high_gib: predicted memory of the leanest and the fullest of those that
+            ran out of it; None where none did.
+        memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
+        remedies: the least changes first; empty where memory was not the cause, or nothing helps.
+    """
+
+    trials: int
+    out_of_memory: int
+    causes: Mapping[str, int]
+    need_low_gib: float | None
+    need_high_gib: float | None
+    memory_limit_gib: float
+    gpu_memory_gib: float
+    remedies: tuple[Remedy, ...]
+    sentence: str
+
+
+def explain_failures(
+    space: SearchSpace,
+    calibration: Calibration,
+    trials: Sequence[SearchTrial],
+    *,
+    objective: Objective = "tokens_per_s",
+    headroom_gib: float = 0.0,
+) -> FailureReport | None:
+    """Return why no trial succeeded; None where one did, or none has ended.
+
+    Args:
+        calibration: that knows these trials.
+        headroom_gib: memory that is to be left.
+    """
+    failed = [trial for trial in trials if trial.state == "failed"]
+    if not failed or any(trial.state == "ok" for trial in trials):
+        return None
+    machine = space.machine
+    too_large = [trial.strategy for trial in failed if trial.out_of_memory]
+    causes = Counter(trial.cause or UNKNOWN for trial in failed if not trial.out_of_memory)
+    need = _need(space, calibration, too_large)
+    limit = machine.memory_gib * float(calibration.parameters.usable_memory)
+    remedies = []
+    if len(too_large) * 2 >= len(failed):
+        question = _Question(
+            space=space,
+            calibration=calibration,
+            objective=objective,
+            headroom_gib=headroom_gib,
+            tried=frozenset(trial.strategy.layout_key() for trial in trials),
+        )
+        remedies = list(question.remedies())
+    return FailureReport(
+        trials=len(failed),
+        out_of_memory=len(too_large),
+        causes=dict(causes.most_common()),
+        need_low_gib=need[0] if need else None,
+        need_high_gib=need[-1] if need else None,
+        memory_limit_gib=limit,
+        gpu_memory_gib=machine.memory_gib,
+        remedies=tuple(remedies),
+        sentence=_sentence(len(failed), causes, need, machine.memory_gib, remedies),
+    )
+
+
+def _need(
+    space: SearchSpace, calibration: Calibration, strategies: Sequence[Strategy]
+) -> list[float]:
+    """Return what each strategy is believed to need, GiB, least first."""
+    if not strategies:
+        return []
+    lattice = Lattice.of(strategies, gpus_per_node=space.machine.gpus_per_node)
+    mean, _, _ = calibration.memory.predict(Columns.of(space.transformer, lattice))
+    return sorted(np.exp(mean).tolist())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Question:
+    """What was asked, and what may be asked instead; `tried` are layouts."""
+
+    space: SearchSpace
+    calibration: Calibration
+    objective: Objective
+    headroom_gib: float
+    tried: frozenset[tuple[object, ...]]
+
+    def remedies(self) -> Iterator[Remedy]:
+        """Yield those with the least changed first: what was not tried yet, more nodes, each
+        dimension alone; where no dimension alone suffices all of them together, with the layout
+        opened, and at last on more nodes."""
+        yield from self._changed({})
+        on_more = self._on_more_nodes({})
+        yield from on_more
+        alone = [
+            remedy
+            for name in RELAXED
+            if (wider := self._wider((name,)))
+            for remedy in self._changed(wider)
+        ]
+        yield from alone
+        if alone:
+            return
+        for names in (RELAXED, (*RELAXED, *LAYOUT)):
+            together = self._changed(self._wider(names))
+            yield from together
+            if together:
+                return
+        if not on_more:
+            yield from self._on_more_nodes(self._wider((*RELAXED, *LAYOUT)))
+
+    def _wider(self, names: Sequence[str]) -> dict[str, tuple[Scalar, ...]]:
+        """Return all values of those of the dimensions that may have more than the space's."""
+        space, wider = self.space, {}
+        for name in names:
+            own = space.dimensions[name]
+            more = automatic(
+                name, space.transformer, space.machine, nodes=space.nodes, program=space.program
+            )
+            if set(more) - set(own):
+                values = dict.fromkeys((*own, *more))
+                wider[name] = tuple(values) if name in NAMED else tuple(sorted(values, key=int))
+        return wider
+
+    def _on_more_nodes(self, wider: Mapping[str, tuple[Scalar, ...]]) -> list[Remedy]:
+        """Return the same question on the fewest nodes, in doublings, on which something fits."""
+        nodes, most = self.space.nodes, self.space.machine.max_nodes
+        while nodes < most:
+            nodes = min(2 * nodes, most)
+            if found := self._changed(wider, nodes=nodes):
+                return found
+        return []
+
+    def _changed(
+        self, wider: Mapping[str, tuple[Scalar, ...]], *, nodes: int | None = None
+    ) -> list[Remedy]:
+        """Return the remedy of a changed question; nothing where nothing of it is likely to fit."""
+        space = self.space
+        choices: dict[str, DimensionChoice] = {
+            name: list(wider.get(name, values)) for name, values in space.dimensions.items()
+        }
+        if nodes is not None:
+            choices["num_nodes"] = [nodes]
+        if (wider or nodes) and space.batch.maximum is not None:
+            choices[ACCUMULATION] = AUTO
+        try:
+            changed = SearchSpace.build(
+                space.transformer,
+                space.machine,
+                nodes=nodes or space.nodes,
+                choices=choices,
+                batch=space.batch,
+                program=space.program,
+            )
+        except InvalidInputs:  # too many points
+            return []
+        return self._best_of(changed)
+
+    def _best_of(self, space: SearchSpace) -> list[Remedy]:
+        """Return the fastest strategy of a space that probably fits and was not tried, if any."""
+        lattice, calibration = space.lattice(), self.calibration
+        if not len(lattice):
+            return []
+        predicted = estimate(
+            space.transformer, space.machine, lattice, parameters=calibration.parameters
+        )
+        work = log_work(lattice, space.transformer, space.machine, objective=self.objective)
+        rates = work - np.log(predicted.iteration_time_s)
+        near = np.flatnonzero(predicted.memory_gib <= ROOM * predicted.memory_limit_gib)
+        fastest = near[np.argsort(-rates[near], kind="stable")][:LOOKED_AT]
+        leanest = near[np.argsort(predicted.memory_gib[near], kind="stable")][:LOOKED_AT]
+        rows = np.unique(np.concatenate([fastest, leanest]))
+        if not len(rows):
+            return []
+        lattice, work = lattice.take(rows), work[rows]
+        columns = Columns.of(space.transformer, lattice)
+        fits = calibration.fit_probability(columns, headroom_gib=self.headroom_gib)
+        time, _, _ = calibration.time.predict(columns)
+        memory = calibration.memory.mean(columns)
+        for row in np.argsort(time - work, kind="stable").tolist():
+            strategy = lattice.strategy(row)
+            if fits[row] >= EVEN and strategy.layout_key() not in self.tried:
+                gib = float(np.exp(memory[row]))
+                fields = self._fields(space, strategy)
+                return [
+                    Remedy(
+                        fields=fields,
+                        strategy=strategy,
+                        memory_gib=gib,
+                        fit_probability=float(fits[row]),
+                        iteration_time_s=float(np.exp(time[row])),
+                        rate=float(np.exp(work[row] - time[row])),
+                        sentence=_words(strategy, fields, gib),
+                    )
+                ]
+        return []
+
+    def _fields(self, space: SearchSpace, strategy: Strategy) -> dict[str, DimensionChoice]:
+        """Return what of a request makes the changed space, as far as the strategy needs it."""
+        own = self.space
+        fields: dict[str, DimensionChoice] = {}
+        if space.nodes != own.nodes:
+            fields |= {"nodes": space.nodes, "space.num_nodes": [space.nodes]}
+        for name in (*RELAXED, *LAYOUT):
+            if getattr(strategy, name) not in own.dimensions[name]:
+                fields[f"space.{name}"] = list(space.dimensions[name])
+        if fields and own.batch.maximum is not None:
+            fields[f"space.{ACCUMULATION}"] = AUTO
+        return fields
+
+
+def _words(strategy: Strategy, fields: Mapping[str, DimensionChoice], gib: float) -> str:
+    names = [field.removeprefix("space.") for field in fields]
+    changed = {
+        name: getattr(strategy, name)
+        for name in names
+        if name in DIMENSIONS and name != ACCUMULATION
+    }
+    if not changed:
+        return f"{strategy.short()} has not been tried and would fit, with {gibibytes(gib)}"
+    return f"{with_values_words(changed)} it would fit, with {gibibytes(gib)}"
+
+
+def _sentence(
+    trials: int,
+    causes: Mapping[str, int],
+    need: Sequence[float],
+    whole: float,
+    remedies: Sequence[Remedy],
+) -> str:
+    every = f"All {trials} trials" if trials > 1 else "The one trial"
+    others = ", ".join(f"{count} of {cause}" for cause, count in causes.items())
+    if not need:
+        return f"{every} failed: {others}"
+    low, high = gibibytes(need[0]).removesuffix(" GiB"), gibibytes(need[-1])
+    span = high if low == high.removesuffix(" GiB") else f"{low} to {high}"
+    memory = f"their layouts need {span} of each GPU's {whole:.3g}"
+    head = (
+        f"{every} failed: {others}, and {len(need)} of memory, as {memory}"
+        if others
+        else f"{every} ran out of memory: {memory}"
+    )
+    return f"{head}; {remedies[0].sentence}" if remedies else f"{head}; nothing near by would fit"

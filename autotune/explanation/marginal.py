@@ -1,0 +1,163 @@
+"""The rate along one dimension, all others being equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from autotune.cost_model.columns import Array
+from autotune.explanation.dimension_words import NAMES, capitalised, percent, step_words
+from autotune.explanation.interval import interval
+from autotune.explanation.rates import BelievedRates
+from autotune.explanation.shapley import Integers, group_sums, grouped
+from search_spaces.dimension import Scalar
+
+HARDLY = 0.005
+"""Change of the rate below which a step makes no difference that is worth a word."""
+
+LINKED = 1e-12
+"""Weight of the comparisons of two values above which there are any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginalPoint:
+    """One value of a dimension.
+
+    Attributes:
+        strategies: how many have it.
+        relative: their rate over the mean (geometric) of the space, were all else equal.
+        low, high: ends of its 80 % interval.
+    """
+
+    value: Scalar
+    strategies: int
+    relative: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginalStep:
+    """From one value to the next, where strategies differ in nothing else.
+
+    Attributes:
+        change: of the rate, as a share of it: negative where the step costs.
+        low, high: ends of its 80 % interval.
+        clear: whether the interval tells a gain from a loss, and one that is worth a word.
+        sentence: `PP 8 to 16 costs 6 % (4 to 8 %)`.
+    """
+
+    lower: Scalar
+    upper: Scalar
+    change: float
+    low: float
+    high: float
+    clear: bool
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marginal:
+    """The curve of one dimension; `sentence` is that of its largest clear step."""
+
+    dimension: str
+    points: tuple[MarginalPoint, ...]
+    steps: tuple[MarginalStep, ...]
+    sentence: str
+
+
+def marginal(rates: BelievedRates, dimension: str) -> Marginal:
+    """Return the curve of one of the rates' `dimensions`.
+
+    Only strategies that agree in all other dimensions are compared with each other, so that what is
+    legal with one value and not with another bends nothing (least squares with a constant for each
+    combination of the others). Between values that no such comparison links, the plain means stand,
+    and no step is given.
+
+    Raises:
+        ValueError: the strategies do not differ in it.
+    """
+    place = rates.dimensions.index(dimension)
+    level, values = rates.levels[:, place], rates.values(dimension)
+    others, count = grouped(np.delete(rates.levels, place, axis=1))
+    figures = np.column_stack([rates.log_rate, rates.draws])
+    curves, linked = _all_else_equal(level, len(values), others, count, figures)
+    counts = np.bincount(level, minlength=len(values))
+    points = tuple(
+        MarginalPoint(value=value, strategies=int(counts[at]), **_relative(curves[at]))
+        for at, value in enumerate(values)
+    )
+    steps = tuple(
+        _step(dimension, values[at], values[at + 1], curves[at + 1] - curves[at])
+        for at in range(len(values) - 1)
+        if linked[at] == linked[at + 1]
+    )
+    sentence = _sentence(dimension, steps)
+    return Marginal(dimension=dimension, points=points, steps=steps, sentence=sentence)
+
+
+def _all_else_equal(
+    level: Integers, levels: int, others: Integers, groups: int, figures: Array
+) -> tuple[Array, Integers]:
+    """Return the curve of each figure, shape (levels, k), as differences from the mean of all, and
+    the number of the set of levels that each is linked with, shape (levels,).
+
+    Args:
+        figures: shape (n, k).
+    """
+    cells, which = np.unique(others * levels + level, return_inverse=True)
+    size = np.bincount(which).astype(np.float64)
+    met = csr_array((size, (cells // levels, cells % levels)), shape=(groups, levels))
+    of_group = np.maximum(np.asarray(met.sum(axis=1)).ravel(), 1.0)[:, np.newaxis]
+    of_level = np.asarray(met.sum(axis=0)).ravel()
+    shared = np.asarray((met.T @ (met / of_group)).toarray())
+    sums = group_sums(level, figures, levels)
+    target = sums - met.T @ (group_sums(others, figures, groups) / of_group)
+    curves = np.linalg.pinv(np.diag(of_level) - shared, hermitian=True) @ target
+    _, linked = connected_components(shared > LINKED, directed=False)
+    for number in np.unique(linked):
+        same = linked == number
+        weights = of_level[same] / of_level[same].sum()
+        plain = sums[same].sum(axis=0) / of_level[same].sum() - figures.mean(axis=0)
+        curves[same] += plain - weights @ curves[same]
+    return np.asarray(curves), np.asarray(linked, dtype=np.int64)
+
+
+def _relative(curve: Array) -> dict[str, float]:
+    """Return the mean's ratio and the ends of its interval, of the mean and the draws."""
+    low, high = interval(curve[:1], curve[1:, np.newaxis])
+    ends = {"relative": curve[0], "low": low[0], "high": high[0]}
+    return {name: float(np.exp(end)) for name, end in ends.items()}
+
+
+def _step(dimension: str, lower: Scalar, upper: Scalar, curve: Array) -> MarginalStep:
+    ratio = _relative(curve)
+    change, low, high = (ratio[name] - 1.0 for name in ("relative", "low", "high"))
+    clear = (low > 0.0 or high < 0.0) and abs(change) >= HARDLY
+    words = step_words(dimension, lower, upper)
+    if clear:
+        ends = sorted(abs(end) for end in (low, high))
+        between = f"{percent(ends[0]).removesuffix(' %')} to {percent(ends[1])}"
+        told = f"{'gains' if change > 0.0 else 'costs'} {percent(change)} ({between})"
+    else:
+        told = "makes no clear difference"
+    return MarginalStep(
+        lower=lower,
+        upper=upper,
+        change=change,
+        low=low,
+        high=high,
+        clear=clear,
+        sentence=capitalised(f"{words} {told}"),
+    )
+
+
+def _sentence(dimension: str, steps: Sequence[MarginalStep]) -> str:
+    telling = [step for step in steps if step.clear]
+    if not telling:
+        return capitalised(f"{NAMES[dimension]} makes no clear difference")
+    return max(telling, key=lambda each: abs(each.change)).sentence

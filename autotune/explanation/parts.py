@@ -1,0 +1,187 @@
+"""Where a strategy's time and memory go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from autotune.calibration import Calibration
+from autotune.explanation.dimension_words import percent
+from autotune.schemas import Objective
+from autotune.search.layouts import log_work
+from search_spaces.lattice import Lattice
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+Role = Literal["winner", "runner_up", "baseline"]
+
+TIME_PARTS: Mapping[str, tuple[str, ...]] = {
+    "products": ("matrix_multiplication", "embedding_and_logits"),
+    "attention": ("attention",),
+    "elementwise": ("elementwise",),
+    "recomputation": ("recomputation",),
+    "tensor_parallel": ("tensor_parallel", "context_parallel"),
+    "bubble": ("pipeline_bubble",),
+    "pipeline_transfer": ("pipeline_transfer",),
+    "data_parallel": ("data_parallel", "zero_micro_batches"),
+    "optimizer": ("optimizer_step", "step_overhead"),
+    "host": ("host",),
+    "stragglers": ("stragglers",),
+}
+"""What a reader is shown, made of the cost model's parts; in the order of a stacked bar."""
+
+TIME_WORDS: Mapping[str, str] = {
+    "products": "matrix products",
+    "attention": "attention",
+    "elementwise": "norms and other elementwise work",
+    "recomputation": "recomputation",
+    "tensor_parallel": "tensor-parallel communication",
+    "bubble": "the pipeline's bubble",
+    "pipeline_transfer": "transfers between stages",
+    "data_parallel": "data-parallel communication",
+    "optimizer": "the optimizer's step",
+    "host": "waiting for the host",
+    "stragglers": "waiting for slower GPUs",
+}
+
+MEMORY_WORDS: Mapping[str, str] = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer states",
+    "activations": "activations",
+    "recomputation": "the layer that is recomputed",
+    "logits": "logits",
+    "zero3_gather": "layers that ZeRO-3 gathers",
+    "overhead": "context and fragmentation",
+}
+"""Of the cost model's parts of memory, in its order."""
+
+SHOWN = 3
+"""Parts that a sentence names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedStrategy:
+    """A strategy to be explained, with what was measured of it.
+
+    Attributes:
+        iteration_time_s: at its own GAS; None where it was not measured there.
+        peak_memory_gib: of the fullest rank; None where it was not read.
+    """
+
+    role: Role
+    strategy: Strategy
+    iteration_time_s: float | None = None
+    peak_memory_gib: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyParts:
+    """Time and memory of one strategy by part.
+
+    The parts are always predicted; they are scaled so that they add up to the whole, which was
+    measured where it says so.
+
+    Attributes:
+        iteration_time_s: of one step, measured if `time_measured`, otherwise predicted;
+            `time_parts_s`, named as TIME_PARTS, add up to it.
+        predicted_iteration_time_s: by the calibrated cost model; `low`, `high` end its 80 %
+            interval.
+        cost: seconds (or node-seconds, or joules, by the objective) of one token: one over the
+            rate.
+        memory_gib: peak of the fullest rank, measured if `memory_measured`, otherwise predicted;
+            `memory_parts_gib`, named as MEMORY_WORDS, add up to it.
+        memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
+        fit_probability: that memory suffices; 1 where a peak was measured.
+        sentence: what takes most of a step.
+    """
+
+    role: Role
+    strategy: Strategy
+    global_batch_size: int
+    iteration_time_s: float
+    time_measured: bool
+    predicted_iteration_time_s: float
+    predicted_low_s: float
+    predicted_high_s: float
+    time_parts_s: Mapping[str, float]
+    cost: float
+    memory_gib: float
+    memory_measured: bool
+    memory_parts_gib: Mapping[str, float]
+    memory_limit_gib: float
+    gpu_memory_gib: float
+    fit_probability: float
+    sentence: str
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Of the step's time, by part."""
+        return {name: part / self.iteration_time_s for name, part in self.time_parts_s.items()}
+
+
+def parts_of(
+    compared: Sequence[ComparedStrategy],
+    calibration: Calibration,
+    transformer: Transformer,
+    *,
+    objective: Objective = "tokens_per_s",
+) -> list[StrategyParts]:
+    """Return time and memory by part of each strategy.
+
+    Raises:
+        InvalidInput: field `objective`: it is of energy, and the machine's power is not known.
+    """
+    if not compared:
+        return []
+    machine = calibration.machine
+    lattice = Lattice.of([each.strategy for each in compared], gpus_per_node=machine.gpus_per_node)
+    forecast = calibration.forecast(transformer, lattice)
+    work = np.exp(log_work(lattice, transformer, machine, objective=objective))
+    limit = machine.memory_gib * float(calibration.parameters.usable_memory)
+    told = []
+    for row, each in enumerate(compared):
+        predicted = float(forecast.iteration_time_s[row])
+        seconds = each.iteration_time_s or predicted
+        gib = each.peak_memory_gib or float(forecast.memory_gib[row])
+        by_part = {name: float(part[row]) for name, part in forecast.time_parts_s.items()}
+        times = {
+            name: seconds / predicted * sum(by_part[part] for part in members)
+            for name, members in TIME_PARTS.items()
+        }
+        scale = gib / float(forecast.memory_gib[row])
+        fits = 1.0 if each.peak_memory_gib else float(forecast.fit_probability[row])
+        told.append(
+            StrategyParts(
+                role=each.role,
+                strategy=each.strategy,
+                global_batch_size=int(lattice.global_batch_size[row]),
+                iteration_time_s=seconds,
+                time_measured=each.iteration_time_s is not None,
+                predicted_iteration_time_s=predicted,
+                predicted_low_s=float(forecast.iteration_time_low_s[row]),
+                predicted_high_s=float(forecast.iteration_time_high_s[row]),
+                time_parts_s=times,
+                cost=seconds / float(work[row]),
+                memory_gib=gib,
+                memory_measured=each.peak_memory_gib is not None,
+                memory_parts_gib={
+                    name: scale * float(part[row])
+                    for name, part in forecast.memory_parts_gib.items()
+                },
+                memory_limit_gib=limit,
+                gpu_memory_gib=machine.memory_gib,
+                fit_probability=fits,
+                sentence=_sentence(times, seconds),
+            )
+        )
+    return told
+
+
+def _sentence(times: Mapping[str, float], seconds: float) -> str:
+    most = sorted(times, key=lambda name: -times[name])[:SHOWN]
+    shares = [f"{percent(times[name] / seconds)} {TIME_WORDS[name]}" for name in most]
+    return f"Of a step {', '.join(shares[:-1])} and {shares[-1]}"

@@ -1,0 +1,111 @@
+"""What is believed of the rates of a whole space, after all that was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from autotune.calibration import Calibration
+from autotune.calibration.pathwise import mean_and_draws
+from autotune.cost_model.columns import Array, Columns
+from autotune.explanation.shapley import Integers
+from autotune.schemas import Objective
+from autotune.search.layouts import as_numbers, log_work
+from search_spaces.dimension import Scalar
+from search_spaces.lattice import Lattice
+from search_spaces.space import ACCUMULATION, SearchSpace
+from search_spaces.strategy import DIMENSIONS
+
+DRAWS = 64
+LEAST_DRAWS = 16
+CELLS = 640_000
+"""Draws of a space, fewer where n strategies times the draws are more than this."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BelievedRates:
+    """Rates of the legal strategies of a space as they are believed to be.
+
+    Attributes:
+        lattice: the n strategies that are counted.
+        log_rate: shape (n,), mean of the logarithm of the objective.
+        draws: shape (n, k), the same as it may be for all strategies at once.
+    """
+
+    lattice: Lattice
+    objective: Objective
+    log_rate: Array
+    draws: Array
+
+    @classmethod
+    def of(
+        cls,
+        space: SearchSpace,
+        calibration: Calibration,
+        *,
+        objective: Objective = "tokens_per_s",
+        least_fit_probability: float = 0.0,
+        headroom_gib: float = 0.0,
+        seed: int = 0,
+    ) -> BelievedRates:
+        """Forecast every strategy of a space.
+
+        Args:
+            calibration: of the space's machine.
+            least_fit_probability: that a strategy has to have to be counted; 0 counts every legal
+                one. Where none has it, all are counted.
+            headroom_gib: memory that is to be left.
+            seed: of the draws.
+        """
+        lattice = space.lattice()
+        columns = Columns.of(space.transformer, lattice)
+        with threadpool_limits(limits=1, user_api="blas"):
+            if least_fit_probability > 0.0:
+                fits = calibration.fit_probability(columns, headroom_gib=headroom_gib)
+                rows = np.flatnonzero(fits >= least_fit_probability)
+                if len(rows):
+                    lattice, columns = lattice.take(rows), columns.take(rows)
+            count = int(np.clip(CELLS // max(len(lattice), 1), LEAST_DRAWS, DRAWS))
+            time, draws = mean_and_draws(
+                calibration.time, columns, count=count, generator=np.random.default_rng(seed)
+            )
+        work = log_work(lattice, space.transformer, space.machine, objective=objective)
+        return cls(
+            lattice=lattice,
+            objective=objective,
+            log_rate=work - time,
+            draws=np.ascontiguousarray((work - draws).T),
+        )
+
+    @cached_property
+    def dimensions(self) -> tuple[str, ...]:
+        """Those in which the strategies differ; not the accumulation where it follows from the
+        others, as under a fixed global batch."""
+        varying = [name for name in DIMENSIONS if len(self.values(name)) > 1]
+        others = [name for name in varying if name != ACCUMULATION]
+        if ACCUMULATION in varying and others:
+            keys = np.stack([self.level(name) for name in others], axis=1)
+            if len(np.unique(keys, axis=0)) == len(self.lattice):
+                return tuple(others)
+        return tuple(varying)
+
+    @cached_property
+    def levels(self) -> Integers:
+        """Shape (n, d): the number of each strategy's value in each of the `dimensions`."""
+        columns = [self.level(name) for name in self.dimensions]
+        empty = np.zeros((len(self.lattice), 0), dtype=np.int64)
+        return np.stack(columns, axis=1) if columns else empty
+
+    def values(self, dimension: str) -> tuple[Scalar, ...]:
+        """Return the values of a dimension that occur, in rising order."""
+        numbers = as_numbers(dimension, self.lattice[dimension])
+        _, first = np.unique(numbers, return_index=True)
+        return tuple(self.lattice[dimension][first].tolist())
+
+    def level(self, dimension: str) -> Integers:
+        """Return the number of each strategy's value among `values`, shape (n,)."""
+        numbers = as_numbers(dimension, self.lattice[dimension])
+        return np.asarray(np.unique(numbers, return_inverse=True)[1], dtype=np.int64)

@@ -1,0 +1,201 @@
+"""Strong and weak scaling: one layout on more and more nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from autotune.calibration import Calibration
+from autotune.calibration.projection import REPEATS
+from autotune.cost_model.columns import Array, Columns
+from autotune.explanation.interval import interval
+from autotune.explanation.steps import Surroundings, at_batch
+from search_spaces.errors import InvalidInput
+from search_spaces.lattice import Lattice
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+ScalingKind = Literal["strong", "weak"]
+"""`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
+
+DRAWS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingPoint:
+    """One layout on one number of nodes.
+
+    Attributes:
+        iteration_time_s: measured if `measured`, otherwise the predicted median; `low`, `high` end
+            the 80 % interval.
+        efficiency: rate for each GPU over that on the fewest nodes; 1 there.
+        efficiency_low, efficiency_high: ends of its 80 % interval.
+        fit_probability: that memory suffices; 1 where a step was measured.
+    """
+
+    strategy: Strategy
+    num_nodes: int
+    gpus: int
+    global_batch_size: int
+    iteration_time_s: float
+    iteration_time_low_s: float
+    iteration_time_high_s: float
+    measured: bool
+    tokens_per_s: float
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+    fit_probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingCurve:
+    """One layout over all numbers of nodes that it can run on, fewest first.
+
+    Attributes:
+        omitted: number of nodes -> why the layout has no point there.
+        sentence: the efficiency on most nodes in words.
+    """
+
+    kind: ScalingKind
+    strategy: Strategy
+    points: tuple[ScalingPoint, ...]
+    omitted: Mapping[int, str]
+    sentence: str
+
+
+def scaling(
+    calibration: Calibration,
+    transformer: Transformer,
+    strategy: Strategy,
+    *,
+    kind: ScalingKind,
+    nodes: Sequence[int],
+    measured: Mapping[Strategy, float] | None = None,
+    program: ProgramCapabilities = ANY_PROGRAM,
+    seed: int = 0,
+) -> ScalingCurve:
+    """Return the scaling of one layout, predicted but where it was measured.
+
+    Args:
+        calibration: of the machine; it should know what was `measured`.
+        strategy: the layout, with the global batch that strong scaling keeps and that weak scaling
+            has on the strategy's own nodes.
+        nodes: on which it is looked at.
+        measured: strategy -> seconds of a step.
+        seed: of the draws that intervals are from.
+
+    Raises:
+        InvalidInput: field `nodes`: the layout can run on none of them.
+    """
+    machine = calibration.machine
+    points, omitted = _points(calibration, transformer, strategy, kind, nodes, program)
+    if not points:
+        reasons = "; ".join(f"{count}: {reason}" for count, reason in omitted.items())
+        reason = f"the layout can run on none of them ({reasons})"
+        raise InvalidInput("nodes", list(nodes), reason, valid="numbers of nodes that it divides")
+    lattice = Lattice.of(points, gpus_per_node=machine.gpus_per_node)
+    columns = Columns.of(transformer, lattice)
+    seconds = [(measured or {}).get(each) for each in points]
+    logs = _log_times(calibration, columns, seconds, seed=seed)
+    tokens = lattice.global_batch_size * float(transformer.seq_length)
+    each_gpu = np.log(tokens / lattice.world_size) - logs
+    relative = np.exp(each_gpu - each_gpu[:, :1])
+    times, fits = np.exp(logs), calibration.fit_probability(columns)
+    time_low, time_high = interval(times[0], times[1:])
+    low, high = interval(relative[0], relative[1:])
+    curve = tuple(
+        ScalingPoint(
+            strategy=each,
+            num_nodes=each.num_nodes,
+            gpus=int(lattice.world_size[row]),
+            global_batch_size=int(lattice.global_batch_size[row]),
+            iteration_time_s=float(times[0, row]),
+            iteration_time_low_s=float(time_low[row]),
+            iteration_time_high_s=float(time_high[row]),
+            measured=seconds[row] is not None,
+            tokens_per_s=float(tokens[row] / times[0, row]),
+            efficiency=float(relative[0, row]),
+            efficiency_low=float(low[row]),
+            efficiency_high=float(high[row]),
+            fit_probability=1.0 if seconds[row] is not None else float(fits[row]),
+        )
+        for row, each in enumerate(points)
+    )
+    return ScalingCurve(
+        kind=kind,
+        strategy=strategy,
+        points=curve,
+        omitted=omitted,
+        sentence=_sentence(kind, curve),
+    )
+
+
+def _points(
+    calibration: Calibration,
+    transformer: Transformer,
+    strategy: Strategy,
+    kind: ScalingKind,
+    nodes: Sequence[int],
+    program: ProgramCapabilities,
+) -> tuple[list[Strategy], dict[int, str]]:
+    """Return the strategy on each number of nodes, and why there is none on others."""
+    machine = calibration.machine
+    around = Surroundings(transformer=transformer, machine=machine, program=program)
+    own = strategy.global_batch_size(machine.gpus_per_node)
+    points: list[Strategy] = []
+    omitted: dict[int, str] = {}
+    for count in sorted(set(nodes)):
+        batch = own if kind == "strong" else own * count / strategy.num_nodes
+        other = replace(strategy, num_nodes=count)
+        refusal = around.refusal(other)
+        scaled = at_batch(other, batch, machine.gpus_per_node)
+        if refusal is None and scaled is None:
+            refusal = (
+                f"{other.data_parallel(machine.gpus_per_node)} replicas of micro-batches of "
+                f"{strategy.micro_batch_size} make no global batch of {batch:g}"
+            )
+        elif refusal is None and scaled is not None:
+            refusal = around.refusal(scaled)
+        if refusal is None and scaled is not None:
+            points.append(scaled)
+        else:
+            omitted[count] = refusal or ""
+    return points, omitted
+
+
+def _log_times(
+    calibration: Calibration, columns: Columns, seconds: Sequence[float | None], *, seed: int
+) -> Array:
+    """Return the logarithm of each time, shape (1 + draws, n): first the middle, then as they may
+    all be at once. A measured one differs between draws by what a repeated run does."""
+    generator = np.random.default_rng(seed)
+    mean, _, _ = calibration.time.predict(columns)
+    draws = calibration.time.draws(columns, count=DRAWS, generator=generator)
+    logs = np.vstack([mean, draws])
+    for row, measured_s in enumerate(seconds):
+        if measured_s is not None:
+            logs[0, row] = np.log(measured_s)
+            logs[1:, row] = logs[0, row] + generator.normal(0.0, REPEATS, DRAWS)
+    return np.asarray(logs)
+
+
+def _sentence(kind: ScalingKind, points: Sequence[ScalingPoint]) -> str:
+    least, most = points[0], points[-1]
+    if least is most:
+        return f"{least.num_nodes} nodes alone: nothing to compare"
+    batch = (
+        f"the same batch of {most.global_batch_size}"
+        if kind == "strong"
+        else f"a batch that grows from {least.global_batch_size} to {most.global_batch_size}"
+    )
+    origin = "measured" if least.measured and most.measured else "predicted"
+    return (
+        f"From {least.num_nodes} to {most.num_nodes} nodes with {batch} {100 * most.efficiency:.0f}"
+        f" % of the rate for each GPU is kept, {origin} ({100 * most.efficiency_low:.0f} to "
+        f"{100 * most.efficiency_high:.0f} %)"
+    )

@@ -1,0 +1,105 @@
+"""Strategies one step away from another, within the space or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from search_spaces.batch import GlobalBatch
+from search_spaces.dimension import NAMED, SWITCHES, Scalar, automatic
+from search_spaces.lattice import Lattice, Mask
+from search_spaces.machine import Machine
+from search_spaces.program import ProgramCapabilities
+from search_spaces.rules import findings, rule_masks
+from search_spaces.space import ACCUMULATION
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+EVEN = 0.5
+"""Probability of fitting from which on a strategy counts as one that fits."""
+
+DOUBLED = ("micro_batch_size", ACCUMULATION, "num_nodes")
+"""Dimensions whose next values are also their halves and doubles."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What strategies may become: values that an automatic space would have, and what is legal."""
+
+    transformer: Transformer
+    machine: Machine
+    program: ProgramCapabilities
+
+    def beyond(self, dimension: str, value: Scalar, *, upward: bool, count: int) -> list[Scalar]:
+        """Return the next `count` values of a dimension that has numbers, nearest first."""
+        number = int(value)
+        values: set[int] = {int(each) for each in self._automatic(dimension)}
+        if dimension in DOUBLED:
+            for power in range(1, count + 1):
+                values |= {number << power, number >> power}
+        if dimension == "num_nodes":
+            values = {each for each in values if each <= self.machine.max_nodes}
+        further = sorted(each for each in values if each > 0 or dimension == "zero_stage")
+        onward = [each for each in further if (each > number if upward else each < number)]
+        return [*(onward if upward else reversed(onward))][:count]
+
+    def others(self, dimension: str, value: Scalar) -> list[Scalar]:
+        """Return all other values that a dimension may have, of numbers the nearest first."""
+        values = [each for each in self._automatic(dimension) if each != value]
+        if dimension in SWITCHES or dimension in NAMED:
+            return values
+        return sorted(values, key=lambda each: abs(int(each) - int(value)))
+
+    def _automatic(self, dimension: str) -> Sequence[Scalar]:
+        if dimension == ACCUMULATION:
+            return ()
+        return automatic(
+            dimension,
+            self.transformer,
+            self.machine,
+            nodes=self.machine.max_nodes,
+            program=self.program,
+        )
+
+    def legal(self, strategies: Sequence[Strategy]) -> list[Strategy]:
+        """Return those that no rule refuses at any global batch, each once, in their order."""
+        distinct = list(dict.fromkeys(strategies))
+        if not distinct:
+            return []
+        lattice = Lattice.of(distinct, gpus_per_node=self.machine.gpus_per_node)
+        masks = rule_masks(
+            lattice, self.transformer, self.machine, GlobalBatch(), program=self.program
+        )
+        refused: Mask = np.logical_or.reduce(list(masks.values()))
+        return [each for each, broken in zip(distinct, refused, strict=True) if not broken]
+
+    def refusal(self, strategy: Strategy) -> str | None:
+        """Return why a strategy is not legal at any global batch; None where it is."""
+        broken = findings(strategy, self.transformer, self.machine, program=self.program)
+        return next((each.reason for each in broken if each.severity == "refuse"), None)
+
+
+def changed(strategy: Strategy, dimension: str, value: Scalar, *, gpus_per_node: int) -> Strategy:
+    """Return a strategy with another value of one dimension, the global batch kept where whole
+    micro-batches make it: then the accumulation follows. What they do not make keeps its
+    accumulation; its batch is another one."""
+    batch = strategy.global_batch_size(gpus_per_node)
+    other = with_values(strategy, {dimension: value})
+    return other if dimension == ACCUMULATION else at_batch(other, batch, gpus_per_node) or other
+
+
+def with_values(strategy: Strategy, values: Mapping[str, Any]) -> Strategy:
+    """Return a strategy with other values of some dimensions."""
+    return replace(strategy, **values)
+
+
+def at_batch(strategy: Strategy, batch: float, gpus_per_node: int) -> Strategy | None:
+    """Return the same layout with the accumulation that makes a global batch; None where none
+    does."""
+    each = strategy.with_accumulation(1).global_batch_size(gpus_per_node)
+    if each == 0 or batch % each:
+        return None
+    return strategy.with_accumulation(int(batch // each))

@@ -1,0 +1,132 @@
+"""A campaign in which all failed: the cause, and a question that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from autotune.calibration import Calibration
+from autotune.explanation import FailureReport, explain_failures
+from autotune.prediction import check_campaign
+from autotune.schemas import CampaignCreate, SpaceSpec
+from autotune.search import SearchTrial
+from search_spaces.batch import GlobalBatch
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.dimension import DimensionChoice
+from search_spaces.space import SearchSpace
+
+LARGE: Mapping[str, DimensionChoice] = {
+    "tensor_parallel": [4, 8],
+    "pipeline_parallel": [8],
+    "micro_batch_size": [4, 8],
+    "zero_stage": [1],
+    "num_nodes": [8],
+}
+BATCH = 640
+
+
+def space_175b(**choices: DimensionChoice) -> SearchSpace:
+    return SearchSpace.build(
+        load_model("gpt-175b"),
+        load_machine("frontier"),
+        nodes=8,
+        choices={**LARGE, **choices},
+        batch=GlobalBatch.of(BATCH),
+    )
+
+
+def report(space: SearchSpace, trials: Sequence[SearchTrial]) -> FailureReport | None:
+    observed = [trial.observation(space.transformer) for trial in trials]
+    calibration = Calibration.of(space.machine, [each for each in observed if each is not None])
+    return explain_failures(space, calibration, trials)
+
+
+def all_too_large(space: SearchSpace) -> list[SearchTrial]:
+    return [
+        SearchTrial(strategy=each, state="failed", out_of_memory=True) for each in space.lattice()
+    ]
+
+
+def test_the_cause_and_questions_that_fit() -> None:
+    space = space_175b()
+    trials = all_too_large(space)
+    told = report(space, trials)
+    assert told is not None
+    assert (told.trials, told.out_of_memory, told.causes) == (len(trials), len(trials), {})
+    assert told.need_low_gib is not None
+    assert told.need_high_gib is not None
+    assert told.memory_limit_gib < told.need_low_gib < told.need_high_gib
+    assert told.sentence.startswith(f"All {len(trials)} trials ran out of memory: ")
+    assert "of each GPU's 64; with 16 nodes it would fit" in told.sentence
+    changed = [set(each.fields) - {"space.gradient_accumulation_steps"} for each in told.remedies]
+    assert {"nodes", "space.num_nodes"} in changed
+    assert {"space.micro_batch_size"} in changed
+
+
+def test_each_remedy_is_a_request_that_holds_its_strategy() -> None:
+    """The fields fill in a form as they are."""
+    space = space_175b()
+    told = report(space, all_too_large(space))
+    assert told is not None
+    for remedy in told.remedies:
+        assert remedy.fit_probability >= 0.5
+        spec = {**{k: list(v) for k, v in space.dimensions.items()}, "global_batch_size": BATCH}
+        spec |= {
+            field.removeprefix("space."): value
+            for field, value in remedy.fields.items()
+            if field.startswith("space.")
+        }
+        request = CampaignCreate(
+            model="gpt-175b",
+            machine="frontier",
+            evaluator="simulated",
+            nodes=remedy.fields.get("nodes", space.nodes),
+            space=SpaceSpec.model_validate(spec),
+        )
+        assert remedy.strategy in list(check_campaign(request).lattice())
+        assert remedy.strategy.global_batch_size(space.machine.gpus_per_node) == BATCH
+
+
+def test_several_dimensions_where_none_alone_suffices() -> None:
+    space = SearchSpace.build(
+        load_model("gpt-175b"),
+        load_machine("frontier"),
+        nodes=16,
+        choices={
+            "tensor_parallel": [1, 2],
+            "pipeline_parallel": [16],
+            "micro_batch_size": [8, 9, 10],
+            "gradient_accumulation_steps": [5, 10],
+            "zero_stage": [0],
+        },
+    )
+    told = report(space, all_too_large(space)[:6])
+    assert told is not None
+    assert len(told.remedies) == 1
+    assert {"space.zero_stage", "space.micro_batch_size"} <= set(told.remedies[0].fields)
+
+
+def test_other_causes_are_counted_and_have_no_remedy() -> None:
+    space = space_175b()
+    trials = [
+        SearchTrial(strategy=each, state="failed", cause=cause)
+        for each, cause in zip(
+            space.lattice(), ("NCCL timeout", "NCCL timeout", "no such image"), strict=False
+        )
+    ]
+    told = report(space, trials)
+    assert told is not None
+    assert told.remedies == ()
+    assert told.need_low_gib is None
+    assert told.sentence == "All 3 trials failed: 2 of NCCL timeout, 1 of no such image"
+
+
+@pytest.mark.parametrize("state", ["ok", None])
+def test_nothing_where_something_ran_or_nothing_ended(state: str | None) -> None:
+    space = space_175b()
+    trials = all_too_large(space)[:1] if state else []
+    if state:
+        ran = space.lattice().strategy(1)
+        trials.append(SearchTrial(strategy=ran, state="ok", iteration_time_s=100.0))
+    assert report(space, trials) is None

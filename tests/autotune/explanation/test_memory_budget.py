@@ -1,0 +1,104 @@
+"""The memory calculator: parts, probability, and the least changes that make it fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.calibration import general_knowledge
+from autotune.cost_model.columns import Columns
+from autotune.explanation import memory_budget
+from autotune.explanation.memory_budget import CHANGED
+from autotune.explanation.steps import EVEN, Surroundings, changed
+from search_spaces.lattice import Lattice
+from search_spaces.program import ANY_PROGRAM
+from search_spaces.rules import findings
+from search_spaces.strategy import Strategy
+from tests.autotune.cost_model.examples import FRONTIER, GPT_22B, GPT_175B, unhurried
+from tests.autotune.cost_model.study import SETTINGS
+
+KNOWN = general_knowledge(FRONTIER)
+STUDY = SETTINGS[1][0].strategy
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Strategy:
+    tensor, pipeline = draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2, 4]))
+    return Strategy(
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        micro_batch_size=draw(st.sampled_from([1, 2, 4, 8, 16])),
+        gradient_accumulation_steps=draw(st.sampled_from([1, 8, 32])),
+        zero_stage=draw(st.sampled_from([0, 1] if pipeline > 1 else [0, 1, 2, 3])),
+        num_nodes=4,
+        activation_checkpointing=draw(st.sampled_from(["none", "full"])),
+    )
+
+
+def one_change_away(strategy: Strategy) -> list[Strategy]:
+    around = Surroundings(transformer=GPT_22B, machine=FRONTIER, program=ANY_PROGRAM)
+    return around.legal(
+        [
+            changed(strategy, name, value, gpus_per_node=8)
+            for name in CHANGED
+            for value in around.others(name, getattr(strategy, name))
+        ]
+    )
+
+
+@unhurried
+@given(layouts())
+def test_changes_are_legal_fit_and_are_as_few_as_can_be(strategy: Strategy) -> None:
+    budget = memory_budget(KNOWN, GPT_22B, strategy)
+    assert sum(budget.memory_parts_gib.values()) == pytest.approx(budget.memory_gib)
+    assert budget.memory_low_gib < budget.memory_gib < budget.memory_high_gib
+    if budget.fits:
+        assert budget.changes == ()
+        assert "it fits" in budget.sentence
+        return
+    near = one_change_away(strategy)
+    columns = Columns.of(GPT_22B, Lattice.of(near, gpus_per_node=8))
+    fitting = np.flatnonzero(KNOWN.fit_probability(columns) >= EVEN)
+    sizes = {len(each.changes) for each in budget.changes}
+    assert (sizes == {1}) == (len(fitting) > 0)
+    for each in budget.changes:
+        broken = findings(each.strategy, GPT_22B, FRONTIER)
+        assert [finding for finding in broken if finding.severity == "refuse"] == []
+        assert each.fit_probability >= EVEN
+        assert each.memory_gib < budget.memory_gib
+        for name, value in each.changes.items():
+            assert getattr(each.strategy, name) == value != getattr(strategy, name)
+    spent = [each.node_seconds_per_token for each in budget.changes]
+    assert spent == sorted(spent)
+    named = [tuple(each.changes) for each in budget.changes]
+    assert len(set(named)) == len(named)
+
+
+def test_the_study_fits_and_without_checkpointing_it_does_not() -> None:
+    assert memory_budget(KNOWN, GPT_175B, STUDY).fits
+    budget = memory_budget(KNOWN, GPT_175B, replace(STUDY, activation_checkpointing="none"))
+    assert not budget.fits
+    again = {tuple(each.changes.items()): each for each in budget.changes}
+    full = again[(("activation_checkpointing", "full"),)]
+    assert full.strategy == STUDY
+    assert full.relative < 0.9
+    assert full.sentence.startswith("With full checkpointing it needs 40.5 GiB and is ")
+
+
+def test_headroom_and_nodes_are_heeded() -> None:
+    tight = memory_budget(KNOWN, GPT_175B, STUDY, headroom_gib=30.0)
+    assert tight.fit_probability < memory_budget(KNOWN, GPT_175B, STUDY).fit_probability
+    assert not tight.fits
+    few = memory_budget(KNOWN, GPT_175B, STUDY, headroom_gib=30.0, most_nodes=16)
+    assert all(each.strategy.num_nodes <= 16 for each in few.changes)
+
+
+def test_what_no_few_changes_can_do_is_said() -> None:
+    alone = replace(STUDY, tensor_parallel=1, pipeline_parallel=1, num_nodes=1)
+    budget = memory_budget(KNOWN, GPT_175B, alone, most_nodes=1)
+    assert budget.changes == ()
+    assert budget.sentence.endswith("it does not fit")

@@ -1,0 +1,100 @@
+"""Where time and memory go, and the sentence that says why one is faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.calibration import general_knowledge
+from autotune.explanation import (
+    MEMORY_WORDS,
+    TIME_PARTS,
+    TIME_WORDS,
+    ComparedStrategy,
+    compare,
+    parts_of,
+)
+from search_spaces.strategy import Strategy
+from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
+from tests.autotune.cost_model.study import SETTINGS
+
+BEST = SETTINGS[1][0].strategy
+FRONTIER_KNOWN = general_knowledge(FRONTIER)
+
+
+def of(strategy: Strategy, **measured: float) -> ComparedStrategy:
+    return ComparedStrategy(role="runner_up", strategy=strategy, **measured)
+
+
+def test_every_part_of_the_cost_model_is_shown_once() -> None:
+    predicted = SETTINGS[1][0].estimate()
+    shown = [part for parts in TIME_PARTS.values() for part in parts]
+    assert sorted(shown) == sorted(predicted.time_parts_s)
+    assert list(TIME_WORDS) == list(TIME_PARTS)
+    assert list(MEMORY_WORDS) == list(predicted.memory_parts_gib)
+
+
+def test_parts_add_up_to_what_was_measured_or_else_predicted() -> None:
+    measured, predicted = parts_of(
+        [of(BEST, iteration_time_s=200.0, peak_memory_gib=44.0), of(BEST)],
+        FRONTIER_KNOWN,
+        GPT_175B,
+    )
+    assert (measured.time_measured, measured.memory_measured) == (True, True)
+    assert (predicted.time_measured, predicted.memory_measured) == (False, False)
+    assert measured.iteration_time_s == 200.0
+    assert predicted.iteration_time_s == pytest.approx(SETTINGS[1][0].seconds)
+    for each in (measured, predicted):
+        assert sum(each.time_parts_s.values()) == pytest.approx(each.iteration_time_s)
+        assert sum(each.memory_parts_gib.values()) == pytest.approx(each.memory_gib)
+        assert sum(each.shares.values()) == pytest.approx(1.0)
+        assert each.predicted_low_s < each.predicted_iteration_time_s < each.predicted_high_s
+    assert measured.memory_gib == 44.0
+    assert measured.fit_probability == 1.0
+    assert measured.shares == pytest.approx(predicted.shares)
+    assert measured.sentence.startswith("Of a step 54 % matrix products, 18 % recomputation")
+
+
+def test_differences_add_up_and_the_largest_are_told() -> None:
+    """A wider tensor parallelism talks more, a deeper pipeline waits longer."""
+    wider = replace(BEST, tensor_parallel=8, pipeline_parallel=8)
+    deeper = replace(BEST, pipeline_parallel=32, gradient_accumulation_steps=640)
+    shallow = replace(BEST, gradient_accumulation_steps=40)
+    winner, *others = parts_of(
+        [of(each) for each in (BEST, wider, deeper, shallow)], FRONTIER_KNOWN, GPT_175B
+    )
+    compared = compare(winner, others)
+    for each in compared:
+        assert sum(each.differences.values()) == pytest.approx(each.longer, abs=1e-9)
+        assert each.longer == pytest.approx(each.strategy.cost / winner.cost - 1.0)
+        assert not each.measured
+    assert max(compared[0].differences, key=compared[0].differences.__getitem__) == (
+        "tensor_parallel"
+    )
+    assert compared[0].sentence.startswith("TP 8 · PP 8 is predicted to take ")
+    assert "to tensor-parallel communication" in compared[0].sentence
+    assert "saves" in compared[0].sentence
+    assert compared[2].sentence.startswith("GAS 40 is predicted to take ")
+    assert "to the pipeline's bubble" in compared[2].sentence
+
+
+def test_it_is_the_same_work_that_is_compared() -> None:
+    """Twice the batch takes twice the time, and no longer for a token."""
+    double = replace(BEST, gradient_accumulation_steps=640)
+    winner, other, both = parts_of(
+        [
+            of(BEST, iteration_time_s=200.0),
+            of(double, iteration_time_s=400.0),
+            of(replace(BEST, num_nodes=32), iteration_time_s=220.0),
+        ],
+        FRONTIER_KNOWN,
+        GPT_175B,
+        objective="tokens_per_node_hour",
+    )
+    same, wide = compare(winner, [other, both])
+    assert same.longer == pytest.approx(0.0)
+    assert same.measured
+    assert same.sentence.startswith("GAS 640 takes as long as the winner")
+    assert wide.longer == pytest.approx(0.1)
+    assert wide.sentence.startswith("32 nodes takes 10 % longer")
