@@ -227,7 +227,8 @@ def trial_node_hours(
     """Return predicted node-hours of one trial of each strategy, shape (n,).
 
     Start-up, then the warm-up and the least number of measured iterations at each of the strategy's
-    `accumulations`, of which it has one or more; cut at the time limit.
+    `accumulations`, of which it has one or more; cut at the time limit. How many more noise will
+    call for is not known before any trial of the campaign.
     """
     if not strategies:
         return np.zeros(0)

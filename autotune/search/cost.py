@@ -18,7 +18,7 @@ class TrialCost:
 
     Attributes:
         start_up_s: before a trial's first iteration: imports, communicators, weights.
-        iterations: at each GAS that it measures, warm-up included.
+        iterations: expected at each GAS that it measures, warm-up included.
         time_limit_s: at which it ends in any case.
     """
 

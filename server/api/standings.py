@@ -15,7 +15,7 @@ from autotune.search.trial import merged
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.runner.scheduling import search_trials
 from server.runner.start import SearchStart, space_of_campaign
-from server.runner.worth import proposer_of
+from server.runner.worth import proposer_of, trial_cost
 from server.store import Store
 from server.store.campaigns import profile_of
 from server.store.history import earlier_observations
@@ -77,5 +77,6 @@ class Standings:
             return None
         start = SearchStart(machine=machine, transformer=transformer, kept=kept)
         earlier = start.observations(start.versions(trials))
-        proposer = proposer_of(campaign, space, earlier=earlier)
+        cost = trial_cost(campaign, trials)
+        proposer = proposer_of(campaign, space, earlier=earlier, cost=cost)
         return standing(strategy_of(recommendation.best.strategy), known, proposer)

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from autotune.baseline import baseline_of
+from autotune.calibration import Calibration
 from autotune.resolution import strategy_of
 from autotune.schemas import (
     Budget,
@@ -22,7 +23,7 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
-from autotune.search import Proposer, few_nodes
+from autotune.search import Proposer, TrialCost, few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -39,11 +40,12 @@ from server.runner.scheduling import (
     next_search,
     reason_to_end_search,
     same_failure,
+    search_trials,
     wants_baseline,
 )
 from server.runner.start import SearchStart, space_of_campaign, telling_trials
 from server.runner.trial_polling import PolledTrials, TrialPolling
-from server.runner.worth import proposer_of
+from server.runner.worth import proposer_of, trial_cost
 from server.settings import Settings
 from server.store import Store
 from server.store.announcements import announce
@@ -123,7 +125,7 @@ class ClaimedCampaign:
         self._read: CampaignSnapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
         self._started: list[Trial] = []
-        self._made: tuple[Mapping[str, str], Proposer] | None = None
+        self._made: tuple[tuple[Mapping[str, str], TrialCost], Proposer] | None = None
 
     def advance(self, newest: int) -> bool:
         """Take one step: store what has ended, or start what can be.
@@ -202,6 +204,7 @@ class ClaimedCampaign:
         return TrialPolling(
             snapshot.campaign,
             trials=lambda: self._snapshot.trials,
+            calibration=self._calibration_before,
             backend=backend,
             settings=self._settings,
         )
@@ -224,13 +227,20 @@ class ClaimedCampaign:
 
     def _proposer(self, trials: Sequence[Trial]) -> Proposer:
         """Return one that knows of the earlier trials; they count by the versions that the
-        campaign's own turn out to run with."""
+        campaign's own turn out to run with, and trials cost what its own turn out to measure."""
         versions = self._search_start.versions(trials)
-        if self._made is None or self._made[0] != versions:
+        cost = trial_cost(self._snapshot.campaign, trials)
+        if self._made is None or self._made[0] != (versions, cost):
             earlier = self._search_start.observations(versions)
-            proposer = proposer_of(self._snapshot.campaign, self._space, earlier=earlier)
-            self._made = versions, proposer
+            proposer = proposer_of(self._snapshot.campaign, self._space, earlier=earlier, cost=cost)
+            self._made = (versions, cost), proposer
         return self._made[1]
+
+    def _calibration_before(self, trial: Trial) -> Calibration:
+        """Return the belief after the trials that had ended when this one was created."""
+        trials = self._snapshot.trials
+        ended = [t for t in trials if t.finished_at and t.finished_at <= trial.created_at]
+        return self._proposer(trials).calibration(search_trials(ended))
 
     @cached_property
     def _search_start(self) -> SearchStart:

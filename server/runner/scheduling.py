@@ -12,16 +12,11 @@ from itertools import takewhile
 from statistics import fmean
 
 from autotune.calibration import COVERAGE
-from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
 from autotune.failures import cause_of
 from autotune.measurement import (
     SECONDS_PER_HOUR,
-    AccumulationMeasurement,
-    metrics,
-    probe_accumulations,
 )
-from autotune.objectives import keeps_headroom
 from autotune.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import (
@@ -41,10 +36,7 @@ from autotune.search import (
     reason_to_be_content,
     reason_to_stop,
 )
-from evaluators.trial import TrialProtocol
-from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from server.runner.results import Workload
 from server.runner.worth import reason_to_spare_trial, worth_confirming
 from server.store.trials import NewTrial
 
@@ -129,102 +121,6 @@ def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
             )
             known.append(ok)
     return known
-
-
-def protocol_of(campaign: Campaign, trial: Trial, *, trials: Sequence[Trial]) -> TrialProtocol:
-    """Return what a trial measures, when it is given up, and its time limit.
-
-    A trial of the search, and so the baseline, measures at its probes, a confirmation at its
-    strategy's own GAS. The time limit is for the search's trials: a confirmation that runs more
-    micro-batches than these gets as many times longer.
-
-    Args:
-        trials: of the campaign; those that had ended when this one was created say what is far
-            below the best.
-    """
-    strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
-    probes = probe_accumulations(strategy)
-    own = (strategy.gradient_accumulation_steps,)
-    measured = own if trial.purpose == "confirmation" else probes
-    return TrialProtocol(
-        accumulations=measured,
-        warmup_iterations=spec.warmup_iterations,
-        measured_iterations=spec.measured_iterations,
-        most_iterations=spec.most_iterations,
-        target_spread=spec.target_spread,
-        give_up_above_s=_limits(campaign, trial, measured, trials=trials),
-        time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
-    )
-
-
-def _limits(
-    campaign: Campaign, trial: Trial, accumulations: Sequence[int], *, trials: Sequence[Trial]
-) -> tuple[float, ...]:
-    """Return the seconds of an iteration at each GAS at which a trial of the search is given up.
-
-    At its own GAS the strategy would then have `give_up_below` of the best rate. An iteration at
-    another one takes the share of it that the cost model says, and longer by as much as it did in
-    the best trial: by its own rule the best is never given up. Empty where there is no best. A
-    trial on few nodes is held against others on as many that stand for as many.
-    """
-    request = campaign.request
-    ended = [
-        (getattr(other.metrics, request.objective), other.metrics.iteration_time_s, other)
-        for other in trials
-        if other.metrics and other.finished_at and other.finished_at <= trial.created_at
-        if keeps_headroom(campaign, other.metrics) and _comparable(other, trial)
-    ]
-    if trial.purpose != "search" or not request.protocol.give_up_below or not ended:
-        return ()
-    _, best_s, best = max(ended, key=lambda each: each[0])
-    workload, strategy = Workload.of(campaign), strategy_of(trial.strategy)
-    best_rate = _rate_at_one_second(workload, strategy_of(best.strategy)) / best_s
-    rate = _rate_at_one_second(workload, strategy)
-    own_limit_s = rate / (request.protocol.give_up_below * best_rate)
-    surprise = _surprise(workload, best)
-    shares = _predicted_shares(workload, strategy, accumulations)
-    return tuple(own_limit_s * min(1.0, share * surprise) for share in shares)
-
-
-def _rate_at_one_second(workload: Workload, strategy: Strategy) -> float:
-    """Return the objective if an iteration took a second; energy by the power figures alone, so
-    that two strategies differ by their own draw and not by what a sensor of one adds."""
-    own = AccumulationMeasurement(
-        gradient_accumulation_steps=strategy.gradient_accumulation_steps, iteration_times_s=(1.0,)
-    )
-    figures = metrics(workload.transformer, workload.machine, strategy, [own])
-    return float(getattr(figures, workload.objective))
-
-
-def _comparable(one: Trial, other: Trial) -> bool:
-    """Return whether both ran in full, or on as few nodes for as many."""
-    if one.stands_for_nodes is None and other.stands_for_nodes is None:
-        return True
-    widths = [(trial.strategy.num_nodes, trial.stands_for_nodes) for trial in (one, other)]
-    return widths[0] == widths[1]
-
-
-def _surprise(workload: Workload, trial: Trial) -> float:
-    """Return by how much an iteration at a small GAS took longer, against one at the strategy's
-    own, than the cost model says; 1 where it took less long."""
-    measured = [point for point in trial.accumulations if point.measured]
-    if not measured or trial.metrics is None:
-        return 1.0
-    least = min(measured, key=lambda point: point.gradient_accumulation_steps)
-    steps = least.gradient_accumulation_steps
-    [predicted] = _predicted_shares(workload, strategy_of(trial.strategy), [steps])
-    return max(1.0, least.iteration_time_s / trial.metrics.iteration_time_s / predicted)
-
-
-def _predicted_shares(
-    workload: Workload, strategy: Strategy, accumulations: Sequence[int]
-) -> list[float]:
-    """Return the predicted time of an iteration at each GAS as a share of that at its own."""
-    own = strategy.gradient_accumulation_steps
-    twins = [strategy.with_accumulation(gas) for gas in (*accumulations, own)]
-    lattice = Lattice.of(twins, gpus_per_node=workload.machine.gpus_per_node)
-    times_s = estimate(workload.transformer, workload.machine, lattice).iteration_time_s
-    return [float(seconds / times_s[-1]) for seconds in times_s[:-1]]
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:

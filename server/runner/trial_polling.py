@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import structlog
 
+from autotune.calibration import Calibration
 from autotune.resolution import strategy_of
 from autotune.schemas import Campaign, Trial
 from evaluators.backend import Backend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
+from server.runner.protocol import protocol_of
 from server.runner.results import Workload
-from server.runner.scheduling import protocol_of
 from server.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -41,6 +42,7 @@ class TrialPolling:
 
     Args:
         trials: returns all trials of the campaign, as far as they are known.
+        calibration: returns what was believed of the machine when a trial was created.
 
     Attributes:
         withdrawn: tokens of the trials that it cancelled.
@@ -51,6 +53,7 @@ class TrialPolling:
         campaign: Campaign,
         *,
         trials: Callable[[], Sequence[Trial]],
+        calibration: Callable[[Trial], Calibration],
         backend: Backend,
         settings: Settings,
     ) -> None:
@@ -58,6 +61,7 @@ class TrialPolling:
         self.withdrawn: set[str] = set()
         self._campaign = campaign
         self._trials = trials
+        self._calibration = calibration
         self._backend = backend
         self._settings = settings
         self._requests: dict[str, TrialRequest] = {}
@@ -82,7 +86,9 @@ class TrialPolling:
     def submit(self, trials: Iterable[Trial]) -> None:
         """Start trials; a backend runs a token that it knows only once."""
         for trial in trials:
-            self._backend.submit(self._request(trial))
+            request = self._request(trial)
+            self._requests[trial.token] = request
+            self._backend.submit(request)
             strategy = strategy_of(trial.strategy).short()
             log.info("trial_submitted", trial=trial.number, strategy=strategy)
 
@@ -102,7 +108,12 @@ class TrialPolling:
             transformer=self.workload.transformer,
             machine=self.workload.machine,
             strategy=strategy_of(trial.strategy),
-            protocol=protocol_of(self._campaign, trial, trials=self._trials()),
+            protocol=protocol_of(
+                self._campaign,
+                trial,
+                trials=self._trials(),
+                calibration=lambda: self._calibration(trial),
+            ),
             directory=self._settings.trial_dir(trial.token),
             seed=self._campaign.request.seed,
             group=f"campaign-{self._campaign.id}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from autotune.calibration import Observation
 from autotune.recommendation import all_contenders, place, training_cost
@@ -96,7 +97,7 @@ def worth_confirming(
     if not others:
         return list(wanted)
     account = TrainingAccount.of(campaign, trials)
-    trial_costs = trial_cost(campaign)
+    trial_costs = trial_cost(campaign, trials)
     rivals = proposer.rivals(known, ranked[0].strategy, others)
     unworthy = {
         strategy
@@ -116,13 +117,18 @@ def worth_confirming(
 
 
 def proposer_of(
-    campaign: Campaign, space: SearchSpace, *, earlier: Sequence[Observation]
+    campaign: Campaign,
+    space: SearchSpace,
+    *,
+    earlier: Sequence[Observation],
+    cost: TrialCost,
 ) -> Proposer:
     """Return what proposes a campaign's trials, and judges what they come to.
 
     Args:
         space: that the campaign searches.
         earlier: what trials of other campaigns have shown.
+        cost: of its trials.
     """
     request = campaign.request
     return Proposer(
@@ -130,18 +136,35 @@ def proposer_of(
         objective=request.objective,
         seed=request.seed,
         earlier=earlier,
-        cost=trial_cost(campaign),
+        cost=cost,
         headroom_gib=request.min_headroom_gib,
         screen_nodes=campaign.screening.nodes if campaign.screening else None,
     )
 
 
-def trial_cost(campaign: Campaign) -> TrialCost:
-    """Return how long a trial of this campaign is expected to hold its nodes."""
+def trial_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrialCost:
+    """Return how long a trial of this campaign is expected to hold its nodes, after `trials`."""
     request, protocol = campaign.request, campaign.request.protocol
     on_cluster_s = float(cluster_start_up_s(request.nodes))
     return TrialCost(
         start_up_s=LOCAL_S if request.evaluator == "local" else on_cluster_s,
-        iterations=protocol.warmup_iterations + protocol.measured_iterations,
+        iterations=protocol.warmup_iterations + timed_iterations(campaign, trials),
         time_limit_s=protocol.time_limit_s,
     )
+
+
+def timed_iterations(campaign: Campaign, trials: Sequence[Trial]) -> int:
+    """Return how many iterations a trial is expected to time at each GAS.
+
+    How noisy they are decides it, which the campaign's own trials have shown: as many as these took
+    on average, those left out that were given up. The least number while none has ended: quiet
+    iterations need no more, and how quiet they are nothing else tells.
+    """
+    least = campaign.request.protocol.measured_iterations
+    counts = [
+        len(point.iteration_times_s)
+        for trial in trials
+        for point in trial.accumulations
+        if point.measured and len(point.iteration_times_s) >= least
+    ]
+    return round(fmean(counts)) if counts else least

@@ -32,8 +32,8 @@ from evaluators.cluster import load_profile, profile_as_dict
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.strategy import Strategy
+from server.runner.protocol import protocol_of
 from server.runner.results import Workload, finished_trial
-from server.runner.scheduling import protocol_of
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state, create_campaign, get_campaign

@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.recommendation import recommend
 from autotune.schemas import Campaign, Trial, TrialState
-from server.runner.scheduling import protocol_of
+from server.runner.protocol import protocol_of
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 

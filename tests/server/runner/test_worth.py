@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.schemas import Budget, Objective
-from server.runner.worth import TrainingAccount
+from autotune.schemas import Budget, Objective, Trial
+from server.runner.worth import TrainingAccount, trial_cost
 from tests.autotune.recommendation.examples import A, campaign, trial
 
 
@@ -31,3 +31,21 @@ def test_energy_is_weighed_against_energy_and_node_hours_against_node_hours() ->
 
 def test_without_a_training_there_is_nothing_to_weigh_against() -> None:
     assert account("tokens_per_joule", train_tokens=None) is None
+
+
+def test_trials_cost_the_iterations_that_the_campaign_has_needed() -> None:
+    """The least number until a trial has shown how noisy iterations are; what was given up says
+    nothing of that."""
+    asked = campaign()
+    protocol = asked.request.protocol
+    fewest = protocol.warmup_iterations + protocol.measured_iterations
+    quiet = trial(1, A, seconds=1.0)
+    assert trial_cost(asked, []).iterations == trial_cost(asked, [quiet]).iterations == fewest
+
+    def timed(count: int) -> Trial:
+        times = {"iteration_times_s": [1.0] * count}
+        points = [point.model_copy(update=times) for point in quiet.accumulations]
+        return quiet.model_copy(update={"accumulations": points})
+
+    noisy = trial_cost(asked, [timed(9), timed(7), timed(2)])
+    assert noisy.iterations == protocol.warmup_iterations + 8

@@ -1,0 +1,149 @@
+"""What a trial of a campaign measures, and when it is given up. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from autotune.calibration import COVERAGE, Calibration
+from autotune.cost_model import estimate
+from autotune.cost_model.columns import Columns
+from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
+from autotune.objectives import keeps_headroom
+from autotune.resolution import strategy_of
+from autotune.schemas import Campaign, Trial
+from evaluators.trial import TrialProtocol
+from search_spaces.lattice import Lattice
+from search_spaces.strategy import Strategy
+from server.runner.results import Workload
+
+UPPER_END = (1.0 + COVERAGE) / 2
+"""Quantile at which the interval of COVERAGE ends."""
+
+DRAWS = 1000
+
+
+def protocol_of(
+    campaign: Campaign,
+    trial: Trial,
+    *,
+    trials: Sequence[Trial],
+    calibration: Callable[[], Calibration] | None = None,
+) -> TrialProtocol:
+    """Return what a trial measures, when it is given up, and its time limit.
+
+    A trial of the search, and so the baseline, measures at its probes, a confirmation at its
+    strategy's own GAS. The time limit is for the search's trials: a confirmation that runs more
+    micro-batches than these gets as many times longer.
+
+    Args:
+        trials: of the campaign; those that had ended when this one was created say what is far
+            below the best.
+        calibration: returns what is believed of the machine after these; only asked for where
+            something is to be predicted. General knowledge without one.
+    """
+    strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
+    probes = probe_accumulations(strategy)
+    own = (strategy.gradient_accumulation_steps,)
+    measured = own if trial.purpose == "confirmation" else probes
+    return TrialProtocol(
+        accumulations=measured,
+        warmup_iterations=spec.warmup_iterations,
+        measured_iterations=spec.measured_iterations,
+        most_iterations=spec.most_iterations,
+        target_spread=spec.target_spread,
+        give_up_above_s=_limits(campaign, trial, measured, trials=trials, calibration=calibration),
+        time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
+    )
+
+
+def _limits(
+    campaign: Campaign,
+    trial: Trial,
+    accumulations: Sequence[int],
+    *,
+    trials: Sequence[Trial],
+    calibration: Callable[[], Calibration] | None,
+) -> tuple[float, ...]:
+    """Return the seconds of an iteration at each GAS at which a trial of the search is given up.
+
+    At its own GAS the strategy would then have `give_up_below` of the best rate. An iteration at
+    another one takes the share of it that is believed, at the upper end of its interval, and longer
+    by as much as it did in the best trial: by its own rule the best is never given up. Empty where
+    there is no best. A trial on few nodes is held against others on as many that stand for as many.
+    """
+    request = campaign.request
+    ended = [
+        (getattr(other.metrics, request.objective), other.metrics.iteration_time_s, other)
+        for other in trials
+        if other.metrics and other.finished_at and other.finished_at <= trial.created_at
+        if keeps_headroom(campaign, other.metrics) and _comparable(other, trial)
+    ]
+    if trial.purpose != "search" or not request.protocol.give_up_below or not ended:
+        return ()
+    _, best_s, best = max(ended, key=lambda each: each[0])
+    workload, strategy = Workload.of(campaign), strategy_of(trial.strategy)
+    best_rate = _rate_at_one_second(workload, strategy_of(best.strategy)) / best_s
+    rate = _rate_at_one_second(workload, strategy)
+    own_limit_s = rate / (request.protocol.give_up_below * best_rate)
+    shares_of = _BelievedShares(workload, calibration() if calibration else None)
+    surprise = _surprise(shares_of, best)
+    shares = shares_of(strategy, accumulations)
+    return tuple(own_limit_s * min(1.0, share * surprise) for share in shares)
+
+
+def _rate_at_one_second(workload: Workload, strategy: Strategy) -> float:
+    """Return the objective if an iteration took a second; energy by the power figures alone, so
+    that two strategies differ by their own draw and not by what a sensor of one adds."""
+    own = AccumulationMeasurement(
+        gradient_accumulation_steps=strategy.gradient_accumulation_steps, iteration_times_s=(1.0,)
+    )
+    figures = metrics(workload.transformer, workload.machine, strategy, [own])
+    return float(getattr(figures, workload.objective))
+
+
+def _comparable(one: Trial, other: Trial) -> bool:
+    """Return whether both ran in full, or on as few nodes for as many."""
+    if one.stands_for_nodes is None and other.stands_for_nodes is None:
+        return True
+    widths = [(trial.strategy.num_nodes, trial.stands_for_nodes) for trial in (one, other)]
+    return widths[0] == widths[1]
+
+
+@dataclass(frozen=True)
+class _BelievedShares:
+    """The time of an iteration at a GAS as a share of that at the strategy's own: the upper end of
+    the calibration's interval of that share; without a calibration what the cost model says."""
+
+    workload: Workload
+    calibration: Calibration | None
+
+    def __call__(self, strategy: Strategy, accumulations: Sequence[int]) -> list[float]:
+        """Return one for each GAS."""
+        own = strategy.gradient_accumulation_steps
+        twins = [strategy.with_accumulation(gas) for gas in (*accumulations, own)]
+        lattice = Lattice.of(twins, gpus_per_node=self.workload.machine.gpus_per_node)
+        transformer = self.workload.transformer
+        if self.calibration is None:
+            times_s = estimate(transformer, self.workload.machine, lattice).iteration_time_s
+            return [float(seconds / times_s[-1]) for seconds in times_s[:-1]]
+        with threadpool_limits(limits=1, user_api="blas"):
+            log_times = self.calibration.time.draws(
+                Columns.of(transformer, lattice), count=DRAWS, generator=np.random.default_rng(own)
+            )
+        log_shares = log_times[:, :-1] - log_times[:, -1:]
+        return [float(share) for share in np.exp(np.quantile(log_shares, UPPER_END, axis=0))]
+
+
+def _surprise(shares_of: _BelievedShares, trial: Trial) -> float:
+    """Return by how much an iteration at a small GAS took longer, against one at the strategy's
+    own, than is believed; 1 where it took less long."""
+    measured = [point for point in trial.accumulations if point.measured]
+    if not measured or trial.metrics is None:
+        return 1.0
+    least = min(measured, key=lambda point: point.gradient_accumulation_steps)
+    [believed] = shares_of(strategy_of(trial.strategy), [least.gradient_accumulation_steps])
+    return max(1.0, least.iteration_time_s / trial.metrics.iteration_time_s / believed)
