@@ -66,6 +66,8 @@ def _sentence(
     tells = "takes" if measured else "is predicted to take"
     if abs(longer) < HARDLY:
         head = f"{name} {tells} as long as the winner"
+    elif longer >= 1.0:
+        head = f"{name} {tells} {1.0 + longer:.1f} times as long"
     else:
         head = f"{name} {tells} {percent(longer)} {'longer' if longer > 0.0 else 'less'}"
     order = sorted(differences, key=lambda part: -differences[part])

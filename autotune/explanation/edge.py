@@ -26,7 +26,14 @@ from search_spaces.lattice import Lattice
 from search_spaces.space import ACCUMULATION, SearchSpace
 from search_spaces.strategy import Strategy
 
-End = Literal["least", "greatest"]
+End = Literal["least", "greatest", "only"]
+
+UPWARD: Mapping[End, tuple[bool, ...]] = {
+    "least": (False,),
+    "greatest": (True,),
+    "only": (False, True),
+}
+"""In which directions further values lie."""
 
 NUMBERED = (
     "tensor_parallel",
@@ -37,6 +44,9 @@ NUMBERED = (
     "num_nodes",
     "virtual_stages",
 )
+CHOSEN = ("activation_checkpointing", "sequence_parallel", "flash_attention")
+"""Dimensions without an order: where one value alone is allowed, all others are beyond."""
+
 STEPS = 2
 TOGETHER = 5
 """Edges that are crossed at once: with two steps beyond each there are 243 combinations."""
@@ -79,17 +89,16 @@ class BeyondEdge:
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceEdge:
-    """One dimension in which the best has the least or the greatest value allowed.
+    """One dimension in which the best has the least, the greatest or the only value allowed.
 
     Attributes:
-        only: whether it is the only value allowed.
-        beyond: one and two steps further, nearest first; at least one that is legal.
+        beyond: one and two steps further, nearest first, of an only value in both directions; at
+            least one that is legal.
     """
 
     dimension: str
     value: Scalar
     end: End
-    only: bool
     beyond: tuple[BeyondEdge, ...]
     sentence: str
 
@@ -145,12 +154,7 @@ def edges(
         batch=global_batch_size or best.global_batch_size(space.machine.gpus_per_node),
         seed=seed,
     )
-    found = [
-        look.edge(dimension, end)
-        for dimension in NUMBERED
-        for end in _ends(space, best, dimension)
-        if not (dimension == "num_nodes" and end == "greatest" and objective == "tokens_per_s")
-    ]
+    found = [look.edge(name, end) for name, end in _ends(space, best)]
     found = [edge for edge in found if edge.beyond]
     found.sort(key=lambda edge: -edge.promise)
     together = look.together(found)
@@ -159,17 +163,19 @@ def edges(
     )
 
 
-def _ends(space: SearchSpace, best: Strategy, dimension: str) -> Iterator[End]:
-    """Yield at which ends of the allowed values the best lies; the accumulation has none where it
-    follows from the batch."""
-    if dimension == ACCUMULATION and space.batch.maximum is not None:
-        return
-    values = [int(value) for value in space.dimensions[dimension]]
-    own = int(getattr(best, dimension))
-    if own <= min(values):
-        yield "least"
-    if own >= max(values):
-        yield "greatest"
+def _ends(space: SearchSpace, best: Strategy) -> Iterator[tuple[str, End]]:
+    """Yield the dimensions in which the best lies at an end of the allowed values, and at which;
+    not the accumulation where it follows from the batch."""
+    for name in (*NUMBERED, *CHOSEN):
+        allowed, own = space.dimensions[name], getattr(best, name)
+        if name == ACCUMULATION and space.batch.maximum is not None:
+            continue
+        if len(allowed) == 1:
+            yield name, "only"
+        elif name in NUMBERED and own <= min(int(value) for value in allowed):
+            yield name, "least"
+        elif name in NUMBERED and own >= max(int(value) for value in allowed):
+            yield name, "greatest"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -198,26 +204,34 @@ class _Look:
 
     def edge(self, dimension: str, end: End) -> SpaceEdge:
         value: Scalar = getattr(self.best, dimension)
-        values = self._around.beyond(dimension, value, upward=end == "greatest", count=STEPS)
-        beyond = self._told([{dimension: each} for each in values])
-        only = len(self.space.dimensions[dimension]) == 1
-        head = f"{value_words(dimension, value)} is the {'only one' if only else end} allowed"
+        beyond = self._told([{dimension: each} for each in self._beyond_end(dimension, value, end)])
+        allowed = "all that is" if end == "only" else f"the {end}"
         best = _most_promising(beyond)
-        tail = best.sentence if best else "nothing next to it is predicted to be better"
+        tail = best.sentence if best else _nothing(beyond)
         return SpaceEdge(
             dimension=dimension,
             value=value,
             end=end,
-            only=only,
             beyond=tuple(beyond),
-            sentence=capitalised(f"{head}: {tail}"),
+            sentence=capitalised(f"{value_words(dimension, value)} is {allowed} allowed: {tail}"),
         )
+
+    def _beyond_end(self, dimension: str, value: Scalar, end: End) -> list[Scalar]:
+        if dimension in CHOSEN:
+            return self._around.others(dimension, value)
+        faster_anyway = dimension == "num_nodes" and self.objective == "tokens_per_s"
+        return [
+            each
+            for upward in UPWARD[end]
+            if not (upward and faster_anyway)
+            for each in self._around.beyond(dimension, value, upward=upward, count=STEPS)
+        ]
 
     def together(self, found: Sequence[SpaceEdge]) -> BeyondEdge | None:
         """Return the best of all combinations of what lies beyond several edges, the most promising
         ones of dimensions that have several values."""
         choices: dict[str, list[Scalar | None]] = {}
-        for edge in [each for each in found if not each.only and each.beyond][:TOGETHER]:
+        for edge in [each for each in found if each.end != "only"][:TOGETHER]:
             choices.setdefault(edge.dimension, [None]).extend(
                 value for each in edge.beyond for value in each.changes.values()
             )
@@ -275,11 +289,13 @@ class _Look:
         named = {name: value for name, value in changes.items() if name != ACCUMULATION}
         other_batch = batch != self.best.global_batch_size(self._gpus) or not named
         words = with_values_words(named, *([f"batch {batch}"] if other_batch else []))
-        gain = (
-            f"{relative:.1f} times the rate is predicted ({low:.1f} to {high:.1f})"
-            if relative >= TWICE
-            else f"{percent(relative - 1.0)} {'more' if relative >= 1.0 else 'less'} is predicted"
-        )
+        if relative >= TWICE:
+            gain = f"{relative:.1f} times the rate is predicted ({low:.1f} to {high:.1f})"
+        elif relative >= 1.0:
+            between = f"{100.0 * (low - 1.0):.0f} to {100.0 * (high - 1.0):.0f} %"
+            gain = f"{percent(relative - 1.0)} more is predicted ({between})"
+        else:
+            gain = f"{percent(relative - 1.0)} less is predicted"
         doubt = "" if fits >= EVEN else ", and it would probably not fit"
         return BeyondEdge(
             changes=changes,
@@ -298,15 +314,24 @@ def _most_promising(beyond: Sequence[BeyondEdge]) -> BeyondEdge | None:
     return max(worth, key=lambda each: each.relative, default=None)
 
 
+def _nothing(beyond: Sequence[BeyondEdge]) -> str:
+    """Return why nothing beyond an edge is worth trying."""
+    if any(each.relative >= 1.0 + WORTH for each in beyond):
+        return "what would be faster next to it would probably not fit"
+    return "nothing next to it is predicted to be better"
+
+
 def _report(found: Sequence[SpaceEdge], together: BeyondEdge | None) -> str:
     if not found:
         return "The best lies inside of what was allowed"
     promising = [edge for edge in found if edge.promise]
     if not promising and together is None:
-        return "The best lies on the edge of what was allowed, and nothing next to it is better"
-    shown = promising or found
-    on = " and ".join(value_words(edge.dimension, edge.value) for edge in shown[:3])
+        return (
+            "The best lies on the edge of what was allowed; nothing next to it that fits is better"
+        )
     if together is not None:
+        crossed = [edge for edge in found if edge.dimension in together.changes]
+        on = " and ".join(value_words(edge.dimension, edge.value) for edge in crossed)
         return f"The best lies on the edge of what was allowed ({on}): {together.sentence}"
     return f"The best lies on the edge of what was allowed: {_lowered(promising[0].sentence)}"
 

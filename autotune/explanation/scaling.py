@@ -11,6 +11,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.calibration.projection import REPEATS
 from autotune.cost_model.columns import Array, Columns
+from autotune.explanation.dimension_words import value_words
 from autotune.explanation.interval import interval
 from autotune.explanation.steps import Surroundings, at_batch
 from search_spaces.errors import InvalidInput
@@ -187,7 +188,7 @@ def _log_times(
 def _sentence(kind: ScalingKind, points: Sequence[ScalingPoint]) -> str:
     least, most = points[0], points[-1]
     if least is most:
-        return f"{least.num_nodes} nodes alone: nothing to compare"
+        return f"{value_words('num_nodes', least.num_nodes)} alone: nothing to compare"
     batch = (
         f"the same batch of {most.global_batch_size}"
         if kind == "strong"

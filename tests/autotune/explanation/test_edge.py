@@ -86,6 +86,9 @@ def test_inside_of_a_space_nothing_is_told() -> None:
         ACCUMULATION: (20, 40, 80),
         "num_nodes": (8, 16, 32),
         "virtual_stages": (1, 2, 4),
+        "activation_checkpointing": ("none", "full"),
+        "sequence_parallel": (False, True),
+        "flash_attention": (False, True),
     }
     wide = replace(space, nodes=32, dimensions={**space.dimensions, **values})
     inner = replace(
@@ -94,6 +97,31 @@ def test_inside_of_a_space_nothing_is_told() -> None:
     report = edges(wide, known(TABLE_V), inner)
     assert [each.dimension for each in report.edges] == []
     assert report.sentence == "The best lies inside of what was allowed"
+
+
+def test_beyond_what_alone_was_allowed() -> None:
+    """In both directions of a number, and all other choices; never more nodes for more speed."""
+    space, winner = world(TABLE_V).space, best(TABLE_V)
+    alone = replace(space, dimensions={**space.dimensions, "num_nodes": (16,)})
+    report = edges(alone, known(TABLE_V), replace(winner, tensor_parallel=4, pipeline_parallel=8))
+    by_name = {edge.dimension: edge for edge in report.edges}
+    assert by_name["num_nodes"].end == "only"
+    assert [each.changes["num_nodes"] for each in by_name["num_nodes"].beyond] == [8, 4]
+    counted = edges(
+        alone,
+        known(TABLE_V),
+        replace(winner, tensor_parallel=4, pipeline_parallel=8),
+        objective="tokens_per_node_hour",
+    )
+    nodes = next(edge for edge in counted.edges if edge.dimension == "num_nodes")
+    assert [each.changes["num_nodes"] for each in nodes.beyond] == [8, 4, 32]
+    checkpointing = by_name["activation_checkpointing"]
+    assert checkpointing.end == "only"
+    assert checkpointing.sentence.startswith("Full checkpointing is all that is allowed: ")
+    assert {each.changes["activation_checkpointing"] for each in checkpointing.beyond} == {
+        "none",
+        "selective",
+    }
 
 
 def test_the_batch_is_kept_where_whole_micro_batches_make_it() -> None:
