@@ -13,7 +13,9 @@ from autotune.explanation.parts import (
     TIME_PARTS,
     TIME_WORDS,
     ComparedStrategy,
+    Origin,
     StrategyParts,
+    compared_of,
     parts_of,
 )
 from autotune.explanation.rates import BelievedRates
@@ -34,6 +36,7 @@ __all__ = [
     "MarginalPoint",
     "MarginalStep",
     "MemoryBudget",
+    "Origin",
     "PartsComparison",
     "Remedy",
     "ScalingCurve",
@@ -41,6 +44,7 @@ __all__ = [
     "SpaceEdge",
     "StrategyParts",
     "compare",
+    "compared_of",
     "edges",
     "explain_failures",
     "impacts",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.explanation.dimension_words import capitalised, percent, told_apart
-from autotune.explanation.parts import TIME_WORDS, StrategyParts
+from autotune.explanation.parts import TIME_WORDS, Origin, StrategyParts
 
 HARDLY = 0.01
 """Share of the winner's time below which a difference is not worth a word."""
@@ -14,6 +14,8 @@ HARDLY = 0.01
 LOSSES = 2
 SAVINGS = 1
 """Parts that a sentence names of either kind."""
+
+FORESEEN: tuple[Origin, ...] = ("projected", "predicted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,16 +25,16 @@ class PartsComparison:
     Attributes:
         strategy: that is compared.
         longer: time for a token (node-time, or energy, by the objective) over the winner's, less 1;
-            negative where it takes less. With a measured time for both it is measured.
+            negative where it takes less.
         differences: by part, as shares of the winner's whole: they add up to `longer`. Predicted.
-        measured: whether both times were measured.
+        predicted: whether either time is, or is projected.
         sentence: the largest of the differences in words.
     """
 
     strategy: StrategyParts
     longer: float
     differences: Mapping[str, float]
-    measured: bool
+    predicted: bool
     sentence: str
 
 
@@ -44,13 +46,13 @@ def compare(winner: StrategyParts, others: Sequence[StrategyParts]) -> list[Part
 def _against(winner: StrategyParts, other: StrategyParts) -> PartsComparison:
     ratio, own, theirs = other.cost / winner.cost, winner.shares, other.shares
     differences = {name: ratio * theirs[name] - own[name] for name in own}
-    measured = winner.time_measured and other.time_measured
+    predicted = any(each.time_origin in FORESEEN for each in (winner, other))
     return PartsComparison(
         strategy=other,
         longer=ratio - 1.0,
         differences=differences,
-        measured=measured,
-        sentence=_sentence(winner, other, ratio - 1.0, differences, measured=measured),
+        predicted=predicted,
+        sentence=_sentence(winner, other, ratio - 1.0, differences, predicted=predicted),
     )
 
 
@@ -60,10 +62,10 @@ def _sentence(
     longer: float,
     differences: Mapping[str, float],
     *,
-    measured: bool,
+    predicted: bool,
 ) -> str:
     name = capitalised(told_apart(other.strategy, winner.strategy) or "the same strategy")
-    tells = "takes" if measured else "is predicted to take"
+    tells = "is predicted to take" if predicted else "takes"
     if abs(longer) < HARDLY:
         head = f"{name} {tells} as long as the winner"
     elif longer >= 1.0:

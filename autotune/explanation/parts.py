@@ -10,13 +10,18 @@ import numpy as np
 
 from autotune.calibration import Calibration
 from autotune.explanation.dimension_words import percent
-from autotune.schemas import Objective
+from autotune.resolution import strategy_of
+from autotune.schemas import Objective, Recommendation, StrategyShape, TrialMetrics
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 Role = Literal["winner", "runner_up", "baseline"]
+
+Origin = Literal["measured", "derived", "projected", "predicted"]
+"""Where a figure is from: measured; derived from what the same layout took at other accumulations;
+projected from fewer nodes; predicted by the calibrated cost model."""
 
 TIME_PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("matrix_multiplication", "embedding_and_logits"),
@@ -68,32 +73,34 @@ class ComparedStrategy:
     """A strategy to be explained, with what was measured of it.
 
     Attributes:
-        iteration_time_s: at its own GAS; None where it was not measured there.
+        iteration_time_s: at its own GAS; None where only a prediction is to be had.
         peak_memory_gib: of the fullest rank; None where it was not read.
+        time_origin, memory_origin: of these two, where they are given.
     """
 
     role: Role
     strategy: Strategy
     iteration_time_s: float | None = None
     peak_memory_gib: float | None = None
+    time_origin: Origin = "measured"
+    memory_origin: Origin = "measured"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyParts:
     """Time and memory of one strategy by part.
 
-    The parts are always predicted; they are scaled so that they add up to the whole, which was
-    measured where it says so.
+    The parts are always predicted; they are scaled so that they add up to the whole, of which its
+    origin is said.
 
     Attributes:
-        iteration_time_s: of one step, measured if `time_measured`, otherwise predicted;
-            `time_parts_s`, named as TIME_PARTS, add up to it.
+        iteration_time_s: of one step; `time_parts_s`, named as TIME_PARTS, add up to it.
         predicted_iteration_time_s: by the calibrated cost model; `low`, `high` end its 80 %
             interval.
         cost: seconds (or node-seconds, or joules, by the objective) of one token: one over the
             rate.
-        memory_gib: peak of the fullest rank, measured if `memory_measured`, otherwise predicted;
-            `memory_parts_gib`, named as MEMORY_WORDS, add up to it.
+        memory_gib: peak of the fullest rank; `memory_parts_gib`, named as MEMORY_WORDS, add up to
+            it.
         memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
         fit_probability: that memory suffices; 1 where a peak was measured.
         sentence: what takes most of a step.
@@ -103,14 +110,14 @@ class StrategyParts:
     strategy: Strategy
     global_batch_size: int
     iteration_time_s: float
-    time_measured: bool
+    time_origin: Origin
     predicted_iteration_time_s: float
     predicted_low_s: float
     predicted_high_s: float
     time_parts_s: Mapping[str, float]
     cost: float
     memory_gib: float
-    memory_measured: bool
+    memory_origin: Origin
     memory_parts_gib: Mapping[str, float]
     memory_limit_gib: float
     gpu_memory_gib: float
@@ -121,6 +128,41 @@ class StrategyParts:
     def shares(self) -> Mapping[str, float]:
         """Of the step's time, by part."""
         return {name: part / self.iteration_time_s for name, part in self.time_parts_s.items()}
+
+
+def compared_of(recommendation: Recommendation) -> list[ComparedStrategy]:
+    """Return the best of a recommendation, its runners-up, and the baseline where it is none of
+    them: with its prediction alone where its trial gave no figure."""
+    ranked = [recommendation.best, *recommendation.runners_up]
+    compared = [
+        _compared(
+            "winner" if each is recommendation.best else "runner_up",
+            each.strategy,
+            each.metrics,
+            projected=each.projected_from_nodes is not None,
+        )
+        for each in ranked
+    ]
+    baseline = recommendation.baseline
+    if baseline is not None and baseline.strategy not in [each.strategy for each in ranked]:
+        compared.append(_compared("baseline", baseline.strategy, baseline.metrics, projected=False))
+    return compared
+
+
+def _compared(
+    role: Role, strategy: StrategyShape, figures: TrialMetrics | None, *, projected: bool
+) -> ComparedStrategy:
+    if figures is None:
+        return ComparedStrategy(role=role, strategy=strategy_of(strategy))
+    own: Origin = "measured" if figures.measured else "derived"
+    return ComparedStrategy(
+        role=role,
+        strategy=strategy_of(strategy),
+        iteration_time_s=figures.iteration_time_s,
+        peak_memory_gib=figures.peak_memory_gib,
+        time_origin="projected" if projected else own,
+        memory_origin="projected" if projected else "measured",
+    )
 
 
 def parts_of(
@@ -153,28 +195,28 @@ def parts_of(
             for name, members in TIME_PARTS.items()
         }
         scale = gib / float(forecast.memory_gib[row])
-        fits = 1.0 if each.peak_memory_gib else float(forecast.fit_probability[row])
+        ran = each.peak_memory_gib is not None and each.memory_origin == "measured"
         told.append(
             StrategyParts(
                 role=each.role,
                 strategy=each.strategy,
                 global_batch_size=int(lattice.global_batch_size[row]),
                 iteration_time_s=seconds,
-                time_measured=each.iteration_time_s is not None,
+                time_origin=each.time_origin if each.iteration_time_s else "predicted",
                 predicted_iteration_time_s=predicted,
                 predicted_low_s=float(forecast.iteration_time_low_s[row]),
                 predicted_high_s=float(forecast.iteration_time_high_s[row]),
                 time_parts_s=times,
                 cost=seconds / float(work[row]),
                 memory_gib=gib,
-                memory_measured=each.peak_memory_gib is not None,
+                memory_origin=each.memory_origin if each.peak_memory_gib else "predicted",
                 memory_parts_gib={
                     name: scale * float(part[row])
                     for name, part in forecast.memory_parts_gib.items()
                 },
                 memory_limit_gib=limit,
                 gpu_memory_gib=machine.memory_gib,
-                fit_probability=fits,
+                fit_probability=1.0 if ran else float(forecast.fit_probability[row]),
                 sentence=_sentence(times, seconds),
             )
         )

@@ -13,18 +13,31 @@ from autotune.explanation import (
     TIME_WORDS,
     ComparedStrategy,
     compare,
+    compared_of,
     parts_of,
 )
+from autotune.schemas import TrialState
 from search_spaces.strategy import Strategy
-from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
+from tests.autotune.cost_model.examples import FRONTIER, GPT_22B, GPT_175B
 from tests.autotune.cost_model.study import SETTINGS
+from tests.autotune.recommendation.examples import A, B, C, D, answer, trial
 
 BEST = SETTINGS[1][0].strategy
 FRONTIER_KNOWN = general_knowledge(FRONTIER)
 
 
-def of(strategy: Strategy, **measured: float) -> ComparedStrategy:
-    return ComparedStrategy(role="runner_up", strategy=strategy, **measured)
+def of(
+    strategy: Strategy,
+    *,
+    iteration_time_s: float | None = None,
+    peak_memory_gib: float | None = None,
+) -> ComparedStrategy:
+    return ComparedStrategy(
+        role="runner_up",
+        strategy=strategy,
+        iteration_time_s=iteration_time_s,
+        peak_memory_gib=peak_memory_gib,
+    )
 
 
 def test_every_part_of_the_cost_model_is_shown_once() -> None:
@@ -41,8 +54,8 @@ def test_parts_add_up_to_what_was_measured_or_else_predicted() -> None:
         FRONTIER_KNOWN,
         GPT_175B,
     )
-    assert (measured.time_measured, measured.memory_measured) == (True, True)
-    assert (predicted.time_measured, predicted.memory_measured) == (False, False)
+    assert (measured.time_origin, measured.memory_origin) == ("measured", "measured")
+    assert (predicted.time_origin, predicted.memory_origin) == ("predicted", "predicted")
     assert measured.iteration_time_s == 200.0
     assert predicted.iteration_time_s == pytest.approx(SETTINGS[1][0].seconds)
     for each in (measured, predicted):
@@ -68,7 +81,7 @@ def test_differences_add_up_and_the_largest_are_told() -> None:
     for each in compared:
         assert sum(each.differences.values()) == pytest.approx(each.longer, abs=1e-9)
         assert each.longer == pytest.approx(each.strategy.cost / winner.cost - 1.0)
-        assert not each.measured
+        assert each.predicted
     assert max(compared[0].differences, key=compared[0].differences.__getitem__) == (
         "tensor_parallel"
     )
@@ -94,7 +107,43 @@ def test_it_is_the_same_work_that_is_compared() -> None:
     )
     same, wide = compare(winner, [other, both])
     assert same.longer == pytest.approx(0.0)
-    assert same.measured
+    assert not same.predicted
     assert same.sentence.startswith("GAS 640 takes as long as the winner")
     assert wide.longer == pytest.approx(0.1)
     assert wide.sentence.startswith("32 nodes takes 10 % longer")
+
+
+def test_a_recommendation_says_where_each_figure_is_from() -> None:
+    """The baseline that ran out of memory has its prediction; one that ran is no second entry."""
+    trials = [
+        trial(1, C, state=TrialState.OOM, purpose="baseline"),
+        trial(2, A, seconds=3.0, peak=41.0),
+        trial(3, B, seconds=4.0, probes=(8, 16)),
+        trial(4, D, seconds=5.0, peak=None),
+    ]
+    recommendation = answer(trials)
+    compared = compared_of(recommendation)
+    assert [(each.role, each.strategy) for each in compared] == [
+        ("winner", A),
+        ("runner_up", B),
+        ("runner_up", D),
+        ("baseline", C),
+    ]
+    assert [each.time_origin for each in compared[:3]] == ["measured", "derived", "measured"]
+    told = parts_of(compared, FRONTIER_KNOWN, GPT_22B)
+    assert [each.time_origin for each in told] == ["measured", "derived", "measured", "predicted"]
+    assert [each.memory_origin for each in told] == [
+        "measured",
+        "measured",
+        "predicted",
+        "predicted",
+    ]
+    assert told[0].iteration_time_s == recommendation.best.metrics.iteration_time_s
+    assert [each.predicted for each in compare(told[0], told[1:])] == [False, False, True]
+    ran = answer([trial(1, A, seconds=3.0, purpose="baseline"), *trials[1:]])
+    assert [each.role for each in compared_of(ran)] == ["winner", "runner_up", "runner_up"]
+    far = recommendation.model_copy(
+        update={"best": recommendation.best.model_copy(update={"projected_from_nodes": 1})}
+    )
+    assert compared_of(far)[0].time_origin == "projected"
+    assert compared_of(far)[0].memory_origin == "projected"
