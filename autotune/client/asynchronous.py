@@ -25,6 +25,7 @@ from autotune.schemas import (
     CalibrationSummary,
     Campaign,
     DryRun,
+    EvaluatorName,
     Event,
     MachineShape,
     ModelShape,
@@ -32,6 +33,7 @@ from autotune.schemas import (
     ProfileDetail,
     ProfileSummary,
     Recommendation,
+    SlurmChoice,
     SpaceReport,
     SpaceSpec,
     StrategyShape,
@@ -152,13 +154,21 @@ class AsyncClient:
         machine: MachineInput,
         strategy: StrategyShape | Mapping[str, Any],
         calibration: str | None = None,
+        evaluator: EvaluatorName = "simulated",
+        slurm: SlurmChoice | Mapping[str, Any] | None = None,
     ) -> Prediction:
         """Predict whether a strategy is legal and fits, and how long an iteration takes.
 
         `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
+        Legal is what the program can do that `evaluator` and `slurm` choose, as in `create`.
         """
         call = calls.predict(
-            model=model, machine=machine, strategy=strategy, calibration=calibration
+            model=model,
+            machine=machine,
+            strategy=strategy,
+            calibration=calibration,
+            evaluator=evaluator,
+            slurm=slurm,
         )
         return await self._transport.send(call)
 
@@ -169,9 +179,18 @@ class AsyncClient:
         machine: MachineInput,
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
+        evaluator: EvaluatorName = "simulated",
+        slurm: SlurmChoice | Mapping[str, Any] | None = None,
     ) -> SpaceReport:
         """Return how many strategies there are, and which rule removes how many."""
-        call = calls.space(model=model, machine=machine, nodes=nodes, space=space)
+        call = calls.space(
+            model=model,
+            machine=machine,
+            nodes=nodes,
+            space=space,
+            evaluator=evaluator,
+            slurm=slurm,
+        )
         return await self._transport.send(call)
 
     async def sweep(
@@ -183,6 +202,8 @@ class AsyncClient:
         space: SpaceSpec | Mapping[str, Any] | None = None,
         calibration: str | None = None,
         most: int = 20,
+        evaluator: EvaluatorName = "simulated",
+        slurm: SlurmChoice | Mapping[str, Any] | None = None,
     ) -> Sweep:
         """Return the `most` fastest strategies of a space, as predicted, among those that fit."""
         call = calls.sweep(
@@ -192,6 +213,8 @@ class AsyncClient:
             space=space,
             calibration=calibration,
             most=most,
+            evaluator=evaluator,
+            slurm=slurm,
         )
         return await self._transport.send(call)
 

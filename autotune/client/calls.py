@@ -238,8 +238,16 @@ def predict(
     machine: MachineInput,
     strategy: StrategyShape | Mapping[str, Any],
     calibration: str | None,
+    evaluator: EvaluatorName,
+    slurm: SlurmChoice | Mapping[str, Any] | None,
 ) -> Call[Prediction]:
-    fields = {**_subject(model, machine), "strategy": strategy, "calibration": calibration}
+    fields = {
+        **_subject(model, machine),
+        "strategy": strategy,
+        "calibration": calibration,
+        "evaluator": evaluator,
+        "slurm": slurm,
+    }
     return _post("/predictions", validated(PredictionQuery, fields), Prediction)
 
 
@@ -249,8 +257,16 @@ def space(
     machine: MachineInput,
     nodes: int,
     space: SpaceSpec | Mapping[str, Any] | None,
+    evaluator: EvaluatorName,
+    slurm: SlurmChoice | Mapping[str, Any] | None,
 ) -> Call[SpaceReport]:
-    fields = {**_subject(model, machine), "nodes": nodes, "space": space or {}}
+    fields = {
+        **_subject(model, machine),
+        "nodes": nodes,
+        "space": space or {},
+        "evaluator": evaluator,
+        "slurm": slurm,
+    }
     return _post("/spaces", validated(SpaceQuery, fields), SpaceReport)
 
 
@@ -262,10 +278,19 @@ def sweep(
     space: SpaceSpec | Mapping[str, Any] | None,
     calibration: str | None,
     most: int,
+    evaluator: EvaluatorName,
+    slurm: SlurmChoice | Mapping[str, Any] | None,
 ) -> Call[Sweep]:
-    subject = _subject(model, machine)
-    fields = {"nodes": nodes, "space": space or {}, "calibration": calibration, "most": most}
-    return _post("/sweeps", validated(SweepQuery, subject | fields), Sweep)
+    fields = {
+        **_subject(model, machine),
+        "nodes": nodes,
+        "space": space or {},
+        "calibration": calibration,
+        "most": most,
+        "evaluator": evaluator,
+        "slurm": slurm,
+    }
+    return _post("/sweeps", validated(SweepQuery, fields), Sweep)
 
 
 def calibrations() -> Call[list[CalibrationSummary]]:

@@ -26,6 +26,7 @@ from autotune.schemas import (
     CalibrationSummary,
     Campaign,
     DryRun,
+    EvaluatorName,
     Event,
     MachineShape,
     ModelShape,
@@ -33,6 +34,7 @@ from autotune.schemas import (
     ProfileDetail,
     ProfileSummary,
     Recommendation,
+    SlurmChoice,
     SpaceReport,
     SpaceSpec,
     StrategyShape,
@@ -151,13 +153,21 @@ class Client:
         machine: MachineInput,
         strategy: StrategyShape | Mapping[str, Any],
         calibration: str | None = None,
+        evaluator: EvaluatorName = "simulated",
+        slurm: SlurmChoice | Mapping[str, Any] | None = None,
     ) -> Prediction:
         """Predict whether a strategy is legal and fits, and how long an iteration takes.
 
         `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
+        Legal is what the program can do that `evaluator` and `slurm` choose, as in `create`.
         """
         call = calls.predict(
-            model=model, machine=machine, strategy=strategy, calibration=calibration
+            model=model,
+            machine=machine,
+            strategy=strategy,
+            calibration=calibration,
+            evaluator=evaluator,
+            slurm=slurm,
         )
         return self._transport.send(call)
 
@@ -168,9 +178,18 @@ class Client:
         machine: MachineInput,
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
+        evaluator: EvaluatorName = "simulated",
+        slurm: SlurmChoice | Mapping[str, Any] | None = None,
     ) -> SpaceReport:
         """Return how many strategies there are, and which rule removes how many."""
-        call = calls.space(model=model, machine=machine, nodes=nodes, space=space)
+        call = calls.space(
+            model=model,
+            machine=machine,
+            nodes=nodes,
+            space=space,
+            evaluator=evaluator,
+            slurm=slurm,
+        )
         return self._transport.send(call)
 
     def sweep(
@@ -182,6 +201,8 @@ class Client:
         space: SpaceSpec | Mapping[str, Any] | None = None,
         calibration: str | None = None,
         most: int = 20,
+        evaluator: EvaluatorName = "simulated",
+        slurm: SlurmChoice | Mapping[str, Any] | None = None,
     ) -> Sweep:
         """Return the `most` fastest strategies of a space, as predicted, among those that fit."""
         call = calls.sweep(
@@ -191,6 +212,8 @@ class Client:
             space=space,
             calibration=calibration,
             most=most,
+            evaluator=evaluator,
+            slurm=slurm,
         )
         return self._transport.send(call)
 

@@ -11,19 +11,23 @@ from autotune.resolution import machine_shape, model_shape, space_of, subject_of
 from autotune.schemas import BrokenRule, Objective, SpaceQuery, SpaceReport, SpaceSpec
 from autotune.search.layouts import Layouts
 from search_spaces.errors import InvalidInput
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import RULES
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 
-def space_report(query: SpaceQuery) -> SpaceReport:
+def space_report(query: SpaceQuery, *, program: ProgramCapabilities = ANY_PROGRAM) -> SpaceReport:
     """Count the strategies of a space: raw, legal, predicted to fit, and what removed the rest.
+
+    Args:
+        program: that the query chooses.
 
     Raises:
         InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`.
     """
     transformer, machine = subject_of(query.model, query.machine)
-    space = space_of(query.space, transformer, machine, nodes=query.nodes)
+    space = space_of(query.space, transformer, machine, nodes=query.nodes, program=program)
     estimated = estimate(transformer, machine, space.lattice())
     obstacle = obstacle_of(space, estimated, spec=query.space)
     return report_of(space, estimated, warnings=[obstacle.reason] if obstacle else [])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autotune.calibration import Calibration, calibration_for
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
 from autotune.schemas import BrokenRule, CalibrationSummary, Prediction, PredictionQuery
 from search_spaces.lattice import Lattice
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import findings
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -38,12 +41,17 @@ def predict(
     query: PredictionQuery,
     calibration: Calibration | None = None,
     summary: CalibrationSummary | None = None,
+    *,
+    program: ProgramCapabilities = ANY_PROGRAM,
+    refusals: Sequence[str] = (),
 ) -> Prediction:
     """Predict whether a strategy is legal and, if so, its time, memory and rates.
 
     Args:
         calibration: what the figures rest on; general knowledge of the machine's kind without one.
         summary: of the calibration, repeated in the answer.
+        program: that the query chooses.
+        refusals: why that program cannot run the strategy, beyond the rules.
 
     Raises:
         InvalidInputs: fields `model` and `machine`.
@@ -54,13 +62,15 @@ def predict(
         machine, calibration, name=summary.name if summary else query.calibration
     )
     strategy = strategy_of(query.strategy)
-    broken = findings(strategy, transformer, machine)
+    broken = findings(strategy, transformer, machine, program=program)
+    reasons = [BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in broken]
+    reasons += [BrokenRule(rule="program", reason=refusal) for refusal in refusals]
     prediction = Prediction(
         model=model_shape(transformer),
         machine=machine_shape(machine),
         strategy=query.strategy,
-        legal=all(finding.severity == "warn" for finding in broken),
-        reasons=[BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in broken],
+        legal=all(reason.severity == "warn" for reason in reasons),
+        reasons=reasons,
     )
     if not prediction.legal:
         return prediction

@@ -16,6 +16,7 @@ from autotune.resolution import machine_shape, model_shape, space_of, strategy_s
 from autotune.schemas import CalibrationSummary, SpaceQuery, Sweep, SweepRow
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.transformer import Transformer
 
 FORECAST = 500
@@ -40,11 +41,12 @@ def sweep(
     summary: CalibrationSummary | None = None,
     *,
     most: int = 20,
+    program: ProgramCapabilities = ANY_PROGRAM,
 ) -> Sweep:
     """Estimate every legal strategy of a space; forecast the best `most` that probably fit.
 
     Args:
-        calibration, summary: as for `predict`.
+        calibration, summary, program: as for `predict`.
 
     Raises:
         InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`; nothing is legal, nothing
@@ -54,7 +56,7 @@ def sweep(
     started = perf_counter()
     transformer, machine = subject_of(query.model, query.machine)
     calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
-    space = space_of(query.space, transformer, machine, nodes=query.nodes)
+    space = space_of(query.space, transformer, machine, nodes=query.nodes, program=program)
     lattice = space.lattice()
     if len(lattice) > MOST_STRATEGIES:
         reason = f"{len(lattice)} strategies are legal, and a sweep takes {MOST_STRATEGIES}"

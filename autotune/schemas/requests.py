@@ -243,7 +243,17 @@ class BudgetExtension(Wire):
     deadline: datetime | None = None
 
 
-class SpaceQuery(Wire):
+class ProgramChoice(Wire):
+    """What is to run the trials: its program decides what is legal. With the simulated evaluator
+    whatever one of the programs can do is."""
+
+    evaluator: EvaluatorName = "simulated"
+    slurm: SlurmChoice | None = Field(
+        None, description="with the slurm evaluator, and only with it"
+    )
+
+
+class SpaceQuery(ProgramChoice):
     model: ModelChoice
     machine: MachineChoice
     nodes: Positive = 1
@@ -262,7 +272,7 @@ CalibrationChoice = Annotated[
 ]
 
 
-class PredictionQuery(Wire):
+class PredictionQuery(ProgramChoice):
     model: ModelChoice
     machine: MachineChoice
     strategy: StrategyShape

@@ -10,17 +10,16 @@ import structlog
 
 from autotune.baseline import baseline_of
 from autotune.prediction import check_campaign
-from autotune.resolution import transformer_of
 from autotune.schemas import CampaignCreate
-from evaluators.cluster import ClusterProfile, load_profile, profile_names
-from evaluators.program.support import OTHER_SPACE, capabilities_of, unsupported
+from evaluators.cluster import ClusterProfile
+from evaluators.program.support import OTHER_SPACE, unsupported
 from evaluators.slurm.commands import SlurmUnavailable
 from evaluators.trainer import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles, quickly
+from server.programs import chosen_profile, program_of, reasons_not_to_run
 from server.settings import Settings
 
 T = TypeVar("T")
@@ -45,8 +44,8 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
         InvalidInputs: all that keeps its trials from being run, for real if that is asked.
     """
     problems: list[InvalidInput] = []
-    profile = _collect(problems, lambda: chosen_profile(request, settings))
-    program = _program(request, profile)
+    profile = _collect(problems, lambda: chosen_profile(request, settings.profiles_dir))
+    program = program_of(request, profile)
     space = _collect(problems, lambda: check_campaign(request, program=program))
     if space is not None:
         problems += _unsuitable(request, space, profile)
@@ -58,40 +57,6 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
     if problems or space is None:
         raise InvalidInputs(problems)
     return Admitted(space=space, profile=profile)
-
-
-def chosen_profile(request: CampaignCreate, settings: Settings) -> ClusterProfile | None:
-    """Return the profile that the slurm evaluator needs and no other takes.
-
-    Raises:
-        InvalidInput: fields `slurm` and `slurm.profile`.
-    """
-    choice = request.slurm
-    if request.evaluator != "slurm":
-        if choice is not None:
-            reason = f"the {request.evaluator} evaluator has no cluster profile"
-            raise InvalidInput("slurm", choice.profile, reason, valid="the slurm evaluator")
-        return None
-    if choice is None:
-        valid = " or ".join(profile_names(settings.profiles_dir))
-        reason = "the slurm evaluator needs a cluster profile"
-        raise InvalidInput("slurm.profile", None, reason, valid=valid)
-    try:
-        return load_profile(choice.profile, folder=settings.profiles_dir)
-    except InvalidInput as fault:
-        reason = fault.reason if fault.field == "profile" else str(fault)
-        raise InvalidInput("slurm.profile", choice.profile, reason, valid=fault.valid) from fault
-    except InvalidInputs as faults:
-        valid = "a profile without faults"
-        raise InvalidInput("slurm.profile", choice.profile, str(faults), valid=valid) from faults
-
-
-def _program(request: CampaignCreate, profile: ClusterProfile | None) -> ProgramCapabilities:
-    """Return what the trials' program can do; of an unknown model somebody else complains."""
-    try:
-        return capabilities_of(request.evaluator, transformer_of(request.model), profile)
-    except (InvalidInput, InvalidInputs):
-        return ANY_PROGRAM
 
 
 def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
@@ -128,11 +93,5 @@ def _unsuitable_baseline(
     if baseline is None:
         return  # a customary one is of the space, which was judged as a whole
     alone = Lattice.of([baseline], gpus_per_node=space.machine.gpus_per_node)
-    reasons: list[str] = []
-    if profile is not None:
-        problems = unsupported(profile, space.transformer, alone)
-        reasons = [problem.reason for problem in problems if problem.field != "model"]
-    elif request.evaluator == "local" and (refused := unsupported_within(alone)):
-        reasons = [refused]
-    for reason in reasons:
+    for reason in reasons_not_to_run(request, profile, space.transformer, alone):
         yield InvalidInput("baseline", baseline.short(), reason, valid=OTHER_BASELINE)

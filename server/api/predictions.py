@@ -16,7 +16,8 @@ from autotune.schemas import (
     SweepQuery,
 )
 from server.api.calibrations import calibration_for
-from server.api.dependencies import StoreOf, problems
+from server.api.dependencies import SettingsOf, StoreOf, problems
+from server.programs import chosen_program, refusals_of
 
 router = APIRouter(tags=["predictions"])
 
@@ -50,22 +51,33 @@ STRATEGY: dict[str, Any] = {
 
 
 @router.post("/spaces", responses=problems(403))
-def report(query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)]) -> SpaceReport:
+def report(
+    query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)], settings: SettingsOf
+) -> SpaceReport:
     """Count the strategies that there are, are legal, and fit, and what each rule removes."""
-    return space_report(query)
+    return space_report(query, program=chosen_program(query, settings.profiles_dir))
 
 
 @router.post("/predictions", responses=problems(403))
 def prediction(
-    query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)], store: StoreOf
+    query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)],
+    store: StoreOf,
+    settings: SettingsOf,
 ) -> Prediction:
     """Tell of one strategy whether it is legal, its memory and its time, part by part."""
+    program = chosen_program(query, settings.profiles_dir)
+    refusals = refusals_of(query, settings.profiles_dir)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
-    return predict(query, calibration, summary)
+    return predict(query, calibration, summary, program=program, refusals=refusals)
 
 
 @router.post("/sweeps", responses=problems(403))
-def ranking(query: Annotated[SweepQuery, Body(openapi_examples=SPACE)], store: StoreOf) -> Sweep:
+def ranking(
+    query: Annotated[SweepQuery, Body(openapi_examples=SPACE)],
+    store: StoreOf,
+    settings: SettingsOf,
+) -> Sweep:
     """Rank a whole space by its predicted rate, the best of it with intervals."""
+    program = chosen_program(query, settings.profiles_dir)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
-    return sweep(query, calibration, summary, most=query.most)
+    return sweep(query, calibration, summary, most=query.most, program=program)

@@ -20,7 +20,7 @@ import typer
 
 from autotune.client import Client
 from autotune.client.files import machine_choice, model_choice
-from autotune.schemas import MachineShape, ModelShape
+from autotune.schemas import EvaluatorName, MachineShape, ModelShape
 from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 
@@ -94,6 +94,7 @@ def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
     return parameters
 
 
+LOCAL = "local"
 Nodes = Annotated[int, typer.Option("--nodes", help="The most nodes that a strategy may use.")]
 
 
@@ -190,7 +191,7 @@ class ModelOptions(OptionGroup):
 class MachineOptions(OptionGroup):
     """A machine by name or file, and what is to differ from it."""
 
-    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "local"}
+    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "that of --profile, else local"}
 
     machine: Annotated[
         str | None,
@@ -206,7 +207,7 @@ class MachineOptions(OptionGroup):
         ),
     ] = None
 
-    def choice(self, *, default: str = "local") -> str | MachineShape:
+    def choice(self, *, default: str = LOCAL) -> str | MachineShape:
         """Return the machine as the service takes it; files are read here.
 
         Raises:
@@ -221,6 +222,32 @@ class MachineOptions(OptionGroup):
 
             machine = machine_shape(load_machine(machine))
         return validated(MachineShape, machine.model_dump() | {"memory_gib": self.memory_gib})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions(OptionGroup):
+    """What is to run the trials, and so decides which strategies are legal."""
+
+    PANEL: ClassVar[str] = "How trials are run"
+
+    evaluator: Annotated[
+        EvaluatorName | None,
+        typer.Option(
+            "--evaluator",
+            help="slurm trains on a cluster's nodes; local trains on this machine; simulated asks "
+            "a cost model and says so.  \\[default: slurm with --profile, local for --machine "
+            "local, else simulated]",
+        ),
+    ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="How trials go to Slurm: a name of `autotune profiles`."),
+    ] = None
+
+    def evaluator_for(self, machine: str) -> EvaluatorName:
+        if self.evaluator is None and self.profile is not None:
+            return "slurm"
+        return self.evaluator or ("local" if machine == LOCAL else "simulated")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -23,18 +23,22 @@ from server.cli.commands.calibrations import known_name, read_document
 from server.cli.dimensions import SpaceOptions, StrategyOptions
 from server.cli.failures import ExitCode, Failed
 from server.cli.options import (
+    LOCAL,
     MachineOptions,
     ModelOptions,
     Nodes,
     OptionGroup,
+    ProgramOptions,
     ServiceOptions,
     name_or_file,
+    no_machine,
 )
 from server.cli.output import Json, document, out
 from server.cli.tables import predictions as tables
 
 if TYPE_CHECKING:
     from autotune.calibration import Calibration
+    from search_spaces.program import ProgramCapabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +103,7 @@ def predict(
     model: ModelOptions,
     machine: MachineOptions,
     strategy: StrategyOptions,
+    program: ProgramOptions,
     calibration: CalibrationOptions,
     service: ServiceOptions,
     json: Json = False,
@@ -112,13 +117,18 @@ def predict(
     Needs no service, but for a calibration by name. Exit code 1 where the strategy is illegal or
     probably does not fit.
     """
-    query = PredictionQuery(
-        model=model.choice(), machine=machine.choice(), strategy=strategy.shape()
-    )
+    question = {"model": model.choice(), "strategy": strategy.shape()}
+    query = validated(PredictionQuery, question | _where(machine, program))
     # Here, and not above, as below: other commands need not wait for all that it imports.
     from autotune.prediction import predict as predicted
+    from server.programs import refusals_of
 
-    answer = predicted(query, *calibration.load(service))
+    answer = predicted(
+        query,
+        *calibration.load(service),
+        program=_program(query),
+        refusals=refusals_of(query, _profiles_dir()),
+    )
     if json:
         document(answer)
     else:
@@ -131,6 +141,7 @@ def sweep(
     model: ModelOptions,
     machine: MachineOptions,
     space: SpaceOptions,
+    program: ProgramOptions,
     calibration: CalibrationOptions,
     service: ServiceOptions,
     nodes: Nodes = 1,
@@ -144,10 +155,10 @@ def sweep(
 
     Needs no service, but for a calibration by name.
     """
-    query = _space_query(model, machine, space, nodes=nodes)
+    query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction.sweep import sweep as ranked
 
-    answer = ranked(query, *calibration.load(service), most=top)
+    answer = ranked(query, *calibration.load(service), most=top, program=_program(query))
     if json:
         document(answer)
     else:
@@ -158,6 +169,7 @@ def space(
     model: ModelOptions,
     machine: MachineOptions,
     space: SpaceOptions,
+    program: ProgramOptions,
     nodes: Nodes = 1,
     json: Json = False,
 ) -> None:
@@ -165,10 +177,10 @@ def space(
 
     Needs no service. A dimension that is not given is automatic. Exit code 1 where nothing fits.
     """
-    query = _space_query(model, machine, space, nodes=nodes)
+    query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction import space_report
 
-    report = space_report(query)
+    report = space_report(query, program=_program(query))
     if json:
         document(report)
     else:
@@ -178,12 +190,47 @@ def space(
 
 
 def _space_query(
-    model: ModelOptions, machine: MachineOptions, space: SpaceOptions, *, nodes: int
+    model: ModelOptions,
+    machine: MachineOptions,
+    space: SpaceOptions,
+    program: ProgramOptions,
+    *,
+    nodes: int,
 ) -> SpaceQuery:
-    question = {
-        "model": model.choice(),
-        "machine": machine.choice(),
-        "nodes": nodes,
-        "space": space.spec(),
+    question = {"model": model.choice(), "nodes": nodes, "space": space.spec()}
+    return validated(SpaceQuery, question | _where(machine, program))
+
+
+def _where(machine: MachineOptions, program: ProgramOptions) -> dict[str, Any]:
+    """Return the fields that say on which machine trials would run, and what runs them."""
+    name = machine.machine or _machine_of(program.profile)
+    slurm = {"profile": program.profile} if program.profile is not None else None
+    return {
+        "machine": machine.choice(default=name),
+        "evaluator": program.evaluator_for(name),
+        "slurm": slurm,
     }
-    return validated(SpaceQuery, question)
+
+
+def _machine_of(profile: str | None) -> str:
+    """Return the machine where none was named: the profile's, and without one this machine."""
+    if profile is None:
+        return LOCAL
+    from evaluators.cluster import load_profile
+
+    machine = load_profile(profile, folder=_profiles_dir()).machine
+    if not machine:
+        raise no_machine(profile)
+    return machine
+
+
+def _program(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
+    from server.programs import chosen_program
+
+    return chosen_program(query, _profiles_dir())
+
+
+def _profiles_dir() -> Path:
+    from server.settings import Settings
+
+    return Settings().profiles_dir

@@ -9,15 +9,16 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from autotune.client import CampaignInput
-from autotune.schemas import EvaluatorName, Objective
+from autotune.schemas import Objective
 from search_spaces.errors import InvalidInput
 from server.cli.commands.campaigns import BudgetOptions, follow
 from server.cli.dimensions import SpaceOptions
 from server.cli.options import (
+    LOCAL,
     MachineOptions,
     ModelOptions,
     Nodes,
-    OptionGroup,
+    ProgramOptions,
     ServiceOptions,
     chosen,
     no_machine,
@@ -26,15 +27,7 @@ from server.cli.output import Json, document, note, out
 from server.cli.tables import campaigns as tables
 from server.cli.tables import predictions
 
-LOCAL = "local"
 SlurmMode = Literal["sbatch", "pilot"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CampaignMachineOptions(MachineOptions):
-    """A machine, which a profile may name as well."""
-
-    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "that of --profile, else local"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,24 +63,9 @@ class CampaignBudgetOptions(BudgetOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialOptions(OptionGroup):
+class TrialOptions(ProgramOptions):
     """How each trial measures, and where."""
 
-    PANEL: ClassVar[str] = "How trials are run"
-
-    evaluator: Annotated[
-        EvaluatorName | None,
-        typer.Option(
-            "--evaluator",
-            help="slurm trains on a cluster's nodes; local trains on this machine; simulated asks "
-            "a cost model and says so.  \\[default: slurm with --profile, local for --machine "
-            "local, else simulated]",
-        ),
-    ] = None
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", help="How trials go to Slurm: a name of `autotune profiles`."),
-    ] = None
     mode: Annotated[
         SlurmMode | None,
         typer.Option(
@@ -155,11 +133,6 @@ class TrialOptions(OptionGroup):
             confirmations=self.confirmations,
         )
 
-    def evaluator_for(self, machine: str) -> EvaluatorName:
-        if self.evaluator is None and self.profile is not None:
-            return "slurm"
-        return self.evaluator or ("local" if machine == LOCAL else "simulated")
-
     def slurm(self) -> dict[str, Any] | None:
         """Return the choice as the service takes it; None where nothing of it was given."""
         choice = chosen(profile=self.profile, mode=self.mode)
@@ -171,7 +144,7 @@ class TrialOptions(OptionGroup):
 
 def submit(
     model: ModelOptions,
-    machine: CampaignMachineOptions,
+    machine: MachineOptions,
     space: SpaceOptions,
     trials: TrialOptions,
     budget: CampaignBudgetOptions,

@@ -63,6 +63,26 @@ def test_a_strategy_is_predicted(client: TestClient) -> None:
     assert found.global_batch_size == 640
 
 
+def test_the_program_of_a_profile_decides_what_is_legal(client: TestClient) -> None:
+    choice = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
+    query = {key: QUERY[key] for key in ("model", "machine")}
+    strategy = STRATEGY | {"tensor_parallel": 2, "sequence_parallel": True}
+    asked = query | {"strategy": strategy}
+    assert client.post("/api/v1/predictions", json=asked).json()["legal"]
+    found = client.post("/api/v1/predictions", json=asked | choice).json()
+    assert [reason["rule"] for reason in found["reasons"]] == ["program"]
+    assert not found["legal"]
+    free, bound = (
+        client.post("/api/v1/spaces", json=QUERY | more).json()["dimensions"]["sequence_parallel"]
+        for more in ({}, choice)
+    )
+    assert (free, bound) == ([False, True], [False])
+    for path in ("spaces", "sweeps"):
+        answer = client.post(f"/api/v1/{path}", json=QUERY | {"evaluator": "slurm"})
+        assert answer.status_code == 422
+        assert [error["field"] for error in answer.json()["errors"]] == ["slurm.profile"]
+
+
 def test_an_illegal_strategy_is_predicted_to_be_so(client: TestClient) -> None:
     query = {key: QUERY[key] for key in ("model", "machine")}
     strategy = STRATEGY | {"zero_stage": 3}

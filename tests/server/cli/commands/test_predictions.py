@@ -294,3 +294,51 @@ def test_a_space_where_nothing_fits(alone: Autotune) -> None:
     ran = alone("space", "--model", "gpt-1t", "--machine", "frontier")
     assert ran.code == 1
     assert "the least number of nodes that would do is" in ran.err
+
+
+ORNL = """
+program = "megatron-deepspeed"
+machine = "frontier"
+[megatron]
+path = "/somewhere/Megatron-DeepSpeed"
+variant = "ornl"
+"""
+
+
+@pytest.fixture
+def fork(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A profile whose program needs stages of equal length."""
+    monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path))
+    (tmp_path / "fork.toml").write_text(ORNL)
+    return "fork"
+
+
+def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, fork: str) -> None:
+    """48 layers on 5 stages; the machine is the profile's where none is named."""
+    uneven = ("predict", "--model", "gpt-22b", "--pp", "5", "--gas", "10", "--num-nodes", "5")
+    assert alone(*uneven, "--machine", "frontier", "--json").json()["legal"]
+    ran = alone(*uneven, "--profile", fork)
+    assert ran.code == ExitCode.FAILED
+    assert "Megatron-DeepSpeed (ornl) needs even stages" in ran.out
+    space = ("--model", "gpt-22b", "--nodes", "5", "--pp", "4,5", "--num-nodes", "5")
+    free = alone("space", *space, "--machine", "frontier", "--json").json()
+    bound = alone("space", *space, "--profile", fork, "--json").json()
+    assert bound["machine"]["name"] == "frontier"
+    assert bound["legal"] < free["legal"]
+    rows = alone("sweep", *space, "--profile", fork, "--json").json()["rows"]
+    assert {row["strategy"]["pipeline_parallel"] for row in rows} == {4}
+
+
+def test_what_the_program_lacks_beyond_the_rules_is_said_of_one_strategy(alone: Autotune) -> None:
+    asked = (*ONE, "--sequence-parallel", "on", "--profile", "frontier")
+    assert "the bundled trainer has no sequence parallelism" in alone(*asked).out
+
+
+def test_a_profile_is_asked_for_as_by_submit(alone: Autotune) -> None:
+    assert "the slurm evaluator needs a cluster profile" in refused(
+        alone(*SWEEP, "--evaluator", "slurm")
+    )
+    assert "no such profile" in refused(alone(*SWEEP, "--profile", "nowhere"))
+    assert "the simulated evaluator has no cluster profile" in refused(
+        alone(*SWEEP, "--profile", "frontier", "--evaluator", "simulated")
+    )

@@ -1,0 +1,84 @@
+"""The program that is to run trials, as a request chooses it, and what it can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune.resolution import machine_of, strategy_of, transformer_of
+from autotune.schemas import CampaignCreate, PredictionQuery, SpaceQuery
+from evaluators.cluster import ClusterProfile, load_profile, profile_names
+from evaluators.program.support import capabilities_of, unsupported
+from evaluators.trainer import unsupported_within
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.lattice import Lattice
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.transformer import Transformer
+
+RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
+"""Whatever says where trials are run, by the fields `evaluator` and `slurm`."""
+
+
+def chosen_program(request: RunChoice, folder: Path) -> ProgramCapabilities:
+    """Return what the program of a request's trials can do; raises InvalidInput as `chosen_profile`
+    does."""
+    return program_of(request, chosen_profile(request, folder))
+
+
+def chosen_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
+    """Return the profile that the slurm evaluator needs and no other takes.
+
+    Args:
+        folder: of the user's own profiles.
+
+    Raises:
+        InvalidInput: fields `slurm` and `slurm.profile`.
+    """
+    choice = request.slurm
+    if request.evaluator != "slurm":
+        if choice is not None:
+            reason = f"the {request.evaluator} evaluator has no cluster profile"
+            raise InvalidInput("slurm", choice.profile, reason, valid="the slurm evaluator")
+        return None
+    if choice is None:
+        valid = " or ".join(profile_names(folder))
+        reason = "the slurm evaluator needs a cluster profile"
+        raise InvalidInput("slurm.profile", None, reason, valid=valid)
+    try:
+        return load_profile(choice.profile, folder=folder)
+    except InvalidInput as fault:
+        reason = fault.reason if fault.field == "profile" else str(fault)
+        raise InvalidInput("slurm.profile", choice.profile, reason, valid=fault.valid) from fault
+    except InvalidInputs as faults:
+        valid = "a profile without faults"
+        raise InvalidInput("slurm.profile", choice.profile, str(faults), valid=valid) from faults
+
+
+def program_of(request: RunChoice, profile: ClusterProfile | None) -> ProgramCapabilities:
+    """Return what the trials' program can do; of an unknown model somebody else complains."""
+    try:
+        return capabilities_of(request.evaluator, transformer_of(request.model), profile)
+    except (InvalidInput, InvalidInputs):
+        return ANY_PROGRAM
+
+
+def reasons_not_to_run(
+    request: RunChoice, profile: ClusterProfile | None, transformer: Transformer, lattice: Lattice
+) -> list[str]:
+    """Return why the program of a request's trials cannot run these strategies, the model apart."""
+    if profile is not None:
+        problems = unsupported(profile, transformer, lattice)
+        return [problem.reason for problem in problems if problem.field != "model"]
+    refused = unsupported_within(lattice) if request.evaluator == "local" else None
+    return [refused] if refused else []
+
+
+def refusals_of(query: PredictionQuery, folder: Path) -> list[str]:
+    """Return why the program that a query chooses cannot run its strategy; nothing where model or
+    machine are unknown, of which somebody else complains."""
+    profile = chosen_profile(query, folder)
+    try:
+        transformer, machine = transformer_of(query.model), machine_of(query.machine)
+    except (InvalidInput, InvalidInputs):
+        return []
+    alone = Lattice.of([strategy_of(query.strategy)], gpus_per_node=machine.gpus_per_node)
+    return reasons_not_to_run(query, profile, transformer, alone)
