@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.explanation.dimension_words import capitalised, percent, told_apart
+from autotune.explanation.dimension_words import COST_WORDS, capitalised, percent, told_apart
 from autotune.explanation.parts import TIME_WORDS, Origin, StrategyParts
 
 HARDLY = 0.01
@@ -24,8 +24,8 @@ class PartsComparison:
 
     Attributes:
         strategy: that is compared.
-        longer: time for a token (node-time, or energy, by the objective) over the winner's, less 1;
-            negative where it takes less.
+        longer: what a token takes (time, node-hours or energy, by the objective) over what it takes
+            the winner, less 1; negative where it takes less.
         differences: by part, as shares of the winner's whole: they add up to `longer`. Predicted.
         predicted: whether either time is, or is projected.
         sentence: the largest of the differences in words.
@@ -66,12 +66,11 @@ def _sentence(
 ) -> str:
     name = capitalised(told_apart(other.strategy, winner.strategy) or "the same strategy")
     tells = "is predicted to take" if predicted else "takes"
+    same, more, less = COST_WORDS[winner.objective]
     if abs(longer) < HARDLY:
-        head = f"{name} {tells} as long as the winner"
-    elif longer >= 1.0:
-        head = f"{name} {tells} {1.0 + longer:.1f} times as long"
+        head = f"{name} {tells} {same} as the winner"
     else:
-        head = f"{name} {tells} {percent(longer)} {'longer' if longer > 0.0 else 'less'}"
+        head = f"{name} {tells} {percent(longer)} {more if longer > 0.0 else less}"
     order = sorted(differences, key=lambda part: -differences[part])
     losses = [part for part in order if differences[part] >= HARDLY][:LOSSES]
     savings = [part for part in reversed(order) if differences[part] <= -HARDLY][:SAVINGS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autotune.schemas import Objective
 from search_spaces.dimension import Scalar
 from search_spaces.strategy import DIMENSIONS, Strategy
 
@@ -26,6 +27,28 @@ NAMES: Mapping[str, str] = {
     "activation_checkpointing": "activation checkpointing",
     "precision": "precision",
 }
+
+RATE_WORDS: Mapping[Objective, str] = {
+    "tokens_per_s": "the rate",
+    "tokens_per_s_per_gpu": "the rate for each GPU",
+    "tokens_per_node_hour": "the tokens for a node-hour",
+    "tokens_per_joule": "the tokens for a joule",
+}
+COST_WORDS: Mapping[Objective, tuple[str, str, str]] = {
+    "tokens_per_s": ("as long", "longer", "less time"),
+    "tokens_per_s_per_gpu": ("as long", "longer", "less time"),
+    "tokens_per_node_hour": (
+        "as many node-hours for a token",
+        "more node-hours for a token",
+        "fewer node-hours for a token",
+    ),
+    "tokens_per_joule": (
+        "as much energy for a token",
+        "more energy for a token",
+        "less energy for a token",
+    ),
+}
+"""What is made high, and what one takes that is as good, worse or better."""
 
 FEW = 3
 """Values that a strategy is told by where it is set against another."""

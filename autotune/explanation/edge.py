@@ -12,6 +12,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Array, Columns
 from autotune.explanation.dimension_words import (
+    RATE_WORDS,
     capitalised,
     percent,
     value_words,
@@ -290,7 +291,8 @@ class _Look:
         other_batch = batch != self.best.global_batch_size(self._gpus) or not named
         words = with_values_words(named, *([f"batch {batch}"] if other_batch else []))
         if relative >= TWICE:
-            gain = f"{relative:.1f} times the rate is predicted ({low:.1f} to {high:.1f})"
+            rate = RATE_WORDS[self.objective]
+            gain = f"{relative:.1f} times {rate} is predicted ({low:.1f} to {high:.1f})"
         elif relative >= 1.0:
             between = f"{100.0 * (low - 1.0):.0f} to {100.0 * (high - 1.0):.0f} %"
             gain = f"{percent(relative - 1.0)} more is predicted ({between})"

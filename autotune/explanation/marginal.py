@@ -62,7 +62,8 @@ class MarginalStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Marginal:
-    """The curve of one dimension; `sentence` is that of its largest clear step."""
+    """The curve of one dimension; `sentence` is that of its largest clear step, or of the whole way
+    from its lowest to its highest point where no single step is clear."""
 
     dimension: str
     points: tuple[MarginalPoint, ...]
@@ -96,8 +97,20 @@ def marginal(rates: BelievedRates, dimension: str) -> Marginal:
         for at in range(len(values) - 1)
         if linked[at] == linked[at + 1]
     )
-    sentence = _sentence(dimension, steps)
+    ways = [
+        _step(dimension, values[one], values[other], curves[other] - curves[one])
+        for one, other in _widest(curves[:, 0], linked)
+    ]
+    sentence = _sentence(dimension, steps, ways)
     return Marginal(dimension=dimension, points=points, steps=steps, sentence=sentence)
+
+
+def _widest(curve: Array, linked: Integers) -> list[tuple[int, int]]:
+    """Return the levels of the lowest and the highest point of each set of linked levels, the lower
+    level first, where a set has more than one."""
+    sets = [np.flatnonzero(linked == number) for number in np.unique(linked)]
+    ends = [(int(s[np.argmin(curve[s])]), int(s[np.argmax(curve[s])])) for s in sets if len(s) > 1]
+    return [(min(pair), max(pair)) for pair in ends]
 
 
 def _all_else_equal(
@@ -156,8 +169,11 @@ def _step(dimension: str, lower: Scalar, upper: Scalar, curve: Array) -> Margina
     )
 
 
-def _sentence(dimension: str, steps: Sequence[MarginalStep]) -> str:
-    telling = [step for step in steps if step.clear]
+def _sentence(dimension: str, steps: Sequence[MarginalStep], ways: Sequence[MarginalStep]) -> str:
+    name = NAMES[dimension]
+    if not ways:
+        return f"No strategies differ in {name} alone"
+    telling = [step for step in steps if step.clear] or [way for way in ways if way.clear]
     if not telling:
-        return capitalised(f"{NAMES[dimension]} makes no clear difference")
+        return capitalised(f"{name} makes no clear difference")
     return max(telling, key=lambda each: abs(each.change)).sentence

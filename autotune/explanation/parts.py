@@ -97,8 +97,7 @@ class StrategyParts:
         iteration_time_s: of one step; `time_parts_s`, named as TIME_PARTS, add up to it.
         predicted_iteration_time_s: by the calibrated cost model; `low`, `high` end its 80 %
             interval.
-        cost: seconds (or node-seconds, or joules, by the objective) of one token: one over the
-            rate.
+        cost: of one token, one over the `objective`; energy with the power that is predicted.
         memory_gib: peak of the fullest rank; `memory_parts_gib`, named as MEMORY_WORDS, add up to
             it.
         memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
@@ -115,6 +114,7 @@ class StrategyParts:
     predicted_low_s: float
     predicted_high_s: float
     time_parts_s: Mapping[str, float]
+    objective: Objective
     cost: float
     memory_gib: float
     memory_origin: Origin
@@ -207,6 +207,7 @@ def parts_of(
                 predicted_low_s=float(forecast.iteration_time_low_s[row]),
                 predicted_high_s=float(forecast.iteration_time_high_s[row]),
                 time_parts_s=times,
+                objective=objective,
                 cost=seconds / float(work[row]),
                 memory_gib=gib,
                 memory_origin=each.memory_origin if each.peak_memory_gib else "predicted",

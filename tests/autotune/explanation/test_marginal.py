@@ -79,6 +79,23 @@ def test_values_that_nothing_links_have_no_step() -> None:
     assert curve.sentence == curve.steps[1].sentence
 
 
+def test_a_long_way_of_small_steps_is_told_as_one() -> None:
+    """Each step is too small for a word, all of them together are not."""
+    rows = [(1, 1, micro_batch) for micro_batch in range(1, 11)]
+    log_rate = np.array([0.004 * micro_batch for *_, micro_batch in rows])
+    curve = marginal(rates_of(lattice_of(rows), log_rate), "micro_batch_size")
+    assert not any(step.clear for step in curve.steps)
+    assert curve.sentence == "MBS 1 to 10 gains 4 % (4 to 4 %)"
+
+
+def test_dimensions_that_only_change_together_are_not_told_apart() -> None:
+    rows = [(8, 1, 1), (4, 2, 1)]
+    curve = marginal(rates_of(lattice_of(rows), np.array([0.0, 1.0])), "tensor_parallel")
+    assert curve.steps == ()
+    assert curve.sentence == "No strategies differ in TP alone"
+    assert [point.relative for point in curve.points] == pytest.approx(np.exp([0.5, -0.5]))
+
+
 def test_a_doubtful_step_is_not_told_as_a_gain() -> None:
     rows = list(product(TENSOR, PIPELINE, MICRO_BATCH))
     curve = marginal(
