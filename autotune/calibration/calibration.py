@@ -15,7 +15,7 @@ from autotune.calibration.mixture import Mixture
 from autotune.calibration.observations import Observation, memory_sample, time_sample
 from autotune.calibration.power import SPREAD, PowerScale
 from autotune.calibration.quantity import Quantity
-from autotune.calibration.sample import EDGE, Sample
+from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
@@ -211,7 +211,7 @@ class Calibration:
             headroom_gib: that is to be left of it.
         """
         need = self.memory.draws(columns, count=count, generator=generator, labelled=True)
-        edge = generator.normal(0.0, EDGE, size=need.shape)
+        edge = generator.normal(0.0, self.memory_sample.edge, size=need.shape)
         fits = need + edge <= self.log_limit(headroom_gib)
         return self._dominance(columns, headroom_gib).drawn(fits, generator)
 
@@ -223,7 +223,7 @@ class Calibration:
         """
         mean, _, variance = self.memory.predict(columns, labelled=True)
         margin = self.log_limit(headroom_gib) - mean
-        probability = np.asarray(ndtr(margin / np.sqrt(variance + EDGE**2)))
+        probability = np.asarray(ndtr(margin / np.sqrt(variance + self.memory_sample.edge**2)))
         return self._dominance(columns, headroom_gib).bounded(probability)
 
     def log_limit(self, headroom_gib: float) -> float:

@@ -13,8 +13,12 @@ TAIL = 4.0
 """Degrees of freedom of the errors of measurements: a few trials are far off, and count little."""
 
 EDGE = 0.12
-"""Standard deviation, as a logarithm, of where the edge of memory lies for one run: what the
-allocator wastes is about a tenth, and never the same."""
+"""Standard deviation, as a logarithm, of where the edge of memory lies for one run, as long as no
+peak was read: what the allocator wastes is about a tenth, and never the same."""
+
+EDGE_OF_PEAKS = 0.04
+"""The same where peaks were read, which hold what the allocator wasted: what is left is that it
+frees some of it, at a price, before it gives up."""
 
 USUAL_NOISE = 0.03
 """Standard deviation, as a logarithm, of a measurement that is repeated: what weights refer to."""
@@ -24,12 +28,6 @@ LEAST_CURVATURE = 1e-4
 
 LONGEST_STEP = 0.5
 """How far, as a logarithm, one label moves a value in one iteration."""
-
-
-def edge(noise: float) -> float:
-    """Return the standard deviation, as a logarithm, of the margin at which one run does not fit:
-    its own peak varies as measured ones do, and so does the edge."""
-    return float(np.hypot(EDGE, noise))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +51,16 @@ class Sample:
     def labelled(self) -> Array:
         return np.abs(self.side)
 
+    @property
+    def edge(self) -> float:
+        """Standard deviation, as a logarithm, of where the edge of memory lies for one run."""
+        return EDGE_OF_PEAKS if np.any(self.side == 0) else EDGE
+
+    def _margin(self, noise: float) -> float:
+        """Return the standard deviation of the margin at which one run does not fit: its own peak
+        varies as measured ones do, and so does the edge."""
+        return float(np.hypot(self.edge, noise))
+
     def _variance(self, noise: float) -> Array | float:
         """Return the variance of measurements, noise and what may have changed since."""
         return noise**2 + USUAL_NOISE**2 * (1.0 / self.weight - 1.0)
@@ -63,7 +71,7 @@ class Sample:
         plain = self._variance(noise)
         error_squared = (self.log_value - latent) ** 2 / plain
         measured = -0.5 * ((TAIL + 1.0) * np.log1p(error_squared / TAIL) + np.log(plain))
-        label = self.weight * log_ndtr(self.side * (self.log_value - latent) / edge(noise))
+        label = self.weight * log_ndtr(self.side * (self.log_value - latent) / self._margin(noise))
         return float(np.sum(np.where(self.side == 0, measured, label)))
 
     def normal(self, latent: Array, noise: float) -> tuple[Array, Array]:
@@ -76,7 +84,7 @@ class Sample:
         plain = self._variance(noise)
         error_squared = (self.log_value - latent) ** 2 / plain
         variance = plain * np.maximum((TAIL + error_squared) / (TAIL + 1.0), 1.0)
-        width = edge(noise)
+        width = self._margin(noise)
         margin = self.side * (self.log_value - latent) / width
         slope = np.exp(-0.5 * margin**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(margin))
         curvature = np.maximum(slope * (slope + margin) / width**2, LEAST_CURVATURE)

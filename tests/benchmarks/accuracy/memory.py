@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity
-from autotune.calibration.sample import EDGE, Sample
+from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.configurations import usual_zero
@@ -107,6 +107,14 @@ def _complete(row: PublishedRow, facts: Facts) -> bool:
     return shaped(row, facts) and activations
 
 
+@dataclass(frozen=True, eq=False)
+class _Learned:
+    """What some rows of a stack say of memory."""
+
+    mixture: Mixture
+    sample: Sample
+
+
 class _Memory:
     """Calibrations of memory on some rows of a stack."""
 
@@ -121,29 +129,28 @@ class _Memory:
         self.failed = np.array([row["status"] == FAILED for row in stack.rows])
         self.with_peak: Mask = ~self.failed & np.isfinite(self.log_peak)
 
-    def learned(self, rows: Rows) -> Mixture:
+    def learned(self, rows: Rows) -> _Learned:
         """From peaks, and from labels against the memory of the row's own GPU where none is given.
 
         Makers call a GiB of memory a GB, and so do these tables.
         """
         measured = self.with_peak[rows]
         label = np.where(self.failed[rows], -1.0, 1.0)
-        return Mixture.of(
-            self.quantity,
-            Sample(
-                columns=self.columns.take(rows) if len(rows) else Columns.none(),
-                log_value=np.where(measured, self.log_peak[rows], self.log_limit[rows]),
-                side=np.where(measured, 0.0, label),
-            ),
+        sample = Sample(
+            columns=self.columns.take(rows) if len(rows) else Columns.none(),
+            log_value=np.where(measured, self.log_peak[rows], self.log_limit[rows]),
+            side=np.where(measured, 0.0, label),
         )
+        return _Learned(mixture=Mixture.of(self.quantity, sample), sample=sample)
 
-    def fit_probability(self, mixture: Mixture, rows: Rows) -> Array:
+    def fit_probability(self, learned: _Learned, rows: Rows) -> Array:
         """As `Calibration.fit_probability`, with a limit for each row."""
-        log_gib, _, variance = mixture.predict(self.columns.take(rows), labelled=True)
-        return np.asarray(ndtr((self.log_limit[rows] - log_gib) / np.sqrt(variance + EDGE**2)))
+        log_gib, _, variance = learned.mixture.predict(self.columns.take(rows), labelled=True)
+        deviation = np.sqrt(variance + learned.sample.edge**2)
+        return np.asarray(ndtr((self.log_limit[rows] - log_gib) / deviation))
 
-    def peak_error(self, mixture: Mixture, rows: Rows) -> float:
-        return mape(self.log_peak[rows], mixture.predict(self.columns.take(rows))[0])
+    def peak_error(self, learned: _Learned, rows: Rows) -> float:
+        return mape(self.log_peak[rows], learned.mixture.predict(self.columns.take(rows))[0])
 
 
 def calibrations(stack: Stack, *, draws: int) -> int:
