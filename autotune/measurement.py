@@ -8,6 +8,7 @@ from math import ceil, hypot
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.schemas import Accumulation, TrialMetrics
 from autotune.trial_energy import joules_per_token
@@ -104,6 +105,24 @@ class AccumulationLaw:
             )
         weight = (gradient_accumulation_steps - low.gradient_accumulation_steps) / distance
         return hypot((1 - weight) * low.spread_s, weight * high.spread_s)
+
+
+LONG_ITERATION_S = 20.0
+"""From here on two measured iterations that agree are enough: each is the mean of many
+micro-batches, and they are what a trial costs."""
+
+FEWEST_OF_LONG = 2
+
+
+def measured_iterations(iteration_time_s: NDArray[np.float64], *, least: int) -> NDArray[np.int64]:
+    """Return how many iterations are likely to be timed at one GAS, shape (n,), where they agree.
+
+    Args:
+        iteration_time_s: shape (n,).
+        least: asked for at the least.
+    """
+    fewest = min(least, FEWEST_OF_LONG)
+    return np.where(iteration_time_s >= LONG_ITERATION_S, fewest, least)
 
 
 LEAST_PROBE = 4

@@ -23,7 +23,7 @@ from autotune.files import write_whole
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from autotune.start_up import cluster_start_up_s
-from evaluators.stopping_rule import Verdict, gave_up
+from evaluators.stopping_rule import Verdict
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import LOG, RESULT, read_result, write_result
 from search_spaces.lattice import Lattice
@@ -188,19 +188,19 @@ def _measured(
     elapsed_s, given_up = blank.duration_s, ""
     measurements: list[AccumulationMeasurement] = []
     iterations: list[tuple[int, float]] = []
-    for gas, row in zip(protocol.accumulations, seconds.tolist(), strict=True):
+    for gas, row in zip(protocol.values, seconds.tolist(), strict=True):
         decision, count = Verdict.GO_ON, 0
         while decision is Verdict.GO_ON:
             elapsed_s += row[count]
             iterations.append((gas, row[count]))
             count += 1
-            kept = row[protocol.warmup_iterations : count]
-            decision = protocol.verdict(gas, kept, elapsed_s=elapsed_s)
-        measurements.append(
-            AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=tuple(kept))
-        )
-        if decision is Verdict.GIVE_UP:
-            given_up = gave_up(gas, protocol.limit_at(gas))
+            decision = protocol.verdict(gas, row[:count], elapsed_s=elapsed_s)
+        if gas in protocol.accumulations:
+            kept = tuple(row[protocol.warmup_at(gas) : count])
+            measurements.append(
+                AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=kept)
+            )
+        if given_up := protocol.ended_early(decision, gas):
             break
     outcome = replace(
         blank,
@@ -217,9 +217,10 @@ def _measured(
 
 
 def _truth(request: TrialRequest) -> tuple[list[float], float]:
-    """Return seconds of an iteration at each GAS, and the peak memory in GiB, on its machine."""
+    """Return seconds of an iteration at each GAS that is run, and the peak memory in GiB, on its
+    machine."""
     machine, strategy = request.machine, request.strategy
-    twins = [strategy.with_accumulation(gas) for gas in request.protocol.accumulations]
+    twins = [strategy.with_accumulation(gas) for gas in request.protocol.values]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
     parameters = perturbed(Parameters.default(machine), seed=request.seed)
     predicted = estimate(request.transformer, machine, lattice, parameters=parameters)

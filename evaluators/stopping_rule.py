@@ -11,8 +11,8 @@ from enum import IntEnum
 from math import inf, sqrt
 from statistics import median
 
-FEWEST_TO_GIVE_UP = 2
-"""Iterations: one alone may be slow by chance, and the faster of two is what counts."""
+FEWEST = 2
+"""Iterations that say something: one alone may be slow by chance."""
 
 
 class Verdict(IntEnum):
@@ -21,6 +21,7 @@ class Verdict(IntEnum):
     GO_ON = 0
     ENOUGH = 1
     GIVE_UP = 2
+    OUT_OF_TIME = 3
 
 
 def verdict(
@@ -29,36 +30,50 @@ def verdict(
     least: int,
     most: int,
     target_spread: float,
+    long_s: float = inf,
     give_up_above_s: float = inf,
     spare_s: float = inf,
+    left_s: float = inf,
 ) -> Verdict:
     """Return whether to measure another iteration at this GAS, or even to end the trial.
 
     Measuring ends once the median is known well enough. The trial ends where even the fastest
-    iteration, less the median's standard error, takes too long for anything to come of it.
+    iteration, less the median's standard error, takes too long for anything to come of it, and
+    where the time limit would end it before the GAS values that are still to come.
 
     Args:
         times_s: seconds of each measured iteration so far, warm-up left out.
         least, most: iterations that are measured in any case, and at most.
+        long_s: seconds of an iteration from which on two that agree are enough.
         target_spread: the standard error of the median, as a share of it, that is small enough.
         give_up_above_s: seconds of an iteration that are too many.
         spare_s: seconds that iterations beyond the least number may still take.
+        left_s: seconds that are left of the trial once all that is still to come has been measured;
+            less than none, and it is out of time.
     """
     count = len(times_s)
     error_s = standard_error_s(times_s)
-    if count >= FEWEST_TO_GIVE_UP and min(times_s) - error_s > give_up_above_s:
+    if count >= FEWEST and min(times_s) - error_s > give_up_above_s:
         return Verdict.GIVE_UP
-    if count < least:
+    if count < min(least, FEWEST):
         return Verdict.GO_ON
     middle_s = median(times_s)
-    if count >= most or error_s <= target_spread * middle_s or middle_s > spare_s:
-        return Verdict.ENOUGH
+    settled = error_s <= target_spread * middle_s
+    if count < least and not (settled and middle_s >= long_s):
+        return Verdict.GO_ON
+    if count >= most or settled or middle_s > spare_s:
+        return Verdict.ENOUGH if left_s >= 0 else Verdict.OUT_OF_TIME
     return Verdict.GO_ON
 
 
 def gave_up(accumulation: int, limit_s: float) -> str:
     """Return the log's line for a trial that was given up at this GAS."""
     return f"given up: no iteration at GAS {accumulation} takes as little as {limit_s:.4g} s"
+
+
+def out_of_time(accumulation: int) -> str:
+    """Return the log's line for a trial that ends after this GAS."""
+    return f"given up: the time limit would end it before what comes after GAS {accumulation}"
 
 
 def standard_error_s(times_s: Sequence[float]) -> float:

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement import LONG_ITERATION_S, AccumulationMeasurement
 from autotune.schemas import TrialState
-from evaluators.stopping_rule import Verdict, verdict
+from evaluators.stopping_rule import FEWEST, Verdict, gave_up, out_of_time, verdict
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -31,8 +31,11 @@ class TrialProtocol:
     """The way in which a trial measures.
 
     Attributes:
-        warmup_iterations: run before each GAS value is timed, and left out.
-        measured_iterations: timed at each GAS value at the least.
+        warmup_iterations: run at the start, before anything is timed, and left out.
+        warmup_accumulation: the GAS at which these run, no more than the least of `accumulations`,
+            which it is where None.
+        measured_iterations: timed at each GAS value at the least; where the number adapts, two that
+            agree are enough of iterations that take LONG_ITERATION_S.
         most_iterations: timed at each GAS value at most, and never fewer than
             `measured_iterations`, which it is where None.
         target_spread: the standard error of the median, as a share of it, at which a GAS value
@@ -41,15 +44,18 @@ class TrialProtocol:
             its time; it is then over, with what it has measured. Empty: it never is.
         accumulations: the GAS values, rising. A trial of the search measures at two, or at the
             strategy's own alone where that is no more than PP; a confirmation at its own alone.
+        pipeline_wait: micro-batches that filling and draining the pipeline take, the bubble.
         time_limit_s: wall time of the whole trial, start-up included.
     """
 
     accumulations: tuple[int, ...]
     warmup_iterations: int = 1
+    warmup_accumulation: int | None = None
     measured_iterations: int = 3
     most_iterations: int | None = None
     target_spread: float = TARGET_SPREAD
     give_up_above_s: tuple[float, ...] = ()
+    pipeline_wait: float = 0.0
     time_limit_s: float = 1200.0
 
     @property
@@ -58,9 +64,36 @@ class TrialProtocol:
         return max(self.measured_iterations, self.most_iterations or 0)
 
     @property
+    def values(self) -> tuple[int, ...]:
+        """The GAS values that are run, in their order: what is measured, and before it that of the
+        warm-up where it is another one."""
+        first = self.warmup_accumulation
+        if not self.warmup_iterations or first is None or first in self.accumulations:
+            return self.accumulations
+        return (first, *self.accumulations)
+
+    def warmup_at(self, accumulation: int) -> int:
+        """Return how many iterations are left out at the beginning of this one of `values`."""
+        return self.warmup_iterations if accumulation == self.values[0] else 0
+
+    @property
     def adaptive(self) -> bool:
         """Whether what a trial measures decides how long it goes on."""
-        return self.most > self.measured_iterations or bool(self.give_up_above_s)
+        return self.adds_iterations or bool(self.give_up_above_s)
+
+    @property
+    def adds_iterations(self) -> bool:
+        return self.most > self.measured_iterations
+
+    @property
+    def fewest_iterations(self) -> int:
+        """Timed at a GAS value in any case, however long they take."""
+        return min(self.measured_iterations, FEWEST if self.adds_iterations else self.most)
+
+    @property
+    def long_s(self) -> float:
+        """Seconds of an iteration from which on two that agree are enough."""
+        return LONG_ITERATION_S if self.adds_iterations else inf
 
     @property
     def time_for_more_s(self) -> float:
@@ -73,29 +106,40 @@ class TrialProtocol:
         return limits.get(accumulation, inf)
 
     def iterations_owed(self, accumulation: int) -> float:
-        """Return what the later GAS values take at the least, in iterations at this one.
-
-        As if time grew with GAS; it grows less.
-        """
-        later = sum(gas for gas in self.accumulations if gas > accumulation) / accumulation
-        return later * (self.warmup_iterations + self.measured_iterations)
+        """Return what the later GAS values take at the least, in iterations at this one, by the law
+        of `autotune.measurement.AccumulationLaw`."""
+        later = (gas for gas in self.accumulations if gas > accumulation)
+        slots = sum(gas + self.pipeline_wait for gas in later)
+        return self.fewest_iterations * slots / (accumulation + self.pipeline_wait)
 
     def verdict(self, accumulation: int, times_s: Sequence[float], *, elapsed_s: float) -> Verdict:
-        """Return whether to go on at this GAS value.
+        """Return whether to go on at this one of `values`.
 
         Args:
-            times_s: seconds of each iteration so far, those of the warm-up left out.
+            times_s: seconds of each iteration so far at this GAS, those of the warm-up included.
             elapsed_s: seconds since the trial's start.
         """
+        if accumulation not in self.accumulations:
+            return Verdict.ENOUGH if len(times_s) >= self.warmup_iterations else Verdict.GO_ON
+        times_s = times_s[self.warmup_at(accumulation) :]
         owed_s = self.iterations_owed(accumulation) * median(times_s) if times_s else 0.0
+        left_s = self.time_limit_s - elapsed_s - owed_s
         return verdict(
             times_s,
             least=self.measured_iterations,
             most=self.most,
             target_spread=self.target_spread,
+            long_s=self.long_s,
             give_up_above_s=self.limit_at(accumulation),
             spare_s=self.time_for_more_s - elapsed_s - owed_s,
+            left_s=left_s if owed_s else inf,
         )
+
+    def ended_early(self, decision: Verdict, accumulation: int) -> str:
+        """Return the log's line for a trial that ends after this GAS; empty where it does not."""
+        if decision is Verdict.GIVE_UP:
+            return gave_up(accumulation, self.limit_at(accumulation))
+        return out_of_time(accumulation) if decision is Verdict.OUT_OF_TIME else ""
 
 
 @dataclass(frozen=True, kw_only=True)

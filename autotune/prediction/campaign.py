@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.baseline import baseline_of
 from autotune.cost_model import Estimate, estimate
-from autotune.measurement import SECONDS_PER_HOUR, probe_accumulations
+from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_accumulations
 from autotune.objectives import unknown_objective
 from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
@@ -226,22 +226,23 @@ def trial_node_hours(
 ) -> NDArray[np.float64]:
     """Return predicted node-hours of one trial of each strategy, shape (n,).
 
-    Start-up, then the warm-up and the least number of measured iterations at each of the strategy's
-    `accumulations`, of which it has one or more; cut at the time limit. How many more noise will
-    call for is not known before any trial of the campaign.
+    Start-up, then the warm-up at the smallest GAS that it runs and the least number of measured
+    iterations at each of the strategy's `accumulations`, one or more; cut at the time limit. How
+    many more noise will call for is not known before any trial of the campaign.
     """
     if not strategies:
         return np.zeros(0)
     twins = [
         strategy.with_accumulation(gas)
         for strategy, values in zip(strategies, accumulations, strict=True)
-        for gas in values
+        for gas in (probe_accumulations(strategy)[0], *values)
     ]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
     times = estimate(transformer, machine, lattice).iteration_time_s
-    iterations = protocol.warmup_iterations + protocol.measured_iterations
-    first = np.cumsum([0, *(len(values) for values in accumulations[:-1])])
-    busy_s = iterations * np.add.reduceat(times, first)
+    iterations = measured_iterations(times, least=protocol.measured_iterations)
+    first = np.cumsum([0, *(1 + len(values) for values in accumulations[:-1])])
+    iterations[first] = protocol.warmup_iterations
+    busy_s = np.add.reduceat(iterations * times, first)
     nodes = np.array([strategy.num_nodes for strategy in strategies])
     start_up = LOCAL_S if evaluator == "local" else cluster_start_up_s(nodes)
     trial_s = np.minimum(start_up + busy_s, protocol.time_limit_s)

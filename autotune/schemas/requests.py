@@ -134,7 +134,9 @@ class ProtocolSpec(Wire):
 
     warmup_iterations: Annotated[int, Field(ge=0, le=100)] = 1
     measured_iterations: Annotated[int, Field(ge=1, le=1000)] = Field(
-        3, description="timed at each GAS in any case"
+        3,
+        description="timed at each GAS at the least; of iterations of 20 s and more "
+        "two that agree are enough",
     )
     most_iterations: Annotated[int, Field(ge=1, le=1000)] = Field(
         10,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.measurement import SECONDS_PER_HOUR, probe_accumulations
+from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_accumulations
 from autotune.search.layouts import Floats
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -18,12 +18,14 @@ class TrialCost:
 
     Attributes:
         start_up_s: before a trial's first iteration: imports, communicators, weights.
-        iterations: expected at each GAS that it measures, warm-up included.
+        warmup_iterations: at the smallest GAS that it runs.
+        measured_iterations: expected at each GAS that it measures, fewer of long ones.
         time_limit_s: at which it ends in any case.
     """
 
     start_up_s: float = 60.0
-    iterations: int = 4
+    warmup_iterations: int = 1
+    measured_iterations: int = 3
     time_limit_s: float = 1200.0
 
     def node_hours(self, lattice: Lattice, iteration_time_s: Floats) -> Floats:
@@ -32,25 +34,32 @@ class TrialCost:
         Args:
             iteration_time_s: shape (n,), at each strategy's own GAS.
         """
-        busy_s = self.iterations * iteration_time_s * _probes_for_each_iteration(lattice)
+        first_s, last_s = _probe_times_s(lattice, iteration_time_s)
+        busy_s = self.warmup_iterations * first_s + self._measuring_s(first_s)
+        busy_s += np.where(last_s > first_s, self._measuring_s(last_s), 0.0)
         trial_s = np.minimum(self.start_up_s + busy_s, self.time_limit_s)
         return np.asarray(lattice["num_nodes"] * trial_s / SECONDS_PER_HOUR, dtype=np.float64)
 
-    def confirmation_node_hours(self, strategy: Strategy, *, iteration_time_s: float) -> float:
+    def confirmation_node_hours(
+        self, strategy: Strategy, *, iteration_time_s: float, gpus_per_node: int
+    ) -> float:
         """Return the node-hours of measuring a strategy once more, at its own GAS alone."""
-        return (
-            strategy.num_nodes
-            * (self.start_up_s + self.iterations * iteration_time_s)
-            / SECONDS_PER_HOUR
-        )
+        lattice = Lattice.of([strategy], gpus_per_node=gpus_per_node)
+        own_s = np.array([iteration_time_s])
+        first_s, _ = _probe_times_s(lattice, own_s)
+        [busy_s] = self.warmup_iterations * first_s + self._measuring_s(own_s)
+        return strategy.num_nodes * (self.start_up_s + float(busy_s)) / SECONDS_PER_HOUR
+
+    def _measuring_s(self, iteration_time_s: Floats) -> Floats:
+        count = measured_iterations(iteration_time_s, least=self.measured_iterations)
+        return np.asarray(count * iteration_time_s)
 
 
-def _probes_for_each_iteration(lattice: Lattice) -> Floats:
-    """Return how long one iteration at every GAS that a trial measures takes, in iterations at the
-    strategy's own GAS, shape (n,); by the law `GAS + bubble` (see `AccumulationLaw`)."""
+def _probe_times_s(lattice: Lattice, iteration_time_s: Floats) -> tuple[Floats, Floats]:
+    """Return the seconds of an iteration at the smallest and at the largest GAS that a trial
+    measures, shape (n,) each; by the law `GAS + bubble` (see `AccumulationLaw`)."""
     bubble = (lattice["pipeline_parallel"] - 1) / lattice["virtual_stages"]
-    slots = [
-        sum(gas + wait for gas in probe_accumulations(strategy))
-        for strategy, wait in zip(lattice, bubble.tolist(), strict=True)
-    ]
-    return np.asarray(slots / (lattice["gradient_accumulation_steps"] + bubble))
+    slot_s = iteration_time_s / (lattice["gradient_accumulation_steps"] + bubble)
+    probes = [probe_accumulations(strategy) for strategy in lattice]
+    first, last = (np.array([values[end] for values in probes]) for end in (0, -1))
+    return (first + bubble) * slot_s, (last + bubble) * slot_s

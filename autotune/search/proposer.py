@@ -161,9 +161,14 @@ class Proposer:
         expected = [self._proposal(known, strategy, None) for strategy in strategies]
         if not confirmations:
             return expected
-        cost = self._cost.confirmation_node_hours
+        cost, gpus = self._cost.confirmation_node_hours, self._space.machine.gpus_per_node
         return [
-            replace(each, node_hours=cost(each.strategy, iteration_time_s=each.iteration_time_s))
+            replace(
+                each,
+                node_hours=cost(
+                    each.strategy, iteration_time_s=each.iteration_time_s, gpus_per_node=gpus
+                ),
+            )
             for each in expected
         ]
 

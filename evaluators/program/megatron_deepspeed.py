@@ -131,6 +131,7 @@ class MegatronProgram:
             _Measured(run=run, segment=segment)
             for run, planned in runs
             for segment in planned.segments
+            if segment.measured
         ]
         faults = (
             *(_other_micro_batches(run, planned) for run, planned in runs),

@@ -20,7 +20,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from evaluators.stopping_rule import Verdict, gave_up, verdict
+from evaluators.stopping_rule import Verdict, gave_up, out_of_time, verdict
 
 LOOK_S = 0.2
 """Between two looks at the log."""
@@ -79,16 +79,23 @@ class RunWatch:
         plan, segment, times_s = self._plan, self._plan["segments"][place], self._times_s[place]
         last = place == len(plan["segments"]) - 1
         limit_s = inf if segment["give_up_above_s"] is None else segment["give_up_above_s"]
+        accumulation = segment["gradient_accumulation_steps"]
+        owed_s = segment["iterations_owed"] * median(times_s)
+        left_s = plan["time_limit_s"] - elapsed_s - owed_s
         decision = verdict(
             times_s,
             least=plan["least"],
             most=plan["most"],
             target_spread=plan["target_spread"],
+            long_s=inf if plan["long_s"] is None else plan["long_s"],
             give_up_above_s=limit_s,
             spare_s=plan["time_for_more_s"] - elapsed_s,
+            left_s=left_s if owed_s else inf,
         )
         if decision is Verdict.GIVE_UP:
-            return decision, gave_up(segment["gradient_accumulation_steps"], limit_s)
+            return decision, gave_up(accumulation, limit_s)
+        if decision is Verdict.OUT_OF_TIME:
+            return decision, out_of_time(accumulation)
         if decision is Verdict.ENOUGH and last and self.iteration < segment["last"]:
             middle_s = median(times_s)
             return decision, f"measured enough: {len(times_s)} iterations, {middle_s:.4g} s each"
@@ -120,7 +127,7 @@ def main(plan_file: str, offset: str) -> int:
         decision, why = watch.take(line, elapsed_s=time.monotonic() - started)
         if decision is not Verdict.GO_ON:
             print(f"autotune ends the run after iteration {watch.iteration}: {why}", flush=True)
-            note = {"iterations": watch.iteration, "given_up": decision is Verdict.GIVE_UP}
+            note = {"iterations": watch.iteration, "given_up": decision is not Verdict.ENOUGH}
             with open(plan["note"] + ".partial", "w", encoding="utf-8") as file:
                 json.dump(note, file)
             os.replace(plan["note"] + ".partial", plan["note"])

@@ -81,9 +81,14 @@ class TrainerProgram:
 
 def _energy(log: TrainingLog, request: TrialRequest) -> Energy:
     """Return the energy of all measured iterations, which the log numbers anew at each GAS."""
-    warmup = request.protocol.warmup_iterations
+    protocol = request.protocol
     gpus = request.machine.gpus_per_node
-    measured = [i for i in log.last.iterations if i.accumulation and i.number > warmup]
+    measured = [
+        i
+        for i in log.last.iterations
+        if i.accumulation in protocol.accumulations
+        if i.number > protocol.warmup_at(i.accumulation)
+    ]
     batches = [request.strategy.with_accumulation(i.accumulation or 1) for i in measured]
     samples = sum(batch.global_batch_size(gpus) for batch in batches)
     return energy(

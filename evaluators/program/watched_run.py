@@ -42,7 +42,7 @@ _FUNCTION = """{name}() {{
     if [[ -e "{note}" ]]; then
         kill "$training" 2>/dev/null
         wait "$training"
-        wait "$watch" || [[ $? != {give_up} ]] || given_up=1
+        wait "$watch" || [[ $? -lt {give_up} ]] || given_up=1
         return 0
     fi
     wait "$training"
@@ -107,13 +107,16 @@ def _plan(protocol: TrialProtocol, run: PlannedRun, number: int) -> Mapping[str,
         "least": protocol.measured_iterations,
         "most": protocol.most,
         "target_spread": protocol.target_spread,
+        "long_s": protocol.long_s if isfinite(protocol.long_s) else None,
         "time_for_more_s": protocol.time_for_more_s,
+        "time_limit_s": protocol.time_limit_s,
         "segments": [
             {
                 "gradient_accumulation_steps": segment.gradient_accumulation_steps,
                 "first_measured": segment.measured.start,
                 "last": segment.measured.stop - 1,
                 "give_up_above_s": limit_s if isfinite(limit_s) else None,
+                "iterations_owed": protocol.iterations_owed(segment.gradient_accumulation_steps),
             }
             for segment, limit_s in zip(run.segments, limits, strict=True)
         ],

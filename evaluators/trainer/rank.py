@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
-from evaluators.stopping_rule import Verdict, gave_up
+from evaluators.stopping_rule import Verdict
 from evaluators.trainer.device import Device
 from evaluators.trainer.failure import FAILED, LEFT_ALONE, error_line
 from evaluators.trainer.libraries import versions
@@ -134,7 +134,7 @@ def _measure(
     """
     protocol = request.protocol
     measurements, losses = [], []
-    for accumulation in protocol.accumulations:
+    for accumulation in protocol.values:
         training.accumulate(accumulation)
         times: list[float] = []
         decision = Verdict.GO_ON
@@ -149,15 +149,16 @@ def _measure(
                 at = f"GAS {accumulation}, iteration {len(times)}"
                 print(f"{at} | {1000 * times[-1]:.1f} ms | loss {losses[-1]:.7f}", flush=True)
                 reporter.send("progress", text=at)
-            kept = times[protocol.warmup_iterations :]
             elapsed_s = time.monotonic() - started
-            decision = _of_rank_0(protocol.verdict(accumulation, kept, elapsed_s=elapsed_s))
-        measurements.append(
-            {"gradient_accumulation_steps": accumulation, "iteration_times_s": kept}
-        )
-        if decision is Verdict.GIVE_UP:
+            decision = _of_rank_0(protocol.verdict(accumulation, times, elapsed_s=elapsed_s))
+        if accumulation in protocol.accumulations:
+            kept = times[protocol.warmup_at(accumulation) :]
+            measurements.append(
+                {"gradient_accumulation_steps": accumulation, "iteration_times_s": kept}
+            )
+        if why := protocol.ended_early(decision, accumulation):
             if reporter.settings.rank == 0:
-                print(gave_up(accumulation, protocol.limit_at(accumulation)), flush=True)
+                print(why, flush=True)
             break
     return {"measurements": measurements, "losses": losses}
 

@@ -51,11 +51,13 @@ def protocol_of(
     measured = own if trial.purpose == "confirmation" else probes
     return TrialProtocol(
         accumulations=measured,
+        warmup_accumulation=probes[0],
         warmup_iterations=spec.warmup_iterations,
         measured_iterations=spec.measured_iterations,
         most_iterations=spec.most_iterations,
         target_spread=spec.target_spread,
         give_up_above_s=_limits(campaign, trial, measured, trials=trials, calibration=calibration),
+        pipeline_wait=(strategy.pipeline_parallel - 1) / strategy.virtual_stages,
         time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
     )
 

@@ -104,7 +104,9 @@ def worth_confirming(
         for strategy, rival in zip(others, rivals, strict=True)
         for node_hours in [
             trial_costs.confirmation_node_hours(
-                strategy, iteration_time_s=seconds[strategy.layout_key()]
+                strategy,
+                iteration_time_s=seconds[strategy.layout_key()],
+                gpus_per_node=campaign.machine.gpus_per_node,
             )
         ]
         if not is_worth_confirming(
@@ -148,7 +150,8 @@ def trial_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrialCost:
     on_cluster_s = float(cluster_start_up_s(request.nodes))
     return TrialCost(
         start_up_s=LOCAL_S if request.evaluator == "local" else on_cluster_s,
-        iterations=protocol.warmup_iterations + timed_iterations(campaign, trials),
+        warmup_iterations=protocol.warmup_iterations,
+        measured_iterations=timed_iterations(campaign, trials),
         time_limit_s=protocol.time_limit_s,
     )
 

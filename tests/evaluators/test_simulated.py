@@ -84,7 +84,7 @@ def test_the_log_says_that_it_is_a_simulation_and_has_a_line_for_each_iteration(
     assert outcome.log_path == str(tmp_path / "a" / "trial.log")
     log = Path(outcome.log_path).read_text()
     assert log.startswith("SIMULATED: no training took place")
-    assert log.count("elapsed time per iteration (ms)") == 2 * (1 + 3)
+    assert log.count("elapsed time per iteration (ms)") == 1 + 2 * 3
     assert outcome.log_tail == log
 
 
@@ -196,7 +196,7 @@ def test_an_illegal_strategy_crashes_with_the_reason(tmp_path: Path) -> None:
 
 def test_the_duration_is_start_up_and_every_iteration(tmp_path: Path) -> None:
     trial = simulate(request_at(tmp_path), started_at=NOW)
-    assert len(trial.iterations) == 8
+    assert len(trial.iterations) == 7
     seconds = sum(seconds for _, seconds in trial.iterations)
     assert trial.outcome.duration_s == pytest.approx(trial.startup_s + seconds)
     first, *others = [seconds for gas, seconds in trial.iterations if gas == 8]
@@ -212,9 +212,9 @@ def test_noise_decides_how_long_it_measures(tmp_path: Path) -> None:
         trial = simulate(replace(request, protocol=protocol), started_at=NOW)
         return [len(m.iteration_times_s) for m in trial.outcome.measurements]
 
-    assert counts(0.05) == [3, 3]
+    assert counts(0.05) == [3, 2]  # an iteration at GAS 16 takes more than 20 s
     assert counts(1e-9) == [10, 10]
-    assert all(3 <= count <= 10 for count in counts(0.002))
+    assert all(2 <= count <= 10 for count in counts(0.002))
 
 
 def test_a_trial_far_below_the_best_is_given_up(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 import sys
+from dataclasses import replace
 from inspect import getsource
 from math import inf
 from statistics import fmean, median, pstdev
@@ -18,7 +19,7 @@ from evaluators.program import run_watch
 from evaluators.stopping_rule import Verdict, standard_error_s, verdict
 from evaluators.trial import TrialProtocol
 
-GO_ON, ENOUGH, GIVE_UP = Verdict
+GO_ON, ENOUGH, GIVE_UP, OUT_OF_TIME = Verdict
 QUIET = (1.0, 1.001, 0.999)
 NOISY = (1.0, 1.1, 0.9)
 
@@ -34,6 +35,19 @@ def test_measuring_ends_when_the_spread_is_small_and_goes_on_while_it_is_large()
     assert decided(*NOISY) is GO_ON
     assert decided(*NOISY, target_spread=0.1) is ENOUGH
     assert decided(*NOISY, most=3) is ENOUGH
+
+
+def test_two_long_iterations_that_agree_are_enough() -> None:
+    assert decided(*QUIET[:2], long_s=0.9) is ENOUGH
+    assert decided(*QUIET[:2], long_s=1.1) is GO_ON
+    assert decided(*NOISY[:2], long_s=0.9) is GO_ON
+    assert decided(1.0, long_s=0.9) is GO_ON
+
+
+def test_a_trial_ends_with_what_it_has_where_the_rest_would_take_too_long() -> None:
+    assert decided(*QUIET, left_s=-0.1) is OUT_OF_TIME
+    assert decided(*QUIET, left_s=0.1) is ENOUGH
+    assert decided(*QUIET[:2], left_s=-0.1) is GO_ON  # so far it has nothing
 
 
 def test_noise_does_not_bring_about_a_timeout() -> None:
@@ -76,23 +90,44 @@ def test_it_never_stops_short_of_the_least_nor_goes_beyond_the_most(
 
 def test_a_protocol_keeps_time_for_the_accumulations_that_are_still_to_come() -> None:
     protocol = TrialProtocol(accumulations=(4, 8), most_iterations=10, time_limit_s=40.0)
-    owed_s = 2 * (1 + 3) * 1.0  # twice the micro-batches, a warm-up and three measured
+    owed_s = 2 * 2 * 1.0  # twice the micro-batches, two iterations in any case
     room_s = 0.5 * 40.0 - owed_s - 1.0
-    assert protocol.verdict(4, NOISY, elapsed_s=room_s) is GO_ON
-    assert protocol.verdict(4, NOISY, elapsed_s=room_s + 0.01) is ENOUGH
+    assert protocol.verdict(4, (9.0, *NOISY), elapsed_s=room_s) is GO_ON
+    assert protocol.verdict(4, (9.0, *NOISY), elapsed_s=room_s + 0.01) is ENOUGH
     assert protocol.verdict(8, NOISY, elapsed_s=room_s + owed_s) is GO_ON
+    deep = replace(protocol, pipeline_wait=28.0)
+    assert deep.iterations_owed(4) == 2 * (8 + 28) / (4 + 28)
+
+
+def test_a_protocol_ends_with_what_it_has_before_its_time_limit_ends_it() -> None:
+    protocol = TrialProtocol(accumulations=(4, 8), most_iterations=10, time_limit_s=40.0)
+    assert protocol.verdict(4, (9.0, *QUIET), elapsed_s=35.9) is ENOUGH
+    assert protocol.verdict(4, (9.0, *QUIET), elapsed_s=36.1) is OUT_OF_TIME
+    assert protocol.verdict(8, QUIET, elapsed_s=36.1) is ENOUGH
+    assert "what comes after GAS 4" in protocol.ended_early(OUT_OF_TIME, 4)
+    assert protocol.ended_early(ENOUGH, 4) == ""
+
+
+def test_a_protocol_warms_up_once_at_the_smallest_accumulation() -> None:
+    protocol = TrialProtocol(accumulations=(4, 8), warmup_iterations=2)
+    assert (protocol.values, protocol.warmup_at(4), protocol.warmup_at(8)) == ((4, 8), 2, 0)
+    confirming = replace(protocol, accumulations=(64,), warmup_accumulation=4)
+    assert (confirming.values, confirming.warmup_at(4), confirming.warmup_at(64)) == ((4, 64), 2, 0)
+    assert confirming.verdict(4, (1.0,), elapsed_s=0.0) is GO_ON
+    assert confirming.verdict(4, (1.0, 5.0), elapsed_s=0.0) is ENOUGH
+    assert replace(confirming, warmup_iterations=0).values == (64,)
 
 
 def test_a_protocol_that_says_nothing_of_a_most_measures_as_many_as_it_says() -> None:
     fixed = TrialProtocol(accumulations=(4,), measured_iterations=2)
-    assert fixed.verdict(4, (1.0,), elapsed_s=0.0) is GO_ON
-    assert fixed.verdict(4, (1.0, 2.0), elapsed_s=0.0) is ENOUGH
+    assert fixed.verdict(4, (9.0, 1.0), elapsed_s=0.0) is GO_ON
+    assert fixed.verdict(4, (9.0, 1.0, 2.0), elapsed_s=0.0) is ENOUGH
     assert not fixed.adaptive
 
 
 def test_each_accumulation_has_its_own_limit() -> None:
     protocol = TrialProtocol(accumulations=(4, 8), give_up_above_s=(1.0, 2.0))
-    assert protocol.verdict(4, (1.5, 1.5), elapsed_s=0.0) is GIVE_UP
+    assert protocol.verdict(4, (9.0, 1.5, 1.5), elapsed_s=0.0) is GIVE_UP
     assert protocol.verdict(8, (1.5, 1.5), elapsed_s=0.0) is GO_ON
     assert protocol.adaptive
 

@@ -49,7 +49,7 @@ class Segment:
         global_batch_size: samples, as the log's line of each of these iterations has it.
         first_iteration: as the log counts, from 1.
         warmup_iterations: at the beginning, to be left out; the others are measured.
-        measured_iterations: as many as the run is started for.
+        measured_iterations: as many as the run is started for; none where all is warm-up.
         least_iterations: that must have been measured where the run was ended before.
     """
 
@@ -121,7 +121,7 @@ def trial_runs(
     Raises:
         InvalidInput: this variant cannot run the strategy, or not at a GAS of the protocol.
     """
-    values = sorted(set(protocol.accumulations))
+    values = sorted(set(protocol.values))
     stages = strategy.pipeline_parallel
     for gas in values:
         if strategy.virtual_stages > 1 and gas % stages:
@@ -143,20 +143,23 @@ def _run(
     accumulations: Sequence[int],
     variant: MegatronVariant,
 ) -> PlannedRun:
-    """Return one run through these GAS values, one or two and rising."""
+    """Return one run through these GAS values, one or two and rising; it begins with a warm-up."""
     twins = [strategy.with_accumulation(gas) for gas in accumulations]
-    least, last = protocol.measured_iterations, len(twins) - 1
-    segments = tuple(
-        Segment(
+    segments: list[Segment] = []
+    for place, twin in enumerate(twins):
+        measured = twin.gradient_accumulation_steps in protocol.accumulations
+        least, most = protocol.measured_iterations, protocol.measured_iterations
+        if place == len(twins) - 1:
+            least, most = protocol.fewest_iterations, protocol.most
+        segment = Segment(
             gradient_accumulation_steps=twin.gradient_accumulation_steps,
             global_batch_size=twin.global_batch_size(machine.gpus_per_node),
-            first_iteration=1 + place * (protocol.warmup_iterations + least),
-            warmup_iterations=protocol.warmup_iterations,
-            measured_iterations=protocol.most if place == last else least,
-            least_iterations=least,
+            first_iteration=1 + sum(before.iterations for before in segments),
+            warmup_iterations=0 if place else protocol.warmup_iterations,
+            measured_iterations=most if measured else 0,
+            least_iterations=least if measured else 0,
         )
-        for place, twin in enumerate(twins)
-    )
+        segments.append(segment)
     length: list[Argument] = [("--train-iters", str(segments[-1].iterations))]
     if len(segments) > 1:
         small, large = segments
@@ -167,6 +170,6 @@ def _run(
     layout = arguments(transformer, machine, twins[-1], variant)
     return PlannedRun(
         strategy=twins[0],
-        segments=segments,
+        segments=tuple(segments),
         arguments=(*layout, *length, *QUIET),
     )

@@ -82,11 +82,14 @@ class TrialOptions(ProgramOptions):
         ),
     ] = None
     warmup_iterations: Annotated[
-        int | None, typer.Option("--warmup", help="Iterations left out of each timing.")
+        int | None, typer.Option("--warmup", help="Iterations left out at the start of a trial.")
     ] = None
     measured_iterations: Annotated[
         int | None,
-        typer.Option("--iterations", help="Iterations timed at each GAS in any case."),
+        typer.Option(
+            "--iterations",
+            help="Iterations timed at each GAS at the least; of long ones two that agree do.",
+        ),
     ] = None
     most_iterations: Annotated[
         int | None,

@@ -67,7 +67,7 @@ def test_a_trial_measures_two_batches_from_one_start(run: Run) -> None:
     assert large.iteration_time_s >= 0.05
     # Pipeline of two over two replicas: ranks 0 and 2 are of the first replica.
     assert outcome.peak_memory_gib == (4096 * MIB, 4098 * MIB)
-    assert outcome.loss == pytest.approx(10 / 8)
+    assert outcome.loss == pytest.approx(10 / 7)
     assert "python" in outcome.versions
     assert "neither nvidia-smi nor rocm-smi" in outcome.energy_note
     assert outcome.log_tail.count("rank 3 of 4") == 1
@@ -177,7 +177,7 @@ def line(number: int, *, batch: int, ms: float = 100.0, **others: object) -> str
     """An iteration line of the main branch."""
     skipped = others.get("skipped", 0)
     return (
-        f" iteration {number:8d}/       8 | consumed samples: {4 * number:12d} | elapsed time per"
+        f" iteration {number:8d}/       7 | consumed samples: {4 * number:12d} | elapsed time per"
         f" iteration (ms): {ms:.1f} | learning rate: 1.000E-04 | global batch size: {batch:5d} |"
         f" lm loss: 5.000000E+00 | number of skipped iterations: {skipped:3} |"
         " number of nan iterations:   0 |\n"
@@ -193,15 +193,15 @@ def outcome_of(folder: Path, text: str, **others: Any) -> TrialOutcome:
 
 
 COMPLETE = [line(n, batch=4, ms=100 + n) for n in range(1, 5)] + [
-    line(n, batch=8, ms=200 + n) for n in range(5, 9)
+    line(n, batch=8, ms=200 + n) for n in range(5, 8)
 ]
 
 
-def test_the_warm_up_of_each_batch_is_left_out(tmp_path: Path) -> None:
+def test_the_warm_up_of_a_start_is_left_out(tmp_path: Path) -> None:
     outcome = outcome_of(tmp_path, "".join(COMPLETE))
     times = [m.iteration_times_s for m in outcome.measurements]
     assert times[0] == pytest.approx((0.102, 0.103, 0.104))
-    assert times[1] == pytest.approx((0.206, 0.207, 0.208))
+    assert times[1] == pytest.approx((0.205, 0.206, 0.207))
 
 
 def test_an_iteration_after_an_evaluation_is_left_out(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_an_iteration_after_an_evaluation_is_left_out(tmp_path: Path) -> None:
     )
     text = "".join([*COMPLETE[:6], evaluation, *COMPLETE[6:]])
     outcome = outcome_of(tmp_path, text)
-    assert outcome.measurements[1].iteration_times_s == pytest.approx((0.206, 0.208))
+    assert outcome.measurements[1].iteration_times_s == pytest.approx((0.205, 0.206))
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,8 @@ def test_energy_is_told_where_power_was_sampled(tmp_path: Path) -> None:
     ]
     text = "".join([part for text in COMPLETE for part in (*samples, text)])
     outcome = outcome_of(tmp_path, text)
-    # Both nodes draw 300 W through 0.930 s, in which 3 x 4 and 3 x 8 samples of 16 tokens pass.
-    assert outcome.gpu_joules_per_token == pytest.approx(300 * 0.930 / (36 * 16))
+    # Both nodes draw 300 W through 0.927 s, in which 3 x 4 and 3 x 8 samples of 16 tokens pass.
+    assert outcome.gpu_joules_per_token == pytest.approx(300 * 0.927 / (36 * 16))
     assert "36 times on 2 nodes" in outcome.energy_note
 
 

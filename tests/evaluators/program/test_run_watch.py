@@ -9,21 +9,25 @@ import pytest
 from evaluators.program.run_watch import RunWatch
 from evaluators.stopping_rule import Verdict
 
-GO_ON, ENOUGH, GIVE_UP = Verdict
+GO_ON, ENOUGH, GIVE_UP, OUT_OF_TIME = Verdict
 
 
-def segment(gas: int, first: int, last: int, limit_s: float | None = None) -> dict[str, Any]:
+def segment(
+    gas: int, first: int, last: int, limit_s: float | None = None, *, owed: float = 0.0
+) -> dict[str, Any]:
     return {
         "gradient_accumulation_steps": gas,
         "first_measured": first,
         "last": last,
         "give_up_above_s": limit_s,
+        "iterations_owed": owed,
     }
 
 
 def plan(*segments: dict[str, Any]) -> dict[str, Any]:
-    rule = {"least": 2, "most": 6, "target_spread": 0.01, "time_for_more_s": 100.0}
-    return rule | {"segments": list(segments)}
+    rule = {"least": 2, "most": 6, "target_spread": 0.01, "long_s": None}
+    times = {"time_for_more_s": 100.0, "time_limit_s": 200.0}
+    return rule | times | {"segments": list(segments)}
 
 
 TWO = plan(segment(4, 2, 3), segment(8, 5, 10))
@@ -58,6 +62,18 @@ def test_it_is_given_up_at_either_batch() -> None:
     assert watched(slow, *(line(n, 0.5) for n in (1, 2, 3)))[-1] is GIVE_UP
     fast = [line(n, 0.2) for n in (1, 2, 3, 4)]
     assert watched(slow, *fast, line(5, 0.9), line(6, 0.9)) == [GO_ON] * 5 + [GIVE_UP]
+
+
+def test_it_ends_with_its_first_batch_where_the_second_would_take_too_long() -> None:
+    slow = plan(segment(4, 2, 3, owed=4.0), segment(8, 4, 10))
+    assert watched(slow, *(line(n, 40.0) for n in (1, 2, 3))) == [GO_ON] * 3
+    assert watched(slow, *(line(n, 50.0) for n in (1, 2, 3))) == [GO_ON, GO_ON, OUT_OF_TIME]
+
+
+def test_two_long_iterations_that_agree_are_enough() -> None:
+    asked = plan(segment(8, 2, 10)) | {"least": 3, "long_s": 20.0}
+    assert watched(asked, line(2, 30.0), line(3, 30.0))[-1] is ENOUGH
+    assert watched(asked, line(2, 10.0), line(3, 10.0))[-1] is GO_ON
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_one_command_runs_a_trial(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "GAS 4, iteration 6" in done.stdout
+    assert "GAS 4, iteration 5" in done.stdout
     assert "tokens/s" in done.stdout
     outcome = read_result(tmp_path)
     assert outcome

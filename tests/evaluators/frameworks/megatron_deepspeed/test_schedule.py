@@ -73,7 +73,9 @@ def test_megatron_trains_each_gas_for_as_long_as_is_said(
     assert [s.gradient_accumulation_steps for s in told] == sorted(set(accumulations))
     for run in found:
         trained = [(size, len(list(times))) for size, times in groupby(batches(run))]
-        assert trained == [(s.global_batch_size, warmup + measured) for s in run.segments]
+        times_ran = [warmup + measured, measured]  # warm-up comes once in each start
+        expected = zip((s.global_batch_size for s in run.segments), times_ran, strict=False)
+        assert trained == list(expected)
         assert run.iterations == sum(times for _, times in trained)
 
 
@@ -88,7 +90,7 @@ def test_a_run_trains_the_strategy_and_begins_with_its_smallest_gas(strategy: St
 
 def test_the_iterations_that_count_are_numbered_as_in_the_log() -> None:
     (run,) = runs(BASE, 4, 8, warmup=2, measured=3)
-    assert [list(segment.measured) for segment in run.segments] == [[3, 4, 5], [8, 9, 10]]
+    assert [list(segment.measured) for segment in run.segments] == [[3, 4, 5], [6, 7, 8]]
     assert [segment.global_batch_size for segment in run.segments] == [16, 32]
 
 
@@ -97,17 +99,17 @@ def test_the_larger_batch_is_planned_for_the_most_iterations() -> None:
     (run,) = trial_runs(GPT, FRONTIER, BASE, protocol)
     assert [list(segment.measured) for segment in run.segments] == [
         [2, 3, 4],
-        [6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+        [5, 6, 7, 8, 9, 10, 11, 12, 13, 14],
     ]
-    assert batches(run) == [16] * 4 + [32] * 11
+    assert batches(run) == [16] * 4 + [32] * 10
 
 
 def test_what_counts_of_a_run_that_was_given_up() -> None:
     (run,) = runs(BASE, 4, 8)
     [small] = run.given_up_after(3).segments
     assert list(small.measured) == [2, 3]
-    small, large = run.given_up_after(7).segments
-    assert (list(small.measured), list(large.measured)) == ([2, 3, 4], [6, 7])
+    small, large = run.given_up_after(6).segments
+    assert (list(small.measured), list(large.measured)) == ([2, 3, 4], [5, 6])
 
 
 def test_a_confirmation_runs_its_own_gas_alone() -> None:
@@ -115,6 +117,16 @@ def test_a_confirmation_runs_its_own_gas_alone() -> None:
     args = megatron_parser().parse_args(words(run))
     assert (args.train_iters, args.global_batch_size) == (11, 2560)
     assert args.rampup_batch_size is None
+
+
+def test_a_confirmation_warms_up_with_few_micro_batches() -> None:
+    protocol = TrialProtocol(
+        accumulations=(640,), warmup_accumulation=4, warmup_iterations=2, most_iterations=10
+    )
+    (run,) = trial_runs(GPT, FRONTIER, BASE, protocol)
+    assert batches(run) == [16] * 2 + [2560] * 10
+    assert [list(segment.measured) for segment in run.segments] == [[], list(range(3, 13))]
+    assert [segment.least_iterations for segment in run.segments] == [0, 2]
 
 
 def test_nothing_comes_between_the_iterations() -> None:
