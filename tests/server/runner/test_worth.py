@@ -37,10 +37,10 @@ def test_trials_cost_the_iterations_that_the_campaign_has_needed() -> None:
     """The least number until a trial has shown how noisy iterations are; what was given up says
     nothing of that."""
     asked = campaign()
-    protocol = asked.request.protocol
-    fewest = protocol.warmup_iterations + protocol.measured_iterations
+    fewest = asked.request.protocol.measured_iterations
     quiet = trial(1, A, seconds=1.0)
-    assert trial_cost(asked, []).iterations == trial_cost(asked, [quiet]).iterations == fewest
+    assert trial_cost(asked, []).measured_iterations == fewest
+    assert trial_cost(asked, [quiet]).measured_iterations == fewest
 
     def timed(count: int) -> Trial:
         times = {"iteration_times_s": [1.0] * count}
@@ -48,4 +48,4 @@ def test_trials_cost_the_iterations_that_the_campaign_has_needed() -> None:
         return quiet.model_copy(update={"accumulations": points})
 
     noisy = trial_cost(asked, [timed(9), timed(7), timed(2)])
-    assert noisy.iterations == protocol.warmup_iterations + 8
+    assert noisy.measured_iterations == 8
