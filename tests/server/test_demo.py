@@ -31,7 +31,7 @@ def fewer(question: CampaignInput, trials: int) -> CampaignInput:
     little: CampaignInput = {
         **question,
         "budget": {"max_trials": trials},
-        "protocol": {"confirmations": 0},
+        "protocol": {"confirmations": 0, "measured_iterations": 1, "most_iterations": 1},
         "time_scale": 0.0,
     }
     return little
