@@ -27,6 +27,9 @@ def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
     campaign = created(running.store)
     done = running.until_state(campaign, "done")
     trials = running.trials(campaign)
+    assert done.screening is not None
+    assert done.screening.nodes is None, "few nodes as they are"
+    assert all(trial.stands_for_nodes is None for trial in trials)
     purposes = Counter(trial.purpose for trial in trials)
     assert trials[0].purpose == "baseline"
     assert purposes["baseline"] + purposes["search"] == 6
@@ -46,10 +49,12 @@ def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
     assert set(ended.values()) == {2}, "each trial is announced when it starts and when it ends"
 
 
-def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(running: Running) -> None:
-    campaign = created(running.store)
-    running.until_state(campaign, "done")
-    trials = running.trials(campaign)
+def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(
+    running_on_sqlite: Running,
+) -> None:
+    campaign = created(running_on_sqlite.store)
+    running_on_sqlite.until_state(campaign, "done")
+    trials = running_on_sqlite.trials(campaign)
     searched = [trial.strategy for trial in trials if trial.purpose != "confirmation"]
     layouts = {s.model_copy(update={"gradient_accumulation_steps": 1}) for s in searched}
     assert len({layout.model_dump_json() for layout in layouts}) == len(searched)
@@ -90,10 +95,12 @@ def test_what_is_expected_of_trials_follows_from_those_before(running_on_sqlite:
         assert trial.expected.node_hours == pytest.approx(trial.node_hours, rel=0.5)
 
 
-def test_the_users_own_layout_is_measured_first_and_told_against(running: Running) -> None:
-    campaign = created(running.store, baseline="tp=8,pp=2,mbs=1,gas=16,zero=0")
-    done = running.until_state(campaign, "done")
-    first, *others = running.trials(campaign)
+def test_the_users_own_layout_is_measured_first_and_told_against(
+    running_on_sqlite: Running,
+) -> None:
+    campaign = created(running_on_sqlite.store, baseline="tp=8,pp=2,mbs=1,gas=16,zero=0")
+    done = running_on_sqlite.until_state(campaign, "done")
+    first, *others = running_on_sqlite.trials(campaign)
     assert (first.purpose, first.strategy.zero_stage) == ("baseline", 0), "not of the space"
     assert all(trial.purpose != "baseline" for trial in others)
     assert done.trials == campaign.request.budget.max_trials
@@ -107,18 +114,20 @@ def test_the_users_own_layout_is_measured_first_and_told_against(running: Runnin
     assert 1 < found.speedup_over_baseline < as_measured, "at the larger batch of the best"
 
 
-def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(running: Running) -> None:
+def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(
+    running_on_sqlite: Running,
+) -> None:
     space = {"preset": "table-v", "num_nodes": 16}
     campaign = created(
-        running.store,
+        running_on_sqlite.store,
         model="gpt-175b",
         nodes=16,
         pool_nodes=16,
         space=space,
         baseline="tp=8,pp=1,mbs=4,zero=0",
     )
-    done = running.until_state(campaign, "done")
-    trials = running.trials(campaign)
+    done = running_on_sqlite.until_state(campaign, "done")
+    trials = running_on_sqlite.trials(campaign)
     assert [t.state for t in trials if t.purpose == "baseline"] == [TrialState.OOM]
     found = recommend(done, trials)
     assert found is not None
@@ -127,13 +136,20 @@ def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(running: Runni
     assert found.speedup_over_baseline is None
 
 
-def test_a_campaign_may_do_without_a_baseline_and_may_be_one_alone(running: Running) -> None:
-    without = created(running.store, baseline="none", budget={"max_trials": 2})
-    alone = created(running.store, budget={"max_trials": 1}, protocol={"confirmations": 0})
-    running.until_state(without, "done")
-    done = running.until_state(alone, "done")
-    assert {trial.purpose for trial in running.trials(without)} == {"search", "confirmation"}
-    trials = running.trials(alone)
+def test_a_campaign_may_do_without_a_baseline_and_may_be_one_alone(
+    running_on_sqlite: Running,
+) -> None:
+    without = created(running_on_sqlite.store, baseline="none", budget={"max_trials": 2})
+    alone = created(
+        running_on_sqlite.store, budget={"max_trials": 1}, protocol={"confirmations": 0}
+    )
+    running_on_sqlite.until_state(without, "done")
+    done = running_on_sqlite.until_state(alone, "done")
+    assert {trial.purpose for trial in running_on_sqlite.trials(without)} == {
+        "search",
+        "confirmation",
+    }
+    trials = running_on_sqlite.trials(alone)
     assert [trial.purpose for trial in trials] == ["baseline"]
     found = recommend(done, trials)
     assert found is not None

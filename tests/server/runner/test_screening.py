@@ -57,10 +57,11 @@ def test_few_nodes_find_what_all_find_for_less_and_all_confirm_it(
     assert node_hours(trials) < 0.6 * node_hours(in_full)
     best = campaign.best_trial
     assert best not in {trial.number for trial in narrow}, "rates of few nodes are not ranked"
+    check_limits(campaign, trials)
 
 
-def test_a_trial_is_given_up_by_others_of_its_own_width_alone(running_on_sqlite: Running) -> None:
-    campaign, trials = done(running_on_sqlite)
+def check_limits(campaign: Campaign, trials: Sequence[Trial]) -> None:
+    """A trial is given up by others of its own width alone."""
     narrow = [t for t in trials if t.stands_for_nodes and t.state is TrialState.OK]
     first, second, third = sorted(narrow, key=lambda t: t.created_at)[-3:]
     baseline = trials[0]
@@ -70,10 +71,3 @@ def test_a_trial_is_given_up_by_others_of_its_own_width_alone(running_on_sqlite:
     ]
     assert limits[0] == ()
     assert len(limits[1]) == len(limits[2]) > 0
-
-
-def test_a_campaign_of_few_nodes_runs_in_full(running_on_sqlite: Running) -> None:
-    campaign = running_on_sqlite.until_state(created(running_on_sqlite.store), "done")
-    assert campaign.screening is not None
-    assert campaign.screening.nodes is None
-    assert all(trial.stands_for_nodes is None for trial in running_on_sqlite.trials(campaign))

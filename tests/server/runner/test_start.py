@@ -17,7 +17,8 @@ def kept(running: Running, campaign: Campaign) -> list[EarlierObservation]:
         return earlier_observations(session, campaign.id)
 
 
-def test_a_campaign_starts_from_those_before_it_on_its_machine(running: Running) -> None:
+def test_a_campaign_starts_from_those_before_it_on_its_machine(running_on_sqlite: Running) -> None:
+    running = running_on_sqlite
     first = created(running.store, **SMALLER)
     running.until_state(first, "done")
     told = [t for t in running.trials(first) if t.state in {TrialState.OK, TrialState.OOM}]
@@ -58,17 +59,15 @@ def test_what_is_kept_stays_whatever_runs_or_goes_later(running_on_sqlite: Runni
     assert start.deleted
 
 
-def test_a_fresh_campaign_starts_from_nothing(running_on_sqlite: Running) -> None:
+def test_a_fresh_campaign_starts_from_nothing_and_so_does_one_on_another_machine(
+    running_on_sqlite: Running,
+) -> None:
+    """Another seed simulates another machine."""
     running, store = running_on_sqlite, running_on_sqlite.store
     running.until_state(created(store, **SMALLER), "done")
-    fresh = created(store, fresh=True)
+    fresh, elsewhere = created(store, fresh=True), created(store, seed=1, budget={"max_trials": 1})
     done = running.until_state(fresh, "done")
     assert done.started_from == []
     assert done.start_worth is None
     assert kept(running, fresh) == []
-
-
-def test_another_seed_simulates_another_machine(running_on_sqlite: Running) -> None:
-    running, store = running_on_sqlite, running_on_sqlite.store
-    running.until_state(created(store, **SMALLER), "done")
-    assert running.until_state(created(store, seed=1), "done").started_from == []
+    assert running.until_state(elsewhere, "done").started_from == []
