@@ -6,6 +6,7 @@ from autotune.explanation.comparison import PartsComparison, compare
 from autotune.explanation.edge import BeyondEdge, EdgeReport, SpaceEdge, edges
 from autotune.explanation.failures import FailureReport, Remedy, explain_failures
 from autotune.explanation.impact import DimensionImpact, impacts
+from autotune.explanation.layout_map import LayoutMap, MapCell, layout_map
 from autotune.explanation.marginal import Marginal, MarginalPoint, MarginalStep, marginal
 from autotune.explanation.memory_budget import FittingChange, MemoryBudget, memory_budget
 from autotune.explanation.parts import (
@@ -32,6 +33,8 @@ __all__ = [
     "EdgeReport",
     "FailureReport",
     "FittingChange",
+    "LayoutMap",
+    "MapCell",
     "Marginal",
     "MarginalPoint",
     "MarginalStep",
@@ -48,6 +51,7 @@ __all__ = [
     "edges",
     "explain_failures",
     "impacts",
+    "layout_map",
     "marginal",
     "memory_budget",
     "parts_of",

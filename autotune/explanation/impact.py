@@ -82,4 +82,6 @@ def _intervals(rates: BelievedRates, contributions: Array, sizes: Array) -> tupl
     at = np.unique(np.linspace(0, n - 1, min(n, ENOUGH)).astype(np.int64))
     drawn = np.abs(shapley_values(rates.levels, rates.draws, at=at)).mean(axis=1)
     seen = np.maximum(np.abs(contributions[:, at]).mean(axis=1), 1e-300)
-    return interval(sizes, drawn.T * (sizes / seen))
+    # What is not known makes a size larger in every draw, and says nothing of its direction.
+    centred = np.maximum(drawn.T - drawn.mean(axis=1) + seen, 0.0)
+    return interval(sizes, centred * (sizes / seen))

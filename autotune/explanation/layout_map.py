@@ -1,0 +1,224 @@
+"""The space as a map: the best rate for each tensor and pipeline parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from autotune.calibration import Calibration
+from autotune.calibration.calibration import Z
+from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.explanation.steps import EVEN
+from autotune.schemas import Objective
+from autotune.search import SearchTrial
+from autotune.search.layouts import log_work
+from search_spaces.lattice import Lattice
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+
+CellState = Literal["measured", "predicted", "out_of_memory", "illegal"]
+"""`measured`: something of the cell ran; `predicted`: nothing did yet, and something probably fits;
+`out_of_memory`: nothing of it is likely to fit, by trials or by prediction; `illegal`: no strategy
+of the space is in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapCell:
+    """All strategies with one tensor and one pipeline parallelism.
+
+    Attributes:
+        strategy: the best of those that ran, or else the best predicted of those that probably fit;
+            None in the other states.
+        rate: its objective, measured or predicted as `state` says; `low`, `high` end the 80 %
+            interval of a prediction.
+        fit_probability: that it fits; of an `out_of_memory` cell the highest of any of its
+            strategies; 0 where none is legal.
+        trials: that ended in the cell; `out_of_memory` of them for want of memory.
+        strategies: legal ones in it.
+    """
+
+    tensor_parallel: int
+    pipeline_parallel: int
+    state: CellState
+    strategy: Strategy | None
+    rate: float | None
+    low: float | None
+    high: float | None
+    fit_probability: float
+    trials: int
+    out_of_memory: int
+    strategies: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutMap:
+    """Cells row by row: for each of `tensor_parallel` all of `pipeline_parallel`.
+
+    Attributes:
+        micro_batch_sizes, num_nodes: by which a map can be narrowed: all values that are legal.
+    """
+
+    objective: Objective
+    tensor_parallel: tuple[int, ...]
+    pipeline_parallel: tuple[int, ...]
+    micro_batch_sizes: tuple[int, ...]
+    num_nodes: tuple[int, ...]
+    cells: tuple[MapCell, ...]
+
+
+def layout_map(
+    space: SearchSpace,
+    calibration: Calibration,
+    trials: Sequence[SearchTrial],
+    *,
+    objective: Objective = "tokens_per_s",
+    headroom_gib: float = 0.0,
+    micro_batch_size: int | None = None,
+    num_nodes: int | None = None,
+) -> LayoutMap:
+    """Return the map of a space as it stands after these trials.
+
+    Trials that stood for others on more nodes teach the calibration and are no cell's measurement.
+
+    Args:
+        calibration: that knows the trials.
+        headroom_gib: memory that is to be left.
+        micro_batch_size, num_nodes: of the strategies that are looked at; all where not given.
+    """
+    whole = space.lattice()
+    chosen: Mask = np.ones(len(whole), dtype=np.bool_)
+    wanted = {"micro_batch_size": micro_batch_size, "num_nodes": num_nodes}
+    for name, value in wanted.items():
+        if value is not None:
+            chosen &= whole[name] == value
+    believed = _Believed.of(
+        space, calibration, whole.take(chosen), objective=objective, headroom_gib=headroom_gib
+    )
+    ended = [
+        trial
+        for trial in trials
+        if trial.state in {"ok", "failed"}
+        and trial.stands_for is None
+        and all(value in {None, getattr(trial.strategy, name)} for name, value in wanted.items())
+    ]
+    tensor, pipeline, sizes, nodes = (
+        tuple(np.unique(whole[name]).tolist())
+        for name in ("tensor_parallel", "pipeline_parallel", "micro_batch_size", "num_nodes")
+    )
+    cells = [
+        believed.cell(t, p, [trial for trial in ended if _place(trial.strategy) == (t, p)])
+        for t in tensor
+        for p in pipeline
+    ]
+    return LayoutMap(
+        objective=objective,
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        micro_batch_sizes=sizes,
+        num_nodes=nodes,
+        cells=tuple(cells),
+    )
+
+
+def _place(strategy: Strategy) -> tuple[int, int]:
+    return strategy.tensor_parallel, strategy.pipeline_parallel
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Believed:
+    """Of the n strategies that are looked at: logarithms of the objective and their deviations, and
+    probabilities of fitting, shape (n,) each."""
+
+    space: SearchSpace
+    objective: Objective
+    lattice: Lattice
+    log_rate: Array
+    deviation: Array
+    fits: Array
+
+    @classmethod
+    def of(
+        cls,
+        space: SearchSpace,
+        calibration: Calibration,
+        lattice: Lattice,
+        *,
+        objective: Objective,
+        headroom_gib: float,
+    ) -> _Believed:
+        columns = Columns.of(space.transformer, lattice)
+        time, _, variance = calibration.time.predict(columns)
+        work = log_work(lattice, space.transformer, space.machine, objective=objective)
+        return cls(
+            space=space,
+            objective=objective,
+            lattice=lattice,
+            log_rate=work - time,
+            deviation=np.sqrt(variance),
+            fits=calibration.fit_probability(columns, headroom_gib=headroom_gib),
+        )
+
+    def cell(self, tensor: int, pipeline: int, trials: Sequence[SearchTrial]) -> MapCell:
+        rows = np.flatnonzero(
+            (self.lattice["tensor_parallel"] == tensor)
+            & (self.lattice["pipeline_parallel"] == pipeline)
+        )
+        ran = {
+            trial.strategy: rate
+            for trial, rate in zip(trials, self._rates(trials), strict=True)
+            if trial.state == "ok"
+        }
+        best = max(ran, key=lambda strategy: ran[strategy], default=None)
+        state: CellState = "measured"
+        strategy, rate, low, high = best, ran.get(best) if best else None, None, None
+        fits = 1.0
+        if best is None:
+            state, row = self._promising(rows)
+            fits = float(self.fits[rows].max(initial=0.0))
+            if row is not None:
+                strategy, fits = self.lattice.strategy(row), float(self.fits[row])
+                reach = Z * float(self.deviation[row])
+                low, rate, high = np.exp(
+                    self.log_rate[row] + np.array([-reach, 0.0, reach])
+                ).tolist()
+        return MapCell(
+            tensor_parallel=tensor,
+            pipeline_parallel=pipeline,
+            state=state,
+            strategy=strategy,
+            rate=rate,
+            low=low,
+            high=high,
+            fit_probability=fits,
+            trials=len(trials),
+            out_of_memory=sum(trial.out_of_memory for trial in trials),
+            strategies=len(rows),
+        )
+
+    def _promising(self, rows: Rows) -> tuple[CellState, int | None]:
+        """Return the state of a cell in which nothing ran, and the best of its rows that probably
+        fit."""
+        if not len(rows):
+            return "illegal", None
+        fitting = rows[self.fits[rows] >= EVEN]
+        if not len(fitting):
+            return "out_of_memory", None
+        return "predicted", int(fitting[np.argmax(self.log_rate[fitting])])
+
+    def _rates(self, trials: Sequence[SearchTrial]) -> list[float]:
+        """Return the objective of each trial as it was measured; 0 where it was not."""
+        if not trials:
+            return []
+        lattice = Lattice.of(
+            [trial.strategy for trial in trials], gpus_per_node=self.lattice.gpus_per_node
+        )
+        work = log_work(
+            lattice, self.space.transformer, self.space.machine, objective=self.objective
+        )
+        return [
+            float(np.exp(each)) / trial.iteration_time_s if trial.iteration_time_s else 0.0
+            for each, trial in zip(work, trials, strict=True)
+        ]
