@@ -24,8 +24,8 @@ class Outlook:
 
     Attributes:
         untried: how many of them there are.
-        probability_best: that none is faster.
-        probability_better: that one not tried is faster by MARGIN or more.
+        probability_best: that none is better.
+        probability_better: that one not tried is better by MARGIN or more.
         expected_gain: of the rate, as a share of it, if the best of all were known and taken.
     """
 
@@ -73,7 +73,7 @@ class Rival:
     """A measured layout against the one that came out best.
 
     Attributes:
-        probability_better: that it is faster by MARGIN or more, whatever the measurements' noise.
+        probability_better: that it is better by MARGIN or more, whatever the measurements' noise.
         expected_saving: share of a training's time that is won, on average, by knowing both rates
             and taking the higher one.
     """
