@@ -10,17 +10,15 @@ from sqlalchemy.orm import Session
 from server.api.dependencies import CampaignId, StoreOf, TrialNumber
 from server.api.recommendations import recommendation_of
 from server.dashboard import charts
-from server.dashboard.charts import Scheme
 from server.dashboard.series import (
     AccumulationSeries,
-    Axis,
     MemorySeries,
-    Trajectory,
     accumulation_series,
     best_accumulation_series,
     memory_series,
-    trajectory,
 )
+from server.figures.style import Scheme
+from server.figures.trajectory import Axis, Trajectory, trajectory, trajectory_chart
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials, get_trial
 
@@ -41,7 +39,7 @@ def trajectory_vega(
 ) -> dict[str, Any]:
     with store.session() as session:
         series = _trajectory(session, campaign_id, by)
-    return charts.trajectory_chart(series, scheme=scheme)
+    return trajectory_chart(series, scheme=scheme)
 
 
 @router.get("/charts/accumulations.json")

@@ -23,8 +23,9 @@ from server.api.recommendations import recommendation_of
 from server.api.standings import Standings
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
-from server.dashboard.series import accumulation_series, trajectory
+from server.dashboard.series import accumulation_series
 from server.dashboard.wording import count, figure, not_started, plural
+from server.figures.trajectory import trajectory
 from server.settings import Settings
 from server.store import NotFound
 from server.store.campaigns import get_campaign

@@ -24,7 +24,6 @@ from autotune.schemas import (
 )
 from autotune.wording import token_count
 from server.dashboard import wording
-from server.dashboard.series import strategy_line
 
 HERE = Path(__file__).parent
 HEADERS = {
@@ -114,7 +113,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": wording.seconds,
     "size": size,
     "started_from": wording.started_from,
-    "strategy_line": strategy_line,
+    "strategy_line": wording.strategy_line,
     "title": title,
     "tokens": token_count,
     "why_chosen": wording.why_chosen,

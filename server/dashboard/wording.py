@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from autotune.schemas import Campaign, Expectation, Neighbour, StartWorth, Trial
+from autotune.resolution import strategy_of
+from autotune.schemas import (
+    Campaign,
+    Expectation,
+    Neighbour,
+    StartWorth,
+    StrategyShape,
+    Trial,
+)
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
@@ -200,3 +208,8 @@ def fits(item: Neighbour) -> str:
     if item.state in {"ok", "oom"}:
         return "yes" if item.fit_probability else "no"
     return probability(item.fit_probability)
+
+
+def strategy_line(strategy: StrategyShape) -> str:
+    """Return a strategy in one line."""
+    return strategy_of(strategy).short()

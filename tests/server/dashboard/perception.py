@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Page
 
-from server.dashboard.charts import PALETTES, Scheme
-from server.dashboard.series import Outcome
+from server.figures.outcome import Outcome
+from server.figures.style import PALETTES, Scheme
 
 COUNT_COLOUR = """(canvas, colour) => {
     const wanted = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import expect
 
 from autotune.schemas import CampaignState
-from server.dashboard.charts import Scheme
-from server.dashboard.series import Outcome
+from server.figures.outcome import Outcome
+from server.figures.style import Scheme
 from tests.server.dashboard.conftest import Faults, Open, Service
 from tests.server.dashboard.perception import LEGEND_PX, UNNAMED, drawn
 

@@ -11,25 +11,13 @@ import vl_convert
 
 from autotune.schemas import TrialState
 from server.dashboard.bundle import VEGA_LITE_VERSION, bundle_path
-from server.dashboard.charts import (
-    PALETTES,
-    SHAPES,
-    Scheme,
-    Spec,
-    accumulation_chart,
-    memory_chart,
-    trajectory_chart,
-)
+from server.dashboard.charts import accumulation_chart, memory_chart
 from server.dashboard.rendering import HERE
-from server.dashboard.series import (
-    FAILURES,
-    AccumulationSeries,
-    MemorySeries,
-    Outcome,
-    RankMemory,
-    trajectory,
-)
-from tests.server.dashboard.test_series import campaign, trial
+from server.dashboard.series import AccumulationSeries, MemorySeries, RankMemory
+from server.figures.outcome import FAILURES, SHAPES, Outcome
+from server.figures.style import PALETTES, Scheme, Spec
+from server.figures.trajectory import trajectory, trajectory_chart
+from tests.server.figures.subjects import campaign, trial
 
 
 def svg(spec: Spec) -> str:

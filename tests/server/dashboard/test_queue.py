@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from autotune.schemas import TrialState
-from server.dashboard.series import Outcome
+from server.figures.outcome import Outcome
 from tests.server.dashboard.conftest import Open, Service
 from tests.server.dashboard.perception import LEGEND_PX, drawn
 

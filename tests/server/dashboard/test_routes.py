@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from autotune.schemas import CampaignState, EarlierObservation
-from server.dashboard.series import Trajectory, trajectory
+from server.figures.trajectory import Trajectory, trajectory
 from server.store.campaigns import campaign_row
 from server.store.history import keep_start
 from server.store.trials import all_trials

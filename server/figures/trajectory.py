@@ -1,0 +1,317 @@
+"""The search as it went: each finished trial, the best so far, failures, and the baseline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import accumulate
+from typing import Any, Literal
+
+from pydantic import Field
+
+from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
+from autotune.schemas import Campaign, Objective, Trial, TrialPurpose, Wire
+from server.dashboard.wording import axis_unit, figure, plural, strategy_line
+from server.figures.outcome import (
+    FAILURES,
+    NOT_DRAWN,
+    SHAPES,
+    Outcome,
+    objective_of,
+    outcome_of,
+)
+from server.figures.style import PALETTES, Scheme, Spec, axis, finish, scale
+
+FAILURE_LANE_PX = 34
+"""Height of the strip below the axis's zero where failures stand."""
+
+MAXIMUM_POINTS = 3000
+"""More marks than this cost the browser more than they tell the eye."""
+
+NOTABLE_GAIN = 1.05
+"""Less than this over the baseline, or the first measured trial, is not worth a word."""
+
+BASELINE_LABELS = {True: "your own layout", False: "the customary layout"}
+"""By whether the user gave it."""
+
+Axis = Literal["trial", "time", "node_hours"]
+
+
+class TrajectoryPoint(Wire):
+    """One finished trial. `x` is in the unit of `Trajectory.x_title`; `objective` is None for a
+    failure, which is drawn below the axis all the same."""
+
+    number: int
+    x: float
+    objective: float | None
+    outcome: Outcome
+    purpose: TrialPurpose
+    strategy: str
+    note: str
+
+
+class BestStep(Wire):
+    """The best objective so far, from `x` on."""
+
+    x: float
+    objective: float
+    number: int
+    strategy: str
+
+
+class BaselineLevel(Wire):
+    """What the baseline reached: the level that all else is seen against."""
+
+    number: int
+    objective: float
+    label: str
+
+
+class Trajectory(Wire):
+    """The search as it went: the source study's figure 9 (Dash et al. 2023, arXiv:2312.12705).
+
+    `drawn` is smaller than `finished` where points were thinned; improvements, confirmations, the
+    baseline and at least a share of every kind of failure are always among the drawn.
+    """
+
+    campaign_id: int
+    objective: Objective
+    objective_title: str
+    simulated: bool
+    by: Axis
+    x_title: str
+    points: list[TrajectoryPoint]
+    best: list[BestStep] = Field(
+        description="improvements; the last step repeats the best at the end"
+    )
+    baseline: BaselineLevel | None
+    finished: int
+    drawn: int
+    failures: dict[Outcome, int]
+    summary: str
+
+
+def trajectory(
+    campaign: Campaign,
+    trials: Sequence[Trial],
+    *,
+    by: Axis = "trial",
+    maximum_points: int = MAXIMUM_POINTS,
+) -> Trajectory:
+    """Return what the trajectory chart shows, by trial number, by time, or by node-hours spent."""
+    objective = campaign.request.objective
+    drawable = [trial for trial in trials if trial.state not in NOT_DRAWN]
+    x_title, places = _places(campaign, drawable, by=by)
+    places = [(x, trial) for x, trial in places if trial.stands_for_nodes is None]
+    points = [
+        TrajectoryPoint(
+            number=trial.number,
+            x=x,
+            objective=objective_of(trial, objective),
+            outcome=outcome_of(trial),
+            purpose=trial.purpose,
+            strategy=strategy_line(trial.strategy),
+            note=(trial.error or "")[:160],
+        )
+        for x, trial in places
+    ]
+    short = {t.number for t in drawable if t.metrics and not keeps_headroom(campaign, t.metrics)}
+    best = best_so_far(points, excluded=short)
+    baseline = _baseline_level(campaign, points)
+    failures = Counter(p.outcome for p in points if p.objective is None)
+    drawn = thin(points, keep={step.number for step in best}, maximum=maximum_points)
+    return Trajectory(
+        campaign_id=campaign.id,
+        objective=objective,
+        objective_title=OBJECTIVE_UNITS[objective],
+        simulated=campaign.simulated,
+        by=by,
+        x_title=x_title,
+        points=drawn,
+        best=best,
+        baseline=baseline,
+        finished=len(points),
+        drawn=len(drawn),
+        failures={outcome: failures[outcome] for outcome in FAILURES if failures[outcome]},
+        summary=_summary(points, best, failures, objective, baseline=baseline)
+        + _on_few_nodes(len(drawable) - len(points)),
+    )
+
+
+def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> BaselineLevel | None:
+    """Return what the baseline reached; None without one, or where it failed."""
+    for point in points:
+        if point.purpose == "baseline" and point.objective is not None:
+            label = BASELINE_LABELS[campaign.request.baseline is not None]
+            return BaselineLevel(number=point.number, objective=point.objective, label=label)
+    return None
+
+
+def best_so_far(
+    points: Sequence[TrajectoryPoint], *, excluded: Collection[int] = ()
+) -> list[BestStep]:
+    """Return each improvement, confirmations included, and the best once more at the last point.
+
+    Args:
+        excluded: numbers of the trials that leave less memory than the campaign asks for.
+    """
+    steps: list[BestStep] = []
+    for point in points:
+        objective = None if point.number in excluded else point.objective
+        if objective is not None and (not steps or objective > steps[-1].objective):
+            step = BestStep(
+                x=point.x, objective=objective, number=point.number, strategy=point.strategy
+            )
+            steps.append(step)
+    if steps and points[-1].x > steps[-1].x:
+        steps.append(steps[-1].model_copy(update={"x": points[-1].x}))
+    return steps
+
+
+def thin(
+    points: Sequence[TrajectoryPoint], *, keep: set[int], maximum: int = MAXIMUM_POINTS
+) -> list[TrajectoryPoint]:
+    """Return at most about `maximum` points, evenly from each outcome, in order.
+
+    Trials in `keep`, confirmations and the baseline always stay, so that no record and no kind of
+    failure vanishes.
+    """
+    if len(points) <= maximum:
+        return list(points)
+    stride = -(-len(points) // maximum)
+    seen: Counter[Outcome] = Counter()
+    kept = []
+    for point in points:
+        always = point.number in keep or point.purpose != "search"
+        if always or seen[point.outcome] % stride == 0:
+            kept.append(point)
+        seen[point.outcome] += 1
+    return kept
+
+
+def _places(
+    campaign: Campaign, trials: Sequence[Trial], *, by: Axis
+) -> tuple[str, list[tuple[float, Trial]]]:
+    """Return the axis's title and, in its order, where on it each trial stands."""
+    if by == "trial":
+        ordered = sorted(trials, key=lambda t: t.number)
+        return "trial", [(float(t.number), t) for t in ordered]
+    start = campaign.started_at or campaign.created_at
+    ordered = sorted(trials, key=lambda t: (t.finished_at or start, t.number))
+    if by == "node_hours":
+        spent = accumulate(t.node_hours or 0.0 for t in ordered)
+        return "node-hours spent on trials", list(zip(spent, ordered, strict=True))
+    seconds = [max(0.0, ((t.finished_at or start) - start).total_seconds()) for t in ordered]
+    unit, length_s = axis_unit(max(seconds, default=0.0))
+    places = [(s / length_s, t) for s, t in zip(seconds, ordered, strict=True)]
+    return f"time since the start, {unit}", places
+
+
+def _on_few_nodes(count: int) -> str:
+    """Return that trials which stand for more nodes are not drawn: their rates are of few."""
+    if not count:
+        return ""
+    return f" {plural(count, 'trial')} on few nodes that stand for more are in the table alone."
+
+
+def _summary(
+    points: Sequence[TrajectoryPoint],
+    best: Sequence[BestStep],
+    failures: Counter[Outcome],
+    objective: Objective,
+    *,
+    baseline: BaselineLevel | None,
+) -> str:
+    """Return the chart in one sentence, for those who do not see it and those in a hurry."""
+    if not points:
+        return "No trial has finished yet."
+    kinds = ", ".join(f"{failures[kind]} {kind}" for kind in FAILURES if failures[kind])
+    failed = f"{plural(failures.total(), 'failure')} ({kinds})" if kinds else "no failures"
+    if not best:
+        return f"{plural(len(points), 'trial')} finished, none with a measurement: {failed}."
+    top = best[-1]
+    gain = top.objective / (baseline or best[0]).objective
+    over = baseline.label if baseline else "the first measured"
+    gained = f", {gain:.2g} times {over}" if gain >= NOTABLE_GAIN else ""
+    title = OBJECTIVE_UNITS[objective]
+    return (
+        f"Best so far {figure(top.objective)} {title} in trial {top.number}{gained}; "
+        f"{plural(len(points), 'trial')} finished, {failed}."
+    )
+
+
+def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
+    """Draw the objective by trial or time, the best so far as steps, failures in a strip below.
+
+    A dashed line is the baseline's objective.
+
+    `usermeta` holds the rest of the series, so that a page need not ask for it as well.
+    """
+    import altair as alt
+
+    palette = PALETTES[scheme]
+    x = alt.X(
+        "x:Q",
+        title=series.x_title,
+        axis=axis(series.finished > 0, **({"tickMinStep": 1} if series.by == "trial" else {})),
+        scale=scale(series.finished > 0, nice=False, padding=8),
+    )
+    y = alt.Y(
+        "objective:Q",
+        title=series.objective_title,
+        axis=axis(bool(series.best), format="~s", tickCount=6),
+        scale=scale(bool(series.best), range=[alt.expr(f"height - {FAILURE_LANE_PX}"), 0]),
+    )
+    names = [outcome.value for outcome in Outcome]
+    colours = alt.Scale(domain=names, range=[palette.of(outcome) for outcome in Outcome])
+    colour = alt.Color("outcome:N", title=None, scale=colours)
+    shapes = alt.Scale(domain=names, range=[SHAPES[outcome] for outcome in Outcome])
+    shape = alt.Shape("outcome:N", title=None, scale=shapes)
+    tooltip = ["number:O", "strategy:N", "outcome:N", "objective:Q", "note:N"]
+    lane = alt.Chart(alt.NamedData("lane")).mark_rect(color=palette.lane)
+    lane = lane.encode(
+        y=alt.value(alt.expr(f"height - {FAILURE_LANE_PX - 8}")), y2=alt.value(alt.expr("height"))
+    )
+    middle = alt.value(alt.expr(f"height - {(FAILURE_LANE_PX - 8) / 2}"))
+    label = alt.Chart(alt.NamedData("lane")).mark_text(
+        text="failed", align="right", color=palette.faint, fontSize=11
+    )
+    best = alt.Chart(alt.NamedData("best")).mark_line(
+        interpolate="step-after", color=palette.text, strokeWidth=1.5, strokeOpacity=0.75
+    )
+    area_px = 90 if series.drawn <= 150 else 45 if series.drawn <= 800 else 22
+    marks: Spec = {"filled": True, "size": area_px, "strokeWidth": 0}
+    measured = alt.Chart(alt.NamedData("measured")).mark_point(opacity=0.85, **marks)
+    failed = alt.Chart(alt.NamedData("failed")).mark_point(opacity=1, **marks)
+    level = alt.Chart(alt.NamedData("baseline")).encode(y=y)
+    rule = level.mark_rule(color=palette.faint, strokeDash=[5, 4], strokeWidth=1.5)
+    named = level.mark_text(align="left", dx=4, dy=-6, color=palette.faint, fontSize=11)
+    layers = alt.layer(
+        lane,
+        label.encode(x=alt.value(-7), y=middle),
+        rule,
+        named.encode(x=alt.value(0), text="label:N"),
+        best.encode(x=x, y=y),
+        measured.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+        failed.encode(
+            x=x,
+            y=middle,
+            color=colour,
+            shape=shape,
+            tooltip=tooltip,
+        ),
+    )
+    spec = finish(layers, palette, trajectory_rows(series), height=320)
+    return spec | {"usermeta": series.model_dump(mode="json", exclude={"points"})}
+
+
+def trajectory_rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each of the trajectory's named datasets."""
+    rows = [point.model_dump(mode="json") for point in series.points]
+    return {
+        "lane": [{"lane": "failures"}],
+        "measured": [row for row in rows if row["objective"] is not None],
+        "failed": [row for row in rows if row["objective"] is None],
+        "baseline": [series.baseline.model_dump()] if series.baseline else [],
+        "best": [step.model_dump(mode="json") for step in series.best],
+    }

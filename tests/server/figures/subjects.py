@@ -1,0 +1,100 @@
+"""A campaign and trials for figures, made by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from autotune.resolution import machine_shape, model_shape
+from autotune.schemas import (
+    Campaign,
+    CampaignCreate,
+    CampaignState,
+    StrategyShape,
+    Trial,
+    TrialMetrics,
+    TrialState,
+)
+from search_spaces.catalog import load_machine, load_model
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def campaign(**fields: Any) -> Campaign:
+    request = CampaignCreate(model="gpt-22b", machine="frontier", nodes=2, evaluator="simulated")
+    values: dict[str, Any] = {
+        "id": 1,
+        "name": "a campaign",
+        "state": CampaignState.RUNNING,
+        "reason": "",
+        "simulated": True,
+        "request": request,
+        "model": model_shape(load_model("gpt-22b")),
+        "machine": machine_shape(load_machine("frontier")),
+        "created_at": START,
+        "started_at": START,
+        "finished_at": None,
+        "trials": 0,
+        "pending": 0,
+        "failures": 0,
+        "confirmations": 0,
+        "node_hours": 0.0,
+    }
+    return Campaign(**(values | fields))
+
+
+def trial(number: int, rate: float | None, **fields: Any) -> Trial:
+    """Finished `number` minutes after the start, for half a node-hour; out of memory without a
+    rate."""
+    strategy = StrategyShape(
+        tensor_parallel=8,
+        pipeline_parallel=1,
+        micro_batch_size=1,
+        gradient_accumulation_steps=4,
+        zero_stage=1,
+        num_nodes=2,
+    )
+    values: dict[str, Any] = {
+        "id": number,
+        "campaign_id": 1,
+        "number": number,
+        "purpose": "search",
+        "strategy": strategy,
+        "token": f"t{number}",
+        "state": TrialState.OOM if rate is None else TrialState.OK,
+        "simulated": True,
+        "created_at": START,
+        "started_at": START,
+        "finished_at": START + timedelta(minutes=number),
+        "duration_s": 60.0,
+        "node_hours": 0.5,
+        "predicted_iteration_time_s": None,
+        "predicted_memory_gib": None,
+        "metrics": None if rate is None else metrics(rate),
+        "accumulations": [],
+        "peak_memory_gib_by_rank": [10.0, 12.5],
+        "error": "out of memory" if rate is None else None,
+        "log_path": None,
+        "host": None,
+        "versions": {},
+    }
+    return Trial(**(values | fields))
+
+
+def metrics(rate: float) -> TrialMetrics:
+    return TrialMetrics(
+        gradient_accumulation_steps=4,
+        global_batch_size=8,
+        iteration_time_s=1.0,
+        iteration_time_spread_s=0.01,
+        measured=True,
+        tokens_per_s=rate,
+        tokens_per_s_per_gpu=rate / 16,
+        tokens_per_node_hour=rate * 1800,
+        model_tflops_per_gpu=1.0,
+        hardware_tflops_per_gpu=1.3,
+        mfu=0.3,
+        hfu=0.4,
+        peak_memory_gib=12.5,
+        loss=None,
+    )

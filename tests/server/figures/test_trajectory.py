@@ -1,0 +1,104 @@
+"""The search trajectory."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from autotune.schemas import (
+    TrialState,
+)
+from server.figures.outcome import Outcome
+from server.figures.trajectory import thin, trajectory
+from tests.server.figures.subjects import START, campaign, trial
+
+
+def test_best_so_far_rises_and_reaches_to_the_last_trial() -> None:
+    rates = [100.0, None, 80.0, 300.0, 200.0]
+    series = trajectory(campaign(), [trial(n, r) for n, r in enumerate(rates, start=1)])
+    steps = [(step.x, step.number, step.objective) for step in series.best]
+    assert steps == [(1.0, 1, 100.0), (4.0, 4, 300.0), (5.0, 4, 300.0)]
+
+
+def test_failures_are_points_without_an_objective() -> None:
+    states = [TrialState.OOM, TrialState.TIMEOUT, TrialState.CRASHED, TrialState.LOST]
+    trials = [trial(n, None, state=state) for n, state in enumerate(states, start=1)]
+    series = trajectory(campaign(), [*trials, trial(5, 10.0)])
+    kinds = [Outcome.OOM, Outcome.TIMEOUT, Outcome.CRASHED, Outcome.OTHER]
+    assert [point.outcome for point in series.points[:4]] == kinds
+    assert all(point.objective is None for point in series.points[:4])
+    assert series.failures == dict.fromkeys(kinds, 1)
+
+
+def test_running_and_cancelled_trials_are_neither_measurements_nor_failures() -> None:
+    waiting = [trial(1, None, state=TrialState.PENDING), trial(2, None, state=TrialState.CANCELLED)]
+    series = trajectory(campaign(), waiting)
+    assert (series.points, series.failures, series.finished) == ([], {}, 0)
+    assert series.summary == "No trial has finished yet."
+
+
+def test_confirmations_are_marked() -> None:
+    again = trial(2, 90.0, purpose="confirmation")
+    failed = trial(3, None, purpose="confirmation")
+    series = trajectory(campaign(), [trial(1, 100.0), again, failed])
+    outcomes = [point.outcome for point in series.points]
+    assert outcomes == [Outcome.MEASURED, Outcome.CONFIRMED, Outcome.OOM]
+
+
+def test_the_best_is_told_against_the_baseline() -> None:
+    trials = [trial(1, 50.0, purpose="baseline"), trial(2, 40.0), trial(3, 100.0)]
+    series = trajectory(campaign(), trials)
+    assert series.baseline is not None
+    assert (series.baseline.number, series.baseline.objective) == (1, 50.0)
+    assert "2 times the customary layout" in series.summary
+    assert trajectory(campaign(), [trial(1, None, purpose="baseline")]).baseline is None
+    many = [trial(1, 50.0, purpose="baseline"), *(trial(n, float(n)) for n in range(2, 300))]
+    assert 1 in [
+        point.number for point in thin(trajectory(campaign(), many).points, keep=set(), maximum=9)
+    ]
+
+
+def test_time_is_the_order_of_ending_in_a_unit_that_fits() -> None:
+    late = trial(1, 100.0, finished_at=START + timedelta(minutes=9))
+    series = trajectory(campaign(), [late, trial(2, 50.0)], by="time")
+    assert series.x_title == "time since the start, minutes"
+    assert [(point.number, point.x) for point in series.points] == [(2, 2.0), (1, 9.0)]
+    assert [step.number for step in series.best] == [2, 1]
+
+
+def test_node_hours_add_up() -> None:
+    series = trajectory(campaign(), [trial(1, 1.0), trial(2, None)], by="node_hours")
+    assert [point.x for point in series.points] == [0.5, 1.0]
+
+
+def test_summary_says_what_the_chart_shows() -> None:
+    series = trajectory(campaign(), [trial(1, 100.0), trial(2, 250.0), trial(3, None)])
+    assert series.summary == (
+        "Best so far 250 tokens/s in trial 2, 2.5 times the first measured; "
+        "3 trials finished, 1 failure (1 out of memory)."
+    )
+    alone = trajectory(campaign(), [trial(1, 100.0)])
+    assert alone.summary == ("Best so far 100 tokens/s in trial 1; 1 trial finished, no failures.")
+    failed = trajectory(campaign(), [trial(1, None)])
+    assert "none with a measurement: 1 failure (1 out of memory)" in failed.summary
+
+
+def test_thinning_keeps_improvements_confirmations_and_every_kind_of_failure() -> None:
+    rates: list[float | None] = [None if n % 7 == 0 else 50.0 + n % 5 for n in range(1, 5000)]
+    rates[2500] = 900.0
+    trials = [trial(n, rate) for n, rate in enumerate(rates, start=1)]
+    trials += [trial(5000, 1.0, purpose="confirmation"), trial(5001, None, state="crashed")]
+    series = trajectory(campaign(), trials)
+    drawn = {point.number for point in series.points}
+    assert series.finished == 5001
+    assert series.drawn == len(drawn) < 3100
+    assert {step.number for step in series.best} <= drawn
+    assert {2501, 5000, 5001} <= drawn
+    ooms = sum(point.outcome is Outcome.OOM for point in series.points)
+    assert ooms == pytest.approx(series.failures[Outcome.OOM] / 2, abs=1)
+
+
+def test_few_points_are_not_thinned() -> None:
+    points = trajectory(campaign(), [trial(n, 1.0) for n in range(1, 11)]).points
+    assert thin(points, keep=set(), maximum=10) == points
