@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from autotune.calibration.mixture import Mixture
@@ -10,6 +12,9 @@ from autotune.cost_model.columns import Array, Columns
 
 FEATURES = 512
 """Random waves that stand for the Gaussian process: its correlations come out within about 0.06."""
+
+BLOCK = 8192
+"""Strategies whose waves are held at a time: some tens of megabytes."""
 
 
 def mean_and_draws(
@@ -24,42 +29,93 @@ def mean_and_draws(
     the observations say against it (Wilson et al. 2020, pathwise conditioning).
     """
     members = mixture.members
-    shares = generator.multinomial(count, [weight for weight, _ in members])
+    shares = generator.multinomial(count, [weight for weight, _ in members]).tolist()
     observed = members[0][1].places  # the same for all members, as `correlation` is
-    here, there = _waves(coordinates(columns), observed, generator)
-    correlation = members[0][1].correlation(columns)
-    mean, parts = np.zeros(len(columns)), []
-    for share, (weight, posterior) in zip(shares.tolist(), members, strict=True):
+    waves = _Waves.of(observed, coordinates(columns.take(slice(0, 1))).shape[1], generator)
+    drawn = [
+        _Drawn.of(posterior, waves, share, generator)
+        for share, (_, posterior) in zip(shares, members, strict=True)
+    ]
+    mean, draws = np.zeros(len(columns)), np.empty((len(columns), count))
+    for start in range(0, len(columns), BLOCK):
+        rows = slice(start, min(start + BLOCK, len(columns)))
+        block = columns.take(rows)
+        here, correlation = waves.at(block), members[0][1].correlation(block)
+        parts = []
+        for (weight, _), member in zip(members, drawn, strict=True):
+            value, lines = member.at(block, here, correlation)
+            mean[rows] += weight * value
+            parts.append(lines)
+        draws[rows] = np.concatenate(parts, axis=1)
+    return mean, draws[:, generator.permutation(count)].T
+
+
+@dataclass(frozen=True, eq=False)
+class _Waves:
+    """FEATURES waves in the space of `coordinates`, which together have the correlation `shared`.
+
+    Attributes:
+        frequencies: shape (d, FEATURES).
+        phases: shape (FEATURES,).
+        observed: the waves at the observed places, shape (observed, FEATURES).
+    """
+
+    frequencies: Array
+    phases: Array
+    observed: Array
+
+    @classmethod
+    def of(cls, places: Array, axes: int, generator: np.random.Generator) -> _Waves:
+        directions = generator.normal(size=(axes, FEATURES))
+        frequencies = directions / (LENGTH * np.abs(generator.normal(size=FEATURES)))
+        phases = generator.uniform(0.0, 2.0 * np.pi, FEATURES)
+        observed = _waves(places.reshape(-1, axes), frequencies, phases)
+        return cls(frequencies=frequencies, phases=phases, observed=observed)
+
+    def at(self, columns: Columns) -> Array:
+        """Return the waves at strategies, shape (n, FEATURES)."""
+        return _waves(coordinates(columns), self.frequencies, self.phases)
+
+
+def _waves(places: Array, frequencies: Array, phases: Array) -> Array:
+    return np.asarray(np.sqrt(2.0 / FEATURES) * np.cos(places @ frequencies + phases))
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """What is random of k draws of one posterior.
+
+    Attributes:
+        weights: of the waves, shape (FEATURES, k).
+        surprise: what the observations say against the waves, shape (observed, k).
+        moved: how far z lies from its maximum, shape (c, k).
+    """
+
+    posterior: Posterior
+    weights: Array
+    surprise: Array
+    moved: Array
+
+    @classmethod
+    def of(
+        cls, posterior: Posterior, waves: _Waves, count: int, generator: np.random.Generator
+    ) -> _Drawn:
+        weights = posterior.scales.residual * generator.normal(size=(FEATURES, count))
+        surprise = waves.observed @ weights + _noise(posterior, count, generator)
+        root = np.linalg.cholesky(posterior.covariance)
+        moved = root @ generator.normal(size=(len(posterior.z), count))
+        return cls(posterior=posterior, weights=weights, surprise=surprise, moved=moved)
+
+    def at(self, columns: Columns, waves: Array, correlation: Array) -> tuple[Array, Array]:
+        """Return the mean, shape (n,), and the draws, shape (n, k)."""
+        posterior = self.posterior
         value, slopes = posterior.quantity.linearised(posterior.z, columns, np.zeros(len(columns)))
         common = posterior.scales.residual**2 * correlation
+        known = common @ posterior.precision
         value = value + common @ posterior.weights
-        mean += weight * value
-        if share:
-            known = common @ posterior.precision
-            weights = posterior.scales.residual * generator.normal(size=(FEATURES, share))
-            wrong = here @ weights - known @ (there @ weights + _noise(posterior, share, generator))
-            unknown = slopes - known @ posterior.linear.slopes
-            moved = np.linalg.cholesky(posterior.covariance) @ generator.normal(
-                size=(len(posterior.z), share)
-            )
-            parts.append((value[:, np.newaxis] + unknown @ moved + wrong).T)
-    return mean, generator.permutation(np.concatenate(parts))
-
-
-def _waves(places: Array, observed: Array, generator: np.random.Generator) -> tuple[Array, Array]:
-    """Return FEATURES waves at the strategies' places and at the observed ones', shapes (n,
-    FEATURES) and (observed, FEATURES)."""
-    axes = places.shape[1]
-    directions = generator.normal(size=(axes, FEATURES))
-    frequencies = directions / (LENGTH * np.abs(generator.normal(size=FEATURES)))
-    phases = generator.uniform(0.0, 2.0 * np.pi, FEATURES)
-    height = np.sqrt(2.0 / FEATURES)
-    origin = places.mean(axis=0)
-    here, there = (
-        height * np.cos((each.reshape(-1, axes) - origin) @ frequencies + phases)
-        for each in (places, observed)
-    )
-    return here, there
+        unknown = slopes - known @ posterior.linear.slopes
+        wrong = waves @ self.weights - known @ self.surprise
+        return value, value[:, np.newaxis] + unknown @ self.moved + wrong
 
 
 def _noise(posterior: Posterior, count: int, generator: np.random.Generator) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.calibration.calibration import Z
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.explanation.blocks import blocks
 from autotune.explanation.steps import EVEN
 from autotune.schemas import Objective
 from autotune.search import SearchTrial
@@ -150,7 +151,14 @@ class _Believed:
         headroom_gib: float,
     ) -> _Believed:
         columns = Columns.of(space.transformer, lattice)
-        time, _, variance = calibration.time.predict(columns)
+        parts = [
+            (
+                *calibration.time.predict(block)[:2],
+                calibration.fit_probability(block, headroom_gib=headroom_gib),
+            )
+            for block in blocks(columns, calibration)
+        ]
+        time, variance, fits = (np.concatenate(part) for part in zip(*parts, strict=True))
         work = log_work(lattice, space.transformer, space.machine, objective=objective)
         return cls(
             space=space,
@@ -158,7 +166,7 @@ class _Believed:
             lattice=lattice,
             log_rate=work - time,
             deviation=np.sqrt(variance),
-            fits=calibration.fit_probability(columns, headroom_gib=headroom_gib),
+            fits=fits,
         )
 
     def cell(self, tensor: int, pipeline: int, trials: Sequence[SearchTrial]) -> MapCell:

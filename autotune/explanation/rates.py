@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from autotune.calibration import Calibration
 from autotune.calibration.pathwise import mean_and_draws
 from autotune.cost_model.columns import Array, Columns
+from autotune.explanation.blocks import blocks
 from autotune.explanation.shapley import Integers
 from autotune.schemas import Objective
 from autotune.search.layouts import as_numbers, log_work
@@ -18,6 +19,9 @@ from search_spaces.dimension import Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.space import ACCUMULATION, SearchSpace
 from search_spaces.strategy import DIMENSIONS
+
+MOST_STRATEGIES = 50_000
+"""Of a space that are counted: all 2^d sets of dimensions are summed up over them."""
 
 DRAWS = 64
 LEAST_DRAWS = 16
@@ -30,7 +34,7 @@ class BelievedRates:
     """Rates of the legal strategies of a space as they are believed to be.
 
     Attributes:
-        lattice: the n strategies that are counted.
+        lattice: the n strategies that are counted; of more than MOST_STRATEGIES an even selection.
         log_rate: shape (n,), mean of the logarithm of the objective.
         draws: shape (n, k), the same as it may be for all strategies at once.
     """
@@ -64,10 +68,16 @@ class BelievedRates:
         columns = Columns.of(space.transformer, lattice)
         with threadpool_limits(limits=1, user_api="blas"):
             if least_fit_probability > 0.0:
-                fits = calibration.fit_probability(columns, headroom_gib=headroom_gib)
-                rows = np.flatnonzero(fits >= least_fit_probability)
+                fits = [
+                    calibration.fit_probability(block, headroom_gib=headroom_gib)
+                    for block in blocks(columns, calibration)
+                ]
+                rows = np.flatnonzero(np.concatenate(fits) >= least_fit_probability)
                 if len(rows):
                     lattice, columns = lattice.take(rows), columns.take(rows)
+            if len(lattice) > MOST_STRATEGIES:
+                rows = np.linspace(0, len(lattice) - 1, MOST_STRATEGIES).astype(np.int64)
+                lattice, columns = lattice.take(rows), columns.take(rows)
             count = int(np.clip(CELLS // max(len(lattice), 1), LEAST_DRAWS, DRAWS))
             time, draws = mean_and_draws(
                 calibration.time, columns, count=count, generator=np.random.default_rng(seed)
