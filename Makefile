@@ -10,19 +10,22 @@ LOCKED := -c requirements.lock
 demo: $(VENV)/.installed ## install, tune three models, print what it recommends, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
 
+# Bytecode is kept, whatever the environment says: a test run starts a hundred processes.
+TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+
 test: $(VENV)/.installed-dev ## install, then run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
+	$(TESTING) $(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
 
 # What depends on programs that a machine may lack; the rest is the same everywhere.
 BARE_TESTS := tests/cluster tests/evaluators tests/server
 
 test-bare: $(VENV)/.installed-dev ## these tests as on a machine without Slurm, PostgreSQL and Chromium
-	OMP_NUM_THREADS=1 .ci/bare $(BIN)/python -m pytest -n 4 --dist loadgroup $(BARE_TESTS) $(ARGS)
+	$(TESTING) .ci/bare $(BIN)/python -m pytest -n 4 --dist loadgroup $(BARE_TESTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 	$(BIN)/lint-imports
 
 # Those that are folders take files, or hours, and are started by their names; so does one script.
