@@ -42,7 +42,7 @@ interval_s = 0.2
 
 [pilot]
 nodes = 3
-idle_release_s = 1
+idle_release_s = 5
 """
 STAND_IN = """
 program = "megatron-deepspeed"
