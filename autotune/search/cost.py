@@ -20,12 +20,15 @@ class TrialCost:
         start_up_s: before a trial's first iteration: imports, communicators, weights.
         warmup_iterations: at the smallest GAS that it runs.
         measured_iterations: expected at each GAS that it measures, fewer of long ones.
+        pipeline_ramp: seconds of filling and draining a pipeline over those at the steady rate, as
+            the cost model's constant of that name.
         time_limit_s: at which it ends in any case.
     """
 
     start_up_s: float = 60.0
     warmup_iterations: int = 1
     measured_iterations: int = 3
+    pipeline_ramp: float = 1.0
     time_limit_s: float = 1200.0
 
     def node_hours(self, lattice: Lattice, iteration_time_s: Floats) -> Floats:
@@ -34,7 +37,7 @@ class TrialCost:
         Args:
             iteration_time_s: shape (n,), at each strategy's own GAS.
         """
-        first_s, last_s = _probe_times_s(lattice, iteration_time_s)
+        first_s, last_s = self._probe_times_s(lattice, iteration_time_s)
         busy_s = self.warmup_iterations * first_s + self._measuring_s(first_s)
         busy_s += np.where(last_s > first_s, self._measuring_s(last_s), 0.0)
         trial_s = np.minimum(self.start_up_s + busy_s, self.time_limit_s)
@@ -46,7 +49,7 @@ class TrialCost:
         """Return the node-hours of measuring a strategy once more, at its own GAS alone."""
         lattice = Lattice.of([strategy], gpus_per_node=gpus_per_node)
         own_s = np.array([iteration_time_s])
-        first_s, _ = _probe_times_s(lattice, own_s)
+        first_s, _ = self._probe_times_s(lattice, own_s)
         [busy_s] = self.warmup_iterations * first_s + self._measuring_s(own_s)
         return strategy.num_nodes * (self.start_up_s + float(busy_s)) / SECONDS_PER_HOUR
 
@@ -54,12 +57,12 @@ class TrialCost:
         count = measured_iterations(iteration_time_s, least=self.measured_iterations)
         return np.asarray(count * iteration_time_s)
 
-
-def _probe_times_s(lattice: Lattice, iteration_time_s: Floats) -> tuple[Floats, Floats]:
-    """Return the seconds of an iteration at the smallest and at the largest GAS that a trial
-    measures, shape (n,) each; by the law `GAS + bubble` (see `AccumulationLaw`)."""
-    bubble = (lattice["pipeline_parallel"] - 1) / lattice["virtual_stages"]
-    slot_s = iteration_time_s / (lattice["gradient_accumulation_steps"] + bubble)
-    probes = [probe_accumulations(strategy) for strategy in lattice]
-    first, last = (np.array([values[end] for values in probes]) for end in (0, -1))
-    return (first + bubble) * slot_s, (last + bubble) * slot_s
+    def _probe_times_s(self, lattice: Lattice, iteration_time_s: Floats) -> tuple[Floats, Floats]:
+        """Return the seconds of an iteration at the smallest and at the largest GAS that a trial
+        measures, shape (n,) each; by the law `GAS + bubble` (see `AccumulationLaw`)."""
+        stages, groups = lattice["pipeline_parallel"], lattice["virtual_stages"]
+        bubble = self.pipeline_ramp * (stages - 1) / groups
+        slot_s = iteration_time_s / (lattice["gradient_accumulation_steps"] + bubble)
+        probes = [probe_accumulations(strategy) for strategy in lattice]
+        first, last = (np.array([values[end] for values in probes]) for end in (0, -1))
+        return (first + bubble) * slot_s, (last + bubble) * slot_s

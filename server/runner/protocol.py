@@ -9,11 +9,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from autotune.calibration import COVERAGE, Calibration
-from autotune.cost_model import estimate
+from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import Columns
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.objectives import keeps_headroom
-from autotune.resolution import strategy_of
+from autotune.resolution import machine_of, strategy_of
 from autotune.schemas import Campaign, Trial
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
@@ -57,9 +57,15 @@ def protocol_of(
         most_iterations=spec.most_iterations,
         target_spread=spec.target_spread,
         give_up_above_s=_limits(campaign, trial, measured, trials=trials, calibration=calibration),
-        pipeline_wait=(strategy.pipeline_parallel - 1) / strategy.virtual_stages,
+        pipeline_wait=_pipeline_wait(campaign, strategy),
         time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
     )
+
+
+def _pipeline_wait(campaign: Campaign, strategy: Strategy) -> float:
+    """Return the micro-batches that filling and draining the pipeline are predicted to take."""
+    ramp = float(Parameters.default(machine_of(campaign.machine)).pipeline_ramp)
+    return ramp * (strategy.pipeline_parallel - 1) / strategy.virtual_stages
 
 
 def _limits(

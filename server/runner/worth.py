@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from autotune.calibration import Observation
+from autotune.cost_model import Parameters
 from autotune.recommendation import all_contenders, place, training_cost
+from autotune.resolution import machine_of
 from autotune.schemas import Campaign, Trial
 from autotune.search import (
     Proposal,
@@ -152,6 +154,7 @@ def trial_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrialCost:
         start_up_s=LOCAL_S if request.evaluator == "local" else on_cluster_s,
         warmup_iterations=protocol.warmup_iterations,
         measured_iterations=timed_iterations(campaign, trials),
+        pipeline_ramp=float(Parameters.default(machine_of(campaign.machine)).pipeline_ramp),
         time_limit_s=protocol.time_limit_s,
     )
 
