@@ -13,6 +13,7 @@ from autotune.schemas import (
     StrategyShape,
     TrialMetrics,
 )
+from search_spaces.errors import InvalidInput
 
 AT_REST = frozenset(
     {CampaignState.PAUSED, CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED}
@@ -88,6 +89,14 @@ class RecommendationView:
     @property
     def speedup_over_baseline(self) -> float | None:
         return self.recommendation.speedup_over_baseline
+
+    def at(self, rank: int) -> Ranked:
+        """Return the strategy at `rank`, 1 being the best; raises InvalidInput where none is."""
+        known = {each.rank: each for each in (self.best, *self.recommendation.runners_up)}
+        if rank not in known:
+            reason = "the recommendation does not go that far"
+            raise InvalidInput("rank", rank, reason, valid=f"1 to {max(known)}")
+        return known[rank]
 
     def artefacts(self) -> list[str]:
         """Return the names of the files that come with it."""

@@ -203,12 +203,17 @@ def best(
         answer = _recommendation(handle)
         if answer is None:
             raise _without_result(handle.campaign)
+        ranked = answer.at(rank)
         if script:
             return text(answer.launch_script(rank=rank))
         written = handle.download(out_dir, rank=rank) if out_dir else []
     if json:
-        return document(plain(answer.recommendation) | {"written": [str(p) for p in written]})
-    out().print(tables.recommendation(answer.recommendation))
+        found = {"chosen": ranked, "written": [str(path) for path in written]}
+        return document(plain(answer.recommendation) | plain(found))
+    if rank == 1:
+        out().print(tables.recommendation(answer.recommendation))
+    else:
+        out().print(tables.runner_up(answer.recommendation, ranked))
     for path in written:
         note(f"wrote {path}")
     return None

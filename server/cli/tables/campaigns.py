@@ -314,6 +314,21 @@ def _neighbours(found: SpaceStanding) -> Table:
     return table
 
 
+def runner_up(answer: Recommendation, item: Ranked) -> Table:
+    """Return a strategy behind the best, and how it stands against that."""
+    behind = "" if item.significant else ", within the spread"
+    measured = "confirmed by another run" if item.confirmed else "not confirmed"
+    return facts(
+        [
+            (f"rank {item.rank}", strategy_line(item.strategy)),
+            *_metrics(item.metrics, simulated=answer.simulated),
+            ("status", _projected(item) or measured),
+            ("of the best", f"{percent(item.relative_to_best)}{behind}"),
+            ("the best", strategy_line(answer.best.strategy)),
+        ]
+    )
+
+
 def _cost(training: TrainingCost) -> str:
     return (
         f"{parameters(training.tokens)} tokens: {figure(training.days)} days, "

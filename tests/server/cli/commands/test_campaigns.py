@@ -116,7 +116,15 @@ def test_best_of_another_rank_and_as_an_archive(
     ran = autotune("best", finished, "--rank", "2", "--out", str(target), "--json")
     assert ran.json()["written"] == [str(target)]
     assert target.read_bytes().startswith(b"PK")
-    assert autotune("best", finished, "--rank", "99", "--script").code == 2
+    second = ran.json()["runners_up"][0]
+    assert ran.json()["chosen"] == second
+    shown = autotune("best", finished, "--rank", "2").out
+    assert shown.startswith("rank 2")
+    assert f"{100 * second['relative_to_best']:.1f} %" in shown
+    for options in ([], ["--script"], ["--json"]):
+        beyond = autotune("best", finished, "--rank", "99", *options)
+        assert (beyond.code, beyond.out) == (2, "")
+        assert "--rank: the recommendation does not go that far (got 99; valid: 1 to" in beyond.err
 
 
 def test_best_without_a_result(autotune: Autotune) -> None:
