@@ -59,6 +59,6 @@ function mark(input, text) {
 
 function reveal(element) {
   element.closest("details")?.setAttribute("open", "");
-  element.scrollIntoView({ block: "center", behavior: "smooth" });
+  element.scrollIntoView({ block: "center" });
   element.focus?.({ preventScroll: true });
 }

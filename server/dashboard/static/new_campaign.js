@@ -128,7 +128,7 @@ function show(dry) {
   document.getElementById("report-refusals-title").textContent =
     space.refusals.length ? "Refused strategies and warnings, by rule" : "No rule refuses any strategy";
   report.hidden = false;
-  report.scrollIntoView({ block: "nearest", behavior: "smooth" });
+  report.scrollIntoView({ block: "nearest" });
 }
 
 function baselineSentence(baseline) {

@@ -28,6 +28,8 @@ export function start(campaignUrl) {
   });
 }
 
+const isFiltered = () => [...new FormData(filters).values()].some(Boolean);
+
 // Asks for the rows anew and puts in place those that differ.
 export async function update() {
   const query = new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown });
@@ -104,15 +106,24 @@ export function refresh(number) {
   if (detail) fill(detail.cells[0], number);
 }
 
-// Opens a trial from elsewhere on the page; loads more rows until it is among them.
+// Opens a trial from elsewhere on the page; loads more rows until it is among them, and takes away
+// filters that hide it.
 export async function open(number) {
   const find = () => body.querySelector(`tr[data-number="${number}"]`);
-  while (!find() && !more.hidden) {
-    shown += 5 * STEP;
+  const load = async () => {
+    while (!find() && !more.hidden) {
+      shown += 5 * STEP;
+      await update();
+    }
+  };
+  await load();
+  if (!find() && isFiltered()) {
+    filters.reset();
     await update();
+    await load();
   }
   if (!find()) return;
   if (!details.has(number)) await toggle(number);
-  find().scrollIntoView({ block: "start", behavior: "smooth" });
+  find().scrollIntoView({ block: "start" });
   find().querySelector(".open").focus({ preventScroll: true });
 }

@@ -31,3 +31,29 @@ def drawn(page: Page, outcome: Outcome, *, scheme: Scheme = "light") -> int:
     canvas = page.locator("#trajectory canvas")
     found: int = canvas.evaluate(COUNT_COLOUR, PALETTES[scheme].of(outcome))
     return found
+
+
+PLACE_OF_MARK = """async (number) => {
+    const { viewOf } = await import("/static/charts.js");
+    const plot = document.getElementById("trajectory");
+    const view = viewOf(plot);
+    const [left, top] = view.origin();
+    const around = view.padding();
+    function find(item, x, y) {
+        if (item.datum?.number === number && item.mark.marktype === "symbol")
+            return [x + item.x, y + item.y];
+        for (const part of item.items ?? []) {
+            const isGroup = item.marktype === "group";
+            const found = find(part, x + (isGroup ? part.x ?? 0 : 0), y + (isGroup ? part.y ?? 0 : 0));
+            if (found) return found;
+        }
+        return null;
+    }
+    const [x, y] = find(view.scenegraph().root, left + around.left, top + around.top);
+    return { x, y };
+}"""
+
+
+def click_mark(page: Page, number: int) -> None:
+    """Click the mark of a trial in the trajectory."""
+    page.locator("#trajectory canvas").click(position=page.evaluate(PLACE_OF_MARK, number))

@@ -8,10 +8,11 @@ import pytest
 from playwright.sync_api import expect
 
 from autotune.schemas import CampaignState
+from server.dashboard.rendering import HERE
 from server.figures.outcome import Outcome
 from server.figures.style import Scheme
 from tests.server.dashboard.conftest import Faults, Open, Service
-from tests.server.dashboard.perception import LEGEND_PX, UNNAMED, drawn
+from tests.server.dashboard.perception import LEGEND_PX, UNNAMED, click_mark, drawn
 
 
 def test_empty_list_tells_what_to_do_and_fills_itself(own_service: Service, visit: Open) -> None:
@@ -134,6 +135,29 @@ def test_trials_are_sorted_and_filtered(service: Service, visit: Open) -> None:
     expect(header).to_have_attribute("aria-sort", "descending")
     page.get_by_label("State").select_option("oom")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(campaign.failures)
+
+
+def test_a_mark_opens_its_trial_though_a_filter_hides_it(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(ok=5, too_big=2)
+    assert campaign.best_trial is not None
+    page = visit(f"{service.url}/campaigns/{campaign.id}", reduced_motion="reduce")
+    page.get_by_label("State").select_option("oom")
+    expect(page.locator("#trial-rows tr.trial")).to_have_count(campaign.failures)
+    click_mark(page, campaign.best_trial)
+    opener = page.get_by_role("button", name=f"Details of trial {campaign.best_trial}")
+    expect(opener).to_have_attribute("aria-expanded", "true")
+    expect(page.get_by_label("State")).to_have_value("")
+
+
+@pytest.mark.parametrize(("wish", "motion"), [("reduce", "auto"), ("no-preference", "smooth")])
+def test_pages_scroll_smoothly_unless_less_motion_is_wished(
+    service: Service, visit: Open, wish: str, motion: str
+) -> None:
+    page = visit(f"{service.url}/campaigns/new", reduced_motion=wish)
+    style = "getComputedStyle(document.documentElement).scrollBehavior"
+    assert page.evaluate(style) == motion
+    scripts = (HERE / "static").glob("*.js")
+    assert not any("behavior:" in script.read_text() for script in scripts)
 
 
 def test_all_failed(service: Service, visit: Open) -> None:
