@@ -75,7 +75,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     space: SpaceSpec | Mapping[str, Any]
     budget: Budget | Mapping[str, Any]
     protocol: ProtocolSpec | Mapping[str, Any]
-    tokens: float
+    tokens: float | str | None
     seed: int
     fresh: bool
     screen_nodes: ScreenNodes

@@ -33,6 +33,12 @@ UNFINISHED = frozenset(
     {CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING, CampaignState.PAUSED}
 )
 
+TOKENS_PER_PARAMETER = 20.0
+"""At which a model of a given training cost is best (Hoffmann et al. 2022, arXiv:2203.15556)."""
+
+MOST_TOKENS = 300e9
+"""Unless a user says more: what GPT-3 was trained with (Brown et al. 2020, arXiv:2005.14165)."""
+
 JOULES_PER_MWH = 3.6e9
 SECONDS_PER_DAY = 86400.0
 
@@ -157,9 +163,16 @@ def training_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrainingCost |
     return _training(campaign, ranked[0]) if ranked else None
 
 
+def training_tokens(campaign: Campaign) -> float:
+    """Return what the figures of a whole training are for."""
+    asked = campaign.request.budget.train_tokens or campaign.request.tokens
+    parameters = transformer_of(campaign.model).parameters
+    return asked or min(TOKENS_PER_PARAMETER * parameters, MOST_TOKENS)
+
+
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:
     """Return what the whole training takes; no energy where the machine's power is not known."""
-    figures, tokens = best.metrics, campaign.request.training_tokens
+    figures, tokens = best.metrics, training_tokens(campaign)
     tokens_per_iteration = figures.global_batch_size * campaign.model.seq_length
     iterations = math.ceil(tokens / tokens_per_iteration)
     seconds = iterations * figures.iteration_time_s

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from autotune.schemas import notation
 from autotune.schemas.wire import EvaluatorName, Objective, Positive, Wire
 from search_spaces.dimension import LARGEST_WHOLE, Scalar
 from search_spaces.strategy import Precision
@@ -55,8 +56,23 @@ class Range(Wire):
     step: Positive = 1
 
 
-Dimension = Literal["auto"] | Range | list[Scalar] | Scalar
-"""A dimension is fixed (`4`), a list (`[1, 2, 4]`), a range, or `"auto"`."""
+Dimension = Annotated[
+    Literal["auto"] | Range | list[Scalar] | Scalar, BeforeValidator(notation.dimension)
+]
+"""A dimension is fixed (`4`), a list (`[1, 2, 4]`), a range, or `"auto"`; or a text of these, as
+`autotune.schemas.notation` reads it."""
+
+Switch = Annotated[
+    Literal["auto"] | Range | list[Scalar] | Scalar, BeforeValidator(notation.switch)
+]
+"""A dimension that is on or off."""
+
+Tokens = Annotated[
+    float,
+    Field(gt=0),
+    BeforeValidator(notation.tokens, json_schema_input_type=float | str),
+]
+"""A number of tokens: `300e9`, or `"300B"`."""
 
 
 class BatchBounds(Wire):
@@ -64,6 +80,12 @@ class BatchBounds(Wire):
 
     minimum: Positive | None = None
     maximum: Positive | None = None
+
+
+BatchChoice = Annotated[
+    Positive | BatchBounds,
+    BeforeValidator(notation.global_batch, json_schema_input_type=int | BatchBounds | str),
+]
 
 
 class SpaceSpec(Wire):
@@ -77,11 +99,11 @@ class SpaceSpec(Wire):
     zero_stage: Dimension | None = None
     num_nodes: Dimension | None = None
     activation_checkpointing: Dimension | None = None
-    sequence_parallel: Dimension | None = None
-    flash_attention: Dimension | None = None
+    sequence_parallel: Switch | None = None
+    flash_attention: Switch | None = None
     virtual_stages: Dimension | None = None
     precision: Dimension | None = None
-    global_batch_size: Positive | BatchBounds | None = None
+    global_batch_size: BatchChoice | None = None
 
 
 Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
@@ -121,7 +143,7 @@ class Budget(Wire):
         "better by 1 %, or by the account of `train_tokens`; no runner-up is then measured again "
         "that is not worth it either",
     )
-    train_tokens: Annotated[float, Field(gt=0)] | None = Field(
+    train_tokens: Tokens | None = Field(
         None,
         description="tokens of the training that the layout is for: the search ends once the next "
         "trial costs more node-hours than it is expected to save over them; more energy, where the "
@@ -217,10 +239,11 @@ class CampaignCreate(Wire):
     baseline: BaselineChoice = None
     budget: Budget = Budget()
     protocol: ProtocolSpec = ProtocolSpec()
-    tokens: Annotated[float, Field(gt=0)] = Field(
-        300e9,
+    tokens: Tokens | None = Field(
+        None,
         description="training tokens that the recommendation's days and energy are for, unless "
-        "`budget.train_tokens` says it",
+        "`budget.train_tokens` says it; where nothing is said, 20 for each parameter, and 300e9 "
+        "at most",
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     screen_nodes: ScreenNodes = "auto"
@@ -230,11 +253,6 @@ class CampaignCreate(Wire):
     time_scale: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0, description="simulated evaluator: seconds waited for each simulated second"
     )
-
-    @property
-    def training_tokens(self) -> float:
-        """What the recommendation's figures of a whole training are for."""
-        return self.budget.train_tokens or self.tokens
 
 
 class BudgetExtension(Wire):

@@ -8,18 +8,12 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from autotune.schemas import BatchBounds, Dimension, Range, SpaceSpec, StrategyShape
+from autotune.schemas import Range, SpaceSpec, StrategyShape
 from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import DIMENSIONS
 from server.cli.options import OptionGroup, chosen
 from server.cli.tables.elements import dimension_value
-
-WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-DIMENSION_FORMS = "auto, one value 4, a list 1,2,4, a range 4:20 or with a step 4:20:4"
-BATCH_FORMS = "one size 640, bounds 512:1024, or one of them 512: or :1024"
-
-SWITCHES = frozenset({"sequence_parallel", "flash_attention"})
 
 ONE_OF_EACH = dict.fromkeys(
     (name for name in DIMENSIONS if StrategyShape.model_fields[name].is_required()), 1
@@ -83,21 +77,22 @@ class StrategyOptions(DimensionOptions):
 
     def shape(self) -> StrategyShape:
         """Return the strategy; raises InvalidInput for several values of a dimension."""
-        values: dict[str, Dimension | None] = {}
-        for name in DIMENSIONS:
-            value = values[name] = dimension(name, getattr(self, name))
+        texts = chosen(**{name: getattr(self, name) for name in DIMENSIONS})
+        read = validated(SpaceSpec, texts)
+        values = {name: getattr(read, name) for name in texts}
+        for name, value in values.items():
             if isinstance(value, Range | list) or value == "auto":
                 reason = "one strategy has one value of each dimension"
                 valid = "one value; `autotune sweep` ranks the strategies of many"
-                raise InvalidInput(name, getattr(self, name), reason, valid=valid)
-        return validated(StrategyShape, ONE_OF_EACH | chosen(**values))
+                raise InvalidInput(name, texts[name], reason, valid=valid)
+        return validated(StrategyShape, ONE_OF_EACH | values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceOptions(DimensionOptions):
     """What may be tried in each dimension."""
 
-    PANEL: ClassVar[str] = "What may be tried: auto, 4, 1,2,4, 4:20 or 4:20:4"
+    PANEL: ClassVar[str] = "What may be tried: auto, 4, 1,2,4, 4..20 or 4..20 step 4 (4:20:4)"
     DEFAULTS: ClassVar[Mapping[str, object]] = {
         "activation_checkpointing": "full; none,full on GPUs where no layout is named",
         "sequence_parallel": "off; both on GPUs where no layout is named",
@@ -108,7 +103,7 @@ class SpaceOptions(DimensionOptions):
     ] = None
     global_batch_size: Annotated[
         str | None,
-        typer.Option("--global-batch", help="Samples of a step: 640, 512:1024, 512: or :1024."),
+        typer.Option("--global-batch", help="Samples of a step: 640, 512..1024, 512.. or ..1024."),
     ] = None
 
     def spec(self) -> SpaceSpec:
@@ -117,55 +112,7 @@ class SpaceOptions(DimensionOptions):
             SpaceSpec,
             chosen(
                 preset=self.preset,
-                global_batch_size=global_batch_size(self.global_batch_size),
-                **{name: dimension(name, getattr(self, name)) for name in DIMENSIONS},
+                global_batch_size=self.global_batch_size,
+                **{name: getattr(self, name) for name in DIMENSIONS},
             ),
         )
-
-
-def dimension(field: str, text: str | None) -> Dimension | None:
-    """Read `auto`, `4`, `1,2,4`, `4:20` or `4:20:4`; raises InvalidInput for anything else."""
-    if text is None or text == "auto":
-        return text
-    if ":" in text:
-        return _range(field, text)
-    values = [
-        int(part) if part.removeprefix("-").isdigit() else WORDS.get(part.lower(), part)
-        for part in map(str.strip, text.split(","))
-    ]
-    if "" in values:
-        raise InvalidInput(field, text, "this is no choice of values", valid=DIMENSION_FORMS)
-    if field in SWITCHES and not all(isinstance(value, bool) for value in values):
-        raise InvalidInput(field, text, "this is a switch", valid="on or off")
-    return values if len(values) > 1 else values[0]
-
-
-def _range(field: str, text: str) -> Range:
-    bounds = text.split(":")
-    if not all(bound.isdigit() for bound in bounds) or len(bounds) > 3:
-        raise InvalidInput(field, text, "this is no range of whole numbers", valid=DIMENSION_FORMS)
-    minimum, maximum, step = (*map(int, bounds), 1)[:3]
-    if not minimum or not maximum or not step:
-        reason = "the numbers of a range are greater than 0"
-        raise InvalidInput(field, text, reason, valid="0 in a list, such as 0,1,2")
-    if minimum > maximum:
-        reason = f"the minimum {minimum} lies above the maximum {maximum}"
-        raise InvalidInput(field, text, reason, valid=DIMENSION_FORMS)
-    return Range(minimum=minimum, maximum=maximum, step=step)
-
-
-def global_batch_size(text: str | None) -> int | BatchBounds | None:
-    """Read `640`, `512:1024`, `512:` or `:1024`; raises InvalidInput for anything else."""
-    if text is None:
-        return None
-    bounds = text.split(":")
-    if len(bounds) > 2 or not any(bounds) or not all(b.isdigit() or not b for b in bounds):
-        reason = "this is no number of samples"
-        raise InvalidInput("global_batch_size", text, reason, valid=BATCH_FORMS)
-    if len(bounds) == 1:
-        return int(text)
-    low, high = (int(bound) if bound else None for bound in bounds)
-    if 0 in (low, high) or (low and high and low > high):
-        reason = "the minimum is greater than 0 and at most the maximum"
-        raise InvalidInput("global_batch_size", text, reason, valid=BATCH_FORMS)
-    return BatchBounds(minimum=low, maximum=high)

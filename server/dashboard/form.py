@@ -67,8 +67,8 @@ DIMENSION_HINTS = {
     "tensor_parallel": "such as 1, 2, 4, 8",
     "micro_batch_size": "such as 4..20 step 4",
     "activation_checkpointing": "none, full",
-    "sequence_parallel": "true, false",
-    "flash_attention": "true, false",
+    "sequence_parallel": "on, off",
+    "flash_attention": "on, off",
     "precision": "fp32, bf16, fp16",
 }
 
@@ -80,7 +80,7 @@ def dimension_fields() -> list[FormField]:
         FormField(
             name=f"space.{name}",
             label=LABELS.get(name, name.replace("_", " ").capitalize()),
-            kind="dimension",
+            kind="text",
             hint=DIMENSION_HINTS.get(name, ""),
         )
         for name in names

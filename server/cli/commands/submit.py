@@ -37,14 +37,14 @@ class CampaignBudgetOptions(BudgetOptions):
     DEFAULTS: ClassVar[Mapping[str, object]] = {"max_trials": 30}
 
     train_tokens: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--train-tokens",
-            help="Tokens that you will train for: 300e9. The search then goes on as long as the "
-            "next trial is expected to save more node-hours over them than it costs (more energy "
-            "under tokens_per_joule), and no longer; runners-up are measured again by the same "
-            "account.  \\[default: not known; the search ends when nothing untried is likely to be "
-            "better by 1 %]",
+            help="Tokens that you will train for: 300B or 300e9. The search then goes on as long "
+            "as the next trial is expected to save more node-hours over them than it costs (more "
+            "energy under tokens_per_joule), and no longer; runners-up are measured again by the "
+            "same account.  \\[default: not known; the search ends when nothing untried is likely "
+            "to be better by 1 %]",
         ),
     ] = None
     stop_early: Annotated[
@@ -185,11 +185,11 @@ def submit(
         ),
     ] = None,
     tokens: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--tokens",
             help="Tokens that days and energy are told for, and nothing else.  \\[default: "
-            "--train-tokens, else 300e9]",
+            "--train-tokens, else 20 for each parameter, at most 300B]",
         ),
     ] = None,
     seed: Annotated[

@@ -55,7 +55,7 @@ def campaign(
     confirmations: int = 3,
     objective: Objective = "tokens_per_s",
     simulated: bool = False,
-    tokens: float = 1e9,
+    tokens: float | None = 1e9,
     min_headroom_gib: float = 0.0,
     **changes: Any,
 ) -> Campaign:

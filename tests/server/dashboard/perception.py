@@ -43,8 +43,8 @@ PLACE_OF_MARK = """async (number) => {
         if (item.datum?.number === number && item.mark.marktype === "symbol")
             return [x + item.x, y + item.y];
         for (const part of item.items ?? []) {
-            const isGroup = item.marktype === "group";
-            const found = find(part, x + (isGroup ? part.x ?? 0 : 0), y + (isGroup ? part.y ?? 0 : 0));
+            const [dx, dy] = item.marktype === "group" ? [part.x ?? 0, part.y ?? 0] : [0, 0];
+            const found = find(part, x + dx, y + dy);
             if (found) return found;
         }
         return null;

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from autotune.schemas import SlurmChoice
+from autotune.schemas import Range, SlurmChoice
 from server.store.campaigns import get_campaign
 from tests.server.dashboard.conftest import Faults, Open, Service
 from tests.server.dashboard.perception import UNNAMED
@@ -68,6 +68,8 @@ def test_form_takes_an_own_shape_and_dimensions(service: Service, visit: Open) -
     page.get_by_label("Tensor parallel").fill("1, 2")
     page.get_by_label("Pipeline parallel").fill("1..2")
     page.get_by_label("Micro batch size").fill("4")
+    page.get_by_label("Flash attention").fill("on")
+    page.get_by_label("Training tokens").fill("1.4 T")
     page.get_by_role("button", name="Start the campaign").click()
     page.wait_for_url(re.compile(r"/campaigns/\d+$"))
     number = int(page.url.rpartition("/")[2])
@@ -76,8 +78,10 @@ def test_form_takes_an_own_shape_and_dimensions(service: Service, visit: Open) -
     assert not isinstance(request.model, str)
     assert request.model.num_layers == 8
     assert request.space.tensor_parallel == [1, 2]
+    assert request.space.pipeline_parallel == Range(minimum=1, maximum=2)
+    assert request.space.flash_attention is True
+    assert request.budget.train_tokens == 1.4e12
     assert request.space.micro_batch_size == 4
-    assert request.tokens == 300e9
 
 
 def test_form_asks_for_a_profile_only_where_trials_go_to_slurm(
