@@ -71,7 +71,7 @@ def _comparison(
     """Return the best's rate over the baseline's, and the sentence that says so."""
     number = baseline.trials[0].number
     if best.strategy.layout_key() == baseline.strategy.layout_key():
-        return best.rate / baseline.rate, f"{name} (trial {number}) is the best that was measured"
+        return best.rate / baseline.rate, f"{name} (trial {number}) is the best that was tried"
     batch = best.metrics.global_batch_size
     rate = _rate_at(campaign, baseline, batch)
     speedup = best.rate / (rate or baseline.rate)
@@ -80,7 +80,7 @@ def _comparison(
         theirs = baseline.metrics.global_batch_size
         sentence += f", at a global batch of {batch} samples against {theirs}"
     if abs(best.rate - (rate or baseline.rate)) <= best.uncertainty + baseline.uncertainty:
-        sentence += ", which is within the spread of the measurements"
+        sentence += ", which is within the spread of the trials"
     return speedup, sentence
 
 

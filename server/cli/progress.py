@@ -56,7 +56,7 @@ class CampaignProgress:
     def figures(self) -> str:
         """Return how many trials wait and failed, and the best rate."""
         unit = OBJECTIVE_UNITS[self.campaign.request.objective]
-        best = f"best {figure(self.best)} {unit}" if self.best else "nothing measured yet"
+        best = f"best {figure(self.best)} {unit}" if self.best else "no result yet"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
         return (
             f"{waiting} waiting · " if waiting else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from server.dashboard.series import AccumulationSeries, MemorySeries
 from server.dashboard.wording import seconds
-from server.figures.style import PALETTES, Scheme, Spec, finish
+from server.figures.style import FIGURE, PALETTES, Scheme, Spec, finish
 
 
 def accumulation_chart(series: AccumulationSeries, *, scheme: Scheme = "light") -> Spec:
@@ -19,11 +19,17 @@ def accumulation_chart(series: AccumulationSeries, *, scheme: Scheme = "light") 
         scale=alt.Scale(type="log", base=2, nice=False, padding=10),
     )
     y = alt.Y("tokens_per_s:Q", title="tokens/s", axis=alt.Axis(format="~s", tickCount=5))
-    kinds = ["measured", "predicted"]
+    kinds = ["simulated" if series.simulated else "measured", "predicted"]
     fill = alt.Fill(
         "kind:N", title=None, scale=alt.Scale(domain=kinds, range=[palette.measured, "transparent"])
     )
-    tooltip = ["gas:O", "batch:O", "tokens_per_s:Q", "iteration_time:N", "kind:N"]
+    tooltip = [
+        alt.Tooltip("gas:O", title="accumulation steps"),
+        alt.Tooltip("batch:O", title="global batch"),
+        alt.Tooltip("tokens_per_s:Q", title="tokens/s", format=FIGURE),
+        alt.Tooltip("iteration_time:N", title="iteration"),
+        alt.Tooltip("kind:N", title="figures"),
+    ]
     base = alt.Chart(alt.NamedData("points")).encode(x=x, y=y)
     line = base.mark_line(color=palette.measured, strokeWidth=1.2, strokeOpacity=0.6)
     marks = base.mark_point(size=60, stroke=palette.measured, strokeWidth=1.5)
@@ -51,7 +57,10 @@ def memory_chart(series: MemorySeries, *, scheme: Scheme = "light") -> Spec:
     bars = bars.encode(
         x=alt.X("rank:O", title="rank", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
         y=alt.Y("peak_memory_gib:Q", title=y_title, scale=alt.Scale(zero=True)),
-        tooltip=["rank:O", "peak_memory_gib:Q"],
+        tooltip=[
+            alt.Tooltip("rank:O", title="rank"),
+            alt.Tooltip("peak_memory_gib:Q", title=y_title, format=FIGURE),
+        ],
     )
     limit = alt.Chart(alt.NamedData("limit")).mark_rule(
         color=palette.oom, strokeDash=[5, 4], strokeWidth=1.5

@@ -24,7 +24,7 @@ from server.api.standings import Standings
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series
-from server.dashboard.wording import count, figure, not_started, plural
+from server.dashboard.wording import count, figure, mark, not_started, plural
 from server.figures.trajectory import trajectory
 from server.settings import Settings
 from server.store import NotFound
@@ -199,7 +199,9 @@ def recommendation_context(
     sentence = ""
     with suppress(NotFound):
         recommendation = recommendation_of(session, campaign, trials)
-        sentence = accumulation_summary(recommendation.accumulations)
+        sentence = accumulation_summary(
+            recommendation.accumulations, simulated=recommendation.simulated
+        )
     return {
         "campaign": campaign,
         "known_trials": trials,
@@ -229,21 +231,23 @@ def trial_context(session: Session, campaign_id: int, number: int, settings: Set
         "machine": campaign.machine,
         "has_log": log_file(trial, settings) is not None,
         "accumulations": points,
-        "accumulation_summary": accumulation_summary(points),
+        "accumulation_summary": accumulation_summary(points, simulated=trial.simulated),
         "memory_summary": memory_summary(trial, limit_gib=campaign.machine.memory_gib),
     }
 
 
-def accumulation_summary(points: list[Accumulation]) -> str:
+def accumulation_summary(points: list[Accumulation], *, simulated: bool) -> str:
     """Return the throughput curve in one sentence."""
     measured = [p for p in points if p.measured]
     if not points or not measured:
         return ""
     steps = ", ".join(str(p.gradient_accumulation_steps) for p in measured)
     best = max(points, key=lambda p: p.tokens_per_s)
-    origin = "measured" if best.measured else "predicted"
+    how = mark(simulated)
+    origin = how if best.measured else "predicted"
     return (
-        f"Measured at {steps} accumulation steps; most at {best.gradient_accumulation_steps}: "
+        f"{how.capitalize()} at {steps} accumulation steps; "
+        f"most at {best.gradient_accumulation_steps}: "
         f"{figure(best.tokens_per_s)} tokens/s ({origin})."
     )
 

@@ -103,6 +103,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "figure": wording.figure,
     "fits": wording.fits,
     "iteration_expected": wording.iteration_expected,
+    "mark": wording.mark,
     "neighbour_state": wording.neighbour_state,
     "objective_title": objective_title,
     "other_dimensions": other_dimensions,

@@ -196,11 +196,16 @@ def probability(share: float | None) -> str:
     return "< 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
-def neighbour_state(item: Neighbour) -> str:
+def mark(simulated: bool) -> str:
+    """Return how figures came about: simulated ones say so wherever they are shown."""
+    return "simulated" if simulated else "measured"
+
+
+def neighbour_state(item: Neighbour, *, simulated: bool) -> str:
     """Return where the figures of a neighbour come from, or how its trial failed."""
     if item.state is None:
         return "predicted"
-    return {"ok": "measured", "oom": "out of memory", "failed": "failed"}[item.state]
+    return {"ok": mark(simulated), "oom": "out of memory", "failed": "failed"}[item.state]
 
 
 def fits(item: Neighbour) -> str:

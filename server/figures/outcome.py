@@ -14,6 +14,7 @@ class Outcome(StrEnum):
     """How a finished trial is drawn; its value is the legend's word."""
 
     MEASURED = "measured"
+    SIMULATED = "simulated"
     CONFIRMED = "confirmation"
     OOM = "out of memory"
     TIMEOUT = "time limit"
@@ -30,6 +31,7 @@ _OUTCOMES = {
 
 SHAPES = {
     Outcome.MEASURED: "circle",
+    Outcome.SIMULATED: "circle",
     Outcome.CONFIRMED: "diamond",
     Outcome.OOM: "triangle-down",
     Outcome.TIMEOUT: "square",
@@ -39,10 +41,17 @@ SHAPES = {
 """Of the marks, in Vega-Lite's words."""
 
 
+def outcomes(*, simulated: bool) -> list[Outcome]:
+    """Return all that trials of a campaign may come to: simulated ones are never measured."""
+    other = Outcome.MEASURED if simulated else Outcome.SIMULATED
+    return [outcome for outcome in Outcome if outcome is not other]
+
+
 def outcome_of(trial: Trial) -> Outcome:
     """Return how a finished trial is drawn."""
     if trial.state is TrialState.OK:
-        return Outcome.CONFIRMED if trial.purpose == "confirmation" else Outcome.MEASURED
+        found = Outcome.SIMULATED if trial.simulated else Outcome.MEASURED
+        return Outcome.CONFIRMED if trial.purpose == "confirmation" else found
     return _OUTCOMES.get(trial.state, Outcome.OTHER)
 
 

@@ -11,13 +11,17 @@ from typing import Any, Literal
 
 from server.figures.outcome import Outcome
 
+FIGURE = ",.4~r"
+"""How tooltips write a figure: four significant digits, thousands separated."""
+
 Scheme = Literal["light", "dark"]
 Spec = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours of one scheme: the marks are Okabe and Ito's (Color Universal Design, 2008)."""
+    """Colours of one scheme: the marks are Okabe and Ito's (Color Universal Design, 2008), on light
+    ground darker where they would not stand out from it by 3 to 1 (WCAG 2.2, 1.4.11)."""
 
     text: str
     faint: str
@@ -26,13 +30,14 @@ class Palette:
     measured: str
     confirmed: str
     other: str
+    timeout: str
+    crashed: str
     oom: str = "#D55E00"
-    timeout: str = "#E69F00"
-    crashed: str = "#CC79A7"
 
     def of(self, outcome: Outcome) -> str:
         return {
             Outcome.MEASURED: self.measured,
+            Outcome.SIMULATED: self.measured,
             Outcome.CONFIRMED: self.confirmed,
             Outcome.OOM: self.oom,
             Outcome.TIMEOUT: self.timeout,
@@ -50,6 +55,8 @@ PALETTES: dict[Scheme, Palette] = {
         measured="#0072B2",
         confirmed="#009E73",
         other="#6b7280",
+        timeout="#A87000",
+        crashed="#B5528A",
     ),
     "dark": Palette(
         text="#e8ecf1",
@@ -59,6 +66,8 @@ PALETTES: dict[Scheme, Palette] = {
         measured="#56B4E9",
         confirmed="#2fc79b",
         other="#b3bac4",
+        timeout="#E69F00",
+        crashed="#CC79A7",
     ),
 }
 

@@ -19,8 +19,9 @@ from server.figures.outcome import (
     Outcome,
     objective_of,
     outcome_of,
+    outcomes,
 )
-from server.figures.style import PALETTES, Scheme, Spec, axis, finish, scale
+from server.figures.style import FIGURE, PALETTES, Scheme, Spec, axis, finish, scale
 
 FAILURE_LANE_PX = 34
 """Height of the strip below the axis's zero where failures stand."""
@@ -228,10 +229,10 @@ def _summary(
     kinds = ", ".join(f"{failures[kind]} {kind}" for kind in FAILURES if failures[kind])
     failed = f"{plural(failures.total(), 'failure')} ({kinds})" if kinds else "no failures"
     if not best:
-        return f"{plural(len(points), 'trial')} finished, none with a measurement: {failed}."
+        return f"{plural(len(points), 'trial')} finished, none with a result: {failed}."
     top = best[-1]
     gain = top.objective / (baseline or best[0]).objective
-    over = baseline.label if baseline else "the first measured"
+    over = baseline.label if baseline else "the first that succeeded"
     gained = f", {gain:.2g} times {over}" if gain >= NOTABLE_GAIN else ""
     title = OBJECTIVE_UNITS[objective]
     return (
@@ -262,12 +263,19 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
         axis=axis(bool(series.best), format="~s", tickCount=6),
         scale=scale(bool(series.best), range=[alt.expr(f"height - {FAILURE_LANE_PX}"), 0]),
     )
-    names = [outcome.value for outcome in Outcome]
-    colours = alt.Scale(domain=names, range=[palette.of(outcome) for outcome in Outcome])
+    possible = outcomes(simulated=series.simulated)
+    names = [outcome.value for outcome in possible]
+    colours = alt.Scale(domain=names, range=[palette.of(outcome) for outcome in possible])
     colour = alt.Color("outcome:N", title=None, scale=colours)
-    shapes = alt.Scale(domain=names, range=[SHAPES[outcome] for outcome in Outcome])
+    shapes = alt.Scale(domain=names, range=[SHAPES[outcome] for outcome in possible])
     shape = alt.Shape("outcome:N", title=None, scale=shapes)
-    tooltip = ["number:O", "strategy:N", "outcome:N", "objective:Q", "note:N"]
+    which = [
+        alt.Tooltip("number:O", title="trial"),
+        alt.Tooltip("strategy:N", title="layout"),
+        alt.Tooltip("outcome:N", title="result"),
+    ]
+    rate = alt.Tooltip("objective:Q", title=series.objective_title, format=FIGURE)
+    error = alt.Tooltip("note:N", title="error")
     lane = alt.Chart(alt.NamedData("lane")).mark_rect(color=palette.lane)
     lane = lane.encode(
         y=alt.value(alt.expr(f"height - {FAILURE_LANE_PX - 8}")), y2=alt.value(alt.expr("height"))
@@ -292,13 +300,13 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
         rule,
         named.encode(x=alt.value(0), text="label:N"),
         best.encode(x=x, y=y),
-        measured.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+        measured.encode(x=x, y=y, color=colour, shape=shape, tooltip=[*which, rate]),
         failed.encode(
             x=x,
             y=middle,
             color=colour,
             shape=shape,
-            tooltip=tooltip,
+            tooltip=[*which, error],
         ),
     )
     spec = finish(layers, palette, trajectory_rows(series), height=320)

@@ -210,9 +210,9 @@ def recommendation(answer: Recommendation) -> RenderableType:
     """Return the best strategy, what training with it would take, and those behind it."""
     status = "provisional" if answer.provisional else "confirmed by another run"
     if not answer.provisional and not answer.best.confirmed:
-        status = "measured once"
+        status = "run once"
     if answer.best.projected_from_nodes:
-        status = f"{_projected(answer.best)}, not measured on its own yet"
+        status = f"{_projected(answer.best)}, not run on its own yet"
     best = [
         ("best", strategy_line(answer.best.strategy)),
         *_metrics(answer.best.metrics, simulated=answer.simulated),
@@ -227,7 +227,11 @@ def recommendation(answer: Recommendation) -> RenderableType:
     ]
     return Group(
         facts([*best, *_standing(answer)]),
-        *([_neighbours(answer.standing)] if answer.standing and answer.standing.neighbours else []),
+        *(
+            [_neighbours(answer.standing, simulated=answer.simulated)]
+            if answer.standing and answer.standing.neighbours
+            else []
+        ),
         *([baseline(answer.baseline)] if answer.baseline else []),
         *([_runners_up(answer.runners_up)] if answer.runners_up else []),
         *fronts(answer),
@@ -299,14 +303,14 @@ def _standing(answer: Recommendation) -> list[tuple[str, str]]:
     return [("in its space", f"{origin}{answer.standing.sentence}")]
 
 
-def _neighbours(found: SpaceStanding) -> Table:
+def _neighbours(found: SpaceStanding, *, simulated: bool) -> Table:
     table = headed("one step away", "", ">of the best", ">80 % interval", ">fits")
     for item in found.neighbours:
         low, high = item.relative_low, item.relative_high
         interval = NO_VALUE if low is None else f"{percent(low)} to {percent(high)}"
         table.add_row(
             item.step,
-            neighbour_state(item),
+            neighbour_state(item, simulated=simulated),
             percent(item.relative_to_best),
             interval,
             fits(item),

@@ -13,6 +13,7 @@ from search_spaces.strategy import Strategy
 from server.dashboard.wording import (
     figure,
     iteration_expected,
+    mark,
     not_started,
     parameters,
     percent,
@@ -87,11 +88,6 @@ def with_unit(value: float | None, unit: str) -> str:
 def moment(value: datetime | None) -> str:
     """Return the local time, to the minute."""
     return NO_VALUE if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-def mark(simulated: bool) -> str:
-    """Return how figures came about: simulated ones say so wherever they are shown."""
-    return "simulated" if simulated else "measured"
 
 
 def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:

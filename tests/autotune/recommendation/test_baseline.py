@@ -69,7 +69,7 @@ def test_energy_at_another_batch_goes_by_the_power_that_the_baseline_was_seen_to
 def test_a_difference_within_the_spread_is_called_one() -> None:
     found = answer([trial(1, A, seconds=1.01, purpose="baseline"), trial(2, B, seconds=1.0)])
     assert found.baseline is not None
-    assert found.baseline.comparison.endswith("within the spread of the measurements.")
+    assert found.baseline.comparison.endswith("within the spread of the trials.")
 
 
 def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
@@ -79,7 +79,7 @@ def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
     assert found.speedup_over_baseline == 1.0
     assert found.baseline is not None
     assert found.baseline.comparison == (
-        "The customary layout (trial 1) is the best that was measured."
+        "The customary layout (trial 1) is the best that was tried."
     )
     assert strategies_to_confirm(campaign(), trials) == [A]
 

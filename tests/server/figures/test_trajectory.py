@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from autotune.schemas import (
     TrialState,
 )
-from server.figures.outcome import Outcome
-from server.figures.trajectory import thin, trajectory
+from server.figures.outcome import FAILURES, Outcome
+from server.figures.style import PALETTES, Scheme
+from server.figures.trajectory import thin, trajectory, trajectory_chart
+from tests.server.contrast import contrast
 from tests.server.figures.subjects import START, campaign, trial
 
 
@@ -43,7 +46,40 @@ def test_confirmations_are_marked() -> None:
     failed = trial(3, None, purpose="confirmation")
     series = trajectory(campaign(), [trial(1, 100.0), again, failed])
     outcomes = [point.outcome for point in series.points]
-    assert outcomes == [Outcome.MEASURED, Outcome.CONFIRMED, Outcome.OOM]
+    assert outcomes == [Outcome.SIMULATED, Outcome.CONFIRMED, Outcome.OOM]
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_only_what_was_measured_is_called_so(simulated: bool) -> None:
+    """In the legend, in the tooltip and in the series."""
+    series = trajectory(
+        campaign(simulated=simulated), [trial(1, 3555.94456792, simulated=simulated)]
+    )
+    right, wrong = ("simulated", "measured") if simulated else ("measured", "simulated")
+    assert series.points[0].outcome == right
+    legends = json.dumps(trajectory_chart(series)["layer"])
+    assert f'"{right}"' in legends
+    assert f'"{wrong}", "' not in legends
+
+
+def test_a_tooltip_has_names_units_and_rounded_figures() -> None:
+    spec = trajectory_chart(trajectory(campaign(), [trial(1, 3555.94456792), trial(2, None)]))
+    tips = [
+        layer["encoding"]["tooltip"] for layer in spec["layer"] if "tooltip" in layer["encoding"]
+    ]
+    titles = [[field["title"] for field in fields] for fields in tips]
+    assert titles == [
+        ["trial", "layout", "result", "tokens/s"],
+        ["trial", "layout", "result", "error"],
+    ]
+    assert tips[0][-1]["format"] == ",.4~r"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_failures_stand_out_from_their_lane(scheme: Scheme) -> None:
+    palette = PALETTES[scheme]
+    for outcome in FAILURES:
+        assert contrast(palette.of(outcome), palette.lane) >= 3.0, outcome
 
 
 def test_the_best_is_told_against_the_baseline() -> None:
@@ -75,13 +111,13 @@ def test_node_hours_add_up() -> None:
 def test_summary_says_what_the_chart_shows() -> None:
     series = trajectory(campaign(), [trial(1, 100.0), trial(2, 250.0), trial(3, None)])
     assert series.summary == (
-        "Best so far 250 tokens/s in trial 2, 2.5 times the first measured; "
+        "Best so far 250 tokens/s in trial 2, 2.5 times the first that succeeded; "
         "3 trials finished, 1 failure (1 out of memory)."
     )
     alone = trajectory(campaign(), [trial(1, 100.0)])
     assert alone.summary == ("Best so far 100 tokens/s in trial 1; 1 trial finished, no failures.")
     failed = trajectory(campaign(), [trial(1, None)])
-    assert "none with a measurement: 1 failure (1 out of memory)" in failed.summary
+    assert "none with a result: 1 failure (1 out of memory)" in failed.summary
 
 
 def test_thinning_keeps_improvements_confirmations_and_every_kind_of_failure() -> None:
