@@ -24,6 +24,7 @@ from autotune.schemas import (
     CalibrationDocument,
     CalibrationSummary,
     Campaign,
+    CampaignComparison,
     DryRun,
     EvaluatorName,
     Event,
@@ -146,6 +147,10 @@ class AsyncClient:
             cursor = page.next
             if cursor is None:
                 return
+
+    async def compare(self, *ids: int) -> CampaignComparison:
+        """Return two or more campaigns side by side, by their ids."""
+        return await self._transport.send(calls.compare(ids))
 
     async def predict(
         self,

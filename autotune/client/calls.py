@@ -8,7 +8,7 @@ or machine.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
@@ -26,6 +26,7 @@ from autotune.schemas import (
     CalibrationDocument,
     CalibrationSummary,
     Campaign,
+    CampaignComparison,
     CampaignCreate,
     CampaignPage,
     DryRun,
@@ -230,6 +231,10 @@ def artefact(campaign_id: int, name: str, *, rank: int) -> Call[str]:
 def archive(campaign_id: int, *, rank: int) -> Call[bytes]:
     path = f"/campaigns/{campaign_id}/artefacts.zip"
     return Call(method="GET", path=path, params={"rank": str(rank)}, read=bytes)
+
+
+def compare(ids: Sequence[int]) -> Call[CampaignComparison]:
+    return _get("/comparison", CampaignComparison, ids=",".join(map(str, ids)))
 
 
 def predict(

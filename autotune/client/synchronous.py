@@ -25,6 +25,7 @@ from autotune.schemas import (
     CalibrationDocument,
     CalibrationSummary,
     Campaign,
+    CampaignComparison,
     DryRun,
     EvaluatorName,
     Event,
@@ -145,6 +146,10 @@ class Client:
             cursor = page.next
             if cursor is None:
                 return
+
+    def compare(self, *ids: int) -> CampaignComparison:
+        """Return two or more campaigns side by side, by their ids."""
+        return self._transport.send(calls.compare(ids))
 
     def predict(
         self,

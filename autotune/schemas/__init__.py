@@ -13,6 +13,13 @@ from autotune.schemas.calibrations import (
     EarlierObservation,
     ObservationShape,
 )
+from autotune.schemas.comparisons import (
+    MOST_COMPARED,
+    CampaignComparison,
+    ComparedCampaign,
+    ProgressStep,
+    QuestionDifference,
+)
 from autotune.schemas.predictions import (
     BaselinePlan,
     BrokenRule,
@@ -84,6 +91,7 @@ from autotune.schemas.wire import (
 
 __all__ = [
     "FAILURES",
+    "MOST_COMPARED",
     "NO_BASELINE",
     "NO_CALIBRATION",
     "Accumulation",
@@ -99,9 +107,11 @@ __all__ = [
     "CalibrationName",
     "CalibrationSummary",
     "Campaign",
+    "CampaignComparison",
     "CampaignCreate",
     "CampaignPage",
     "CampaignState",
+    "ComparedCampaign",
     "ConstantShape",
     "Dimension",
     "DryRun",
@@ -128,7 +138,9 @@ __all__ = [
     "Problem",
     "ProfileDetail",
     "ProfileSummary",
+    "ProgressStep",
     "ProtocolSpec",
+    "QuestionDifference",
     "Range",
     "Ranked",
     "Recommendation",

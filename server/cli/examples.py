@@ -32,6 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune best 3 --out run/",
         "autotune best 3 --script > launch.sbatch",
     ),
+    "compare": ("autotune compare 2 4", "autotune compare 2 4 --json"),
     "extend": ("autotune extend 3 --max-trials 60",),
     "predict": (
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "

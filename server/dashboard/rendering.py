@@ -16,6 +16,7 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import (
     Campaign,
+    ComparedCampaign,
     MachineShape,
     ModelShape,
     StrategyShape,
@@ -50,6 +51,14 @@ def title(campaign: Campaign) -> str:
 
 def objective_title(campaign: Campaign) -> str:
     return OBJECTIVE_UNITS[campaign.request.objective]
+
+
+def rate_reached(compared: ComparedCampaign) -> str:
+    """Return the rate of a campaign's winner in what it optimises."""
+    if compared.winner is None:
+        return "–"
+    reached = getattr(compared.winner.metrics, compared.objective)
+    return f"{wording.figure(reached)} {OBJECTIVE_UNITS[compared.objective]}"
 
 
 def size(model: ModelShape) -> str:
@@ -110,6 +119,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "peak_memory": peak_memory,
     "percent": wording.percent,
     "plural": wording.plural,
+    "rate_reached": rate_reached,
     "remark": remark,
     "seconds": wording.seconds,
     "size": size,

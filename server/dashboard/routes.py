@@ -20,7 +20,7 @@ from server.api.dependencies import (
     StoreOf,
     TrialNumber,
 )
-from server.dashboard import chart_routes, form, pages
+from server.dashboard import chart_routes, comparison_page, form, pages
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE, render
 from server.store import NotFound, Store
@@ -33,6 +33,7 @@ YEAR_S = 365 * 24 * 3600
 
 router = APIRouter(include_in_schema=False)
 router.include_router(chart_routes.router)
+router.include_router(comparison_page.router)
 
 
 class StaticFilesKeptFresh(StaticFiles):

@@ -1,0 +1,165 @@
+"""Campaigns side by side: what was asked differently, how each went, and which found the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
+from autotune.schemas import (
+    Campaign,
+    CampaignComparison,
+    ComparedCampaign,
+    ProgressStep,
+    QuestionDifference,
+    Recommendation,
+    Trial,
+)
+
+NOT_ASKED = "–"
+"""Instead of the value of a field that a request does not give."""
+
+UNEQUAL_BY_NATURE = frozenset({"name"})
+"""Fields that say nothing of the question."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignResult:
+    """A campaign, its trials, and what it recommends; None while nothing ran."""
+
+    campaign: Campaign
+    trials: Sequence[Trial]
+    recommendation: Recommendation | None
+
+
+def side_by_side(results: Sequence[CampaignResult]) -> CampaignComparison:
+    """Return the campaigns in their order, two or more."""
+    compared = [_compared(result) for result in results]
+    campaigns = [result.campaign for result in results]
+    obstacle = _obstacle(campaigns)
+    return CampaignComparison(
+        campaigns=compared,
+        differences=_differences(campaigns),
+        comparable=not obstacle,
+        sentence=obstacle or _verdict(compared),
+    )
+
+
+def _compared(result: CampaignResult) -> ComparedCampaign:
+    campaign, recommendation = result.campaign, result.recommendation
+    return ComparedCampaign(
+        campaign_id=campaign.id,
+        name=campaign.name,
+        state=campaign.state,
+        simulated=campaign.simulated,
+        objective=campaign.request.objective,
+        trials=campaign.trials,
+        failures=campaign.failures,
+        node_hours=campaign.node_hours,
+        winner=recommendation.best if recommendation else None,
+        provisional=recommendation.provisional if recommendation else False,
+        speedup_over_baseline=recommendation.speedup_over_baseline if recommendation else None,
+        progress=_progress(campaign, result.trials),
+    )
+
+
+def _progress(campaign: Campaign, trials: Sequence[Trial]) -> list[ProgressStep]:
+    """Return each improvement by a trial on its own nodes that leaves the memory asked for."""
+    objective = campaign.request.objective
+    ended = [trial for trial in trials if trial.finished_at is not None]
+    ended.sort(key=lambda trial: (trial.finished_at or trial.created_at, trial.number))
+    steps: list[ProgressStep] = []
+    spent = 0.0
+    for trial in ended:
+        spent += trial.node_hours or 0.0
+        if trial.metrics is None or trial.stands_for_nodes is not None:
+            continue
+        reached = getattr(trial.metrics, objective)
+        if reached is None or not keeps_headroom(campaign, trial.metrics):
+            continue
+        if not steps or reached > steps[-1].objective:
+            steps.append(ProgressStep(trial=trial.number, node_hours=spent, objective=reached))
+    if steps and steps[-1].node_hours < spent:
+        last = {"trial": max(trial.number for trial in ended), "node_hours": spent}
+        steps.append(steps[-1].model_copy(update=last))
+    return steps
+
+
+def _obstacle(campaigns: Sequence[Campaign]) -> str:
+    """Return why their rates say nothing of each other; empty where they do."""
+    objectives = {OBJECTIVE_UNITS[campaign.request.objective] for campaign in campaigns}
+    if len(objectives) > 1:
+        return f"They optimise different things ({', '.join(sorted(objectives))})."
+    models = {campaign.model.name for campaign in campaigns}
+    if any(campaign.model != campaigns[0].model for campaign in campaigns):
+        named = f" ({', '.join(sorted(models))})" if len(models) > 1 else ""
+        return f"They train different models{named}, so their rates say nothing of each other."
+    if len({campaign.simulated for campaign in campaigns}) > 1:
+        return "Some are simulated and others measured, so their rates say nothing of each other."
+    return ""
+
+
+def _verdict(compared: Sequence[ComparedCampaign]) -> str:
+    reached = [each for each in compared if each.winner is not None]
+    if len(reached) < 2:
+        return "Fewer than two of them have a result."
+    best, *others = sorted(reached, key=_objective, reverse=True)
+    unit = OBJECTIVE_UNITS[best.objective]
+    against = ", ".join(
+        f"{_objective(best) / _objective(other):.3g} times that of campaign {other.campaign_id} "
+        f"({_quantity(other.node_hours)} node-hours)"
+        for other in others
+    )
+    return (
+        f"Campaign {best.campaign_id} found the best, {_quantity(_objective(best))} {unit} for "
+        f"{_quantity(best.node_hours)} node-hours: {against}."
+    )
+
+
+def _quantity(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _objective(compared: ComparedCampaign) -> float:
+    if compared.winner is None:
+        return 0.0
+    return float(getattr(compared.winner.metrics, compared.objective) or 0.0)
+
+
+def _differences(campaigns: Sequence[Campaign]) -> list[QuestionDifference]:
+    asked = [_fields(campaign) for campaign in campaigns]
+    names = list(dict.fromkeys(name for fields in asked for name in fields))
+    values = {name: [fields.get(name, NOT_ASKED) for fields in asked] for name in names}
+    return [
+        QuestionDifference(field=name, values=texts)
+        for name, texts in values.items()
+        if len(set(texts)) > 1
+    ]
+
+
+def _fields(campaign: Campaign) -> dict[str, str]:
+    """Return what was asked, by dotted name; model and machine by theirs."""
+    request = campaign.request.model_dump(mode="json", exclude_none=True)
+    request |= {"model": campaign.model.name, "machine": campaign.machine.name}
+    return {
+        name: _text(value)
+        for name, value in _leaves(request)
+        if name.split(".")[0] not in UNEQUAL_BY_NATURE
+    }
+
+
+def _leaves(fields: Mapping[str, Any], *, within: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, within=f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

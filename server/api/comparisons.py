@@ -1,0 +1,65 @@
+"""Campaigns side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy.orm import Session
+
+from autotune.recommendation.side_by_side import CampaignResult, side_by_side
+from autotune.schemas import MOST_COMPARED, CampaignComparison
+from search_spaces.errors import InvalidInput
+from server.api.dependencies import LARGEST_ID, StoreOf, problems
+from server.api.recommendations import recommendation_of
+from server.store import NotFound
+from server.store.campaigns import get_campaign
+from server.store.trials import all_trials
+
+router = APIRouter(tags=["campaigns"])
+
+Ids = Annotated[
+    str,
+    Query(
+        pattern=r"^\s*[0-9]{1,19}(\s*,\s*[0-9]{1,19})*\s*$",
+        max_length=200,
+        description=f"two to {MOST_COMPARED} ids of campaigns, separated by commas: `2,4`",
+        examples=["2,4"],
+    ),
+]
+
+
+@router.get("/comparison", responses=problems(404))
+def read(store: StoreOf, ids: Ids) -> CampaignComparison:
+    """Return what these campaigns were asked differently, how each went, and which found the best;
+    404 where there is no campaign of one of the ids."""
+    with store.session() as session:
+        return comparison_of(session, distinct_ids(ids))
+
+
+def distinct_ids(text: str) -> list[int]:
+    """Return the ids in their order, each once.
+
+    Raises:
+        InvalidInput: field `ids`: they are not two to MOST_COMPARED.
+    """
+    ids = list(dict.fromkeys(int(word) for word in text.split(",")))
+    valid = f"two to {MOST_COMPARED} ids of different campaigns, such as 2,4"
+    if not 2 <= len(ids) <= MOST_COMPARED:
+        raise InvalidInput("ids", text, f"{len(ids)} of them are told apart", valid=valid)
+    return ids
+
+
+def comparison_of(session: Session, ids: list[int]) -> CampaignComparison:
+    results = []
+    for campaign_id in ids:
+        campaign = get_campaign(session, min(campaign_id, LARGEST_ID))
+        trials = all_trials(session, campaign.id)
+        try:
+            recommendation = recommendation_of(session, campaign, trials)
+        except NotFound:
+            recommendation = None
+        results.append(
+            CampaignResult(campaign=campaign, trials=trials, recommendation=recommendation)
+        )
+    return side_by_side(results)

@@ -1,0 +1,73 @@
+"""The page that shows campaigns side by side."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from sqlalchemy.orm import Session
+
+from autotune.schemas import MOST_COMPARED, CampaignComparison
+from search_spaces.errors import InvalidInput
+from server.api.comparisons import Ids, comparison_of, distinct_ids
+from server.api.dependencies import StoreOf
+from server.dashboard.bundle import bundle_name
+from server.dashboard.rendering import render
+from server.figures.comparison import ProgressAxis, campaign_label, progress_chart
+from server.figures.style import Scheme
+from server.store import NotFound
+from server.store.campaigns import list_campaigns
+
+router = APIRouter(prefix="/compare")
+
+
+@router.get("")
+def page(
+    request: Request,
+    store: StoreOf,
+    ids: Annotated[list[str] | None, Query(max_length=100)] = None,
+) -> Response:
+    """Return the campaigns of `ids` side by side, given once with commas or once for each; without
+    two of them what there is to choose from."""
+    words = [word.strip() for part in ids or [] for word in part.split(",") if word.strip()]
+    with store.session() as session:
+        found, refusal = _compared(session, words) if words else (None, "")
+        choices = list_campaigns(session).items
+    context: dict[str, Any] = {
+        "here": "compare",
+        "bundle": bundle_name(),
+        "comparison": found,
+        "labels": [campaign_label(campaign) for campaign in found.campaigns] if found else [],
+        "refusal": refusal,
+        "chosen": set(words),
+        "choices": choices,
+        "most": MOST_COMPARED,
+    }
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if refusal else HTTPStatus.OK
+    return render(request, "compare.html", context, status=status)
+
+
+@router.get("/charts/progress.vega.json")
+def progress_vega(
+    store: StoreOf, ids: Ids, by: ProgressAxis = "node_hours", scheme: Scheme = "light"
+) -> dict[str, Any]:
+    with store.session() as session:
+        comparison = comparison_of(session, distinct_ids(ids))
+    return progress_chart(comparison, by=by, scheme=scheme)
+
+
+def _compared(session: Session, words: list[str]) -> tuple[CampaignComparison | None, str]:
+    """Return the comparison, or why there is none."""
+    wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
+    if wrong:
+        return None, f"{wrong[0]!r} is no number of a campaign."
+    if len(set(map(int, words))) == 1:
+        return None, ""  # one to compare with: the page offers the others
+    try:
+        return comparison_of(session, distinct_ids(",".join(words))), ""
+    except NotFound as error:
+        return None, f"{error.reason[:1].upper()}{error.reason[1:]}."
+    except InvalidInput as error:
+        return None, f"Choose {error.valid}."

@@ -1,0 +1,89 @@
+"""The progress of several campaigns in one chart: the best so far of each."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.schemas import CampaignComparison, ComparedCampaign
+from server.figures.style import PALETTES, Scheme, Spec, axis, finish, scale
+
+ProgressAxis = Literal["trial", "node_hours"]
+
+X_TITLES: dict[ProgressAxis, str] = {
+    "trial": "trial",
+    "node_hours": "node-hours spent on trials",
+}
+
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+"""A line is told by its dashes, too, where colours do not tell it."""
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c6d31", "#6b7280")
+"""Okabe and Ito's, as far as they are seen on light and on dark."""
+
+
+def campaign_label(campaign: ComparedCampaign) -> str:
+    """Return its number and name, and whether it is simulated."""
+    named = f"{campaign.campaign_id} {campaign.name}".strip()
+    return f"{named} (simulated)" if campaign.simulated else named
+
+
+def progress_rows(
+    comparison: CampaignComparison, *, by: ProgressAxis
+) -> list[dict[str, str | float | int]]:
+    """Return a row for each improvement of each campaign."""
+    return [
+        {
+            "campaign": campaign_label(campaign),
+            "x": float(step.trial) if by == "trial" else step.node_hours,
+            "objective": step.objective,
+            "trial": step.trial,
+        }
+        for campaign in comparison.campaigns
+        for step in campaign.progress
+    ]
+
+
+def progress_chart(
+    comparison: CampaignComparison, *, by: ProgressAxis = "node_hours", scheme: Scheme = "light"
+) -> Spec:
+    """Draw the best so far of each campaign as steps, over trials or over what they cost.
+
+    Campaigns whose objectives differ share no axis: then each axis has no title, and the page says
+    why.
+    """
+    import altair as alt
+
+    palette = PALETTES[scheme]
+    rows = progress_rows(comparison, by=by)
+    labels = [campaign_label(campaign) for campaign in comparison.campaigns]
+    units = {OBJECTIVE_UNITS[campaign.objective] for campaign in comparison.campaigns}
+    colours = alt.Scale(domain=labels, range=list(COLOURS[: len(labels)]))
+    dashes = alt.Scale(domain=labels, range=[DASHES[i % len(DASHES)] for i in range(len(labels))])
+    base = alt.Chart(alt.NamedData("progress")).encode(
+        x=alt.X(
+            "x:Q",
+            title=X_TITLES[by],
+            axis=axis(bool(rows), tickCount=8, **({"tickMinStep": 1} if by == "trial" else {})),
+            scale=scale(bool(rows), nice=False, padding=8),
+        ),
+        y=alt.Y(
+            "objective:Q",
+            title=units.pop() if len(units) == 1 else None,
+            axis=axis(bool(rows), format="~s", tickCount=6),
+            scale=scale(bool(rows)),
+        ),
+        color=alt.Color("campaign:N", title=None, scale=colours),
+    )
+    lines = base.mark_line(interpolate="step-after", strokeWidth=2).encode(
+        strokeDash=alt.StrokeDash("campaign:N", title=None, scale=dashes)
+    )
+    points = base.mark_point(filled=True, size=40, opacity=1).encode(
+        tooltip=[
+            alt.Tooltip("campaign:N", title="campaign"),
+            alt.Tooltip("trial:O", title="trial"),
+            alt.Tooltip("objective:Q", title="best so far", format=",.4~r"),
+        ]
+    )
+    data: dict[str, list[dict[str, Any]]] = {"progress": [dict(row) for row in rows]}
+    return finish(alt.layer(lines, points), palette, data, height=300)
