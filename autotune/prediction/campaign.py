@@ -56,7 +56,7 @@ def check_campaign(
         InvalidInputs: every field that cannot be used: an unknown model or machine, nodes that the
             machine has not, a space in which nothing is legal or nothing fits, a pool or an
             evaluator that could run no trial, a deadline that has passed; once all of that is
-            well, a baseline that could not be run.
+            well, a baseline that could not be run, or node-hours that buy no trial.
     """
     problems = list(_late(request.budget.deadline, now or datetime.now(UTC)))
     try:
@@ -71,6 +71,7 @@ def check_campaign(
             baseline_of(request, space)
             if isinstance(request.screen_nodes, int):
                 few_nodes(request, space)
+            problems += _too_few_node_hours(request, space, estimated)
     except InvalidInputs as refusal:
         raise InvalidInputs([*problems, *refusal.problems]) from refusal
     if problems:
@@ -119,6 +120,34 @@ def _too_much_headroom(request: CampaignCreate, estimated: Estimate) -> Iterator
         reason = f"the leanest strategy of the space is predicted to leave {left:.3g} GiB"
         valid = f"0 to {left:.3g}, or more nodes"
         yield InvalidInput("min_headroom_gib", request.min_headroom_gib, reason, valid=valid)
+
+
+def _too_few_node_hours(
+    request: CampaignCreate, space: SearchSpace, estimated: Estimate
+) -> Iterator[InvalidInput]:
+    """Yield node-hours that the first trial alone would go beyond, whichever it is."""
+    most = request.budget.max_node_hours
+    if most is None:
+        return
+    screening = few_nodes(request, space)
+    layouts = fitting_layouts(
+        space, estimated, objective=request.objective, headroom_gib=request.min_headroom_gib
+    )
+    runs = [_run_of(each, space, nodes=screening.nodes) for each in layouts[:REPRESENTATIVE]]
+    hours = trial_node_hours(
+        space.transformer,
+        space.machine,
+        runs,
+        [probe_accumulations(run) for run in runs],
+        protocol=request.protocol,
+        evaluator=request.evaluator,
+    )
+    least = float(np.min(hours, initial=np.inf))
+    if runs and most < least:
+        reason = f"not one trial can be had for it: the cheapest is predicted to take {least:.2g}"
+        yield InvalidInput(
+            "budget.max_node_hours", most, reason, valid=f"{1.05 * least:.2g} or more"
+        )
 
 
 def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:

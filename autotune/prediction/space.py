@@ -60,6 +60,7 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
         legal=legal,
         fitting=int(np.count_nonzero(estimated.fits)),
         layouts=len(fitting_layouts(space, estimated)),
+        legal_layouts=Layouts.of(space, objective="tokens_per_s").count if legal else 0,
         global_batch_sizes=batches,
         refusals=[
             BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)

@@ -29,8 +29,9 @@ class BrokenRule(Wire):
 
 
 class SpaceReport(Wire):
-    """Counts of a space. `layouts` counts strategies that differ in more than GAS: what there is
-    to try. `refusals` gives for each rule how many raw points it removes, most first."""
+    """Counts of a space. `legal_layouts` counts strategies that differ in more than GAS, and
+    `layouts` those of them that are predicted to fit: what there is to try. `refusals` gives for
+    each rule how many raw points it removes, most first."""
 
     model: ModelShape
     machine: MachineShape
@@ -39,6 +40,7 @@ class SpaceReport(Wire):
     legal: int
     fitting: int
     layouts: int
+    legal_layouts: int = 0
     global_batch_sizes: list[int]
     refusals: list[BrokenRule]
     warnings: list[str] = Field(default_factory=list)

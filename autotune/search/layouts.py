@@ -79,6 +79,11 @@ class Layouts:
         return len(self.lattice)
 
     @cached_property
+    def count(self) -> int:
+        """How many layouts there are: rows that differ in micro-batches in flight alone are one."""
+        return int(self._layout.max(initial=-1)) + 1
+
+    @cached_property
     def numbers(self) -> Integers:
         """Shape (n, 11): each of POINT_DIMENSIONS as a whole number, strings by their level."""
         return _numbers(self.lattice)

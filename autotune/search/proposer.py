@@ -258,7 +258,7 @@ class Proposer:
             return None  # what it needs is not to be taken by others before it
         open_layouts = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
         if not len(open_layouts) and first:
-            raise NothingToPropose(f"all {len(self._layouts)} layouts of the space are known")
+            raise NothingToPropose(f"all {self._layouts.count} layouts of the space are known")
         return self._next(known, open_layouts, free_nodes=free_nodes)
 
     def _next(self, known: Known, open_layouts: Integers, *, free_nodes: int) -> Proposal | None:

@@ -187,7 +187,11 @@ def space(report: SpaceReport) -> RenderableType:
                 ("points", f"{report.raw:,}"),
                 ("legal", f"{report.legal:,}"),
                 ("predicted to fit", f"{report.fitting:,}"),
-                ("layouts to try", f"{report.layouts:,} (GAS aside: one trial tells of them all)"),
+                (
+                    "layouts to try",
+                    f"{report.layouts:,} predicted to fit, of {report.legal_layouts:,} "
+                    "(GAS aside: one trial tells of them all)",
+                ),
                 ("global batch sizes", shown or NO_VALUE),
             ]
         ),

@@ -111,7 +111,7 @@ function show(dry) {
     tile("Strategies in all", space.raw, "points of the space"),
     tile("Legal", space.legal, "no rule refuses them"),
     tile("Fitting", space.fitting, "predicted to fit in memory"),
-    tile("Layouts to try", space.layouts, "differing in more than GAS"),
+    tile("Layouts to try", space.layouts, `predicted to fit, of ${number(space.legal_layouts)} differing in more than GAS`),
     tile("Node-hours, expected", dry.node_hours_expected, limit),
   );
   document.getElementById("report-cost").textContent =

@@ -149,6 +149,7 @@ def test_space_report_counts() -> None:
     assert 0 < report.fitting == np.count_nonzero(fits)
     layouts = {s.layout_key() for s in lattice.take(fits)}
     assert 0 < report.layouts <= len(layouts)
+    assert report.legal_layouts == len({s.layout_key() for s in lattice})
     sizes = sorted({s.global_batch_size(machine.gpus_per_node) for s in lattice})
     assert report.global_batch_sizes == sizes
     counts = [refusal.count for refusal in report.refusals]
@@ -274,6 +275,15 @@ def test_energy_is_an_objective_where_power_is_known() -> None:
     )
     assert "the power of local is not known" in problems(here)["objective"].reason
     check_campaign(campaign(objective="tokens_per_joule"), now=NOW)
+
+
+def test_node_hours_that_buy_no_trial() -> None:
+    """The cheapest trial holds a node at least for the start-up."""
+    refused = problems(campaign(budget=Budget(max_node_hours=0.001)))["budget.max_node_hours"]
+    assert "not one trial can be had for it" in refused.reason
+    enough = float(refused.valid.split()[0])
+    check_campaign(campaign(budget=Budget(max_node_hours=enough)), now=NOW)
+    assert enough > 60 / 3600
 
 
 def test_a_headroom_that_nothing_leaves() -> None:
