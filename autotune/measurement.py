@@ -18,6 +18,7 @@ from search_spaces.transformer import Transformer
 
 TERA = 1e12
 SECONDS_PER_HOUR = 3600.0
+SECONDS_PER_DAY = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)

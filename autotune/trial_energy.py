@@ -14,6 +14,8 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
+JOULES_PER_MWH = 3.6e9
+
 TimedIterations = tuple[int, Sequence[float]]
 """A GAS, and the seconds of each iteration that was timed at it."""
 

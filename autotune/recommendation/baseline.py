@@ -8,7 +8,7 @@ from autotune.measurement import metrics
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import Baseline, Campaign, Objective, Trial, TrialState
+from autotune.schemas import Baseline, Campaign, Objective, Trial, TrialMetrics, TrialState
 from autotune.trial_energy import power_factor_of
 
 ENDS = {
@@ -25,22 +25,14 @@ def baseline_result(
     campaign: Campaign, trials: Sequence[Trial]
 ) -> tuple[Baseline | None, float | None]:
     """Return the baseline and the best's speedup over it; None for what there is not."""
-    own = [trial for trial in trials if trial.purpose == "baseline"]
-    if not own:
+    trial = _baseline_trial(trials)
+    if trial is None:
         return None, None
-    trial = max(own, key=lambda trial: (trial.state is TrialState.OK, trial.number))
-    strategy = strategy_of(trial.strategy)
-    measured = [t for t in trials if t.metrics is not None and strategy_of(t.strategy) == strategy]
     given = campaign.request.baseline is not None
     name = "your own layout" if given else "the customary layout"
     figures, speedup = None, None
-    if measured:
-        contender = Contender(
-            strategy=strategy,
-            trials=tuple(measured),
-            objective=campaign.request.objective,
-            failed_confirmation=False,
-        )
+    contender = baseline_contender(campaign, trials)
+    if contender is not None:
         figures = contender.metrics
         best = all_contenders(campaign, trials)[0]
         speedup, comparison = _comparison(campaign, contender, best, name=name)
@@ -59,6 +51,26 @@ def baseline_result(
     return result, speedup
 
 
+def baseline_contender(campaign: Campaign, trials: Sequence[Trial]) -> Contender | None:
+    """Return the baseline with all trials that measured it; None where none has."""
+    trial = _baseline_trial(trials)
+    strategy = strategy_of(trial.strategy) if trial else None
+    measured = [t for t in trials if t.metrics is not None and strategy_of(t.strategy) == strategy]
+    if strategy is None or not measured:
+        return None
+    return Contender(
+        strategy=strategy,
+        trials=tuple(measured),
+        objective=campaign.request.objective,
+        failed_confirmation=False,
+    )
+
+
+def _baseline_trial(trials: Sequence[Trial]) -> Trial | None:
+    own = [trial for trial in trials if trial.purpose == "baseline"]
+    return max(own, key=lambda trial: (trial.state is TrialState.OK, trial.number), default=None)
+
+
 def _cause(trial: Trial) -> str:
     if trial.state in {TrialState.PENDING, TrialState.OOM} or not trial.error:
         return ""
@@ -73,7 +85,8 @@ def _comparison(
     if best.strategy.layout_key() == baseline.strategy.layout_key():
         return best.rate / baseline.rate, f"{name} (trial {number}) is the best that was tried"
     batch = best.metrics.global_batch_size
-    rate = _rate_at(campaign, baseline, batch)
+    figures = figures_at(campaign, baseline, batch)
+    rate = None if figures is None else float(getattr(figures, campaign.request.objective))
     speedup = best.rate / (rate or baseline.rate)
     sentence = _against(speedup, f"{name} (trial {number})", campaign.request.objective)
     if rate is None:
@@ -95,14 +108,14 @@ def _against(speedup: float, baseline: str, objective: Objective) -> str:
     return f"the best is {speedup:.3g} times as fast{each} as {baseline}"
 
 
-def _rate_at(campaign: Campaign, baseline: Contender, batch: int) -> float | None:
-    """Return the baseline's objective at another global batch, where its trial tells of it.
+def figures_at(campaign: Campaign, baseline: Contender, batch: int) -> TrialMetrics | None:
+    """Return the baseline's figures at another global batch, where its trial tells of it.
 
     None where its replicas cannot make that batch, or with fewer micro-batches than stages, where
     the law does not hold.
     """
     if baseline.metrics.global_batch_size == batch:
-        return baseline.rate
+        return baseline.metrics
     strategy = baseline.strategy
     gpus = campaign.machine.gpus_per_node
     gas, rest = divmod(batch, strategy.micro_batch_size * strategy.data_parallel(gpus))
@@ -121,5 +134,4 @@ def _rate_at(campaign: Campaign, baseline: Contender, batch: int) -> float | Non
         tokens_per_joule=baseline.metrics.tokens_per_joule,
     )
     twin = strategy.with_accumulation(gas)
-    figures = metrics(transformer, machine, twin, measured, power_factor=power_factor)
-    return float(getattr(figures, campaign.request.objective))
+    return metrics(transformer, machine, twin, measured, power_factor=power_factor)

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from autotune.measurement import accumulations
+from autotune.measurement import SECONDS_PER_DAY, accumulations
 from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.caveats import caveats
 from autotune.recommendation.pareto import pareto_fronts
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
+from autotune.recommendation.saving import training_saving
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import (
     FAILURES,
@@ -24,7 +25,7 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
-from autotune.trial_energy import joules_per_token
+from autotune.trial_energy import JOULES_PER_MWH, joules_per_token
 from search_spaces.strategy import Strategy
 
 RUNNERS_UP = 4
@@ -38,9 +39,6 @@ TOKENS_PER_PARAMETER = 20.0
 
 MOST_TOKENS = 300e9
 """Unless a user says more: what GPT-3 was trained with (Brown et al. 2020, arXiv:2005.14165)."""
-
-JOULES_PER_MWH = 3.6e9
-SECONDS_PER_DAY = 86400.0
 
 
 def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[Strategy]:
@@ -108,6 +106,8 @@ def recommend(
     best = ranked[0]
     baseline, speedup = baseline_result(campaign, trials)
     unfinished = campaign.state in UNFINISHED
+    training = _training(campaign, best)
+    node_hours = sum(trial.node_hours or 0.0 for trial in trials)
     return Recommendation(
         campaign_id=campaign.id,
         provisional=unfinished or not best.confirmed,
@@ -121,11 +121,14 @@ def recommend(
         pareto=pareto_fronts(ranked),
         baseline=baseline,
         speedup_over_baseline=speedup,
-        training=_training(campaign, best),
+        training=training,
+        saving=training_saving(
+            campaign, best, trials, tokens=training.tokens, node_hours=node_hours
+        ),
         accumulations=_accumulations(campaign, best, trials),
         trials=len(trials),
         failures=sum(trial.state in FAILURES for trial in trials),
-        node_hours=sum(trial.node_hours or 0.0 for trial in trials),
+        node_hours=node_hours,
         caveats=caveats(campaign, ranked, trials),
         artefacts=list(artefacts),
     )
@@ -186,6 +189,7 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
         node_hours=nodes * seconds / 3600.0,
         energy_mwh=None if joule is None else joule / JOULES_PER_MWH,
         energy_sampled=figures.energy_sampled,
+        assumed=not (campaign.request.budget.train_tokens or campaign.request.tokens),
     )
 
 

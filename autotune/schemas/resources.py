@@ -267,6 +267,7 @@ class ParetoFront(Wire):
 class TrainingCost(Wire):
     """What training `tokens` tokens would take with the best strategy, from its measured rate.
 
+    `assumed` is whether nobody has said how many tokens there will be.
     `energy_mwh` is of all nodes, hosts included: what the strategy's own GPUs drew where
     `energy_sampled`, and otherwise predicted from the machine's power figures as its trials have
     calibrated them; None where these are not known.
@@ -278,6 +279,42 @@ class TrainingCost(Wire):
     node_hours: float
     energy_mwh: float | None
     energy_sampled: bool = False
+    assumed: bool = False
+
+
+class TrainingSaving(Wire):
+    """What training `tokens` tokens with the best strategy saves against the baseline, at the
+    global batch of the best where the baseline's trial tells of that; negative what it takes more.
+
+    `energy_mwh` is of all nodes, hosts included; None where it is not known of both.
+    `repaid_after_tokens` are those after which it has saved the node-hours that the campaign spent;
+    None where it saves none.
+    """
+
+    tokens: float
+    days: float
+    node_hours: float
+    energy_mwh: float | None
+    repaid_after_tokens: float | None
+
+
+class LaunchNeed(Wire):
+    """What a user has to give a launch script: a variable of the environment, and its meaning."""
+
+    variable: str
+    meaning: str
+
+
+class LaunchScript(Wire):
+    """The script that trains with the best strategy where its trials ran.
+
+    With nothing in `needs` it runs as it is. `remark` says in a sentence what it trains on then,
+    and for how long.
+    """
+
+    file: str
+    needs: list[LaunchNeed]
+    remark: str
 
 
 class Baseline(Wire):
@@ -353,12 +390,16 @@ class Recommendation(Wire):
     baseline: Baseline | None = None
     speedup_over_baseline: float | None = None
     training: TrainingCost
+    saving: TrainingSaving | None = Field(
+        None, description="None where the baseline has no figures, or is the best itself"
+    )
     accumulations: list[Accumulation]
     trials: int
     failures: int
     node_hours: float
     caveats: list[str]
     artefacts: list[str] = Field(description="file names, each downloadable")
+    launch: LaunchScript | None = Field(None, description="the one of `artefacts` to start with")
 
 
 class Event(Wire):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.schemas import EvaluatorName
-from evaluators.artefacts.megatron_deepspeed import sbatch_script
-from evaluators.artefacts.trainer import train_sbatch, train_script
+from autotune.schemas import EvaluatorName, LaunchNeed, LaunchScript
+from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, sbatch_script
+from evaluators.artefacts.needs import megatron_needs
+from evaluators.artefacts.trainer import ITERATIONS, train_sbatch, train_script
 from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.frameworks import megatron_lm, nemo
@@ -19,7 +20,7 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-__all__ = ["Launch", "artefact_names", "artefacts"]
+__all__ = ["Launch", "artefact_names", "artefacts", "launch_script"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,36 @@ def artefact_names(launch: Launch) -> list[str]:
 def artefacts(launch: Launch) -> dict[str, str]:
     """Return the files, name -> text. The scripts hold all they need, the others are for others."""
     return {name: _ARTEFACTS[name].render(launch) for name in artefact_names(launch)}
+
+
+TRAINER_SCRIPTS = ("train.sh", "train.sbatch")
+"""Of the bundled trainer: for this machine, and for Slurm."""
+
+MEGATRON_SCRIPT = "launch.sbatch"
+
+
+def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
+    """Return the script, of the files with these names, that trains as the trials did; None where
+    there is none.
+
+    It is the bundled trainer's where that ran the trials, or else Megatron-DeepSpeed's.
+    """
+    file = next((name for name in (*TRAINER_SCRIPTS, MEGATRON_SCRIPT) if name in names), None)
+    if file is None:
+        return None
+    if file in TRAINER_SCRIPTS:
+        remark = f"It times {ITERATIONS} iterations on random tokens, to see the figure again."
+        return LaunchScript(file=file, needs=[], remark=remark)
+    needs = megatron_needs(launch.profile)
+    on = "random tokens, as the trials did" if "DATA_PATH" not in needs else "your dataset"
+    if launch.profile and launch.profile.megatron and launch.profile.megatron.data_path:
+        on = "the dataset of the cluster profile"
+    return LaunchScript(
+        file=file,
+        needs=[LaunchNeed(variable=name, meaning=meaning) for name, meaning in needs.items()],
+        remark=f"It trains {TRAIN_ITERS} iterations on {on}; TRAIN_ITERS and LEARNING_RATE, which "
+        "no trial tuned, are yours to set.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

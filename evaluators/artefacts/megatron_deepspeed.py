@@ -28,6 +28,9 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
+TRAIN_ITERS = 50
+"""Enough to see the recommended figures again."""
+
 _NO_CHECKOUT = Megatron(path="", tokenizer_type="")
 
 # What the tokenizer's files are is known to this script; whether they are there, to Megatron.
@@ -126,7 +129,7 @@ def _inputs(transformer: Transformer, profile: ClusterProfile, megatron: Megatro
         "TOKENIZER_MODEL": (megatron.tokenizer_model, "of SentencePiece or Hugging Face"),
         "VOCAB_FILE": (megatron.vocab_file, "of the GPT-2 tokenizer"),
         "MERGE_FILE": (megatron.merge_file, "of the GPT-2 tokenizer"),
-        "TRAIN_ITERS": ("50", "enough to see the recommended figures again"),
+        "TRAIN_ITERS": (str(TRAIN_ITERS), "enough to see the recommended figures again"),
         "LEARNING_RATE": ("1.0e-4", "a placeholder, which no trial tuned"),
         "CHECKPOINT_DIR": ("", "resumed from and saved to; nothing is saved without"),
         "SAVE_INTERVAL": ("1000", "iterations"),

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from autotune.recommendation import recommend
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import Campaign, Ranked, Recommendation, Trial
-from evaluators.artefacts import Launch, artefact_names, artefacts
+from evaluators.artefacts import Launch, artefact_names, artefacts, launch_script
 from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput
 from server.api.dependencies import CampaignId, Rank, StandingsOf, StoreOf, problems
@@ -79,7 +79,8 @@ def archive(campaign_id: CampaignId, store: StoreOf, rank: Rank = 1) -> Response
 def recommendation_of(
     session: Session, campaign: Campaign, trials: Sequence[Trial]
 ) -> Recommendation:
-    """Return what follows from all trials of a campaign, with the names of its launch files.
+    """Return what follows from all trials of a campaign, with the names of its launch files
+    and what the first of them needs.
 
     Raises:
         NotFound: none of the trials has succeeded.
@@ -88,8 +89,10 @@ def recommendation_of(
     if recommendation is None:
         reason = f"campaign {campaign.id} has no recommendation yet: no trial has succeeded"
         raise NotFound("recommendation", campaign.id, reason=reason)
-    names = sorted(artefact_names(_launch(session, campaign, recommendation.best)))
-    return recommendation.model_copy(update={"artefacts": names})
+    launch = _launch(session, campaign, recommendation.best)
+    names = sorted(artefact_names(launch))
+    script = launch_script(launch, names)
+    return recommendation.model_copy(update={"artefacts": names, "launch": script})
 
 
 def files_of(store: Store, campaign_id: int, *, rank: int) -> dict[str, str]:
