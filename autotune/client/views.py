@@ -106,5 +106,5 @@ class RecommendationView:
     def launch_script_name(self) -> str:
         """The script for what was measured and where: the bundled trainer here (`train.sh`) or on
         a cluster (`train.sbatch`), or else Megatron-DeepSpeed on a cluster."""
-        names = self.recommendation.artefacts
-        return next((n for n in ("train.sh", "train.sbatch") if n in names), "launch.sbatch")
+        launch = self.recommendation.launch
+        return launch.file if launch else "launch.sbatch"
