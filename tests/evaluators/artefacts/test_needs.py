@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def missing(said: str) -> list[str]:
     ],
 )
 def test_a_script_asks_for_what_is_told_that_it_needs(
-    megatron: dict[str, str], needs: list[str], cluster: Cluster
+    megatron: dict[str, Any], needs: list[str], cluster: Cluster
 ) -> None:
     whole = profile_of(cluster)
     assert whole.megatron is not None
@@ -74,7 +75,7 @@ def test_where_no_file_launches_anything_there_is_no_script() -> None:
 
 
 def test_the_remark_says_what_is_trained_on() -> None:
-    def remark(**values: str) -> str:
+    def remark(**values: Any) -> str:
         profile = ClusterProfile(
             name="mine", program="megatron-deepspeed", megatron=Megatron(path="/m", **values)
         )
