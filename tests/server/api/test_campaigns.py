@@ -257,7 +257,8 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "required",
     ),
     "a name too long": ({"name": "x" * 201}, "name", "at most 200 characters"),
-    "no number": ({"tokens": "NaN"}, "tokens", "finite"),
+    "no number": ({"min_headroom_gib": "NaN"}, "min_headroom_gib", "finite"),
+    "no number of tokens": ({"tokens": "NaN"}, "tokens", "300B, 1.4T or 300e9"),
 }
 
 
