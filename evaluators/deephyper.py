@@ -109,7 +109,11 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
 
     def _request(self, strategy: Strategy) -> TrialRequest:
         space = self._space
-        protocol = replace(self._protocol, accumulations=probe_accumulations(strategy))
+        protocol = replace(
+            self._protocol,
+            accumulations=probe_accumulations(strategy),
+            pipeline_wait=(strategy.pipeline_parallel - 1) / strategy.virtual_stages,
+        )
         measured = (self._backend.name, self._seed, space.transformer, space.machine, strategy)
         digest = hashlib.sha256(repr((*measured, protocol)).encode()).hexdigest()
         token = f"trial-{digest[:16]}"
