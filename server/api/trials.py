@@ -82,7 +82,8 @@ def listing(
         str,
         Query(
             max_length=50,
-            description="a figure, such as `iteration_time_s`; `-tokens_per_s` falls",
+            description="a figure or a dimension, such as `iteration_time_s` or "
+            "`tensor_parallel`; `-tokens_per_s` falls",
         ),
     ] = "number",
     cursor: Cursor = None,

@@ -62,15 +62,16 @@ class Column:
 COLUMNS = (
     Column("Trial", "number of the trial", "number", "falling"),
     Column("State", "how the trial stands, or how it ended", number=False),
-    Column("TP", "tensor parallel"),
-    Column("PP", "pipeline parallel"),
-    Column("MBS", "micro-batch size"),
-    Column("GAS", "gradient accumulation steps"),
-    Column("ZeRO", "ZeRO stage"),
-    Column("Nodes", "number of nodes"),
+    Column("TP", "tensor parallel", "tensor_parallel"),
+    Column("PP", "pipeline parallel", "pipeline_parallel"),
+    Column("MBS", "micro-batch size", "micro_batch_size"),
+    Column("GAS", "gradient accumulation steps", "gradient_accumulation_steps"),
+    Column("ZeRO", "ZeRO stage", "zero_stage"),
+    Column("Nodes", "number of nodes", "num_nodes"),
     Column("Other", "activation checkpointing, precision and the rest", number=False),
     Column("Iteration", "median seconds of an iteration, and its spread", "iteration_time_s"),
     Column("Tokens/s", "tokens a second of all GPUs", "tokens_per_s", "falling"),
+    Column("Of the best", "what the campaign optimises, over that of its best"),
     Column(
         "TFLOP/s per GPU",
         "model FLOPs / hardware FLOPs (with recomputation)",
@@ -187,7 +188,12 @@ def rows_context(
     """
     page = list_trials(session, campaign_id, state, purpose, sort, None, shown)
     filtered = state is not None or purpose is not None
-    return {"trials": page.items, "more": page.next is not None, "filtered": filtered}
+    return {
+        "campaign": get_campaign(session, campaign_id),
+        "trials": page.items,
+        "more": page.next is not None,
+        "filtered": filtered,
+    }
 
 
 def recommendation_context(

@@ -96,6 +96,14 @@ def remark(trial: Trial) -> str:
     return ", ".join(filter(None, [job, f"on {trial.host}" if trial.host else ""]))
 
 
+def of_best(trial: Trial, campaign: Campaign) -> str:
+    """Return a trial's figure over the campaign's best; a dash where they are of other nodes."""
+    reached = getattr(trial.metrics, campaign.request.objective, None)
+    if not reached or not campaign.best_objective or trial.stands_for_nodes is not None:
+        return "–"
+    return wording.percent(reached / campaign.best_objective)
+
+
 def energy(trial: Trial) -> str:
     """Return the energy as it was sampled, or why it was not."""
     if trial.gpu_joules_per_token is None:
@@ -115,6 +123,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "mark": wording.mark,
     "neighbour_state": wording.neighbour_state,
     "objective_title": objective_title,
+    "of_best": of_best,
     "other_dimensions": other_dimensions,
     "peak_memory": peak_memory,
     "percent": wording.percent,

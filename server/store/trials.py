@@ -50,7 +50,15 @@ METRICS = (
     "peak_memory_gib",
     "loss",
 )
-SORTS = ("number", *METRICS, *COLUMNS)
+DIMENSIONS = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "zero_stage",
+    "num_nodes",
+)
+SORTS = ("number", *METRICS, *COLUMNS, *DIMENSIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,6 +329,8 @@ def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
         raise InvalidInput("sort", sort, reason, valid=valid)
     if name in METRICS:
         return TrialRow.metrics[name].as_float(), sort.startswith("-")
+    if name in DIMENSIONS:
+        return TrialRow.strategy[name].as_integer(), sort.startswith("-")
     column: ColumnElement[Any] = getattr(TrialRow, name)
     return column, sort.startswith("-")
 

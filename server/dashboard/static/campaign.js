@@ -55,9 +55,9 @@ function onEvent(event) {
   if (event.kind !== "trial" || event.trial?.state !== "pending") showRecommendation();
 }
 
-trials.start(page);
+const tableReady = trials.start(page);
 actions.start(api, { onChange: everything, onLeave: (leaving) => (gone = leaving) });
-await Promise.all([trajectory.start(trials.open), drawAll(document.getElementById("recommendation"))]);
+await Promise.all([tableReady, trajectory.start(trials.open), drawAll(document.getElementById("recommendation"))]);
 follow(`${api}/events`, Number(lastEvent), {
   onEvent,
   onResume: everything,

@@ -10,10 +10,12 @@ const filters = document.getElementById("trials-filters");
 const more = document.getElementById("more-trials");
 const details = new Map();
 let url;
-let sort = "-number";
+const NEWEST_FIRST = "-number";
+let sort = NEWEST_FIRST;
 let shown = STEP;
 
-export function start(campaignUrl) {
+// Takes filters, order and the opened trial from the address, as `note` keeps them there.
+export async function start(campaignUrl) {
   url = campaignUrl;
   table.tHead.addEventListener("click", sortBy);
   filters.addEventListener("change", update);
@@ -26,12 +28,35 @@ export function start(campaignUrl) {
     const row = event.target.closest("tr.trial");
     if (row && !String(getSelection())) toggle(Number(row.dataset.number));
   });
+  const asked = new URLSearchParams(location.search);
+  for (const name of ["state", "purpose"]) {
+    const select = filters.elements[name];
+    if ([...select.options].some((option) => option.value === asked.get(name))) select.value = asked.get(name);
+  }
+  const button = table.tHead.querySelector(`[data-sort="${CSS.escape(asked.get("sort")?.replace(/^-/, "") ?? "")}"]`);
+  if (button) order(button, asked.get("sort"));
+  if (isFiltered() || sort !== NEWEST_FIRST) await update();
+  const opened = Number(asked.get("trial"));
+  if (opened) await open(opened);
+}
+
+// Keeps in the address what differs from how the page begins, so that a link shows the same.
+function note() {
+  const address = new URL(location);
+  const shownNow = { ...Object.fromEntries(new FormData(filters)), sort: sort === NEWEST_FIRST ? "" : sort };
+  shownNow.trial = details.size ? String([...details.keys()].at(-1)) : "";
+  for (const [name, value] of Object.entries(shownNow)) {
+    if (value) address.searchParams.set(name, value);
+    else address.searchParams.delete(name);
+  }
+  history.replaceState(null, "", address);
 }
 
 const isFiltered = () => [...new FormData(filters).values()].some(Boolean);
 
 // Asks for the rows anew and puts in place those that differ.
 export async function update() {
+  note();
   const query = new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown });
   const fragment = await getNodes(`${url}/fragments/trials?${query}`);
   more.hidden = !fragment.querySelector("[data-more]");
@@ -54,11 +79,15 @@ async function sortBy(event) {
   if (!button) return;
   const key = button.dataset.sort;
   const rising = sort === `-${key}` || (sort !== key && button.dataset.first === "rising");
-  sort = rising ? key : `-${key}`;
+  order(button, rising ? key : `-${key}`);
   shown = STEP;
-  table.tHead.querySelector("[aria-sort]")?.removeAttribute("aria-sort");
-  button.closest("th").setAttribute("aria-sort", rising ? "ascending" : "descending");
   await update();
+}
+
+function order(button, by) {
+  sort = by;
+  table.tHead.querySelector("[aria-sort]")?.removeAttribute("aria-sort");
+  button.closest("th").setAttribute("aria-sort", by.startsWith("-") ? "descending" : "ascending");
 }
 
 // Shows or hides a trial's details under its row.
@@ -68,6 +97,7 @@ async function toggle(number) {
   if (open) {
     open.remove();
     details.delete(number);
+    note();
     tidy();
   } else {
     const detail = document.createElement("tr");
@@ -76,6 +106,7 @@ async function toggle(number) {
     cell.colSpan = table.tHead.rows[0].cells.length;
     details.set(number, detail);
     button.closest("tr").after(detail);
+    note();
     await fill(cell, number);
   }
   button.setAttribute("aria-expanded", String(!open));

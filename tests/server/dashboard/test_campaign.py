@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -135,6 +136,26 @@ def test_trials_are_sorted_and_filtered(service: Service, visit: Open) -> None:
     expect(header).to_have_attribute("aria-sort", "descending")
     page.get_by_label("State").select_option("oom")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(campaign.failures)
+
+
+def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(ok=5, too_big=2)
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    page.get_by_role("button", name="TP", exact=True).click()
+    page.get_by_label("State").select_option("ok")
+    first = page.locator("#trial-rows tr").first
+    first.locator(".open").click()
+    expect(page.locator("tr.detail")).to_have_count(1)
+    number = first.get_attribute("data-number")
+    noted = {"state": ["ok"], "sort": ["tensor_parallel"], "trial": [number]}
+    assert parse_qs(urlsplit(page.url).query) == noted
+    again = visit(page.url)
+    expect(again.get_by_label("State")).to_have_value("ok")
+    expect(again.locator("#trials th", has_text="TP")).to_have_attribute("aria-sort", "ascending")
+    expect(again.locator("#trial-rows tr.trial")).to_have_count(5)
+    expect(again.locator("tr.detail")).to_have_count(1)
+    best = again.locator(f"tr[data-number='{campaign.best_trial}']")
+    expect(best).to_contain_text("100 %")
 
 
 def test_a_mark_opens_its_trial_though_a_filter_hides_it(service: Service, visit: Open) -> None:

@@ -204,6 +204,7 @@ def numbers(store: Store, campaign: Campaign, *, limit: int, **options: Any) -> 
         ("-iteration_time_s", [1, 3, 2, 4, 5, 6, 7, 8, 9]),
         ("-tokens_per_s", [5, 2, 4, 3, 1, 6, 7, 8, 9]),
         ("mfu", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("tensor_parallel", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
         ("duration_s", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
     ],
 )
