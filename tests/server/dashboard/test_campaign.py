@@ -155,7 +155,7 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
     expect(again.locator("#trial-rows tr.trial")).to_have_count(5)
     expect(again.locator("tr.detail")).to_have_count(1)
     best = again.locator(f"tr[data-number='{campaign.best_trial}']")
-    expect(best).to_contain_text("100 %")
+    expect(best).to_contain_text("100.0 %")
 
 
 def test_a_mark_opens_its_trial_though_a_filter_hides_it(service: Service, visit: Open) -> None:
