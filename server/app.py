@@ -77,6 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.store, app.state.settings = store, settings
     app.state.standings = Standings(store)
     app.state.stopping = threading.Event()
+    app.add_middleware(events.StreamEnds)
     app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))
     install(app)
     api = APIRouter(prefix="/api/v1")

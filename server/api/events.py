@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, TypeVar
 
+from anyio import BrokenResourceError
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from search_spaces.errors import InvalidInput
 from server.api.dependencies import LARGEST_ID, CampaignId, StoreOf, problems
@@ -107,3 +109,19 @@ async def _read(store: Store, query: Callable[[Session], T]) -> T:
             return query(session)
 
     return await run_in_threadpool(answer)
+
+
+class StreamEnds:
+    """Middleware: a stream whose viewer goes away ends in silence.
+
+    FastAPI pipes a stream through a channel, and raises where its reading end has been closed.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.app(scope, receive, send)
+        except* BrokenResourceError:
+            pass

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -118,6 +121,31 @@ def test_streams_end_when_the_service_stops(live: Live, store: Store) -> None:
         assert list(found) == [], "it ends in order, and is not cut off"
     live.thread.join(10)
     assert not live.thread.is_alive()
+
+
+def test_a_viewer_who_goes_away_leaves_no_error_behind(
+    app: FastAPI, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign = created(store)
+    with_trials(store, campaign, 60)
+    logger = logging.getLogger("uvicorn.error")
+    with serving(app) as live:
+        httpx2.get(live.url + "/readyz", trust_env=False)
+        logger.addHandler(caplog.handler)  # which the server's start would take away
+        host, _, port = live.url.rpartition("/")[2].partition(":")
+        request = f"GET /api/v1/campaigns/{campaign.id}/events HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        viewers = [socket.create_connection((host, int(port))) for _ in range(60)]
+        for viewer in viewers:
+            viewer.sendall(request.encode())
+        for viewer in viewers:
+            viewer.recv(1)
+            # Closed so, a connection is reset and not ended in order.
+            viewer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            viewer.close()
+        with stream(live, f"/api/v1/campaigns/{campaign.id}/events") as found:
+            assert len(take(found, 3)) == 3
+    logger.removeHandler(caplog.handler)
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
 
 
 def test_a_stream_ends_after_its_life(sqlite_settings: Settings) -> None:
