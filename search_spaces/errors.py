@@ -29,7 +29,13 @@ class InvalidInputs(ValueError):
 
 
 def closest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return the known names nearest to `name`, best first; empty where nothing is near."""
+    """Return the known names nearest to `name`, best first; empty where nothing is near.
+
+    Names of which it is a whole word come first: `gpus` is short for `gpus_per_node`, and no slip
+    of `gpu`.
+    """
     by_folded = {candidate.casefold(): candidate for candidate in known}
-    near = difflib.get_close_matches(name.casefold(), by_folded, n=count, cutoff=0.5)
-    return [by_folded[folded] for folded in near]
+    folded = name.casefold()
+    near = difflib.get_close_matches(folded, by_folded, n=count, cutoff=0.5)
+    longer = [each for each in by_folded if folded in each.split("_")]
+    return [by_folded[each] for each in dict.fromkeys([*longer, *near])][:count]

@@ -242,7 +242,7 @@ def _too_many_nodes(values: Sequence[Scalar], nodes: int) -> Iterator[InvalidInp
     beyond = [value for value in values if int(value) > nodes]
     if beyond:
         reason = f"only {nodes} node{'s' if nodes > 1 else ''} may be used (nodes={nodes})"
-        valid = f"at most {nodes}, or raise nodes to {beyond[-1]}"
+        valid = f"at most {nodes}, or raise `nodes` to {beyond[-1]}"
         yield InvalidInput("num_nodes", beyond[-1], reason, valid=valid)
 
 

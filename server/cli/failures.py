@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import sys
 from collections.abc import Iterable
 from enum import IntEnum
+from http import HTTPStatus
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +18,7 @@ from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup
 
 from autotune.errors import ApiError, ServiceUnreachable
+from autotune.schemas import FieldProblem, Problem
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.output import note
 
@@ -84,7 +88,11 @@ def refused_words(error: Any, ctx: Any, words: list[str]) -> typer.Exit:
         reason = _refused_value(error, words)
     elif ctx.parent is not None and option in getattr(ctx.parent.command, "commands", {}):
         reason = f"No such option: --{option}; `autotune {option}` is a command of its own"
-    note(f"error: {reason} (see `{ctx.command_path} --help`)")
+    reason = f"{reason} (see `{ctx.command_path} --help`)"
+    if "--json" in words:
+        say_problem([reason], ExitCode.BAD_INPUT)
+    else:
+        note(f"error: {reason}")
     return typer.Exit(ExitCode.BAD_INPUT)
 
 
@@ -106,12 +114,47 @@ def report(error: Exception, ctx: Any) -> ExitCode:
     if os.environ.get("AUTOTUNE_DEBUG"):
         sys.excepthook(type(error), error, error.__traceback__)
     problems, code = refused_fields(error)
-    for problem in problems:
-        note(f"error: {sentence(problem, flag(problem, ctx))}")
+    sentences = [sentence(each, ctx) for each in problems]
     if not problems:
         reason, code = explained(error)
-        note(f"error: {reason}")
+        sentences = [reason]
+    if ctx.params.get("json"):
+        say_problem(sentences, code, problems=problems, error=error)
+    else:
+        for each in sentences:
+            note(f"error: {each}")
     return code
+
+
+STATUSES = {
+    ExitCode.BAD_INPUT: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ExitCode.UNREACHABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""What the service would have answered; what is not among them has failed here."""
+
+
+def say_problem(
+    sentences: list[str],
+    code: ExitCode,
+    *,
+    problems: Iterable[InvalidInput] = (),
+    error: Exception | None = None,
+) -> None:
+    """Say on stderr what was wrong as the service says it, in one line: a problem document."""
+    status = STATUSES.get(code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    if isinstance(error, ApiError):
+        status = HTTPStatus(error.status)
+    errors = [
+        FieldProblem(
+            field=each.field,
+            value=json.loads(json.dumps(each.value, default=str)),
+            reason=each.reason,
+            valid=each.valid,
+        )
+        for each in problems
+    ]
+    told = Problem(title=status.phrase, status=status, detail="; ".join(sentences), errors=errors)
+    note(told.model_dump_json())
 
 
 def refused_fields(error: Exception) -> tuple[list[InvalidInput], ExitCode]:
@@ -184,15 +227,37 @@ def flag(problem: InvalidInput, ctx: Any) -> str:
     return f"{name}: {within}" if within else name
 
 
-def sentence(problem: InvalidInput, name: str) -> str:
+def in_flags(text: str, ctx: Any) -> str:
+    """Return the text with a flag of the command wherever a field is named that it stands for.
+
+    A name of several words is one wherever it stands; one that is a word of its own (`nodes`) in
+    backquotes, or before an equals sign.
+    """
+    flags = {each.name: each.opts[0] for each in ctx.command.params if each.opts[0][:2] == "--"}
+
+    def replaced(found: re.Match[str]) -> str:
+        quoted, name, sign = found.groups()
+        name = quoted or name
+        named = quoted or sign or "_" in name
+        return f"{flags[name]}{sign or ''}" if named and name in flags else found[0]
+
+    return re.sub(r"`(\w+)`|(?<![\w'.-])(\w+)(=|(?![\w'.]))", replaced, text)
+
+
+def sentence(problem: InvalidInput, ctx: Any) -> str:
     """Return which field is refused, why, what it was, and what would do."""
+    name = flag(problem, ctx)
+    of_a_file = ": " in name  # whose fields keep their names
+    reason, valid = (
+        text if of_a_file else in_flags(text, ctx) for text in (problem.reason, problem.valid)
+    )
     details = "; ".join(
         [
             *([] if problem.value is None else [f"got {problem.value!r}"]),
-            *([f"valid: {problem.valid}"] if problem.valid else []),
+            *([f"valid: {valid}"] if valid else []),
         ]
     )
-    return f"{name}: {problem.reason}" + (f" ({details})" if details else "")
+    return f"{name}: {reason}" + (f" ({details})" if details else "")
 
 
 def _of_the_database(error: Exception) -> str | None:

@@ -17,7 +17,8 @@ HEAD = f"""# The command line
 
 Every command has `--help`, and all but `serve`, `runner` and `demo` print one JSON document to
 stdout with `--json`; progress, notes and errors go to stderr. An error is one sentence: which flag
-is refused, why, what was given, and what would be valid.
+is refused, why, what was given, and what would be valid; with `--json` it is one line on stderr, a
+problem document as the service's own (`title`, `status`, `detail`, `errors`).
 
 {EXIT_CODES}
 """

@@ -100,7 +100,7 @@ def test_more_nodes_than_there_are_are_refused() -> None:
     assert faults(nodes=9857)["nodes"].reason == "frontier has 9856 nodes"
     found = faults(nodes=2, num_nodes=[1, 4])["num_nodes"]
     assert found.value == 4
-    assert found.valid == "at most 2, or raise nodes to 4"
+    assert found.valid == "at most 2, or raise `nodes` to 4"
 
 
 def test_a_space_too_large_to_enumerate_is_refused() -> None:

@@ -52,3 +52,6 @@ def test_a_refusal_tells_field_value_reason_and_what_would_do() -> None:
 def test_closest_names_come_best_first() -> None:
     assert closest("FRONTEIR", ["aurora", "frontier", "polaris"]) == ["frontier"]
     assert closest("zzz", ["aurora"]) == []
+    fields = ["gpu", "gpus_per_node", "max_nodes"]
+    assert closest("gpus", fields)[0] == "gpus_per_node"
+    assert closest("gpu", fields)[0] == "gpu"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.schemas import Problem
 from server.cli.failures import ExitCode, explained
 from tests.requirement import require
 from tests.server.cli.conftest import Autotune, Ran
@@ -65,7 +66,11 @@ REFUSED: dict[str, tuple[tuple[str, ...], list[str]]] = {
     ),
     "nothing legal": (
         ("--model", "gpt-22b", *FRONTIER, "--tp", "5"),
-        ["none of the", "heads_by_tensor removed", "attention heads"],
+        ["none of the", "heads_by_tensor removed", "--tp divides the attention heads"],
+    ),
+    "more nodes than there are": (
+        ("--model", "gpt-22b", *FRONTIER, "--num-nodes", "9"),
+        ["--num-nodes: only 2 nodes may be used (--nodes=2) (got 9", "raise --nodes to 9"],
     ),
     "nothing that fits": (
         ("--model", "gpt-1t", *FRONTIER),
@@ -107,7 +112,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], list[str]]] = {
     ),
     "a shape": (
         ("--layers", "4", "--hidden", "100", "--heads", "3", *FRONTIER),
-        ["hidden_size 100 is not divisible by 3 heads"],
+        ["--heads: --hidden 100 is not divisible by 3 heads"],
     ),
     "a file": (("--model", "./absent.toml"), ["--model: the file cannot be read"]),
 }
@@ -124,6 +129,29 @@ def test_submit_refuses(autotune: Autotune, kind: str) -> None:
     for part in parts:
         assert part in sentence
     assert autotune("ls", "--json").json() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "status", "field"),
+    [
+        (("submit", "--model", "gpt-22c", *FRONTIER), ExitCode.BAD_INPUT, 422, "model"),
+        (("show", "10000"), ExitCode.BAD_INPUT, 404, "campaign"),
+        (("show", "1", "--log", "5"), ExitCode.BAD_INPUT, 422, "log"),
+        (("show",), ExitCode.BAD_INPUT, 422, None),
+        (("ls", "--limit", "0"), ExitCode.BAD_INPUT, 422, None),
+        (("ls", "--url", "http://127.0.0.1:9"), ExitCode.UNREACHABLE, 503, None),
+    ],
+)
+def test_with_json_an_error_is_one_problem_document(
+    autotune: Autotune, words: tuple[str, ...], code: ExitCode, status: int, field: str | None
+) -> None:
+    ran = autotune(*words, "--json")
+    assert (ran.code, ran.out) == (code, "")
+    [line] = ran.err.splitlines()
+    problem = Problem.model_validate_json(line)
+    assert problem.status == status
+    assert problem.detail
+    assert [each.field for each in problem.errors] == ([field] if field else [])
 
 
 def test_all_refused_fields_are_told_at_once(autotune: Autotune) -> None:
