@@ -17,12 +17,14 @@ from server.api import (
     catalog,
     comparisons,
     events,
+    figures,
     health,
     predictions,
     profiles,
     recommendations,
     trials,
 )
+from server.api.kept_figures import KeptFigures
 from server.api.origin import OriginGuard, trusted_hosts
 from server.api.standings import Standings
 from server.dashboard import routes as dashboard
@@ -35,6 +37,7 @@ RESOURCES = (
     trials,
     recommendations,
     comparisons,
+    figures,
     catalog,
     profiles,
     predictions,
@@ -76,6 +79,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.store, app.state.settings = store, settings
     app.state.standings = Standings(store)
+    app.state.figures = KeptFigures(store)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
     app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 import httpx2
 
 from autotune.client import calls
-from autotune.client.calls import Call, CampaignInput
+from autotune.client.calls import Call, CampaignInput, FigureInput
 from autotune.client.files import MachineInput, ModelInput, save_archive
 from autotune.client.following import Follower
 from autotune.client.patience import Patience, settings, unreachable
@@ -28,8 +28,12 @@ from autotune.schemas import (
     DryRun,
     EvaluatorName,
     Event,
+    FigureKind,
+    FigureOffers,
+    FigureScheme,
     MachineShape,
     ModelShape,
+    PictureFormat,
     Prediction,
     ProfileDetail,
     ProfileSummary,
@@ -332,6 +336,35 @@ class AsyncCampaign(CampaignView):
         """Return the recommendation; raises ApiError with status 404 while there is none."""
         answer = await self._transport.send(calls.recommendation(self.id))
         return AsyncRecommendation(self._transport, answer)
+
+    async def figures(self) -> FigureOffers:
+        """Return which kinds of figures there are of this campaign, and why not the others."""
+        return await self._transport.send(calls.figures(self.id))
+
+    async def figure(self, kind: FigureKind, **options: Unpack[FigureInput]) -> dict[str, Any]:
+        """Return a figure as data: its caption, its table and its series.
+
+        Raises ApiError with status 404 where the campaign has none of this kind, and says why.
+        """
+        return await self._transport.send(calls.figure(self.id, kind, options))
+
+    async def chart(
+        self, kind: FigureKind, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+    ) -> dict[str, Any]:
+        """Return a figure as Vega-Lite with its rows."""
+        return await self._transport.send(calls.chart(self.id, kind, options, scheme=scheme))
+
+    async def picture(
+        self,
+        kind: FigureKind,
+        picture: PictureFormat = "svg",
+        *,
+        scheme: FigureScheme = "light",
+        **options: Unpack[FigureInput],
+    ) -> bytes:
+        """Return a figure as a picture, with its title and caption."""
+        call = calls.picture(self.id, kind, options, scheme=scheme, picture=picture)
+        return await self._transport.send(call)
 
     async def artefacts(self) -> list[str]:
         """Return the names of the files that `download` writes."""

@@ -7,6 +7,7 @@ or machine.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,9 +32,13 @@ from autotune.schemas import (
     CampaignPage,
     DryRun,
     EvaluatorName,
+    FigureOffers,
+    FigureScheme,
     MachineShape,
     ModelShape,
     Objective,
+    ParetoCost,
+    PictureFormat,
     Prediction,
     PredictionQuery,
     ProfileDetail,
@@ -81,6 +86,16 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     fresh: bool
     screen_nodes: ScreenNodes
     time_scale: float
+
+
+class FigureInput(TypedDict, total=False):
+    """What a figure may be narrowed to: `by` is of the trajectory ("trial", "time", "node_hours"),
+    `micro_batch_size` and `num_nodes` of the map, `against` of the Pareto front."""
+
+    by: str
+    micro_batch_size: int
+    num_nodes: int
+    against: ParetoCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +250,39 @@ def archive(campaign_id: int, *, rank: int) -> Call[bytes]:
 
 def compare(ids: Sequence[int]) -> Call[CampaignComparison]:
     return _get("/comparison", CampaignComparison, ids=",".join(map(str, ids)))
+
+
+def figures(campaign_id: int) -> Call[FigureOffers]:
+    return _get(f"/campaigns/{campaign_id}/figures", FigureOffers)
+
+
+def figure(campaign_id: int, kind: str, options: FigureInput) -> Call[dict[str, Any]]:
+    return _figure(campaign_id, f"{kind}.json", options, read=json.loads)
+
+
+def chart(
+    campaign_id: int, kind: str, options: FigureInput, *, scheme: FigureScheme
+) -> Call[dict[str, Any]]:
+    return _figure(campaign_id, f"{kind}.vega.json", options, read=json.loads, scheme=scheme)
+
+
+def picture(
+    campaign_id: int,
+    kind: str,
+    options: FigureInput,
+    *,
+    scheme: FigureScheme,
+    picture: PictureFormat,
+) -> Call[bytes]:
+    return _figure(campaign_id, f"{kind}.{picture}", options, read=bytes, scheme=scheme)
+
+
+def _figure(
+    campaign_id: int, file: str, options: FigureInput, *, read: Callable[[bytes], T], **more: str
+) -> Call[T]:
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    path = f"/campaigns/{campaign_id}/figures/{quote(file, safe='')}"
+    return Call(method="GET", path=path, params=given | more, read=read)
 
 
 def predict(

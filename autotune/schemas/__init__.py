@@ -20,6 +20,15 @@ from autotune.schemas.comparisons import (
     ProgressStep,
     QuestionDifference,
 )
+from autotune.schemas.figures import (
+    Figure,
+    FigureKind,
+    FigureOffer,
+    FigureOffers,
+    FigureScheme,
+    FigureTable,
+    PictureFormat,
+)
 from autotune.schemas.predictions import (
     BaselinePlan,
     BrokenRule,
@@ -124,6 +133,12 @@ __all__ = [
     "Expectation",
     "FewNodes",
     "FieldProblem",
+    "Figure",
+    "FigureKind",
+    "FigureOffer",
+    "FigureOffers",
+    "FigureScheme",
+    "FigureTable",
     "FrontPoint",
     "LaunchNeed",
     "LaunchScript",
@@ -137,6 +152,7 @@ __all__ = [
     "ObservationShape",
     "ParetoCost",
     "ParetoFront",
+    "PictureFormat",
     "Positive",
     "Prediction",
     "PredictionQuery",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 
 from autotune.schemas import Problem
+from server.api.kept_figures import KeptFigures
 from server.api.standings import Standings
 from server.settings import Settings
 from server.store import Store
@@ -30,9 +31,15 @@ def _standings(request: Request) -> Standings:
     return standings
 
 
+def _figures(request: Request) -> KeptFigures:
+    figures: KeptFigures = request.app.state.figures
+    return figures
+
+
 StoreOf = Annotated[Store, Depends(_store)]
 SettingsOf = Annotated[Settings, Depends(_settings)]
 StandingsOf = Annotated[Standings, Depends(_standings)]
+FiguresOf = Annotated[KeptFigures, Depends(_figures)]
 CampaignId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="id of the campaign")]
 TrialNumber = Annotated[
     int, Path(ge=1, le=LARGEST_NUMBER, description="number of the trial within its campaign")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 
 from autotune.recommendation.standing import standing
 from autotune.resolution import machine_of, strategy_of, transformer_of
@@ -13,6 +10,7 @@ from autotune.schemas import Campaign, Recommendation, SpaceStanding, Trial
 from autotune.search import SearchTrial
 from autotune.search.trial import merged
 from search_spaces.errors import InvalidInput, InvalidInputs
+from server.api.kept import Kept
 from server.runner.scheduling import search_trials
 from server.runner.start import SearchStart, space_of_campaign
 from server.runner.worth import proposer_of, trial_cost
@@ -27,14 +25,13 @@ KEPT = 200
 class Standings:
     """The fit to all trials takes half a second, and many may look at one campaign.
 
-    An answer is kept until a trial says something else of its strategy; whoever asks meanwhile
-    waits for the one who asked first. No connection to the database is held while it is worked out.
+    An answer is kept until a trial says something else of its strategy. No connection to the
+    database is held while it is worked out.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, Future[SpaceStanding | None]] = OrderedDict()
+        self._kept: Kept[SpaceStanding | None] = Kept(KEPT)
 
     def added_to(
         self, recommendation: Recommendation, campaign: Campaign, trials: Sequence[Trial]
@@ -43,22 +40,8 @@ class Standings:
         known = tuple(trial for trial in merged(search_trials(trials)) if trial.state != "running")
         best = recommendation.best.strategy
         key = (campaign.id, campaign.created_at, best.model_dump_json(), known)
-        with self._lock:
-            future = self._kept.get(key)
-            mine = future is None
-            if future is None:
-                future = self._kept[key] = Future()
-            self._kept.move_to_end(key)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        if mine:
-            try:
-                future.set_result(self._standing(recommendation, campaign, trials, known))
-            except BaseException as error:
-                with self._lock:
-                    self._kept.pop(key, None)
-                future.set_exception(error)
-        return recommendation.model_copy(update={"standing": future.result()})
+        told = self._kept.of(key, lambda: self._standing(recommendation, campaign, trials, known))
+        return recommendation.model_copy(update={"standing": told})
 
     def _standing(
         self,

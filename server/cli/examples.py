@@ -33,6 +33,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune best 3 --script > launch.sbatch",
     ),
     "compare": ("autotune compare 2 4", "autotune compare 2 4 --json"),
+    "plot": (
+        "autotune plot 3",
+        "autotune plot 3 --kind parts",
+        "autotune plot 3 --kind impact --out impact.pdf",
+        "autotune plot 3 --kind map --mbs 4 --num-nodes 16 --out map.png --scheme dark",
+        "autotune plot 3 --kind pareto --against num_nodes --json",
+    ),
     "extend": ("autotune extend 3 --max-trials 60",),
     "predict": (
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "

@@ -7,14 +7,15 @@ into `datasets` after `to_dict()`, which is a hundred times faster than handing 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from autotune.schemas import FigureScheme
 from server.figures.outcome import Outcome
 
 FIGURE = ",.4~r"
 """How tooltips write a figure: four significant digits, thousands separated."""
 
-Scheme = Literal["light", "dark"]
+Scheme = FigureScheme
 Spec = dict[str, Any]
 
 
@@ -27,6 +28,7 @@ class Palette:
     faint: str
     grid: str
     lane: str
+    card: str
     measured: str
     confirmed: str
     other: str
@@ -52,6 +54,7 @@ PALETTES: dict[Scheme, Palette] = {
         faint="#5a6472",
         grid="#e6e9ee",
         lane="#f6eeea",
+        card="#ffffff",
         measured="#0072B2",
         confirmed="#009E73",
         other="#6b7280",
@@ -63,6 +66,7 @@ PALETTES: dict[Scheme, Palette] = {
         faint="#a3adba",
         grid="#2b333e",
         lane="#2a2320",
+        card="#171c23",
         measured="#56B4E9",
         confirmed="#2fc79b",
         other="#b3bac4",
@@ -97,6 +101,7 @@ def finish(
             "columns": {"expr": "width < 420 ? 2 : 3"},
             "labelColor": palette.text,
             "labelFontSize": 12,
+            "labelLimit": 260,
             "symbolSize": 80,
             "columnPadding": 18,
         },

@@ -10,21 +10,26 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
-from autotune.schemas import Campaign, Objective, Trial, TrialPurpose, Wire
+from autotune.schemas import Campaign, FigureTable, Objective, Trial, TrialPurpose, Wire
 from server.dashboard.wording import axis_unit, figure, plural, strategy_line
+from server.figures.drawn import DrawnFigure
+from server.figures.marks import (
+    LANE_ROWS,
+    above_lane,
+    lane_layers,
+    lane_middle,
+    mark_area_px,
+    outcome_channels,
+)
 from server.figures.outcome import (
     FAILURES,
     NOT_DRAWN,
-    SHAPES,
     Outcome,
     objective_of,
     outcome_of,
-    outcomes,
 )
+from server.figures.source import FigureSource
 from server.figures.style import FIGURE, PALETTES, Scheme, Spec, axis, finish, scale
-
-FAILURE_LANE_PX = 34
-"""Height of the strip below the axis's zero where failures stand."""
 
 MAXIMUM_POINTS = 3000
 """More marks than this cost the browser more than they tell the eye."""
@@ -261,14 +266,9 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
         "objective:Q",
         title=series.objective_title,
         axis=axis(bool(series.best), format="~s", tickCount=6),
-        scale=scale(bool(series.best), range=[alt.expr(f"height - {FAILURE_LANE_PX}"), 0]),
+        scale=scale(bool(series.best), range=above_lane()),
     )
-    possible = outcomes(simulated=series.simulated)
-    names = [outcome.value for outcome in possible]
-    colours = alt.Scale(domain=names, range=[palette.of(outcome) for outcome in possible])
-    colour = alt.Color("outcome:N", title=None, scale=colours)
-    shapes = alt.Scale(domain=names, range=[SHAPES[outcome] for outcome in possible])
-    shape = alt.Shape("outcome:N", title=None, scale=shapes)
+    colour, shape = outcome_channels(palette, simulated=series.simulated)
     which = [
         alt.Tooltip("number:O", title="trial"),
         alt.Tooltip("strategy:N", title="layout"),
@@ -276,38 +276,22 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
     ]
     rate = alt.Tooltip("objective:Q", title=series.objective_title, format=FIGURE)
     error = alt.Tooltip("note:N", title="error")
-    lane = alt.Chart(alt.NamedData("lane")).mark_rect(color=palette.lane)
-    lane = lane.encode(
-        y=alt.value(alt.expr(f"height - {FAILURE_LANE_PX - 8}")), y2=alt.value(alt.expr("height"))
-    )
-    middle = alt.value(alt.expr(f"height - {(FAILURE_LANE_PX - 8) / 2}"))
-    label = alt.Chart(alt.NamedData("lane")).mark_text(
-        text="failed", align="right", color=palette.faint, fontSize=11
-    )
     best = alt.Chart(alt.NamedData("best")).mark_line(
         interpolate="step-after", color=palette.text, strokeWidth=1.5, strokeOpacity=0.75
     )
-    area_px = 90 if series.drawn <= 150 else 45 if series.drawn <= 800 else 22
-    marks: Spec = {"filled": True, "size": area_px, "strokeWidth": 0}
+    marks: Spec = {"filled": True, "size": mark_area_px(series.drawn), "strokeWidth": 0}
     measured = alt.Chart(alt.NamedData("measured")).mark_point(opacity=0.85, **marks)
     failed = alt.Chart(alt.NamedData("failed")).mark_point(opacity=1, **marks)
     level = alt.Chart(alt.NamedData("baseline")).encode(y=y)
     rule = level.mark_rule(color=palette.faint, strokeDash=[5, 4], strokeWidth=1.5)
     named = level.mark_text(align="left", dx=4, dy=-6, color=palette.faint, fontSize=11)
     layers = alt.layer(
-        lane,
-        label.encode(x=alt.value(-7), y=middle),
+        *lane_layers(palette),
         rule,
         named.encode(x=alt.value(0), text="label:N"),
         best.encode(x=x, y=y),
         measured.encode(x=x, y=y, color=colour, shape=shape, tooltip=[*which, rate]),
-        failed.encode(
-            x=x,
-            y=middle,
-            color=colour,
-            shape=shape,
-            tooltip=[*which, error],
-        ),
+        failed.encode(x=x, y=lane_middle(), color=colour, shape=shape, tooltip=[*which, error]),
     )
     spec = finish(layers, palette, trajectory_rows(series), height=320)
     return spec | {"usermeta": series.model_dump(mode="json", exclude={"points"})}
@@ -317,9 +301,30 @@ def trajectory_rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of each of the trajectory's named datasets."""
     rows = [point.model_dump(mode="json") for point in series.points]
     return {
-        "lane": [{"lane": "failures"}],
+        **LANE_ROWS,
         "measured": [row for row in rows if row["objective"] is not None],
         "failed": [row for row in rows if row["objective"] is None],
         "baseline": [series.baseline.model_dump()] if series.baseline else [],
         "best": [step.model_dump(mode="json") for step in series.best],
     }
+
+
+class TrajectoryFigure(DrawnFigure):
+    """The search trajectory as one of a campaign's figures."""
+
+    kind: Literal["trajectory"] = "trajectory"
+    series: Trajectory
+
+    @classmethod
+    def of(cls, source: FigureSource, *, by: Axis = "trial") -> TrajectoryFigure:
+        series = trajectory(source.campaign, source.trials, by=by)
+        steps = {step.number: step for step in series.best}.values()
+        rows = [[str(step.number), figure(step.objective), step.strategy] for step in steps]
+        return cls(
+            **source.head(title="Search trajectory", caption=series.summary),
+            table=FigureTable(columns=["Trial", series.objective_title, "Strategy"], rows=rows),
+            series=series,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        return trajectory_chart(self.series, scheme=scheme)

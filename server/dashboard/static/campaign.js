@@ -2,6 +2,7 @@
 
 import * as actions from "./actions.js";
 import { drawAll, tidy } from "./charts.js";
+import * as figures from "./figures.js";
 import { batched, follow } from "./live.js";
 import { getNodes } from "./requests.js";
 import * as trajectory from "./trajectory.js";
@@ -38,8 +39,11 @@ const showRecommendation = whileThere(async () => {
   tidy();
 });
 
+const showFigures = whileThere(() => figures.update());
+
 function everything() {
   showSummary();
+  showFigures();
   showTrials();
   showRecommendation();
 }
@@ -52,12 +56,16 @@ function onEvent(event) {
     showTrials();
     if (event.trial) trials.refresh(event.trial.number);
   }
-  if (event.kind !== "trial" || event.trial?.state !== "pending") showRecommendation();
+  if (event.kind !== "trial" || event.trial?.state !== "pending") {
+    showRecommendation();
+    showFigures();
+  }
 }
 
 const tableReady = trials.start(page);
 actions.start(api, { onChange: everything, onLeave: (leaving) => (gone = leaving) });
 await Promise.all([tableReady, trajectory.start(trials.open), drawAll(document.getElementById("recommendation"))]);
+figures.mount();
 follow(`${api}/events`, Number(lastEvent), {
   onEvent,
   onResume: everything,

@@ -18,11 +18,11 @@ const OPTIONS = {
 export async function draw(element, query = {}) {
   const search = new URLSearchParams({ ...query, scheme: dark.matches ? "dark" : "light" });
   const response = await fetch(`${element.dataset.spec}?${search}`);
-  if (!response.ok) return complain(element);
+  if (!response.ok) return complain(element, response);
   const spec = await response.json();
   views.get(element)?.result.finalize();
   const result = await window.vegaEmbed(element, spec, OPTIONS);
-  element.classList.remove("vega-embed");
+  element.classList.remove("vega-embed", "failed");
   views.set(element, { result, query });
   return result;
 }
@@ -33,9 +33,13 @@ export function drawAll(root) {
 
 export const viewOf = (element) => views.get(element)?.result.view;
 
-function complain(element) {
+async function complain(element, response) {
+  views.get(element)?.result.finalize();
+  views.delete(element);
   element.classList.add("failed");
   element.textContent = "This chart could not be drawn; its figures are in the table.";
+  // What a campaign has no figure of, or no longer, is said in its own words.
+  if (response.status === 404) element.textContent = (await response.json()).detail;
   return null;
 }
 

@@ -164,6 +164,18 @@ def test_the_async_client(service: Served, tmp_path: Path) -> None:
     asyncio.run(program())
 
 
+def test_figures_as_data_and_as_a_chart(finished: CampaignHandle) -> None:
+    offered = {each.kind: each.missing for each in finished.figures().figures}
+    assert offered["map"] == ""
+    data = finished.figure("map", num_nodes=2)
+    assert data["num_nodes"] == 2
+    chart = finished.chart("map", scheme="dark", num_nodes=2)
+    assert chart["usermeta"]["caption"] == data["caption"]
+    assert finished.picture("trajectory").startswith(b"<svg")
+    with pytest.raises(ApiError, match="no strategy of this campaign has it"):
+        finished.figure("map", num_nodes=1000)
+
+
 def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:
     archive = tmp_path / "evil.zip"
     with zipfile.ZipFile(archive, "w") as opened:

@@ -1,0 +1,71 @@
+"""Figures of a campaign: which there are, and what each is told by besides its picture."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from autotune.schemas.wire import Wire
+
+FigureKind = Literal[
+    "trajectory",
+    "parts",
+    "memory_parts",
+    "impact",
+    "beeswarm",
+    "marginal",
+    "map",
+    "memory",
+    "pareto",
+    "calibration",
+    "timeline",
+]
+"""`trajectory`: the search as it went. `parts`, `memory_parts`: where time and memory of the best
+layouts go. `impact`, `beeswarm`: how much each dimension decides, in all and in each strategy.
+`marginal`: the rate along each dimension. `map`: the best rate for each TP and PP. `memory`: the
+rate against the memory left. `pareto`: against nodes or energy. `calibration`: what was predicted
+of each trial against what was measured. `timeline`: the nodes over time."""
+
+PictureFormat = Literal["svg", "png", "pdf"]
+
+FigureScheme = Literal["light", "dark"]
+
+
+class FigureTable(Wire):
+    """The same as the picture, for those who do not see it: the cells of each row as text."""
+
+    columns: list[str]
+    rows: list[list[str]]
+
+
+class Figure(Wire):
+    """What all figures have; each kind adds its series.
+
+    `caption` says in a sentence what it shows.
+    """
+
+    campaign_id: int
+    kind: FigureKind
+    title: str
+    caption: str
+    simulated: bool
+    table: FigureTable
+
+
+class FigureOffer(Wire):
+    """A kind of figure; `missing` says why the campaign has none of it, and is empty where it
+    has."""
+
+    kind: FigureKind
+    title: str
+    shows: str
+    missing: str = ""
+
+
+class FigureOffers(Wire):
+    """All kinds of figures, in the order of a report; `simulated` of what they show."""
+
+    campaign_id: int
+    simulated: bool
+    figures: list[FigureOffer] = Field(description="those with an empty `missing` can be had")

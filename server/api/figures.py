@@ -1,0 +1,93 @@
+"""Figures of a campaign: what there are, and each as data, as a chart, and as a picture."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Path, Query
+from fastapi.responses import Response
+
+from autotune.schemas import FigureKind, FigureOffers, ParetoCost, PictureFormat
+from server.api.dependencies import CampaignId, FiguresOf, problems
+from server.figures.export import MEDIA_TYPES
+from server.figures.kinds import AnyFigure, FigureOptions
+from server.figures.style import Scheme
+from server.figures.trajectory import Axis
+
+router = APIRouter(prefix="/campaigns/{campaign_id}/figures", tags=["figures"])
+
+Kind = Annotated[FigureKind, Path(description="what the figure shows")]
+SchemeOf = Annotated[Scheme, Query(description="colours for a light or a dark ground")]
+
+
+def _options(
+    by: Annotated[
+        Axis, Query(description="of the trajectory: what its horizontal axis counts")
+    ] = "trial",
+    micro_batch_size: Annotated[
+        int | None, Query(ge=1, description="of the map: only strategies with it")
+    ] = None,
+    num_nodes: Annotated[
+        int | None, Query(ge=1, description="of the map: only strategies on so many nodes")
+    ] = None,
+    against: Annotated[
+        ParetoCost | None, Query(description="of the Pareto front: what the rate is held against")
+    ] = None,
+) -> FigureOptions:
+    return FigureOptions(
+        by=by, micro_batch_size=micro_batch_size, num_nodes=num_nodes, against=against
+    )
+
+
+Options = Annotated[FigureOptions, Depends(_options)]
+
+
+@router.get("", responses=problems(404))
+def offers(campaign_id: CampaignId, figures: FiguresOf) -> FigureOffers:
+    """Return all kinds of figures, and of those that the campaign has not, why."""
+    return figures.offers(campaign_id)
+
+
+@router.get("/{kind}.vega.json", responses=problems(404))
+def chart(
+    campaign_id: CampaignId,
+    kind: Kind,
+    figures: FiguresOf,
+    options: Options,
+    scheme: SchemeOf = "light",
+) -> dict[str, Any]:
+    """Return a figure as Vega-Lite with its rows, as wide as what it is put into; `usermeta` has
+    its title, caption and table."""
+    return figures.figure(campaign_id, kind, options).described_chart(scheme=scheme)
+
+
+@router.get("/{kind}.json", responses=problems(404))
+def series(campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Options) -> AnyFigure:
+    """Return a figure as data: its series, its caption, and its table."""
+    return cast("AnyFigure", figures.figure(campaign_id, kind, options))
+
+
+@router.get(
+    "/{kind}.{picture}",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {
+                media: {"schema": {"type": "string", "format": "binary"}}
+                for media in MEDIA_TYPES.values()
+            }
+        },
+        **problems(404),
+    },
+)
+def picture(
+    campaign_id: CampaignId,
+    kind: Kind,
+    picture: Annotated[PictureFormat, Path(description="format of the picture")],
+    figures: FiguresOf,
+    options: Options,
+    scheme: SchemeOf = "light",
+) -> Response:
+    """Return a figure as a picture, with its title and caption."""
+    drawn = figures.picture(campaign_id, kind, options, scheme=scheme, picture=picture)
+    return Response(drawn, media_type=MEDIA_TYPES[picture])

@@ -1,0 +1,117 @@
+"""Figures of campaigns, worked out once for all who look at them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import get_args
+
+from autotune.schemas import FigureKind, FigureOffers, PictureFormat
+from server.api.kept import Kept
+from server.figures.drawn import DrawnFigure
+from server.figures.export import export
+from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
+from server.figures.source import CampaignBelief, FigureSource
+from server.figures.style import Scheme
+from server.store import NotFound, Store
+from server.store.campaigns import get_campaign, profile_of
+from server.store.events import newest_events
+from server.store.history import earlier_observations
+from server.store.trials import all_trials
+
+SOURCES = 8
+"""Campaigns whose trials are kept; they are the largest part of it."""
+
+FIGURES = 200
+PICTURES = 60
+
+
+class KeptFigures:
+    """A figure is kept until something happens in its campaign, and what is believed of the space,
+    which costs most, until a trial says something else.
+
+    No connection to the database is held while anything is worked out.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._sources: Kept[FigureSource] = Kept(SOURCES)
+        self._beliefs: Kept[CampaignBelief] = Kept(SOURCES)
+        self._offers: Kept[FigureOffers] = Kept(FIGURES)
+        self._figures: Kept[DrawnFigure] = Kept(FIGURES)
+        self._pictures: Kept[bytes] = Kept(PICTURES)
+
+    def offers(self, campaign_id: int) -> FigureOffers:
+        """Return which figures a campaign has, and why not the others; raises NotFound."""
+        event = self._last_event(campaign_id)
+        return self._offers.of((campaign_id, event), lambda: self._offered(campaign_id, event))
+
+    def figure(self, campaign_id: int, kind: FigureKind, options: FigureOptions) -> DrawnFigure:
+        """Return one figure.
+
+        Raises:
+            NotFound: there is no such campaign, or it has no such figure.
+            InvalidInput: it has no such figure under these options.
+        """
+        event = self._last_event(campaign_id)
+        key = (campaign_id, event, kind, options)
+        return self._figures.of(key, lambda: self._made(campaign_id, event, kind, options))
+
+    def picture(
+        self,
+        campaign_id: int,
+        kind: FigureKind,
+        options: FigureOptions,
+        *,
+        scheme: Scheme,
+        picture: PictureFormat,
+    ) -> bytes:
+        """Return one figure as a picture.
+
+        Raises:
+            NotFound, InvalidInput: as `figure` does.
+            OSError: it could not be drawn.
+        """
+        event = self._last_event(campaign_id)
+        figure = self.figure(campaign_id, kind, options)
+        key = (campaign_id, event, kind, options, scheme, picture)
+        return self._pictures.of(key, lambda: export(figure.picture(scheme=scheme), picture))
+
+    def _last_event(self, campaign_id: int) -> int:
+        with self._store.session() as session:
+            found = newest_events(session, [campaign_id])
+        if campaign_id not in found:
+            raise NotFound("campaign", campaign_id)
+        return found[campaign_id]
+
+    def _source(self, campaign_id: int, event: int) -> FigureSource:
+        return self._sources.of((campaign_id, event), lambda: self._read(campaign_id))
+
+    def _read(self, campaign_id: int) -> FigureSource:
+        with self._store.session() as session:
+            campaign = get_campaign(session, campaign_id)
+            trials = all_trials(session, campaign_id)
+            profile = profile_of(session, campaign_id) if campaign.request.slurm else None
+            kept = earlier_observations(session, campaign_id) if campaign.started_from else []
+        belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
+        belief = self._beliefs.of(belief.key, lambda: belief)
+        return FigureSource(campaign=campaign, trials=trials, belief=belief)
+
+    def _offered(self, campaign_id: int, event: int) -> FigureOffers:
+        source = self._source(campaign_id, event)
+        with source.belief.lock:
+            figures = [offer(kind, source) for kind in get_args(FigureKind)]
+        return FigureOffers(
+            campaign_id=campaign_id, simulated=source.campaign.simulated, figures=figures
+        )
+
+    def _made(
+        self, campaign_id: int, event: int, kind: FigureKind, options: FigureOptions
+    ) -> DrawnFigure:
+        source = self._source(campaign_id, event)
+        fits = DEFINITIONS[kind].rests_on != "trials"
+        with source.belief.lock if fits else nullcontext():
+            why = missing(kind, source)
+            if why:
+                reason = f"campaign {campaign_id} has no figure of {kind}: {why}"
+                raise NotFound("figure", kind, reason=reason)
+            return DEFINITIONS[kind].make(source, options)

@@ -1,0 +1,133 @@
+"""Figures of a campaign: in the terminal as a table, and as a picture or data in a file."""
+
+from __future__ import annotations
+
+import json as jsons
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+import typer
+
+from autotune.client import CampaignHandle
+from autotune.files import write_whole
+from autotune.schemas import FigureKind, FigureScheme, ParetoCost, PictureFormat
+from search_spaces.errors import InvalidInput
+from server.cli.commands.campaigns import CampaignId
+from server.cli.options import OptionGroup, ServiceOptions, chosen
+from server.cli.output import Json, document, note, out, text
+from server.cli.tables import figures as tables
+
+CHART = ".vega.json"
+DATA = ".json"
+FORMATS = "a name that ends in .svg, .png, .pdf, .json (its data) or .vega.json (Vega-Lite)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureChoice(OptionGroup):
+    """What some kinds may be narrowed to."""
+
+    PANEL: ClassVar[str] = "What it shows"
+
+    by: Annotated[
+        Literal["trial", "time", "node_hours"] | None,
+        typer.Option(
+            "--by", help="Of trajectory: what its horizontal axis counts.  \\[default: trial]"
+        ),
+    ] = None
+    micro_batch_size: Annotated[
+        int | None,
+        typer.Option("--mbs", min=1, help="Of map: only strategies with this micro-batch size."),
+    ] = None
+    num_nodes: Annotated[
+        int | None,
+        typer.Option("--num-nodes", min=1, help="Of map: only strategies on so many nodes."),
+    ] = None
+    against: Annotated[
+        ParetoCost | None,
+        typer.Option("--against", help="Of pareto: what the rate is held against."),
+    ] = None
+
+    def options(self) -> dict[str, Any]:
+        """Return what was given of it."""
+        return chosen(
+            by=self.by,
+            micro_batch_size=self.micro_batch_size,
+            num_nodes=self.num_nodes,
+            against=self.against,
+        )
+
+
+def plot(
+    campaign: CampaignId,
+    choice: FigureChoice,
+    service: ServiceOptions,
+    kind: Annotated[
+        FigureKind | None,
+        typer.Option("--kind", help="What to show; without it the kinds are listed."),
+    ] = None,
+    to_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write it into this file; its end says as what: .svg, .png, .pdf, .json (its "
+            "data) or .vega.json (Vega-Lite). Without it, its table is printed.",
+        ),
+    ] = None,
+    scheme: Annotated[
+        FigureScheme, typer.Option("--scheme", help="Colours for a light or a dark ground.")
+    ] = "light",
+    json: Json = False,
+) -> None:
+    """Show why a campaign's best won and what was learned: as a table, a picture or data.
+
+    Without --kind it lists the figures of the campaign, and says why it has not the others. Every
+    figure comes with one sentence that says what it shows.
+    """
+    if kind is None and to_file is not None:
+        raise InvalidInput("kind", None, "a file holds one figure", valid=", ".join(kinds()))
+    with service.client() as client:
+        handle = client.campaign(campaign)
+        if kind is None:
+            offers = handle.figures()
+            return document(offers) if json else out().print(tables.offers(offers))
+        written = to_file and _written(handle, kind, to_file, scheme, choice.options())
+        figure = handle.figure(kind, **choice.options())
+    if json:
+        return document(figure | ({"written": str(written)} if written else {}))
+    if written:
+        text(figure["caption"])
+        return note(f"wrote {written}")
+    return out().print(tables.figure(figure))
+
+
+def kinds() -> tuple[str, ...]:
+    """Return the names of all kinds."""
+    return get_args(FigureKind)
+
+
+def _written(
+    handle: CampaignHandle,
+    kind: FigureKind,
+    target: Path,
+    scheme: FigureScheme,
+    options: dict[str, Any],
+) -> Path:
+    """Write a figure as the file's end says; raises InvalidInput for another end."""
+    name = target.name.lower()
+    if name.endswith(CHART):
+        chart = handle.chart(kind, scheme=scheme, **options)
+        content = jsons.dumps(chart, ensure_ascii=False).encode()
+    elif name.endswith(DATA):
+        data = handle.figure(kind, **options)
+        content = jsons.dumps(data, indent=2, ensure_ascii=False).encode()
+    else:
+        formats: tuple[PictureFormat, ...] = get_args(PictureFormat)
+        ends = {f".{each}": each for each in formats}
+        if target.suffix.lower() not in ends:
+            raise InvalidInput("to_file", str(target), "its end names no format", valid=FORMATS)
+        wanted = ends[target.suffix.lower()]
+        content = handle.picture(kind, wanted, scheme=scheme, **options)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(target, content)
+    return target

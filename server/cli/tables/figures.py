@@ -1,0 +1,33 @@
+"""Figures of a campaign as text for people: the sentence and the table beside each picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from autotune.schemas import FigureOffers
+from server.cli.tables.elements import headed
+
+
+def offers(offered: FigureOffers) -> Table:
+    """Return a row for each kind: what it shows, or why there is none."""
+    table = headed("kind", "shows", "of this campaign")
+    for each in offered.figures:
+        stands = Text(f"none: {each.missing}") if each.missing else Text("yes", style="green")
+        table.add_row(each.kind, Text(each.shows), stands)
+    return table
+
+
+def figure(found: Mapping[str, Any]) -> Group:
+    """Return a figure's title, its sentence and its table."""
+    said = found["title"] + (" (simulated)" if found["simulated"] else "")
+    table = headed()
+    for column in found["table"]["columns"]:
+        table.add_column(Text(column), overflow="fold")
+    for row in found["table"]["rows"]:
+        table.add_row(*(Text(cell) for cell in row))
+    return Group(Text(said, style="bold"), Text(found["caption"]), Text(), table)

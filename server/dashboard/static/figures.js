@@ -1,0 +1,71 @@
+// Figures of a campaign: each is drawn once it comes into sight, with its sentence and its table.
+
+import { draw } from "./charts.js";
+
+const MARGIN = "300px";
+
+const seen = new WeakSet();
+const watcher = new IntersectionObserver(
+  (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => show(target)),
+  { rootMargin: MARGIN },
+);
+
+// Watches every `[data-figure]` under `root` (the macro `figure` writes them).
+export function mount(root = document) {
+  for (const figure of root.querySelectorAll("[data-figure]")) watcher.observe(figure);
+}
+
+// Draws those anew that have been in sight, and looks whether hidden ones can be had by now.
+export function update(root = document) {
+  const figures = [...root.querySelectorAll("[data-figure]")];
+  return Promise.all(figures.filter((figure) => figure.hidden || seen.has(figure)).map(redraw));
+}
+
+// Narrows a figure to other values, such as {micro_batch_size: 4}, and draws it.
+export function narrow(figure, query) {
+  figure.dataset.query = new URLSearchParams(query).toString();
+  return redraw(figure);
+}
+
+function show(figure) {
+  watcher.unobserve(figure);
+  return redraw(figure);
+}
+
+async function redraw(figure) {
+  seen.add(figure);
+  const plot = figure.querySelector("[data-spec]");
+  const query = Object.fromEntries(new URLSearchParams(figure.dataset.query));
+  // It cannot be measured, and so not drawn, while it is hidden.
+  if (figure.hidden && !(await fetch(address(plot, query))).ok) return;
+  figure.hidden = false;
+  const result = await draw(plot, query);
+  if (!result) return;
+  const { caption, table } = result.spec.usermeta;
+  const sentence = figure.querySelector("[data-caption]");
+  if (sentence.textContent !== caption) sentence.textContent = caption;
+  fill(figure.querySelector("[data-table]"), table);
+  figure.dataset.drawn = "true";
+}
+
+function address(plot, query) {
+  const search = new URLSearchParams(query).toString();
+  return search ? `${plot.dataset.spec}?${search}` : plot.dataset.spec;
+}
+
+function fill(table, { columns, rows }) {
+  const head = document.createElement("thead");
+  const top = head.insertRow();
+  for (const name of columns) {
+    const cell = document.createElement("th");
+    cell.scope = "col";
+    cell.textContent = name;
+    top.append(cell);
+  }
+  const body = document.createElement("tbody");
+  for (const row of rows) {
+    const line = body.insertRow();
+    for (const text of row) line.insertCell().textContent = text;
+  }
+  table.replaceChildren(head, body);
+}

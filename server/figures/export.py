@@ -1,0 +1,77 @@
+"""Figures as pictures, drawn in a child process.
+
+A conversion holds the interpreter's lock and takes up to 330 MB, so the service never does it
+itself. Run as a program (`python -m server.figures.export FORMAT`) it reads a specification from
+stdin and writes the picture to stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+from autotune.schemas import PictureFormat
+from server.dashboard.bundle import VEGA_LITE_VERSION
+from server.figures.style import Spec
+
+TIME_LIMIT_S = 60.0
+AT_ONCE = 2
+"""Child processes at a time; whoever asks for more waits."""
+
+PIXELS_PER_POINT = 2.0
+"""Of a PNG, so that it is sharp on fine screens and in print."""
+
+MEDIA_TYPES: dict[PictureFormat, str] = {
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "pdf": "application/pdf",
+}
+
+_turns = threading.BoundedSemaphore(AT_ONCE)
+
+
+def export(spec: Spec, picture: PictureFormat) -> bytes:
+    """Return a specification, which must have a width of its own, as a picture.
+
+    Raises:
+        OSError: it could not be drawn, or not within the time limit.
+    """
+    command = [sys.executable, "-m", "server.figures.export", picture]
+    with _turns:
+        try:
+            drawn = subprocess.run(
+                command,
+                input=json.dumps(spec).encode(),
+                capture_output=True,
+                check=True,
+                timeout=TIME_LIMIT_S,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise OSError(f"the picture was not drawn within {TIME_LIMIT_S:g} s") from error
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode(errors="replace").strip().splitlines()
+            raise OSError(f"the picture was not drawn: {said[-1] if said else error}") from error
+    return drawn.stdout
+
+
+def convert(spec: Spec, picture: PictureFormat) -> bytes:
+    """Return the picture; only for a process that does nothing else."""
+    import vl_convert
+
+    if picture == "svg":
+        svg: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE_VERSION)
+        return svg.encode()
+    if picture == "png":
+        png: bytes = vl_convert.vegalite_to_png(
+            spec, vl_version=VEGA_LITE_VERSION, scale=PIXELS_PER_POINT
+        )
+        return png
+    pdf: bytes = vl_convert.vegalite_to_pdf(spec, vl_version=VEGA_LITE_VERSION)
+    return pdf
+
+
+if __name__ == "__main__":
+    wanted: PictureFormat = next(name for name in MEDIA_TYPES if name == sys.argv[1])
+    sys.stdout.buffer.write(convert(json.load(sys.stdin), wanted))

@@ -1,0 +1,271 @@
+"""How much each dimension decides: the source study's figure 10 (Dash et al. 2023,
+arXiv:2312.12705), with exact Shapley values of the fitted belief."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from autotune.cost_model.columns import Array
+from autotune.explanation import DimensionImpact, impacts
+from autotune.explanation.dimension_words import NAMES, capitalised, value_words
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.schemas import FigureTable, Wire
+from server.figures.drawn import DrawnFigure
+from server.figures.source import FigureSource
+from server.figures.style import PALETTES, Scheme, Spec, finish
+
+DOTS = 160
+"""Strategies that are drawn of each dimension; of more, as many evenly spread over their values."""
+
+BINS = 64
+"""Of a beeswarm's width: dots in one of them are set beside each other."""
+
+ROW_PX = 44
+LEVELS = {"light": ("#0072B2", "#E69F00"), "dark": ("#56B4E9", "#E69F00")}
+"""Of a dimension's lowest and highest value."""
+
+
+class ImpactBar(Wire):
+    """One dimension. Figures are in per cent of the rate: `impact` is by how much the choice of its
+    value moves a strategy from the mean, on average; low and high end its 80 % interval; `share` is
+    of all dimensions together."""
+
+    dimension: str
+    name: str
+    impact: float
+    low: float
+    high: float
+    share: float
+    values: list[str]
+    by_level: list[float]
+
+
+class ImpactDot(Wire):
+    """One strategy in one dimension.
+
+    `change` is what its value adds to its rate, in per cent; `level` from 0 for the dimension's
+    lowest value to 1 for its highest; `offset` sets dots of one place beside each other.
+    """
+
+    dimension: str
+    name: str
+    value: str
+    level: float
+    change: float
+    offset: float
+
+
+class ImpactFigure(DrawnFigure):
+    """Mean absolute Shapley values, the greatest first."""
+
+    kind: Literal["impact"] = "impact"
+    strategies: int
+    unit: str
+    bars: list[ImpactBar]
+
+    @classmethod
+    def of(cls, source: FigureSource) -> ImpactFigure:
+        bars = [_bar(each) for each in impacts(source.belief.rates)]
+        count = len(source.belief.rates.lattice)
+        return cls(
+            **source.head(title="Impact of each parameter", caption=_caption(bars, count)),
+            table=FigureTable(
+                columns=["Parameter", "Impact, %", "80 % interval, %", "Share", "By value, %"],
+                rows=[
+                    [
+                        bar.name,
+                        f"{bar.impact:.1f}",
+                        f"{bar.low:.1f} to {bar.high:.1f}",
+                        f"{100 * bar.share:.0f} %",
+                        "; ".join(
+                            f"{value}: {change:+.1f}"
+                            for value, change in zip(bar.values, bar.by_level, strict=True)
+                        ),
+                    ]
+                    for bar in bars
+                ],
+            ),
+            strategies=count,
+            unit=OBJECTIVE_UNITS[source.campaign.request.objective],
+            bars=bars,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        import altair as alt
+
+        palette = PALETTES[scheme]
+        rows = [
+            bar.model_dump(exclude={"values", "by_level"})
+            | {"said": f"{bar.impact:.1f} % ({bar.low:.1f} to {bar.high:.1f})"}
+            for bar in self.bars
+        ]
+        y = alt.Y("name:N", sort=[bar.name for bar in self.bars], title=None)
+        title = f"change of {self.unit} by its choice, mean over all strategies, %"
+        base = alt.Chart(alt.NamedData("bars")).encode(y=y)
+        tooltip = [
+            alt.Tooltip("name:N", title="parameter"),
+            alt.Tooltip("said:N", title="impact (80 %)"),
+            alt.Tooltip("share:Q", title="share", format=".0%"),
+        ]
+        bars = base.mark_bar(color=palette.measured, height=16).encode(
+            x=alt.X("impact:Q", title=title, scale=alt.Scale(zero=True)), tooltip=tooltip
+        )
+        ends = base.mark_rule(color=palette.text, strokeWidth=1.5).encode(
+            x=alt.X("low:Q", title=title), x2="high:Q", tooltip=tooltip
+        )
+        return finish(alt.layer(bars, ends), palette, {"bars": rows}, height=34 * max(len(rows), 1))
+
+
+class BeeswarmFigure(DrawnFigure):
+    """The Shapley values themselves: a dot for each strategy in each dimension."""
+
+    kind: Literal["beeswarm"] = "beeswarm"
+    strategies: int
+    unit: str
+    dots: list[ImpactDot]
+
+    @classmethod
+    def of(cls, source: FigureSource) -> BeeswarmFigure:
+        found = impacts(source.belief.rates)
+        rows = [
+            [capitalised(NAMES[each.dimension]), value_words(each.dimension, value), _signed(mean)]
+            for each in found
+            for value, mean in zip(each.values, each.by_level, strict=True)
+        ]
+        columns = ["Parameter", "Value", "Mean contribution, %"]
+        return cls(
+            **source.head(title="Impact by value", caption=_levels_caption(found)),
+            table=FigureTable(columns=columns, rows=rows),
+            strategies=len(source.belief.rates.lattice),
+            unit=OBJECTIVE_UNITS[source.campaign.request.objective],
+            dots=_dots(found),
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        import altair as alt
+
+        palette = PALETTES[scheme]
+        order = list(dict.fromkeys(dot.name for dot in self.dots))
+        y = alt.Y("name:N", sort=order, title=None, axis=alt.Axis(grid=False))
+        title = f"contribution to {self.unit} against the mean of the space, %"
+        low, high = LEVELS[scheme]
+        legend = alt.Legend(
+            title="value", values=[0, 1], labelExpr="datum.value < 0.5 ? 'lowest' : 'highest'"
+        )
+        colour = alt.Color(
+            "level:Q", scale=alt.Scale(domain=[0, 1], range=[low, high]), legend=legend
+        )
+        dots = alt.Chart(alt.NamedData("dots")).mark_circle(size=26, opacity=0.9)
+        drawn = dots.encode(
+            x=alt.X("change:Q", title=title),
+            y=y,
+            yOffset=alt.YOffset("offset:Q", scale=alt.Scale(domain=[-1, 1])),
+            color=colour,
+            tooltip=[
+                alt.Tooltip("value:N", title="value"),
+                alt.Tooltip("change:Q", title="contribution, %", format="+.1f"),
+            ],
+        )
+        zero = alt.Chart(alt.NamedData("zero")).mark_rule(color=palette.faint, strokeWidth=1)
+        data = {"dots": [dot.model_dump() for dot in self.dots], "zero": [{"x": 0}]}
+        layers = alt.layer(zero.encode(x="x:Q"), drawn)
+        return finish(layers, palette, data, height=ROW_PX * max(len(order), 1))
+
+
+def missing(source: FigureSource) -> str:
+    """Return why no impact can be told."""
+    return "" if source.measured else "no trial has given a measurement yet"
+
+
+def per_cent(log_ratio: float) -> float:
+    """Return a difference of logarithms as a change in per cent."""
+    return 100.0 * float(np.expm1(log_ratio))
+
+
+def _bar(each: DimensionImpact) -> ImpactBar:
+    return ImpactBar(
+        dimension=each.dimension,
+        name=capitalised(NAMES[each.dimension]),
+        impact=per_cent(each.impact),
+        low=per_cent(each.low),
+        high=per_cent(each.high),
+        share=each.share,
+        values=[value_words(each.dimension, value) for value in each.values],
+        by_level=[per_cent(mean) for mean in each.by_level],
+    )
+
+
+def _caption(bars: Sequence[ImpactBar], strategies: int) -> str:
+    if not bars:
+        return "The strategies of this space differ in nothing."
+    first = bars[0]
+    head = (
+        f"{first.name} decides most: its choice moves the rate by {first.impact:.0f} % on average "
+        f"({first.low:.0f} to {first.high:.0f} %)"
+    )
+    second = f", that of {bars[1].name} by {bars[1].impact:.0f} %" if len(bars) > 1 else ""
+    return f"{head}{second}; over the {strategies:,} strategies that may fit."
+
+
+def _levels_caption(found: Sequence[DimensionImpact]) -> str:
+    if not found:
+        return "The strategies of this space differ in nothing."
+    first = found[0]
+    best, worst = int(np.argmax(first.by_level)), int(np.argmin(first.by_level))
+    gain, loss = (_signed(first.by_level[at]) for at in (best, worst))
+    good, bad = (value_words(first.dimension, first.values[at]) for at in (best, worst))
+    return (
+        f"Each dot is a strategy: {good} changes its rate by {gain} % on average, {bad} by "
+        f"{loss} %, against the mean of the space."
+    )
+
+
+def _signed(log_ratio: float) -> str:
+    return f"{per_cent(log_ratio):+.1f}"
+
+
+def _dots(found: Sequence[DimensionImpact]) -> list[ImpactDot]:
+    if not found:
+        return []
+    changes = [100.0 * np.expm1(each.contribution) for each in found]
+    low, high = min(c.min() for c in changes), max(c.max() for c in changes)
+    dots = []
+    for each, change in zip(found, changes, strict=True):
+        order = np.argsort(change, kind="stable")
+        at = order[np.unique(np.linspace(0, len(order) - 1, min(len(order), DOTS)).astype(int))]
+        last = max(len(each.values) - 1, 1)
+        offsets = _offsets(change[at], low=float(low), high=float(high))
+        dots += [
+            ImpactDot(
+                dimension=each.dimension,
+                name=capitalised(NAMES[each.dimension]),
+                value=value_words(each.dimension, each.values[int(each.level[row])]),
+                level=float(each.level[row]) / last,
+                change=float(change[row]),
+                offset=float(offset),
+            )
+            for row, offset in zip(at, offsets, strict=True)
+        ]
+    return dots
+
+
+def _offsets(places: Array, *, low: float, high: float) -> Array:
+    """Return for each of the places, from -1 to 1, how far from the middle its dot is set so that
+    dots of one bin lie beside each other, from the middle outwards."""
+    width = max(high - low, 1e-9) / BINS
+    bins = ((places - low) / width).astype(np.int64)
+    offsets = np.zeros(len(places))
+    counts = np.bincount(bins - bins.min())
+    step = min(0.16, 1.8 / max(int(counts.max()), 1))
+    seen: dict[int, int] = {}
+    # In a shuffled order, so that dots which rise with their place make no pattern across it.
+    for row in np.random.default_rng(0).permutation(len(places)).tolist():
+        place = int(bins[row])
+        number = seen.get(place, 0)
+        seen[place] = number + 1
+        side = 1 if number % 2 else -1
+        offsets[row] = side * ((number + 1) // 2) * step
+    return offsets

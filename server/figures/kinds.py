@@ -1,0 +1,184 @@
+"""All kinds of figures: what each shows, whether a campaign has it, and how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from autotune.schemas import FigureKind, FigureOffer, ParetoCost
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.figures import (
+    calibration,
+    impact,
+    layout_map,
+    marginal,
+    memory_headroom,
+    pareto,
+    parts,
+    timeline,
+)
+from server.figures.calibration import CalibrationFigure
+from server.figures.drawn import DrawnFigure
+from server.figures.impact import BeeswarmFigure, ImpactFigure
+from server.figures.layout_map import LayoutMapFigure
+from server.figures.marginal import MarginalFigure
+from server.figures.memory_headroom import MemoryFigure
+from server.figures.pareto import ParetoFigure
+from server.figures.parts import MemoryPartsFigure, PartsFigure
+from server.figures.source import FigureSource
+from server.figures.timeline import TimelineFigure
+from server.figures.trajectory import Axis, TrajectoryFigure
+
+AnyFigure = Annotated[
+    TrajectoryFigure
+    | PartsFigure
+    | MemoryPartsFigure
+    | ImpactFigure
+    | BeeswarmFigure
+    | MarginalFigure
+    | LayoutMapFigure
+    | MemoryFigure
+    | ParetoFigure
+    | CalibrationFigure
+    | TimelineFigure,
+    Field(discriminator="kind"),
+]
+"""A figure with the series of its kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureOptions:
+    """What a figure may be narrowed to; a kind that has no use for one ignores it.
+
+    Attributes:
+        by: what the trajectory's horizontal axis counts.
+        micro_batch_size, num_nodes: of the map; None for the best of all.
+        against: of the Pareto front; None for the first that the campaign has.
+    """
+
+    by: Axis = "trial"
+    micro_batch_size: int | None = None
+    num_nodes: int | None = None
+    against: ParetoCost | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureDefinition:
+    """One kind.
+
+    Attributes:
+        missing: why a campaign has none of it; empty where it has.
+        rests_on: what it needs besides the trials themselves: what they taught the calibration, or
+            that and the whole space.
+    """
+
+    title: str
+    shows: str
+    make: Callable[[FigureSource, FigureOptions], DrawnFigure]
+    missing: Callable[[FigureSource], str]
+    rests_on: Literal["trials", "calibration", "space"] = "trials"
+
+
+DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
+    "trajectory": FigureDefinition(
+        title="Search trajectory",
+        shows="every trial, the best so far, and failures",
+        make=lambda source, options: TrajectoryFigure.of(source, by=options.by),
+        missing=lambda source: "" if source.trials else "no trial has been started yet",
+    ),
+    "parts": FigureDefinition(
+        title="Where the time goes",
+        shows="the time of the best, its runners-up and the baseline by part",
+        make=lambda source, _: PartsFigure.of(source),
+        missing=parts.missing,
+        rests_on="calibration",
+    ),
+    "memory_parts": FigureDefinition(
+        title="Where the memory goes",
+        shows="the memory of the same by part, against the limit",
+        make=lambda source, _: MemoryPartsFigure.of(source),
+        missing=parts.missing,
+        rests_on="calibration",
+    ),
+    "impact": FigureDefinition(
+        title="Impact of each parameter",
+        shows="by how much each parameter moves the rate, with its uncertainty",
+        make=lambda source, _: ImpactFigure.of(source),
+        missing=impact.missing,
+        rests_on="space",
+    ),
+    "beeswarm": FigureDefinition(
+        title="Impact by value",
+        shows="what each value adds to or takes from the rate of each strategy",
+        make=lambda source, _: BeeswarmFigure.of(source),
+        missing=impact.missing,
+        rests_on="space",
+    ),
+    "marginal": FigureDefinition(
+        title="The rate along each parameter",
+        shows="the rate at each value, all else being equal",
+        make=lambda source, _: MarginalFigure.of(source),
+        missing=marginal.missing,
+        rests_on="space",
+    ),
+    "map": FigureDefinition(
+        title="Best rate by TP and PP",
+        shows="what ran, ran out of memory, or is predicted",
+        make=lambda source, options: LayoutMapFigure.of(
+            source, micro_batch_size=options.micro_batch_size, num_nodes=options.num_nodes
+        ),
+        missing=layout_map.missing,
+        rests_on="space",
+    ),
+    "memory": FigureDefinition(
+        title="Rate and memory left",
+        shows="the rate of each trial against the memory that it leaves",
+        make=lambda source, _: MemoryFigure.of(source),
+        missing=memory_headroom.missing,
+    ),
+    "pareto": FigureDefinition(
+        title="Rate against nodes or energy",
+        shows="the layouts that nothing beats in both",
+        make=lambda source, options: ParetoFigure.of(source, against=options.against),
+        missing=pareto.missing,
+    ),
+    "calibration": FigureDefinition(
+        title="Predicted and measured",
+        shows="each trial against what was predicted of it, with the 80 % interval",
+        make=lambda source, _: CalibrationFigure.of(source),
+        missing=calibration.missing,
+    ),
+    "timeline": FigureDefinition(
+        title="Nodes over time",
+        shows="when each trial waited, started up and trained, and how busy the nodes were",
+        make=lambda source, _: TimelineFigure.of(source),
+        missing=timeline.missing,
+    ),
+}
+
+
+def missing(kind: FigureKind, source: FigureSource) -> str:
+    """Return why a campaign has no figure of this kind; empty where it has."""
+    definition = DEFINITIONS[kind]
+    reason = definition.missing(source)
+    if reason or definition.rests_on != "space":
+        return reason
+    try:
+        empty = not len(source.belief.space.lattice())
+    except (InvalidInput, InvalidInputs):
+        return "its space is of an earlier version, and can no longer be searched"
+    return "its space is empty" if empty else ""
+
+
+def offer(kind: FigureKind, source: FigureSource) -> FigureOffer:
+    """Return what a kind shows, and whether a campaign has it."""
+    definition = DEFINITIONS[kind]
+    return FigureOffer(
+        kind=kind,
+        title=definition.title,
+        shows=definition.shows,
+        missing=missing(kind, source),
+    )

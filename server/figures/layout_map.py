@@ -1,0 +1,299 @@
+"""The best rate for each TP and PP: measured or predicted, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from autotune.explanation import LayoutMap, MapCell, layout_map
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.recommendation import all_contenders
+from autotune.recommendation.ranking import Contender
+from autotune.resolution import strategy_shape
+from autotune.schemas import FigureTable, StrategyShape, Wire
+from search_spaces.errors import InvalidInput
+from server.dashboard.wording import figure, plural, probability, strategy_line
+from server.figures.drawn import DrawnFigure
+from server.figures.source import FigureSource
+from server.figures.style import PALETTES, Scheme, Spec, finish
+
+PlaceState = Literal["measured", "predicted", "out_of_memory", "too_large"]
+"""`predicted`: nothing ran there yet; `out_of_memory`: what was tried there ran out of it, and the
+rest is not likely to fit; `too_large`: nothing was tried there, and nothing is likely to fit."""
+
+CELL_PX = 56
+MARK_DOWN_PX = 12
+"""How far a cell's mark stands below its middle, where its rate is written."""
+
+HEAT = {"light": ("#edf4fb", "#6aaede"), "dark": ("#18293a", "#2f6d9e")}
+"""Of the lowest and of the highest rate; text and marks stand out from both."""
+
+WORDS: Mapping[PlaceState, str] = {
+    "measured": "measured",
+    "predicted": "predicted, not run",
+    "out_of_memory": "out of memory",
+    "too_large": "predicted not to fit",
+}
+SHAPES: Mapping[PlaceState, str] = {
+    "measured": "circle",
+    "predicted": "circle",
+    "out_of_memory": "triangle-down",
+    "too_large": "triangle-down",
+}
+HOLLOW = frozenset({"predicted", "too_large"})
+
+
+class MapPlace(Wire):
+    """One TP and PP.
+
+    `rate` is of its best `strategy`; low and high end the 80 % interval where it is predicted; all
+    None where nothing runs. Of `strategies`, `fit_probability` is the best one's, or the highest of
+    any. `trials` have ended there, `out_of_memory` of them for want of it.
+    """
+
+    tensor_parallel: int
+    pipeline_parallel: int
+    state: PlaceState
+    rate: float | None
+    low: float | None
+    high: float | None
+    strategy: StrategyShape | None
+    fit_probability: float
+    strategies: int
+    trials: int
+    out_of_memory: int
+
+
+class LayoutMapFigure(DrawnFigure):
+    """`micro_batch_size` and `num_nodes` are what it was narrowed to; the two lists, what it can
+    be narrowed to. Places without a legal strategy are left out."""
+
+    kind: Literal["map"] = "map"
+    unit: str
+    micro_batch_size: int | None
+    num_nodes: int | None
+    micro_batch_sizes: list[int]
+    nodes: list[int]
+    cells: list[MapPlace]
+
+    @classmethod
+    def of(
+        cls,
+        source: FigureSource,
+        *,
+        micro_batch_size: int | None = None,
+        num_nodes: int | None = None,
+    ) -> LayoutMapFigure:
+        """Raises InvalidInput for a micro-batch size or a number of nodes that the space has
+        not."""
+        request, belief = source.campaign.request, source.belief
+        found = layout_map(
+            belief.space,
+            belief.calibration,
+            belief.known,
+            objective=request.objective,
+            headroom_gib=request.min_headroom_gib,
+            micro_batch_size=micro_batch_size,
+            num_nodes=num_nodes,
+        )
+        _check("micro_batch_size", micro_batch_size, found.micro_batch_sizes)
+        _check("num_nodes", num_nodes, found.num_nodes)
+        cells = _places(found, _best_run(source, micro_batch_size, num_nodes))
+        unit, simulated = OBJECTIVE_UNITS[request.objective], source.campaign.simulated
+        return cls(
+            **source.head(title="Best rate by TP and PP", caption=_caption(cells, unit)),
+            table=_table(cells, unit, words_of(simulated)),
+            unit=unit,
+            micro_batch_size=micro_batch_size,
+            num_nodes=num_nodes,
+            micro_batch_sizes=list(found.micro_batch_sizes),
+            nodes=list(found.num_nodes),
+            cells=cells,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        import altair as alt
+
+        palette = PALETTES[scheme]
+        rows = self._rows(scheme)
+        tall = sorted({cell.pipeline_parallel for cell in self.cells})
+        x = alt.X("tp:O", title="tensor parallel", axis=alt.Axis(labelAngle=0, grid=False))
+        y = alt.Y("pp:O", title="pipeline parallel", sort=tall, axis=alt.Axis(grid=False))
+        tooltip = [
+            alt.Tooltip("where:N", title="at"),
+            alt.Tooltip("state:N", title="is"),
+            alt.Tooltip("said:N", title=self.unit),
+            alt.Tooltip("between:N", title="80 %"),
+            alt.Tooltip("fits:N", title="fits"),
+            alt.Tooltip("strategy:N", title="layout"),
+        ]
+        base = alt.Chart(alt.NamedData("cells")).encode(x=x, y=y, tooltip=tooltip)
+        squares = alt.Chart(alt.NamedData("all")).encode(x=x, y=y, tooltip=tooltip)
+        ground = squares.mark_rect(stroke=palette.card, strokeWidth=3).encode(
+            color=alt.Color("ground:N", scale=None)
+        )
+        words = words_of(self.simulated)
+        states = [state for state in WORDS if any(cell.state == state for cell in self.cells)]
+        names = [words[state] for state in states]
+        bad = {"out_of_memory", "too_large"}
+        colours = [palette.oom if state in bad else palette.text for state in states]
+        fills = [
+            "transparent" if state in HOLLOW else c
+            for state, c in zip(states, colours, strict=True)
+        ]
+        legend = alt.Legend(symbolStrokeWidth=1.5)
+        kept: Spec = {"title": None, "legend": legend}
+        channels: Spec = {
+            "shape": alt.Shape(
+                "state:N", scale=alt.Scale(domain=names, range=[SHAPES[s] for s in states]), **kept
+            ),
+            "stroke": alt.Stroke("state:N", scale=alt.Scale(domain=names, range=colours), **kept),
+            "fill": alt.Fill("state:N", scale=alt.Scale(domain=names, range=fills), **kept),
+        }
+        point: Spec = {"size": 70, "strokeWidth": 1.5, "opacity": 1}
+        under = base.mark_point(yOffset=MARK_DOWN_PX, **point).encode(**channels)
+        alone = alt.Chart(alt.NamedData("empty")).mark_point(**point)
+        alone = alone.encode(x=x, y=y, tooltip=tooltip, **channels)
+        figures = base.mark_text(fontSize=13, fontWeight=600, dy=-8, color=palette.text).encode(
+            text="said:N"
+        )
+        data = {
+            "all": rows,
+            "cells": [row for row in rows if row["said"]],
+            "empty": [row for row in rows if not row["said"]],
+        }
+        height = CELL_PX * max(len(tall), 1)
+        return finish(alt.layer(ground, under, alone, figures), palette, data, height=height)
+
+    def _rows(self, scheme: Scheme) -> list[dict[str, Any]]:
+        palette, words = PALETTES[scheme], words_of(self.simulated)
+        rates = [cell.rate for cell in self.cells if cell.rate is not None]
+        low, high = min(rates, default=0.0), max(rates, default=1.0)
+        rows = []
+        for cell in self.cells:
+            ground, said, between = palette.lane, "", ""
+            if cell.rate is not None:
+                place = (cell.rate - low) / max(high - low, 1e-12)
+                ground, said = _mixed(*HEAT[scheme], place), figure(cell.rate)
+            if cell.low is not None and cell.high is not None:
+                between = f"{figure(cell.low)} to {figure(cell.high)}"
+            rows.append(
+                {
+                    "tp": cell.tensor_parallel,
+                    "pp": cell.pipeline_parallel,
+                    "where": f"TP {cell.tensor_parallel} · PP {cell.pipeline_parallel}",
+                    "state": words[cell.state],
+                    "said": said,
+                    "between": between,
+                    "fits": "" if cell.state == "measured" else probability(cell.fit_probability),
+                    "strategy": strategy_line(cell.strategy) if cell.strategy else "",
+                    "ground": ground,
+                }
+            )
+        return rows
+
+
+def missing(source: FigureSource) -> str:
+    """Return why there is no map."""
+    return "" if source.trials else "no trial has been started yet"
+
+
+def words_of(simulated: bool) -> Mapping[PlaceState, str]:
+    """Return what states are called; nothing simulated is called measured."""
+    return {**WORDS, "measured": "simulated"} if simulated else WORDS
+
+
+def _check(field: str, value: int | None, offered: Sequence[int]) -> None:
+    if value is not None and value not in offered:
+        valid = ", ".join(map(str, offered))
+        raise InvalidInput(field, value, "no strategy of this campaign has it", valid=valid)
+
+
+def _best_run(
+    source: FigureSource, micro_batch_size: int | None, num_nodes: int | None
+) -> dict[tuple[int, int], Contender]:
+    """Return the best that ran at each place, with the figures that it has wherever it stands."""
+    best: dict[tuple[int, int], Contender] = {}
+    for each in all_contenders(source.campaign, source.trials):
+        own = each.strategy
+        wanted = (micro_batch_size or own.micro_batch_size, num_nodes or own.num_nodes)
+        if each.projection is None and wanted == (own.micro_batch_size, own.num_nodes):
+            place = (own.tensor_parallel, own.pipeline_parallel)
+            best[place] = max(best.get(place, each), each, key=lambda one: one.rate)
+    return best
+
+
+def _places(found: LayoutMap, best: Mapping[tuple[int, int], Contender]) -> list[MapPlace]:
+    places = []
+    for cell in found.cells:
+        state = _state(cell)
+        if state is None:
+            continue
+        rate, strategy = cell.rate, cell.strategy
+        ran = best.get((cell.tensor_parallel, cell.pipeline_parallel))
+        if state == "measured" and ran is not None:
+            rate, strategy = ran.rate, ran.strategy
+        places.append(
+            MapPlace(
+                tensor_parallel=cell.tensor_parallel,
+                pipeline_parallel=cell.pipeline_parallel,
+                state=state,
+                rate=rate,
+                low=cell.low,
+                high=cell.high,
+                strategy=strategy_shape(strategy) if strategy else None,
+                fit_probability=cell.fit_probability,
+                strategies=cell.strategies,
+                trials=cell.trials,
+                out_of_memory=cell.out_of_memory,
+            )
+        )
+    return places
+
+
+def _state(cell: MapCell) -> PlaceState | None:
+    """Return how a cell is drawn; None for one that is not."""
+    if cell.state == "illegal":
+        return None
+    if cell.state == "out_of_memory" and not cell.out_of_memory:
+        return "too_large"
+    return cell.state
+
+
+def _caption(cells: Sequence[MapPlace], unit: str) -> str:
+    ran = [cell for cell in cells if cell.state == "measured"]
+    best = max(ran, key=lambda cell: cell.rate or 0.0, default=None)
+    full = sum(cell.state == "out_of_memory" for cell in cells)
+    head = "Nothing has run yet"
+    if best is not None:
+        where = f"TP {best.tensor_parallel} with PP {best.pipeline_parallel}"
+        head = f"The best is found at {where}: {figure(best.rate)} {unit}"
+    out = f", {full} ran out of memory" if full else ""
+    return f"{head}; of {plural(len(cells), 'place')} {len(ran)} ran{out}."
+
+
+def _table(cells: Sequence[MapPlace], unit: str, words: Mapping[PlaceState, str]) -> FigureTable:
+    rows = [
+        [
+            str(cell.tensor_parallel),
+            str(cell.pipeline_parallel),
+            words[cell.state],
+            figure(cell.rate),
+            "–" if cell.low is None else f"{figure(cell.low)} to {figure(cell.high)}",
+            probability(cell.fit_probability),
+            strategy_line(cell.strategy) if cell.strategy else "",
+            f"{cell.trials}, {cell.out_of_memory} out of memory"
+            if cell.out_of_memory
+            else str(cell.trials),
+        ]
+        for cell in cells
+    ]
+    columns = ["TP", "PP", "State", unit, "80 % interval", "Fits", "Strategy", "Trials"]
+    return FigureTable(columns=columns, rows=rows)
+
+
+def _mixed(low: str, high: str, place: float) -> str:
+    """Return the colour at `place` (0 to 1) between two."""
+    ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (low, high)]
+    channels = (round(a + (b - a) * place) for a, b in zip(*ends, strict=True))
+    return "#" + "".join(f"{channel:02x}" for channel in channels)

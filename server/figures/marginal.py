@@ -1,0 +1,148 @@
+"""The rate along each dimension, all others being equal."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from autotune.explanation import Marginal, impacts
+from autotune.explanation import marginal as marginal_of
+from autotune.explanation.dimension_words import NAMES, capitalised, value_words
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.schemas import FigureTable, Wire
+from server.figures.drawn import DrawnFigure
+from server.figures.source import FigureSource
+from server.figures.style import PALETTES, Scheme, Spec, finish
+
+ROW_PX = 19
+
+
+class MarginalValue(Wire):
+    """One value of a dimension. `change` of the rate against the mean of the space, per cent, were
+    all else equal; low and high end its 80 % interval."""
+
+    value: str
+    strategies: int
+    change: float
+    low: float
+    high: float
+
+
+class MarginalCurve(Wire):
+    """One dimension; `sentence` is that of its largest clear step."""
+
+    dimension: str
+    name: str
+    points: list[MarginalValue]
+    sentence: str
+
+
+class MarginalFigure(DrawnFigure):
+    """A curve for each dimension, that of the greatest impact first."""
+
+    kind: Literal["marginal"] = "marginal"
+    unit: str
+    curves: list[MarginalCurve]
+
+    @classmethod
+    def of(cls, source: FigureSource) -> MarginalFigure:
+        rates = source.belief.rates
+        order = [each.dimension for each in impacts(rates)]
+        curves = [_curve(marginal_of(rates, dimension)) for dimension in order]
+        told = [curve.sentence for curve in curves[:3]]
+        caption = "; ".join(told) if told else "The strategies of this space differ in nothing"
+        rows = [
+            [
+                curve.name,
+                point.value,
+                f"{point.change:+.1f}",
+                f"{point.low:+.1f} to {point.high:+.1f}",
+                f"{point.strategies:,}",
+            ]
+            for curve in curves
+            for point in curve.points
+        ]
+        columns = ["Parameter", "Value", "Change, %", "80 % interval, %", "Strategies"]
+        return cls(
+            **source.head(title="The rate along each parameter", caption=f"{caption}."),
+            table=FigureTable(columns=columns, rows=rows),
+            unit=OBJECTIVE_UNITS[source.campaign.request.objective],
+            curves=curves,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        import altair as alt
+
+        palette = PALETTES[scheme]
+        rows, heads, order = self._rows()
+        label = alt.Axis(labelExpr="split(datum.label, '|')[1]", ticks=False, domain=False)
+        y = alt.Y("row:N", sort=order, title=None, axis=label, scale=alt.Scale(domain=order))
+        x = alt.X("change:Q", title=f"change of {self.unit}, all else being equal, %")
+        tooltip = [
+            alt.Tooltip("value:N", title="value"),
+            alt.Tooltip("said:N", title="change (80 %)"),
+            alt.Tooltip("strategies:Q", title="strategies with it"),
+            alt.Tooltip("sentence:N", title="largest step"),
+        ]
+        base = alt.Chart(alt.NamedData("points")).encode(y=y, x=x)
+        line = base.mark_line(color=palette.measured, strokeWidth=1.2, strokeOpacity=0.5).encode(
+            detail="name:N", order="number:Q"
+        )
+        ends = base.mark_rule(color=palette.measured, strokeWidth=3, strokeOpacity=0.45).encode(
+            x=alt.X("low:Q"), x2="high:Q", tooltip=tooltip
+        )
+        dots = base.mark_point(
+            filled=True, size=64, color=palette.measured, opacity=1, shape="circle"
+        ).encode(tooltip=tooltip)
+        titles = alt.Chart(alt.NamedData("heads")).mark_text(
+            align="left", fontWeight="bold", color=palette.text, fontSize=12, limit=0
+        )
+        zero = alt.Chart(alt.NamedData("zero")).mark_rule(color=palette.faint, strokeDash=[2, 3])
+        layers = alt.layer(
+            zero.encode(x="x:Q"),
+            line,
+            ends,
+            dots,
+            titles.encode(y=y, x=alt.value(4), text="name:N"),
+        )
+        data = {"points": rows, "heads": heads, "zero": [{"x": 0}]}
+        return finish(layers, palette, data, height=ROW_PX * max(len(order), 1))
+
+    def _rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+        """Return the points, the dimensions' own rows, and all rows from the top."""
+        rows: list[dict[str, Any]] = []
+        heads: list[dict[str, Any]] = []
+        order: list[str] = []
+        for curve in self.curves:
+            head = f"{curve.dimension}|"
+            order.append(head)
+            heads.append({"row": head, "name": curve.name})
+            for number, point in enumerate(curve.points):
+                row = f"{curve.dimension}|{point.value}"
+                order.append(row)
+                said = f"{point.change:+.1f} % ({point.low:+.1f} to {point.high:+.1f})"
+                own = {"row": row, "name": curve.name, "number": number, "said": said}
+                rows.append(point.model_dump() | own | {"sentence": curve.sentence})
+        return rows, heads, order
+
+
+def missing(source: FigureSource) -> str:
+    """Return why there is no curve."""
+    return "" if source.measured else "no trial has given a measurement yet"
+
+
+def _curve(told: Marginal) -> MarginalCurve:
+    return MarginalCurve(
+        dimension=told.dimension,
+        name=capitalised(NAMES[told.dimension]),
+        points=[
+            MarginalValue(
+                value=value_words(told.dimension, point.value),
+                strategies=point.strategies,
+                change=100.0 * (point.relative - 1.0),
+                low=100.0 * (point.low - 1.0),
+                high=100.0 * (point.high - 1.0),
+            )
+            for point in told.points
+        ],
+        sentence=told.sentence,
+    )

@@ -1,0 +1,164 @@
+"""The rate against the memory that is left on the fullest GPU."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.schemas import FigureTable, TrialPurpose, TrialState, Wire
+from server.dashboard.wording import figure, plural, strategy_line
+from server.figures.drawn import DrawnFigure
+from server.figures.marks import (
+    LANE_ROWS,
+    above_lane,
+    lane_layers,
+    lane_middle,
+    mark_area_px,
+    outcome_channels,
+)
+from server.figures.outcome import Outcome, objective_of, outcome_of
+from server.figures.source import FigureSource
+from server.figures.style import FIGURE, PALETTES, Scheme, Spec, axis, finish, scale
+
+FARTHEST = 0.3
+"""Share of a GPU's memory that a trial may have wanted beyond it and still be drawn there."""
+
+
+class HeadroomPoint(Wire):
+    """One trial. `headroom_gib` is what it left of a GPU's memory: measured, or, of one that ran
+    out of it, by what was predicted of it before (negative where that was more than there is)."""
+
+    number: int
+    purpose: TrialPurpose
+    strategy: str
+    outcome: Outcome
+    headroom_gib: float
+    rate: float | None
+
+
+class MemoryFigure(DrawnFigure):
+    """`wanted_gib` is the headroom that the campaign asks for."""
+
+    kind: Literal["memory"] = "memory"
+    unit: str
+    gpu_memory_gib: float
+    wanted_gib: float
+    points: list[HeadroomPoint]
+
+    @classmethod
+    def of(cls, source: FigureSource) -> MemoryFigure:
+        campaign = source.campaign
+        whole = campaign.machine.memory_gib
+        points = []
+        for trial in source.trials:
+            if trial.stands_for_nodes is not None:
+                continue
+            rate = objective_of(trial, campaign.request.objective)
+            peak = trial.metrics.peak_memory_gib if trial.metrics else None
+            if trial.state is TrialState.OOM:
+                peak = trial.predicted_memory_gib
+            if peak is None or (rate is None and trial.state is not TrialState.OOM):
+                continue
+            points.append(
+                HeadroomPoint(
+                    number=trial.number,
+                    purpose=trial.purpose,
+                    strategy=strategy_line(trial.strategy),
+                    outcome=outcome_of(trial),
+                    headroom_gib=whole - peak,
+                    rate=rate,
+                )
+            )
+        unit = OBJECTIVE_UNITS[campaign.request.objective]
+        rows = [
+            [
+                str(point.number),
+                point.outcome.value,
+                f"{point.headroom_gib:.1f}" + ("" if point.rate else " (predicted)"),
+                figure(point.rate),
+                point.strategy,
+            ]
+            for point in points
+        ]
+        columns = ["Trial", "Outcome", "GiB left", unit, "Strategy"]
+        return cls(
+            **source.head(title="Rate and memory left", caption=_caption(points, whole, unit)),
+            table=FigureTable(columns=columns, rows=rows),
+            unit=unit,
+            gpu_memory_gib=whole,
+            wanted_gib=campaign.request.min_headroom_gib,
+            points=points,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        import altair as alt
+
+        palette = PALETTES[scheme]
+        rows = [point.model_dump(mode="json") for point in self.points]
+        measured = [row for row in rows if row["rate"] is not None]
+        failed = [row for row in rows if row["rate"] is None]
+        x = alt.X(
+            "headroom_gib:Q",
+            title="memory left on the fullest GPU, GiB",
+            scale=alt.Scale(domain=self._domain(), nice=False, padding=14, clamp=True),
+        )
+        y = alt.Y(
+            "rate:Q",
+            title=self.unit,
+            axis=axis(bool(measured), format="~s", tickCount=6),
+            scale=scale(bool(measured), range=above_lane()),
+        )
+        outcomes = [point.outcome for point in self.points]
+        colour, shape = outcome_channels(palette, simulated=self.simulated, drawn=outcomes)
+        tooltip = [
+            alt.Tooltip("number:O", title="trial"),
+            alt.Tooltip("strategy:N", title="layout"),
+            alt.Tooltip("headroom_gib:Q", title="GiB left", format=".1f"),
+            alt.Tooltip("rate:Q", title=self.unit, format=FIGURE),
+        ]
+        marks: Spec = {"filled": True, "size": mark_area_px(len(rows)), "strokeWidth": 0}
+        ran = alt.Chart(alt.NamedData("measured")).mark_point(opacity=0.85, **marks)
+        out = alt.Chart(alt.NamedData("failed")).mark_point(opacity=1, **marks)
+        limits = alt.Chart(alt.NamedData("limits")).mark_rule(
+            color=palette.oom, strokeDash=[5, 4], strokeWidth=1.5
+        )
+        named = alt.Chart(alt.NamedData("limits")).mark_text(
+            align="left", dx=5, dy=8, color=palette.faint, fontSize=11
+        )
+        layers = alt.layer(
+            *lane_layers(palette),
+            limits.encode(x=alt.X("headroom_gib:Q")),
+            named.encode(x=alt.X("headroom_gib:Q"), y=alt.value(0), text="label:N"),
+            ran.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
+            out.encode(x=x, y=lane_middle(), color=colour, shape=shape, tooltip=tooltip),
+        )
+        lines = [{"headroom_gib": 0.0, "label": "all of the memory"}]
+        if self.wanted_gib:
+            lines.append({"headroom_gib": self.wanted_gib, "label": "asked to be left"})
+        data = {**LANE_ROWS, "measured": measured, "failed": failed, "limits": lines}
+        return finish(layers, palette, data, height=320)
+
+    def _domain(self) -> list[float]:
+        """Return the ends of the axis; what ran out of memory by far stands at the left one."""
+        left = [point.headroom_gib for point in self.points]
+        return [min(0.0, max(min(left), -FARTHEST * self.gpu_memory_gib)), max(*left, 1.0)]
+
+
+def missing(source: FigureSource) -> str:
+    """Return why nothing is known of memory."""
+    ran = any(trial.metrics and trial.metrics.peak_memory_gib for trial in source.measured)
+    full = any(trial.state is TrialState.OOM for trial in source.trials)
+    return "" if ran or full else "no trial has told of its memory yet"
+
+
+def _caption(points: list[HeadroomPoint], whole: float, unit: str) -> str:
+    ran = [point for point in points if point.rate is not None]
+    full = sum(point.rate is None for point in points)
+    best = max(ran, key=lambda point: point.rate or 0.0, default=None)
+    out = f"{plural(full, 'trial')} ran out of it" if full else "no trial ran out of it"
+    if best is None:
+        return f"Nothing has run: {out}."
+    return (
+        f"The fastest trial ({figure(best.rate)} {unit}) left {figure(best.headroom_gib)} of "
+        f"{figure(whole)} GiB; {out}."
+    )

@@ -1,0 +1,171 @@
+"""The rate against nodes or energy: what nothing beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from autotune.recommendation import all_contenders
+from autotune.recommendation.pareto import COSTS, pareto_fronts
+from autotune.schemas import FigureTable, ParetoCost, Wire
+from search_spaces.errors import InvalidInput
+from server.dashboard.wording import figure, plural, strategy_line
+from server.figures.drawn import DrawnFigure
+from server.figures.source import FigureSource
+from server.figures.style import FIGURE, PALETTES, Scheme, Spec, finish
+
+TITLES: dict[ParetoCost, str] = {"num_nodes": "nodes", "joules_per_token": "joules for a token"}
+KINDS = ("on the front", "beaten in both")
+
+
+class ParetoPoint(Wire):
+    """One layout; `cost` in the unit of `ParetoFigure.against`."""
+
+    trial_numbers: list[int]
+    strategy: str
+    cost: float
+    tokens_per_s: float
+    on_front: bool
+    predicted: bool
+
+
+class ParetoFigure(DrawnFigure):
+    """`offered` are the costs that this campaign's layouts differ in. `predicted`, of a point: its
+    energy was not sampled but follows from the machine's power figures."""
+
+    kind: Literal["pareto"] = "pareto"
+    against: ParetoCost
+    offered: list[ParetoCost]
+    points: list[ParetoPoint]
+
+    @classmethod
+    def of(cls, source: FigureSource, *, against: ParetoCost | None = None) -> ParetoFigure:
+        """Raises InvalidInput where its layouts do not differ in that cost."""
+        offered = costs_of(source)
+        cost = against or offered[0]
+        if cost not in offered:
+            reason = f"the layouts that ran do not differ in {TITLES[cost]}"
+            raise InvalidInput("against", cost, reason, valid=", ".join(offered))
+        points = _points(source, cost)
+        rows = [
+            [
+                figure(point.cost) + (" (predicted)" if point.predicted else ""),
+                figure(point.tokens_per_s),
+                KINDS[not point.on_front],
+                point.strategy,
+                ", ".join(map(str, point.trial_numbers)),
+            ]
+            for point in points
+        ]
+        columns = [TITLES[cost].capitalize(), "tokens/s", "Stands", "Strategy", "Trials"]
+        title = f"Rate against {'nodes' if cost == 'num_nodes' else 'energy'}"
+        return cls(
+            **source.head(title=title, caption=_caption(points, cost)),
+            table=FigureTable(columns=columns, rows=rows),
+            against=cost,
+            offered=offered,
+            points=points,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        import altair as alt
+
+        palette = PALETTES[scheme]
+        values = sorted({point.cost for point in self.points})
+        whole = self.against == "num_nodes"
+        ticks = alt.Axis(values=values, format="d") if whole else alt.Axis(format="~g", tickCount=7)
+        x = alt.X(
+            "cost:Q",
+            title=TITLES[self.against]
+            + (" (predicted)" if any(point.predicted for point in self.points) else ""),
+            axis=ticks,
+            scale=alt.Scale(zero=False, nice=False, padding=20),
+        )
+        y = alt.Y("tokens_per_s:Q", title="tokens/s", axis=alt.Axis(format="~s", tickCount=6))
+        rows = [
+            point.model_dump(exclude={"on_front"})
+            | {
+                "stands": KINDS[not point.on_front],
+                "trials": ", ".join(map(str, point.trial_numbers)),
+            }
+            for point in self.points
+        ]
+        tooltip = [
+            alt.Tooltip("strategy:N", title="layout"),
+            alt.Tooltip("cost:Q", title=TITLES[self.against], format=".4~g"),
+            alt.Tooltip("tokens_per_s:Q", title="tokens/s", format=FIGURE),
+            alt.Tooltip("trials:N", title="trials"),
+        ]
+        line = alt.Chart(alt.NamedData("front")).mark_line(
+            interpolate="step-after", color=palette.confirmed, strokeWidth=1.5
+        )
+        colours = alt.Scale(domain=KINDS, range=[palette.confirmed, palette.other])
+        shapes = alt.Scale(domain=KINDS, range=["diamond", "circle"])
+        marks = alt.Chart(alt.NamedData("points")).mark_point(
+            filled=True, size=90, opacity=0.9, strokeWidth=0
+        )
+        layers = alt.layer(
+            line.encode(x=x, y=y),
+            marks.encode(
+                x=x,
+                y=y,
+                color=alt.Color("stands:N", title=None, scale=colours),
+                shape=alt.Shape("stands:N", title=None, scale=shapes),
+                tooltip=tooltip,
+            ),
+        )
+        front = [row for row in rows if row["stands"] == KINDS[0]]
+        return finish(layers, palette, {"points": rows, "front": front}, height=320)
+
+
+def costs_of(source: FigureSource) -> list[ParetoCost]:
+    """Return the costs of which the measured layouts have more than one value."""
+    ran = [c for c in all_contenders(source.campaign, source.trials) if c.projection is None]
+    return [
+        name
+        for name, cost in COSTS.items()
+        if len({round(value, 12) for each in ran if (value := cost(each)) is not None}) > 1
+    ]
+
+
+def missing(source: FigureSource) -> str:
+    """Return why there is no front."""
+    if not source.measured:
+        return "no trial has given a measurement yet"
+    return "" if costs_of(source) else "the layouts that ran differ in neither nodes nor energy"
+
+
+def _points(source: FigureSource, cost: ParetoCost) -> list[ParetoPoint]:
+    """Return all layouts, the cheapest first."""
+    contenders = all_contenders(source.campaign, source.trials)
+    front = next(each for each in pareto_fronts(contenders) if each.against == cost)
+    on_front = [point.strategy for point in front.points]
+    points = [
+        ParetoPoint(
+            trial_numbers=[trial.number for trial in each.trials],
+            strategy=strategy_line(each.shape),
+            cost=value,
+            tokens_per_s=each.metrics.tokens_per_s,
+            on_front=each.shape in on_front,
+            predicted=cost == "joules_per_token" and not each.metrics.energy_sampled,
+        )
+        for each in contenders
+        if each.projection is None and (value := COSTS[cost](each)) is not None
+    ]
+    return sorted(points, key=lambda point: (point.cost, point.tokens_per_s))
+
+
+def _caption(points: Sequence[ParetoPoint], cost: ParetoCost) -> str:
+    front = [point for point in points if point.on_front]
+    unit = TITLES[cost]
+    if len(front) < 2:
+        fast = front[0]
+        return f"Nothing to choose: the fastest also takes the least, {figure(fast.cost)} {unit}."
+    least, fast = front[0], front[-1]
+    dearer = fast.cost / least.cost - 1.0
+    faster = fast.tokens_per_s / least.tokens_per_s - 1.0
+    return (
+        f"{plural(len(front), 'layout')} are beaten in neither: from {figure(least.cost)} to "
+        f"{figure(fast.cost)} {unit} (+{100 * dearer:.0f} %) the rate rises by "
+        f"{100 * faster:.0f} %."
+    )

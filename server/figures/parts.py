@@ -1,0 +1,355 @@
+"""Where time and memory of the best layouts go, part by part, beside the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from autotune.explanation import (
+    MEMORY_WORDS,
+    TIME_WORDS,
+    StrategyParts,
+    compare,
+    compared_of,
+    parts_of,
+)
+from autotune.explanation.dimension_words import value_words
+from autotune.explanation.parts import Origin, Role
+from autotune.resolution import strategy_shape
+from autotune.schemas import FigureTable, StrategyShape, Wire
+from search_spaces.strategy import DIMENSIONS, Strategy
+from server.dashboard.wording import figure
+from server.figures.drawn import DrawnFigure
+from server.figures.source import FigureSource
+from server.figures.style import PALETTES, Scheme, Spec, finish
+
+LEAST_SHARE = 0.01
+"""Of the longest bar, below which a part is not drawn on its own in any bar."""
+
+LABELLED_SHARE = 0.06
+"""Of the longest bar, from which on a part's figure stands in it."""
+
+ROW_PX = 58
+OTHER = "other"
+OTHER_COLOUR = ("#b9bec6", "#1c2430")
+
+TIME_COLOURS: Mapping[str, tuple[str, str]] = {
+    "products": ("#0072B2", "#ffffff"),
+    "attention": ("#56B4E9", "#1c2430"),
+    "elementwise": ("#a8d5f2", "#1c2430"),
+    "recomputation": ("#009E73", "#ffffff"),
+    "tensor_parallel": ("#D55E00", "#1c2430"),
+    "bubble": ("#F0E442", "#1c2430"),
+    "pipeline_transfer": ("#E69F00", "#1c2430"),
+    "data_parallel": ("#CC79A7", "#1c2430"),
+    "optimizer": ("#6a51a3", "#ffffff"),
+    "host": ("#7a828c", "#ffffff"),
+    "stragglers": ("#4a525c", "#ffffff"),
+}
+MEMORY_COLOURS: Mapping[str, tuple[str, str]] = {
+    "parameters": ("#0072B2", "#ffffff"),
+    "gradients": ("#56B4E9", "#1c2430"),
+    "optimizer": ("#009E73", "#ffffff"),
+    "activations": ("#E69F00", "#1c2430"),
+    "recomputation": ("#F0E442", "#1c2430"),
+    "logits": ("#CC79A7", "#1c2430"),
+    "zero3_gather": ("#D55E00", "#1c2430"),
+    "overhead": ("#7a828c", "#ffffff"),
+}
+"""Ground and ink of each part: Okabe and Ito's colours, in an order in which neighbours differ in
+lightness, too."""
+
+ROLES: Mapping[Role, str] = {
+    "winner": "Best",
+    "runner_up": "Runner-up",
+    "baseline": "Baseline",
+}
+
+
+class ComparedParts(Wire):
+    """One strategy's bar.
+
+    `total` is the sum of `parts`; `origin` says where it is from. Which part has how much of it is
+    always predicted. `name` says what sets the strategy apart from the others.
+    """
+
+    role: Role
+    name: str
+    strategy: StrategyShape
+    total: float
+    origin: Origin
+    parts: dict[str, float]
+
+
+class PartsFigure(DrawnFigure):
+    """Time for a token (or the objective's other cost) in per cent of the best's."""
+
+    kind: Literal["parts"] = "parts"
+    unit: str
+    bars: list[ComparedParts]
+
+    @classmethod
+    def of(cls, source: FigureSource) -> PartsFigure:
+        told = _told(source)
+        winner = told[0]
+        bars = [
+            ComparedParts(
+                role=each.role,
+                name=name,
+                strategy=strategy_shape(each.strategy),
+                total=100.0 * each.cost / winner.cost,
+                origin=each.time_origin,
+                parts={
+                    part: 100.0 * each.cost / winner.cost * share
+                    for part, share in each.shares.items()
+                },
+            )
+            for each, name in zip(told, names([each.strategy for each in told]), strict=True)
+        ]
+        others = compare(winner, told[1:])
+        # The baseline is last; where it is the best itself, the first runner-up is told instead.
+        against = [each for each in others if each.strategy.role == "baseline"] or others
+        caption = f"{against[0].sentence}." if against else f"{winner.sentence}."
+        return cls(
+            **source.head(title="Where the time goes", caption=caption),
+            table=_table(bars, TIME_WORDS, unit="%", simulated=source.campaign.simulated),
+            unit=COSTS[source.campaign.request.objective],
+            bars=bars,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        title = f"{self.unit}, % of the best's"
+        return _bars(
+            self.bars,
+            TIME_WORDS,
+            TIME_COLOURS,
+            title=title,
+            unit="%",
+            scheme=scheme,
+            simulated=self.simulated,
+        )
+
+
+class MemoryPartsFigure(DrawnFigure):
+    """Peak memory of the fullest GPU, GiB, under what can be used of its `gpu_memory_gib`."""
+
+    kind: Literal["memory_parts"] = "memory_parts"
+    limit_gib: float
+    gpu_memory_gib: float
+    bars: list[ComparedParts]
+
+    @classmethod
+    def of(cls, source: FigureSource) -> MemoryPartsFigure:
+        told = _told(source)
+        winner = told[0]
+        bars = [
+            ComparedParts(
+                role=each.role,
+                name=name,
+                strategy=strategy_shape(each.strategy),
+                total=each.memory_gib,
+                origin=each.memory_origin,
+                parts=dict(each.memory_parts_gib),
+            )
+            for each, name in zip(told, names([each.strategy for each in told]), strict=True)
+        ]
+        most = max(winner.memory_parts_gib, key=lambda part: winner.memory_parts_gib[part])
+        share = winner.memory_parts_gib[most] / winner.memory_gib
+        caption = (
+            f"The best takes {figure(winner.memory_gib)} of {figure(winner.gpu_memory_gib)} GiB, "
+            f"{100 * share:.0f} % of it for {MEMORY_WORDS[most]}."
+        )
+        return cls(
+            **source.head(title="Where the memory goes", caption=caption),
+            table=_table(bars, MEMORY_WORDS, unit="GiB", simulated=source.campaign.simulated),
+            limit_gib=winner.memory_limit_gib,
+            gpu_memory_gib=winner.gpu_memory_gib,
+            bars=bars,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        return _bars(
+            self.bars,
+            MEMORY_WORDS,
+            MEMORY_COLOURS,
+            title="peak memory of the fullest GPU, GiB",
+            unit="GiB",
+            scheme=scheme,
+            simulated=self.simulated,
+            limit=self.gpu_memory_gib,
+        )
+
+
+SWITCHES = {"sequence_parallel": "SP", "flash_attention": "flash"}
+
+COSTS = {
+    "tokens_per_s": "time for a token",
+    "tokens_per_s_per_gpu": "GPU time for a token",
+    "tokens_per_node_hour": "node-hours for a token",
+    "tokens_per_joule": "energy for a token",
+}
+
+
+def missing(source: FigureSource) -> str:
+    """Return why there are no parts to show."""
+    return "" if source.measured else "no trial has given a measurement yet"
+
+
+def names(strategies: Sequence[Strategy]) -> list[str]:
+    """Return each strategy by what not all of them have in common; a single one in full."""
+    telling = [
+        name
+        for name in DIMENSIONS
+        if name != "gradient_accumulation_steps"
+        and len({getattr(strategy, name) for strategy in strategies}) > 1
+    ]
+    if not telling:
+        return [strategy.short() for strategy in strategies]
+    return [" · ".join(_briefly(name, strategy) for name in telling) for strategy in strategies]
+
+
+def _briefly(dimension: str, strategy: Strategy) -> str:
+    """Return a value as a strategy's line has it, and also where that leaves it out."""
+    value = getattr(strategy, dimension)
+    if dimension in SWITCHES:
+        return SWITCHES[dimension] if value else f"no {SWITCHES[dimension]}"
+    if dimension == "activation_checkpointing":
+        return f"{'no' if value == 'none' else value} ckpt"
+    return value_words(dimension, value)
+
+
+def _told(source: FigureSource) -> list[StrategyParts]:
+    assert source.recommendation is not None
+    return parts_of(
+        compared_of(source.recommendation),
+        source.belief.calibration,
+        source.belief.transformer,
+        objective=source.campaign.request.objective,
+    )
+
+
+def told_origin(origin: Origin, *, simulated: bool) -> str:
+    """Return where a figure is from; nothing simulated is called measured."""
+    return "simulated" if simulated and origin == "measured" else origin
+
+
+def _table(
+    bars: Sequence[ComparedParts], words: Mapping[str, str], *, unit: str, simulated: bool
+) -> FigureTable:
+    columns = ["Part", *(f"{ROLES[bar.role]}: {bar.name}, {unit}" for bar in bars)]
+    rows = [
+        [word, *(f"{bar.parts[part]:.1f}" for bar in bars)]
+        for part, word in words.items()
+        if any(bar.parts[part] >= 0.05 for bar in bars)
+    ]
+    total = [
+        "whole",
+        *(f"{bar.total:.1f}, {told_origin(bar.origin, simulated=simulated)}" for bar in bars),
+    ]
+    return FigureTable(columns=columns, rows=[*rows, total])
+
+
+def _bars(
+    bars: Sequence[ComparedParts],
+    words: Mapping[str, str],
+    colours: Mapping[str, tuple[str, str]],
+    *,
+    title: str,
+    unit: str,
+    scheme: Scheme,
+    simulated: bool,
+    limit: float | None = None,
+) -> Spec:
+    """Draw a bar for each strategy, under a line that names it."""
+    import altair as alt
+
+    palette = PALETTES[scheme]
+    longest = max(bar.total for bar in bars)
+    shown = [name for name in words if any(b.parts[name] >= LEAST_SHARE * longest for b in bars)]
+    rows, heads = _rows(
+        bars, shown, words, colours, longest=longest, unit=unit, simulated=simulated
+    )
+    drawn = [words[name] for name in shown] + [OTHER] * any(r["part"] == OTHER for r in rows)
+    grounds = [colours[name][0] for name in shown] + [OTHER_COLOUR[0]]
+    span = alt.Scale(domain=[0.0, max(longest, limit or 0.0)], nice=False, padding=0)
+    y = alt.Y("bar:O", axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.28))
+    x = alt.X("from:Q", title=title, scale=span, axis=alt.Axis(tickCount=6))
+    colour = alt.Color(
+        "part:N",
+        title=None,
+        sort=drawn,
+        scale=alt.Scale(domain=drawn, range=grounds[: len(drawn)]),
+        legend=alt.Legend(columns=alt.expr("width < 460 ? 1 : 3")),
+    )
+    tooltip = [
+        alt.Tooltip("strategy:N", title="layout"),
+        alt.Tooltip("part:N", title="part"),
+        alt.Tooltip("figure:N", title="takes"),
+    ]
+    base = alt.Chart(alt.NamedData("parts")).encode(y=y)
+    segments = base.mark_bar(stroke=palette.card, strokeWidth=1).encode(
+        x=x, x2="to:Q", color=colour, tooltip=tooltip
+    )
+    labels = base.mark_text(fontSize=11).encode(
+        x=alt.X("middle:Q", scale=span),
+        text="label:N",
+        color=alt.Color("ink:N", scale=None),
+        tooltip=tooltip,
+    )
+    head = alt.Chart(alt.NamedData("heads")).encode(y=y)
+    above: Spec = {"align": "left", "baseline": "bottom", "dy": -ROW_PX // 3 + 2}
+    title_marks = head.mark_text(
+        color=palette.text, fontSize=12, limit=alt.expr("width"), **above
+    ).encode(x=alt.value(0), text="head:N")
+    layers = [segments, labels, title_marks]
+    data = {"parts": rows, "heads": heads}
+    if limit is not None:
+        rule = alt.Chart(alt.NamedData("limit")).mark_rule(
+            color=palette.oom, strokeDash=[5, 4], strokeWidth=1.5
+        )
+        layers.append(rule.encode(x=alt.X("limit:Q", scale=span)))
+        data["limit"] = [{"limit": limit}]
+    return finish(alt.layer(*layers), palette, data, height=ROW_PX * len(bars))
+
+
+def _rows(
+    bars: Sequence[ComparedParts],
+    shown: Sequence[str],
+    words: Mapping[str, str],
+    colours: Mapping[str, tuple[str, str]],
+    *,
+    longest: float,
+    unit: str,
+    simulated: bool,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    heads: list[dict[str, Any]] = []
+    for number, bar in enumerate(bars):
+        head = f"{ROLES[bar.role]}: {bar.name}"
+        whole = f"{bar.total:.0f} %" if unit == "%" else f"{figure(bar.total)} {unit}"
+        said = told_origin(bar.origin, simulated=simulated)
+        heads.append({"bar": number, "head": f"{ROLES[bar.role]}, {whole} {said}: {bar.name}"})
+        parts = {words[name]: (bar.parts[name], *colours[name]) for name in shown}
+        rest = bar.total - sum(value for value, _, _ in parts.values())
+        if rest > 1e-9 * bar.total and len(shown) < len(words):
+            parts[OTHER] = (rest, *OTHER_COLOUR)
+        end = 0.0
+        for part, (value, _, ink) in parts.items():
+            if value <= 0.0:
+                continue
+            telling = value >= LABELLED_SHARE * longest
+            rows.append(
+                {
+                    "bar": number,
+                    "strategy": head,
+                    "part": part,
+                    "from": end,
+                    "to": end + value,
+                    "middle": end + value / 2,
+                    "figure": f"{value:.1f} {unit}",
+                    "label": f"{value:.0f}" if telling else "",
+                    "ink": ink,
+                }
+            )
+            end += value
+    return rows, heads

@@ -1,0 +1,137 @@
+"""What figures of a campaign are made of: its trials, and what is believed after them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from autotune.calibration import Calibration
+from autotune.explanation import BelievedRates
+from autotune.recommendation import recommend
+from autotune.resolution import machine_of, transformer_of
+from autotune.schemas import Campaign, EarlierObservation, Recommendation, Trial, TrialState
+from autotune.search import SearchTrial
+from autotune.search.trial import merged
+from search_spaces.machine import Machine
+from search_spaces.space import SearchSpace
+from search_spaces.transformer import Transformer
+from server.runner.scheduling import search_trials
+from server.runner.start import SearchStart, space_of_campaign
+
+MAY_FIT = 0.1
+"""Probability of fitting from which on a strategy counts among those that are compared."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CampaignBelief:
+    """What is believed after a campaign's trials; what costs time is worked out where it is first
+    asked for, under `lock` where several may ask.
+
+    Attributes:
+        known: what the trials have shown.
+        versions: of the software that they ran.
+        profile: of the campaign's cluster, as it keeps it.
+        kept: what earlier trials had shown when it began.
+    """
+
+    campaign: Campaign
+    known: Sequence[SearchTrial]
+    versions: Mapping[str, str]
+    profile: Mapping[str, Any] | None = None
+    kept: Sequence[EarlierObservation] = ()
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @classmethod
+    def of(
+        cls,
+        campaign: Campaign,
+        trials: Sequence[Trial],
+        *,
+        profile: Mapping[str, Any] | None = None,
+        kept: Sequence[EarlierObservation] = (),
+    ) -> CampaignBelief:
+        start = SearchStart(
+            machine=machine_of(campaign.machine),
+            transformer=transformer_of(campaign.model),
+            kept=kept,
+        )
+        return cls(
+            campaign=campaign,
+            known=[t for t in merged(search_trials(trials)) if t.state in {"ok", "failed"}],
+            versions=start.versions(trials),
+            profile=profile,
+            kept=kept,
+        )
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for beliefs that come to the same."""
+        versions = tuple(sorted(self.versions.items()))
+        return (self.campaign.id, self.campaign.created_at, tuple(self.known), versions)
+
+    @cached_property
+    def transformer(self) -> Transformer:
+        return transformer_of(self.campaign.model)
+
+    @cached_property
+    def machine(self) -> Machine:
+        return machine_of(self.campaign.machine)
+
+    @cached_property
+    def space(self) -> SearchSpace:
+        """What it searches; raises InvalidInput(s) for a campaign of an earlier version that
+        allowed more."""
+        return space_of_campaign(
+            self.campaign.request, self.transformer, self.machine, profile=self.profile
+        )
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """Fitted to the campaign's trials and to what it started from, as its search is."""
+        start = SearchStart(machine=self.machine, transformer=self.transformer, kept=self.kept)
+        seen = [trial.observation(self.transformer) for trial in self.known]
+        own = [observation for observation in seen if observation is not None]
+        return Calibration.of(self.machine, [*start.observations(self.versions), *own])
+
+    @cached_property
+    def rates(self) -> BelievedRates:
+        """Of the strategies of the space that may fit: of others the rate decides nothing."""
+        request = self.campaign.request
+        return BelievedRates.of(
+            self.space,
+            self.calibration,
+            objective=request.objective,
+            least_fit_probability=MAY_FIT,
+            headroom_gib=request.min_headroom_gib,
+            seed=request.seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FigureSource:
+    """A campaign with all its trials, and what is believed after them."""
+
+    campaign: Campaign
+    trials: Sequence[Trial]
+    belief: CampaignBelief
+
+    def head(self, *, title: str, caption: str) -> dict[str, Any]:
+        """Return the fields that every figure has, but for its table."""
+        return {
+            "campaign_id": self.campaign.id,
+            "title": title,
+            "caption": caption,
+            "simulated": self.campaign.simulated,
+        }
+
+    @cached_property
+    def measured(self) -> list[Trial]:
+        """Trials with figures."""
+        return [t for t in self.trials if t.state is TrialState.OK and t.metrics is not None]
+
+    @cached_property
+    def recommendation(self) -> Recommendation | None:
+        return recommend(self.campaign, self.trials)

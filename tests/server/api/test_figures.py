@@ -1,0 +1,109 @@
+"""Figures over the API: offered, drawn, kept for many, and refused with a reason."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from autotune.schemas import Campaign, FigureKind, FigureOffers
+from server.api.kept import Kept
+from server.api.kept_figures import KeptFigures
+from server.figures.kinds import FigureOptions
+from server.settings import Settings
+from server.store import Store
+from tests.server.asking import created
+from tests.server.conftest import ADDRESS
+from tests.server.dashboard.campaigns import Campaigns
+
+SIGNATURES = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
+
+
+@pytest.fixture
+def asked(finished: tuple[FastAPI, Campaign]) -> tuple[TestClient, str]:
+    """A client, and where the figures of the finished campaign are."""
+    app, campaign = finished
+    client = TestClient(app, base_url=ADDRESS)
+    return client, f"/api/v1/campaigns/{campaign.id}/figures"
+
+
+def test_all_that_is_offered_can_be_had(asked: tuple[TestClient, str]) -> None:
+    client, address = asked
+    offers = FigureOffers.model_validate(client.get(address).json())
+    assert [each.kind for each in offers.figures] == list(get_args(FigureKind))
+    for each in offers.figures:
+        assert not each.missing
+        data = client.get(f"{address}/{each.kind}.json").json()
+        chart = client.get(f"{address}/{each.kind}.vega.json?scheme=dark").json()
+        said = {name: data[name] for name in ("kind", "title", "caption", "simulated", "table")}
+        assert chart["usermeta"].items() >= said.items()
+        assert data["simulated"] is True
+        assert any(chart["datasets"].values())
+
+
+@pytest.mark.parametrize("picture", SIGNATURES)
+def test_pictures_are_of_their_format_and_kept(asked: tuple[TestClient, str], picture: str) -> None:
+    client, address = asked
+    answer = client.get(f"{address}/map.{picture}?num_nodes=4")
+    assert answer.is_success, answer.text
+    assert answer.content.startswith(SIGNATURES[picture])
+    if picture == "svg":
+        assert "(simulated)" in answer.text
+
+
+def test_a_figure_that_is_not_there_says_why(client: TestClient, store: Store) -> None:
+    campaign = created(store)
+    answer = client.get(f"/api/v1/campaigns/{campaign.id}/figures/impact.json")
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == (
+        f"campaign {campaign.id} has no figure of impact: no trial has given a measurement yet"
+    )
+    assert client.get("/api/v1/campaigns/999/figures").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "valid"),
+    [
+        ("nonsense.json", "kind", "'beeswarm'"),
+        ("map.gif", "picture", "'pdf'"),
+        ("map.json?num_nodes=3", "num_nodes", "2, 4"),
+        ("map.json?num_nodes=many", "num_nodes", ""),
+        ("trajectory.json?by=phase", "by", "'node_hours'"),
+    ],
+)
+def test_what_is_refused_names_what_would_do(
+    asked: tuple[TestClient, str], file: str, field: str, valid: str
+) -> None:
+    client, address = asked
+    answer = client.get(f"{address}/{file}")
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["field"] == field
+    assert valid in error["valid"]
+
+
+def test_many_viewers_cost_one_computation_until_something_happens(
+    sqlite_settings: Settings,
+) -> None:
+    campaigns = Campaigns(sqlite_settings)
+    campaign = campaigns.running(ok=3, too_big=1)
+    figures, options = KeptFigures(campaigns.store), FigureOptions()
+    with ThreadPoolExecutor(8) as pool:
+        seen = list(pool.map(lambda _: figures.figure(campaign.id, "impact", options), range(8)))
+    assert all(each is seen[0] for each in seen)
+    campaigns.start(campaign, campaigns.strategies(campaign, 1, fitting=True))
+    assert figures.figure(campaign.id, "impact", options) is not seen[0]
+    campaigns.store.close()
+
+
+def test_an_answer_that_failed_is_asked_for_anew() -> None:
+    kept: Kept[int] = Kept(1)
+    with pytest.raises(ZeroDivisionError):
+        kept.of("a", lambda: 1 // 0)
+    assert kept.of("a", lambda: 1) == 1
+    assert kept.of("a", lambda: 2) == 1
+    assert kept.of("b", lambda: 3) == 3
+    assert kept.of("a", lambda: 4) == 4

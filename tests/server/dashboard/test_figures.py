@@ -1,0 +1,53 @@
+"""A figure on a page, in a real browser: drawn, told, live, and without JavaScript."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Browser, expect
+
+from tests.server.dashboard.conftest import Open, Service
+from tests.server.dashboard.perception import UNNAMED
+
+FIGURE = "[data-figure=parts]"
+
+
+def test_a_figure_has_its_picture_its_sentence_and_its_table(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.done()
+    page = visit(f"{service.url}/campaigns/{campaign.id}", width=390, color_scheme="dark")
+    figure = page.locator(FIGURE)
+    figure.scroll_into_view_if_needed()
+    expect(figure.locator("canvas")).to_be_visible()
+    expect(figure.locator("[data-caption]")).to_contain_text("takes")
+    expect(figure.locator("h2 .simulated")).to_be_visible()
+    figure.get_by_text("The same as a table").click()
+    expect(figure.get_by_role("columnheader").nth(1)).to_contain_text("Best: ")
+    expect(figure.get_by_role("cell", name="matrix products")).to_be_visible()
+    assert page.evaluate(UNNAMED) == []
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(overflow) <= 0
+    with page.expect_download() as download:
+        figure.get_by_role("link", name="Vega-Lite").evaluate("e => e.setAttribute('download', '')")
+        figure.get_by_role("link", name="Vega-Lite").click()
+    assert download.value.path()
+
+
+def test_a_figure_appears_with_the_first_measurement(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running()
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    expect(page.locator("#stream")).to_have_text("live")
+    expect(page.locator(FIGURE)).to_be_hidden()
+    fitting = service.campaigns.strategies(campaign, 2, fitting=True)
+    service.campaigns.finish(campaign, service.campaigns.start(campaign, fitting))
+    expect(page.locator(f"{FIGURE} canvas")).to_be_visible()
+
+
+def test_without_javascript_a_figure_is_a_picture(service: Service, chromium: Browser) -> None:
+    campaign = service.campaigns.done()
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{service.url}/campaigns/{campaign.id}")
+    picture = page.locator(f"{FIGURE} img")
+    expect(picture).to_be_visible()
+    with page.expect_response(lambda answer: "parts.svg" in answer.url) as answer:
+        page.reload()
+    assert answer.value.ok
+    context.close()

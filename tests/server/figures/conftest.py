@@ -1,0 +1,50 @@
+"""Campaigns in every stage, read from a store as the service reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from autotune.schemas import Campaign, TrialState
+from server.figures.source import CampaignBelief, FigureSource
+from server.settings import Settings
+from server.store.campaigns import get_campaign
+from server.store.trials import all_trials
+from tests.server.dashboard.campaigns import Campaigns
+
+
+class Stages(Campaigns):
+    """Campaigns by what has become of them."""
+
+    def source(self, campaign: Campaign) -> FigureSource:
+        with self.store.session() as session:
+            read, trials = get_campaign(session, campaign.id), all_trials(session, campaign.id)
+        return FigureSource(campaign=read, trials=trials, belief=CampaignBelief.of(read, trials))
+
+    def crashed(self) -> Campaign:
+        """Nothing but failures, of four kinds."""
+        campaign = self.running(too_big=3)
+        states = (TrialState.CRASHED, TrialState.TIMEOUT, TrialState.NODE_FAIL)
+        started = self.start(campaign, self.strategies(campaign, len(states), fitting=True))
+        for trial, state in zip(started, states, strict=True):
+            self.end(campaign, trial, state, error=f"ended as {state.value}")
+        return self.read(campaign)
+
+
+@pytest.fixture(scope="session")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
+    with pytest.MonkeyPatch.context() as environment:
+        folder = tmp_path_factory.mktemp("figures")
+        environment.setenv("AUTOTUNE_CONFIG", str(folder / "no-config.toml"))
+        made = Stages(Settings(data_dir=folder))
+    yield made
+    made.store.close()
+
+
+@pytest.fixture(scope="session")
+def done(stages: Stages) -> FigureSource:
+    """A finished campaign, on two numbers of nodes."""
+    fields: dict[str, Any] = {"space": {"tensor_parallel": [1, 2, 4, 8], "num_nodes": [2, 4]}}
+    return stages.source(stages.done(ok=16, too_big=6, **fields))

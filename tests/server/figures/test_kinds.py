@@ -1,0 +1,101 @@
+"""Every kind of figure, for campaigns in every stage."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import pytest
+import vl_convert
+
+from autotune.schemas import FigureKind
+from server.dashboard.bundle import VEGA_LITE_VERSION
+from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
+from server.figures.source import FigureSource
+from server.figures.style import Scheme
+from tests.server.figures.conftest import Stages
+
+KINDS: tuple[FigureKind, ...] = get_args(FigureKind)
+PLAIN = FigureOptions()
+
+
+def compiled(source: FigureSource, kind: FigureKind, scheme: Scheme = "light") -> str:
+    """The picture of a figure, drawn."""
+    made = DEFINITIONS[kind].make(source, PLAIN)
+    drawn: str = vl_convert.vegalite_to_svg(
+        made.picture(scheme=scheme), vl_version=VEGA_LITE_VERSION
+    )
+    return drawn
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_finished_campaign_has_every_figure(
+    done: FigureSource, kind: FigureKind, scheme: Scheme
+) -> None:
+    assert offer(kind, done).missing == ""
+    made = DEFINITIONS[kind].make(done, PLAIN)
+    assert made.kind == kind
+    assert made.caption.endswith(".")
+    assert made.table.rows
+    assert all(len(row) == len(made.table.columns) for row in made.table.rows)
+    drawn = compiled(done, kind, scheme)
+    assert "(simulated)" in drawn
+    assert made.caption.split()[0] in drawn
+    json.dumps(made.described_chart(scheme=scheme), allow_nan=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_campaign_without_trials_has_none_and_says_why(stages: Stages, kind: FigureKind) -> None:
+    assert missing(kind, stages.source(stages.create())).startswith("no trial ")
+
+
+FROM_FAILURES: set[FigureKind] = {"trajectory", "map", "memory", "calibration", "timeline"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_failures_alone_are_drawn_where_they_tell_something(
+    stages: Stages, kind: FigureKind
+) -> None:
+    source = stages.source(stages.crashed())
+    assert (missing(kind, source) == "") == (kind in FROM_FAILURES)
+    if kind in FROM_FAILURES:
+        assert "out of memory" in compiled(source, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_trial_is_enough_but_for_a_front(stages: Stages, kind: FigureKind) -> None:
+    source = stages.source(stages.running(ok=1))
+    if kind == "pareto":
+        assert missing(kind, source) == "the layouts that ran differ in neither nodes nor energy"
+    else:
+        assert missing(kind, source) == ""
+        assert "<svg" in compiled(source, kind)
+
+
+def test_thousands_of_trials(stages: Stages) -> None:
+    source = stages.source(stages.many(2000))
+    for kind in KINDS:
+        if not missing(kind, source):
+            assert "<svg" in compiled(source, kind)
+
+
+def test_a_space_of_one_strategy_differs_in_nothing(stages: Stages) -> None:
+    one = {
+        "tensor_parallel": [8],
+        "pipeline_parallel": [1],
+        "micro_batch_size": [1],
+        "gradient_accumulation_steps": [8],
+        "zero_stage": [1],
+        "num_nodes": [4],
+        "activation_checkpointing": ["full"],
+        "sequence_parallel": [False],
+        "flash_attention": [True],
+        "virtual_stages": [1],
+        "precision": ["bf16"],
+    }
+    source = stages.source(stages.running(ok=1, space=one))
+    for kind in ("impact", "beeswarm", "marginal"):
+        made = DEFINITIONS[kind].make(source, PLAIN)
+        assert made.caption == "The strategies of this space differ in nothing."
+        assert "<svg" in compiled(source, kind)

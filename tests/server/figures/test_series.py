@@ -1,0 +1,169 @@
+"""The figures' series against what is worked out otherwise."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import pytest
+
+from autotune.recommendation import all_contenders
+from autotune.recommendation.pareto import COSTS
+from autotune.schemas import TrialState
+from search_spaces.errors import InvalidInput
+from server.figures.calibration import CalibrationFigure
+from server.figures.impact import BeeswarmFigure, ImpactFigure
+from server.figures.layout_map import LayoutMapFigure
+from server.figures.memory_headroom import MemoryFigure
+from server.figures.pareto import ParetoFigure
+from server.figures.parts import MemoryPartsFigure, PartsFigure
+from server.figures.source import FigureSource
+from server.figures.timeline import TimelineFigure, TimelineTrial
+from tests.server.figures.conftest import Stages
+
+
+def test_a_belief_is_the_same_until_a_trial_says_something_else(stages: Stages) -> None:
+    campaign = stages.running(ok=2)
+    before = stages.source(campaign).belief
+    assert hash(before.key) == hash(stages.source(campaign).belief.key)
+    started = stages.start(campaign, stages.strategies(campaign, 3, fitting=True)[2:])
+    assert stages.source(campaign).belief.key == before.key
+    stages.finish(campaign, started)
+    assert stages.source(campaign).belief.key != before.key
+
+
+def test_parts_add_up_and_bars_are_to_scale(done: FigureSource) -> None:
+    figure, recommendation = PartsFigure.of(done), done.recommendation
+    assert recommendation is not None
+    ranked = [recommendation.best, *recommendation.runners_up]
+    assert figure.bars[0].total == pytest.approx(100.0)
+    for bar, each in zip(figure.bars, ranked, strict=False):
+        assert sum(bar.parts.values()) == pytest.approx(bar.total)
+        slower = recommendation.best.metrics.tokens_per_s / each.metrics.tokens_per_s
+        assert bar.total == pytest.approx(100.0 * slower)
+    memory = MemoryPartsFigure.of(done)
+    for bar, each in zip(memory.bars, ranked, strict=False):
+        assert sum(bar.parts.values()) == pytest.approx(each.metrics.peak_memory_gib)
+
+
+def test_bars_of_a_chart_leave_nothing_out(done: FigureSource) -> None:
+    figure = PartsFigure.of(done)
+    rows = figure.chart()["datasets"]["parts"]
+    for number, bar in enumerate(figure.bars):
+        own = [row for row in rows if row["bar"] == number]
+        assert own[0]["from"] == 0.0
+        assert own[-1]["to"] == pytest.approx(bar.total)
+        assert all(a["to"] == b["from"] for a, b in pairwise(own))
+
+
+def test_dots_are_the_strategies_contributions(done: FigureSource) -> None:
+    """Over all dimensions they make the strategy's difference from the mean, so their mean is 0."""
+    bars, dots = ImpactFigure.of(done).bars, BeeswarmFigure.of(done).dots
+    assert {dot.dimension for dot in dots} == {bar.dimension for bar in bars}
+    assert [bar.impact for bar in bars] == sorted((bar.impact for bar in bars), reverse=True)
+    assert sum(bar.share for bar in bars) == pytest.approx(1.0)
+    for bar in bars:
+        own = [dot for dot in dots if dot.dimension == bar.dimension]
+        assert bar.low <= bar.impact <= bar.high
+        assert all(-1.0 <= dot.offset <= 1.0 and 0.0 <= dot.level <= 1.0 for dot in own)
+        assert {dot.value for dot in own} <= set(bar.values)
+
+
+@pytest.mark.parametrize("asked", [{}, {"num_nodes": 2}, {"micro_batch_size": 1, "num_nodes": 4}])
+def test_the_map_has_the_best_that_ran_at_each_place(
+    done: FigureSource, asked: dict[str, int]
+) -> None:
+    figure = LayoutMapFigure.of(done, **asked)
+    best: dict[tuple[int, int], float] = {}
+    for each in all_contenders(done.campaign, done.trials):
+        if all(getattr(each.strategy, name) == value for name, value in asked.items()):
+            place = (each.strategy.tensor_parallel, each.strategy.pipeline_parallel)
+            best[place] = max(best.get(place, 0.0), each.rate)
+    measured = {
+        (cell.tensor_parallel, cell.pipeline_parallel): cell.rate
+        for cell in figure.cells
+        if cell.state == "measured"
+    }
+    assert measured == pytest.approx(best)
+    assert figure.nodes == [2, 4]
+    assert {(row["tp"], row["pp"]) for row in figure.chart()["datasets"]["all"]} == {
+        (cell.tensor_parallel, cell.pipeline_parallel) for cell in figure.cells if cell.strategies
+    }
+
+
+def test_a_map_is_narrowed_to_what_there_is(done: FigureSource) -> None:
+    with pytest.raises(InvalidInput, match=r"no strategy of this campaign has it.*valid: 2, 4"):
+        LayoutMapFigure.of(done, num_nodes=3)
+
+
+def test_a_place_where_all_ran_out_of_memory_says_so(stages: Stages) -> None:
+    figure = LayoutMapFigure.of(stages.source(stages.crashed()))
+    full = [cell for cell in figure.cells if cell.state == "out_of_memory"]
+    assert full
+    assert all(cell.rate is None and cell.out_of_memory for cell in full)
+
+
+@pytest.mark.parametrize("against", ["num_nodes", "joules_per_token"])
+def test_fronts_are_those_of_all_pairs(done: FigureSource, against: str) -> None:
+    figure = ParetoFigure.of(done, against=against)  # type: ignore[arg-type]
+    points = figure.points
+    beaten = set()
+    for a, b in combinations(range(len(points)), 2):
+        for one, other in ((a, b), (b, a)):
+            cost = points[one].cost - points[other].cost
+            rate = points[other].tokens_per_s - points[one].tokens_per_s
+            if cost >= 0.0 and rate >= 0.0 and (cost or rate):
+                beaten.add(one)
+    assert {n for n, point in enumerate(points) if not point.on_front} == beaten
+    contenders = all_contenders(done.campaign, done.trials)
+    cost_of = COSTS[figure.against]
+    assert sorted(point.cost for point in points) == sorted(
+        value for each in contenders if (value := cost_of(each)) is not None
+    )
+
+
+def test_a_front_that_is_not_offered_is_refused(stages: Stages) -> None:
+    source = stages.source(stages.running(ok=4, space={"num_nodes": [4]}))
+    assert ParetoFigure.of(source).against == "joules_per_token"
+    with pytest.raises(InvalidInput, match=r"do not differ in nodes.*valid: joules_per_token"):
+        ParetoFigure.of(source, against="num_nodes")
+
+
+def test_what_was_predicted_is_held_against_what_came_out(done: FigureSource) -> None:
+    """The campaigns of these tests expect 10 s of every trial, within 8 and 12.5 s."""
+    figure = CalibrationFigure.of(done)
+    times = {t.number: t.metrics.iteration_time_s for t in done.measured if t.metrics}
+    timed = {point.number: point for point in figure.points if point.error is not None}
+    assert set(timed) == set(times)
+    for number, point in timed.items():
+        assert point.error == pytest.approx(10.0 * times[number] - 100.0)
+        assert (point.low, point.high) == pytest.approx((-20.0, 25.0))
+        assert point.within == (8.0 <= times[number] <= 12.5)
+    assert figure.covered == sum(8.0 <= seconds <= 12.5 for seconds in times.values())
+    failed = [point.number for point in figure.points if point.error is None]
+    assert failed == [t.number for t in done.trials if t.state is TrialState.OOM]
+
+
+def test_memory_left_is_measured_and_of_failures_predicted(done: FigureSource) -> None:
+    figure = MemoryFigure.of(done)
+    for point, trial in zip(figure.points, done.trials, strict=True):
+        if trial.metrics is None:
+            assert point.headroom_gib == pytest.approx(64.0 - 40.0)
+        else:
+            assert point.headroom_gib == pytest.approx(64.0 - max(trial.peak_memory_gib_by_rank))
+
+
+def overlap(one: TimelineTrial, other: TimelineTrial) -> bool:
+    apart = one.first_node + one.num_nodes <= other.first_node
+    apart |= other.first_node + other.num_nodes <= one.first_node
+    return not apart and one.started_s < other.ended_s and other.started_s < one.ended_s
+
+
+def test_no_node_has_two_trials_at_once(done: FigureSource) -> None:
+    figure = TimelineFigure.of(done)
+    assert figure.replayed
+    assert not any(overlap(*pair) for pair in combinations(figure.trials, 2))
+    held = sum(trial.node_hours or 0.0 for trial in done.trials)
+    assert figure.utilisation * figure.nodes * figure.span_s / 3600.0 == pytest.approx(held)
+    assert 0.0 < figure.training < figure.utilisation <= 1.0
+    for each in figure.trials:
+        assert 0.0 <= each.asked_s <= each.started_s <= each.trained_s <= each.ended_s
