@@ -2,7 +2,7 @@
 
 from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.projected import all_contenders
-from autotune.recommendation.ranking import place
+from autotune.recommendation.ranking import contenders, place
 from autotune.recommendation.recommendation import (
     recommend,
     strategies_to_confirm,
@@ -12,6 +12,7 @@ from autotune.recommendation.recommendation import (
 __all__ = [
     "all_contenders",
     "baseline_result",
+    "contenders",
     "place",
     "recommend",
     "strategies_to_confirm",

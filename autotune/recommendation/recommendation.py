@@ -152,6 +152,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
         relative_to_best=contender.rate / best.rate,
         significant=None if contender is best else best.beats(contender),
         confirmed=contender.confirmed,
+        failed_confirmation=contender.failed_confirmation,
         keeps_headroom=contender.keeps_headroom,
         memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
         joules_per_token=_joules_per_token(campaign, contender),

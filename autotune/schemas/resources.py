@@ -204,8 +204,16 @@ class Campaign(Wire):
     failures: int
     confirmations: int
     node_hours: float
-    best_trial: int | None = Field(None, description="number of the best trial so far")
-    best_objective: float | None = None
+    best_trial: int | None = Field(
+        None, description="number of the first trial of the layout that is recommended so far"
+    )
+    best_objective: float | None = Field(
+        None, description="the recommended layout's figure: the median of its trials"
+    )
+    fastest_trial: int | None = Field(None, description="number of the fastest single trial")
+    fastest_objective: float | None = Field(
+        None, description="that trial's figure, which another run may not confirm"
+    )
     started_from: list[StartedFrom] | None = None
     start_worth: StartWorth | None = None
     screening: FewNodes | None = None
@@ -233,6 +241,9 @@ class Ranked(Wire):
     significant: bool | None
     confirmed: bool
     memory_headroom_gib: float | None
+    failed_confirmation: bool = Field(
+        False, description="it failed when it was run once more, and is ranked last"
+    )
     keeps_headroom: bool = True
     joules_per_token: float | None = None
     gpu_joules_per_token: float | None = None

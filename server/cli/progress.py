@@ -17,7 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
+from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import Campaign, Event, Trial, TrialState
 from server.cli.output import err, note
 from server.cli.tables.elements import figure, mark, not_started
@@ -31,13 +31,15 @@ class CampaignProgress:
         ended: by number: whether the trial failed.
         unfinished: by number: trials that have not ended, as they stand.
         reported: reasons for waiting that `reason_for_waiting` has returned.
-        best: the highest rate measured yet; None before the first.
+        judged: all that have ended, which tell what is recommended so far.
+        best: the figure of that; None before the first.
     """
 
     campaign: Campaign
     ended: dict[int, bool] = field(default_factory=dict)
     unfinished: dict[int, Trial] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
+    judged: list[Trial] = field(default_factory=list)
     best: float | None = None
 
     @property
@@ -75,11 +77,19 @@ class CampaignProgress:
         if trial.withdrawn or trial.number in self.ended:
             return False
         self.ended[trial.number] = trial.state not in {TrialState.OK, TrialState.CANCELLED}
-        figures = None if trial.stands_for_nodes else trial.metrics
-        if figures is not None and keeps_headroom(self.campaign, figures):
-            rate = getattr(figures, self.campaign.request.objective)
-            self.best = max(rate, self.best or 0.0)
+        self._judge(trial)
         return True
+
+    def _judge(self, trial: Trial) -> None:
+        """Take in what a trial tells of the best layout, as the recommendation ranks layouts."""
+        from autotune.recommendation import contenders
+
+        self.judged.append(trial)
+        rate = getattr(trial.metrics, self.campaign.request.objective, None) or 0.0
+        if trial.purpose == "search" and rate <= (self.best or 0.0):
+            return  # neither the first of all nor one that another depends on
+        ranked = contenders(self.campaign, self.judged)
+        self.best = ranked[0].rate if ranked else None
 
     def reason_for_waiting(self) -> str:
         """Return why no trial runs, once for each reason; empty while one does."""

@@ -11,6 +11,7 @@ from autotune.schemas import (
     Campaign,
     Expectation,
     Neighbour,
+    Ranked,
     StartWorth,
     StrategyShape,
     Trial,
@@ -88,6 +89,29 @@ def _start_worth(worth: StartWorth | None) -> list[str]:
     if worth.error_with > worth.error_without:
         return [f"they did not help: the error of its predictions rose {words}"]
     return [f"they took the error of its predictions {words}"]
+
+
+def fastest_single(campaign: Campaign) -> str:
+    """Return which single trial was faster than what is recommended; empty where none was."""
+    fastest, best = campaign.fastest_objective, campaign.best_objective
+    if fastest is None or best is None or figure(fastest) == figure(best):
+        return ""
+    return f"; fastest single trial: {figure(fastest)} (trial {campaign.fastest_trial})"
+
+
+def standing_of(item: Ranked) -> str:
+    """Return what a runner-up's place follows from, before its rate does: layouts that were
+    confirmed come first, then those that were not, those projected, those that leave too little
+    memory, and last those that failed when they were run once more."""
+    if item.failed_confirmation:
+        how = "failed when run once more"
+    elif not item.keeps_headroom:
+        how = "leaves too little memory"
+    elif item.projected_from_nodes:
+        how = f"projected from {plural(item.projected_from_nodes, 'node')}"
+    else:
+        how = "confirmed" if item.confirmed else "not confirmed"
+    return how if item.significant is not False else f"{how}, within the spread"
 
 
 def why_chosen(trial: Trial) -> str:

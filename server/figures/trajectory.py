@@ -241,7 +241,7 @@ def _summary(
     gained = f", {gain:.2g} times {over}" if gain >= NOTABLE_GAIN else ""
     title = OBJECTIVE_UNITS[objective]
     return (
-        f"Best so far {figure(top.objective)} {title} in trial {top.number}{gained}; "
+        f"Fastest single trial: {figure(top.objective)} {title}, trial {top.number}{gained}; "
         f"{plural(len(points), 'trial')} finished, {failed}."
     )
 

@@ -28,6 +28,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store import cursors
 from server.store.announcements import announce
 from server.store.errors import Conflict, NotFound
+from server.store.leaders import Leader, leaders
 from server.store.stack import machine_digest, program_of
 from server.store.tables import CampaignRow, TrialRow
 
@@ -48,6 +49,8 @@ class Tally:
     node_hours: float = 0.0
     best_trial: int | None = None
     best_objective: float | None = None
+    fastest_trial: int | None = None
+    fastest_objective: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +253,17 @@ def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign
     sums = tallies(session, [row.id for row in rows])
     named = {start["campaign_id"] for row in rows for start in row.started_from or ()}
     there = _present(session, named) if named else set()
-    return [campaign_of(row, sums[row.id], deleted=named - there) for row in rows]
+    campaigns = [campaign_of(row, sums[row.id], deleted=named - there) for row in rows]
+    leading = leaders(session, [each for each in campaigns if each.best_trial is not None])
+    return [_led_by(each, leading.get(each.id)) for each in campaigns]
+
+
+def _led_by(campaign: Campaign, leader: Leader | None) -> Campaign:
+    """Return the campaign with what it recommends in the place of its fastest trial."""
+    if leader is None:
+        return campaign
+    best = {"best_trial": leader.trial, "best_objective": leader.objective}
+    return campaign.model_copy(update=best)
 
 
 def _present(session: Session, campaign_ids: Collection[int]) -> set[int]:
@@ -290,7 +303,13 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
     best = select(ranked.c.campaign_id, ranked.c.number, ranked.c.objective)
     for campaign_id, number, objective in session.execute(best.where(ranked.c.place == 1)):
         tally = sums[campaign_id]
-        sums[campaign_id] = replace(tally, best_trial=number, best_objective=objective)
+        sums[campaign_id] = replace(
+            tally,
+            best_trial=number,
+            best_objective=objective,
+            fastest_trial=number,
+            fastest_objective=objective,
+        )
     return sums
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from autotune.schemas import Event, Trial
 from server.store.campaigns import campaigns_of
 from server.store.tables import CampaignRow, EventRow, TrialRow
-from server.store.trials import trial_of
+from server.store.trial_record import trial_of
 
 
 def last_event_id(session: Session) -> int:

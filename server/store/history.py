@@ -19,7 +19,7 @@ from autotune.schemas import (
     TrialState,
 )
 from server.store.tables import CampaignRow, EarlierTrialsRow, TrialRow
-from server.store.trials import trial_of
+from server.store.trial_record import trial_of
 
 MOST_READ = 5000
 """Trials that are looked through when a campaign begins: with the choice among them, two thirds of

@@ -11,7 +11,6 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas import (
     Accumulation,
     Expectation,
@@ -29,6 +28,7 @@ from server.store.announcements import announce
 from server.store.campaigns import campaign_row
 from server.store.errors import NotFound
 from server.store.tables import CampaignRow, TrialRow
+from server.store.trial_record import trial_of
 
 LONGEST_NAME = 255
 COLUMNS = (
@@ -343,47 +343,3 @@ def _after(key: ColumnElement[Any], falling: bool, cursor: str) -> ColumnElement
         return and_(key.is_(None), later)
     beyond = key < value if falling else key > value
     return or_(beyond, and_(key == value, later), key.is_(None))
-
-
-def trial_of(row: TrialRow) -> Trial:
-    """Return a row as the wire model."""
-    return Trial.model_validate(
-        {
-            "id": row.id,
-            "campaign_id": row.campaign_id,
-            "number": row.number,
-            "purpose": row.purpose,
-            "strategy": StrategyShape.model_validate(row.strategy),
-            "stands_for_nodes": row.stands_for_nodes,
-            "token": row.token,
-            "state": row.state,
-            "phase": row.phase,
-            "phase_reason": row.phase_reason,
-            "job_id": row.job_id,
-            "simulated": row.simulated,
-            "created_at": row.created_at,
-            "started_at": row.started_at,
-            "finished_at": row.finished_at,
-            "duration_s": row.duration_s,
-            "node_hours": row.node_hours,
-            "predicted_iteration_time_s": row.predicted_iteration_time_s,
-            "predicted_memory_gib": row.predicted_memory_gib,
-            "expected": row.expected,
-            "metrics": _metrics(row) if row.metrics else None,
-            "accumulations": row.measurements,
-            "peak_memory_gib_by_rank": row.peak_memory_gib,
-            "gpu_joules_per_token": row.gpu_joules_per_token,
-            "energy_note": row.energy_note,
-            "error": row.error,
-            "log_path": row.log_path,
-            "host": row.host,
-            "versions": row.versions,
-        }
-    )
-
-
-def _metrics(row: TrialRow) -> TrialMetrics:
-    """Return a row's figures; those of earlier versions lack what follows from the others."""
-    figures = dict(row.metrics or {})
-    rate = figures["tokens_per_s"] * SECONDS_PER_HOUR / row.strategy["num_nodes"]
-    return TrialMetrics.model_validate({"tokens_per_node_hour": rate} | figures)

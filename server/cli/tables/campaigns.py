@@ -38,7 +38,7 @@ from server.cli.tables.elements import (
     why_chosen,
     with_unit,
 )
-from server.dashboard.wording import fits, neighbour_state
+from server.dashboard.wording import fastest_single, fits, neighbour_state, standing_of
 
 
 def campaigns(items: Sequence[Campaign]) -> Table:
@@ -85,8 +85,9 @@ def campaign(item: Campaign) -> Table:
             ("node-hours", figure(item.node_hours)),
             ("created", moment(item.created_at)),
             (
-                "best so far",
-                with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective]),
+                "recommended" if item.finished_at else "best so far",
+                with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective])
+                + fastest_single(item),
             ),
         ]
     )
@@ -320,14 +321,12 @@ def _neighbours(found: SpaceStanding, *, simulated: bool) -> Table:
 
 def runner_up(answer: Recommendation, item: Ranked) -> Table:
     """Return a strategy behind the best, and how it stands against that."""
-    behind = "" if item.significant else ", within the spread"
-    measured = "confirmed by another run" if item.confirmed else "not confirmed"
     return facts(
         [
             (f"rank {item.rank}", strategy_line(item.strategy)),
             *_metrics(item.metrics, simulated=answer.simulated),
-            ("status", _projected(item) or measured),
-            ("of the best", f"{percent(item.relative_to_best)}{behind}"),
+            ("status", standing_of(item)),
+            ("of the best", percent(item.relative_to_best)),
             ("the best", strategy_line(answer.best.strategy)),
         ]
     )
@@ -365,6 +364,6 @@ def _runners_up(items: Sequence[Ranked]) -> Table:
             figure(item.metrics.tokens_per_s),
             percent(item.relative_to_best),
             figure(item.metrics.peak_memory_gib),
-            _projected(item) or ("" if item.significant else "within the spread"),
+            standing_of(item),
         )
     return table

@@ -111,11 +111,13 @@ def test_node_hours_add_up() -> None:
 def test_summary_says_what_the_chart_shows() -> None:
     series = trajectory(campaign(), [trial(1, 100.0), trial(2, 250.0), trial(3, None)])
     assert series.summary == (
-        "Best so far 250 tokens/s in trial 2, 2.5 times the first that succeeded; "
+        "Fastest single trial: 250 tokens/s, trial 2, 2.5 times the first that succeeded; "
         "3 trials finished, 1 failure (1 out of memory)."
     )
     alone = trajectory(campaign(), [trial(1, 100.0)])
-    assert alone.summary == ("Best so far 100 tokens/s in trial 1; 1 trial finished, no failures.")
+    assert alone.summary == (
+        "Fastest single trial: 100 tokens/s, trial 1; 1 trial finished, no failures."
+    )
     failed = trajectory(campaign(), [trial(1, None)])
     assert "none with a result: 1 failure (1 out of memory)" in failed.summary
 

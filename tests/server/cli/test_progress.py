@@ -1,0 +1,24 @@
+"""What `watch` says of a campaign, event by event."""
+
+from __future__ import annotations
+
+from autotune.schemas import Event, Trial
+from server.cli.progress import CampaignProgress
+from tests.server.figures.subjects import campaign, trial
+
+
+def ended(progress: CampaignProgress, item: Trial) -> None:
+    event = Event(id=item.number, campaign_id=1, kind="trial", trial=item)
+    assert progress.apply(event)
+
+
+def test_the_best_is_what_is_recommended_and_not_the_fastest_trial() -> None:
+    progress = CampaignProgress(campaign())
+    assert progress.figures == "0 failed · no result yet (simulated)"
+    slower = trial(1, 50.0).strategy.model_copy(update={"micro_batch_size": 2})
+    ended(progress, trial(1, 50.0, strategy=slower))
+    ended(progress, trial(2, 90.0))
+    assert "best 90 tokens/s" in progress.figures
+    ended(progress, trial(3, None, purpose="confirmation"))
+    assert "best 50 tokens/s" in progress.figures
+    assert "measured" not in progress.figures

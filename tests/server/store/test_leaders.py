@@ -1,0 +1,94 @@
+"""The figure that a campaign is listed with is the one that is recommended."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from autotune.recommendation import recommend
+from autotune.schemas import StrategyShape, TrialMetrics, TrialPurpose, TrialState
+from server.store import Store
+from server.store.campaigns import campaign_row, get_campaign
+from server.store.trials import NewTrial, all_trials, finish_trial, insert_trials
+from tests.server.asking import EXPECTED, STRATEGY, created, ended
+from tests.server.store.test_trials import METRICS
+
+Told = tuple[int, TrialPurpose, float | None]
+"""A trial: the micro-batch size that tells layouts apart, its purpose, and its rate; None where it
+ran out of memory."""
+
+
+def told(store: Store, trials: list[Told], **changes: object) -> int:
+    campaign = created(store, **changes)
+    with store.transaction() as session:
+        for batch, purpose, rate in trials:
+            strategy = STRATEGY.model_copy(update={"micro_batch_size": batch})
+            new = new_trial(strategy, purpose)
+            [trial] = insert_trials(session, campaign_row(session, campaign.id), [new])
+            if rate is None:
+                finish_trial(session, trial, ended(TrialState.OOM))
+                continue
+            figures = METRICS | {"iteration_time_s": 1 / rate, "tokens_per_s": rate}
+            figures |= {"peak_memory_gib": 10.0 * batch}
+            done = ended(
+                TrialState.OK, objective=rate, metrics=TrialMetrics.model_validate(figures)
+            )
+            finish_trial(session, trial, done)
+    return campaign.id
+
+
+def new_trial(strategy: StrategyShape, purpose: TrialPurpose) -> NewTrial:
+    return NewTrial(
+        strategy=strategy,
+        purpose=purpose,
+        predicted_iteration_time_s=1.0,
+        predicted_memory_gib=10.0,
+        expected=EXPECTED,
+    )
+
+
+@pytest.mark.parametrize(
+    ("trials", "best", "fastest"),
+    [
+        ([(1, "search", 5.0), (2, "search", 9.0)], 9.0, 9.0),
+        # One that failed when it was measured once more is not the best.
+        ([(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)], 5.0, 9.0),
+        # A confirmed one is, at the median of its trials, though another was faster once.
+        (
+            [(1, "search", 6.0), (2, "search", 9.0), (1, "confirmation", 4.0)],
+            4.8,
+            9.0,
+        ),
+        ([(1, "search", None)], None, None),
+    ],
+)
+def test_the_best_is_what_is_recommended(
+    store: Store, trials: list[Told], best: float | None, fastest: float | None
+) -> None:
+    number = told(store, trials)
+    with store.session() as session:
+        campaign = get_campaign(session, number)
+    assert campaign.best_objective == (None if best is None else pytest.approx(best))
+    assert campaign.fastest_objective == (None if fastest is None else pytest.approx(fastest))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("headroom_gib", [0.0, 20.0])
+def test_it_is_so_whatever_the_trials(store: Store, seed: int, headroom_gib: float) -> None:
+    chance = random.Random(seed)
+    trials: list[Told] = [
+        (batch, "search", chance.choice([None, *[chance.uniform(1, 9) for _ in range(5)]]))
+        for batch in range(1, 8)
+    ]
+    trials += [
+        (chance.randint(1, 7), "confirmation", chance.choice([None, chance.uniform(1, 9)]))
+        for _ in range(chance.randint(0, 4))
+    ]
+    number = told(store, trials, min_headroom_gib=headroom_gib)
+    with store.session() as session:
+        campaign = get_campaign(session, number)
+        found = recommend(campaign, all_trials(session, number))
+    assert found is not None
+    assert campaign.best_objective == pytest.approx(found.best.metrics.tokens_per_s)
+    assert campaign.best_trial == found.best.trial_numbers[0]
