@@ -22,6 +22,7 @@ from autotune.schemas.comparisons import (
 )
 from autotune.schemas.figures import (
     Figure,
+    FigureChoice,
     FigureKind,
     FigureOffer,
     FigureOffers,
@@ -134,6 +135,7 @@ __all__ = [
     "FewNodes",
     "FieldProblem",
     "Figure",
+    "FigureChoice",
     "FigureKind",
     "FigureOffer",
     "FigureOffers",

@@ -39,10 +39,22 @@ class FigureTable(Wire):
     rows: list[list[str]]
 
 
+class FigureChoice(Wire):
+    """A query parameter by which a figure can be narrowed: `value` is what it is narrowed to now,
+    empty for all where it is not `required`; `label` is its name for people."""
+
+    name: str
+    label: str
+    values: list[str]
+    value: str = ""
+    required: bool = False
+
+
 class Figure(Wire):
     """What all figures have; each kind adds its series.
 
-    `caption` says in a sentence what it shows.
+    `caption` says in a sentence what it shows. `choices` are given where there is more than one
+    value to choose from.
     """
 
     campaign_id: int
@@ -51,6 +63,7 @@ class Figure(Wire):
     caption: str
     simulated: bool
     table: FigureTable
+    choices: list[FigureChoice] = Field(default_factory=list)
 
 
 class FigureOffer(Wire):

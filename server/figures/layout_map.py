@@ -10,7 +10,7 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation import all_contenders
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import strategy_shape
-from autotune.schemas import FigureTable, StrategyShape, Wire
+from autotune.schemas import FigureChoice, FigureTable, StrategyShape, Wire
 from search_spaces.errors import InvalidInput
 from server.dashboard.wording import figure, plural, probability, strategy_line
 from server.figures.drawn import DrawnFigure
@@ -40,6 +40,7 @@ SHAPES: Mapping[PlaceState, str] = {
     "out_of_memory": "triangle-down",
     "too_large": "triangle-down",
 }
+LABELS = {"micro_batch_size": "micro-batch", "num_nodes": "nodes"}
 HOLLOW = frozenset({"predicted", "too_large"})
 
 
@@ -104,6 +105,10 @@ class LayoutMapFigure(DrawnFigure):
             **source.head(title="Best rate by TP and PP", caption=_caption(cells, unit)),
             table=_table(cells, unit, words_of(simulated)),
             unit=unit,
+            choices=[
+                *_choice("micro_batch_size", found.micro_batch_sizes, micro_batch_size),
+                *_choice("num_nodes", found.num_nodes, num_nodes),
+            ],
             micro_batch_size=micro_batch_size,
             num_nodes=num_nodes,
             micro_batch_sizes=list(found.micro_batch_sizes),
@@ -207,6 +212,14 @@ def _check(field: str, value: int | None, offered: Sequence[int]) -> None:
     if value is not None and value not in offered:
         valid = ", ".join(map(str, offered))
         raise InvalidInput(field, value, "no strategy of this campaign has it", valid=valid)
+
+
+def _choice(name: str, offered: Sequence[int], value: int | None) -> list[FigureChoice]:
+    if len(offered) < 2:
+        return []
+    values = [str(each) for each in offered]
+    chosen = "" if value is None else str(value)
+    return [FigureChoice(name=name, label=LABELS[name], values=values, value=chosen)]
 
 
 def _best_run(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from autotune.recommendation import all_contenders
 from autotune.recommendation.pareto import COSTS, pareto_fronts
-from autotune.schemas import FigureTable, ParetoCost, Wire
+from autotune.schemas import FigureChoice, FigureTable, ParetoCost, Wire
 from search_spaces.errors import InvalidInput
 from server.dashboard.wording import figure, plural, strategy_line
 from server.figures.drawn import DrawnFigure
@@ -62,6 +62,17 @@ class ParetoFigure(DrawnFigure):
         return cls(
             **source.head(title=title, caption=_caption(points, cost)),
             table=FigureTable(columns=columns, rows=rows),
+            choices=[
+                FigureChoice(
+                    name="against",
+                    label="against",
+                    values=[*offered],
+                    value=cost,
+                    required=True,
+                )
+            ]
+            if len(offered) > 1
+            else [],
             against=cost,
             offered=offered,
             points=points,

@@ -41,11 +41,41 @@ async function redraw(figure) {
   figure.hidden = false;
   const result = await draw(plot, query);
   if (!result) return;
-  const { caption, table } = result.spec.usermeta;
+  const { caption, table, choices } = result.spec.usermeta;
   const sentence = figure.querySelector("[data-caption]");
   if (sentence.textContent !== caption) sentence.textContent = caption;
   fill(figure.querySelector("[data-table]"), table);
+  offer(figure, choices);
+  for (const link of figure.querySelectorAll("[data-file]")) {
+    link.search = new URLSearchParams(figure.dataset.query).toString();
+  }
   figure.dataset.drawn = "true";
+}
+
+// A selector for each query parameter that the figure can be narrowed by.
+function offer(figure, choices) {
+  const target = figure.querySelector("[data-choices]");
+  const offered = JSON.stringify(choices.map(({ name, values }) => [name, values]));
+  if (target.dataset.choices !== offered) {
+    target.dataset.choices = offered;
+    target.replaceChildren(...choices.map((choice) => selector(figure, choice)));
+  }
+  choices.forEach(({ value }, i) => (target.querySelectorAll("select")[i].value = value));
+}
+
+function selector(figure, { name, label, values, required }) {
+  const element = document.createElement("label");
+  const select = document.createElement("select");
+  select.name = name;
+  if (!required) select.add(new Option("best of all", ""));
+  for (const each of values) select.add(new Option(each.replaceAll("_", " "), each));
+  select.addEventListener("change", () => {
+    const query = { ...Object.fromEntries(new URLSearchParams(figure.dataset.query)), [name]: select.value };
+    if (!select.value) delete query[name];
+    narrow(figure, query);
+  });
+  element.append(label, " ", select);
+  return element;
 }
 
 function address(plot, query) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Browser, expect
 
 from tests.server.dashboard.conftest import Open, Service
@@ -28,6 +30,26 @@ def test_a_figure_has_its_picture_its_sentence_and_its_table(service: Service, v
         figure.get_by_role("link", name="Vega-Lite").evaluate("e => e.setAttribute('download', '')")
         figure.get_by_role("link", name="Vega-Lite").click()
     assert download.value.path()
+
+
+def test_a_map_is_narrowed_by_its_selectors(service: Service, visit: Open) -> None:
+    space = {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2], "num_nodes": [2, 4]}
+    campaign = service.campaigns.done(space=space)
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    figure = page.locator("[data-figure=map]")
+    figure.scroll_into_view_if_needed()
+    nodes = figure.get_by_label("nodes")
+    expect(nodes).to_have_value("")
+    with page.expect_response(lambda answer: "num_nodes=2" in answer.url) as answer:
+        nodes.select_option("2")
+    assert answer.value.ok
+    expect(figure.locator("[data-caption]")).to_have_text(
+        answer.value.json()["usermeta"]["caption"]
+    )
+    expect(nodes).to_have_value("2")
+    expect(figure.get_by_label("micro-batch")).to_have_value("")
+    link = figure.get_by_role("link", name="SVG", include_hidden=True)
+    expect(link).to_have_attribute("href", re.compile(r"map\.svg\?num_nodes=2$"))
 
 
 def test_a_figure_appears_with_the_first_measurement(service: Service, visit: Open) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import combinations, pairwise
+from typing import Any
 
 import pytest
 
 from autotune.recommendation import all_contenders
 from autotune.recommendation.pareto import COSTS
-from autotune.schemas import TrialState
+from autotune.schemas import Accumulation, TrialState
 from search_spaces.errors import InvalidInput
 from server.figures.calibration import CalibrationFigure
 from server.figures.impact import BeeswarmFigure, ImpactFigure
@@ -16,9 +18,10 @@ from server.figures.layout_map import LayoutMapFigure
 from server.figures.memory_headroom import MemoryFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
-from server.figures.source import FigureSource
+from server.figures.source import CampaignBelief, FigureSource
 from server.figures.timeline import TimelineFigure, TimelineTrial
 from tests.server.figures.conftest import Stages
+from tests.server.figures.subjects import START, campaign, trial
 
 
 def test_a_belief_is_the_same_until_a_trial_says_something_else(stages: Stages) -> None:
@@ -145,11 +148,11 @@ def test_what_was_predicted_is_held_against_what_came_out(done: FigureSource) ->
 
 def test_memory_left_is_measured_and_of_failures_predicted(done: FigureSource) -> None:
     figure = MemoryFigure.of(done)
-    for point, trial in zip(figure.points, done.trials, strict=True):
-        if trial.metrics is None:
+    for point, ran in zip(figure.points, done.trials, strict=True):
+        if ran.metrics is None:
             assert point.headroom_gib == pytest.approx(64.0 - 40.0)
         else:
-            assert point.headroom_gib == pytest.approx(64.0 - max(trial.peak_memory_gib_by_rank))
+            assert point.headroom_gib == pytest.approx(64.0 - max(ran.peak_memory_gib_by_rank))
 
 
 def overlap(one: TimelineTrial, other: TimelineTrial) -> bool:
@@ -167,3 +170,41 @@ def test_no_node_has_two_trials_at_once(done: FigureSource) -> None:
     assert 0.0 < figure.training < figure.utilisation <= 1.0
     for each in figure.trials:
         assert 0.0 <= each.asked_s <= each.started_s <= each.trained_s <= each.ended_s
+
+
+def test_real_trials_stand_where_they_waited_and_ran() -> None:
+    """Two trials of two nodes each on a pool of four: the second waits for a minute."""
+    shown = campaign(simulated=False)
+    request = shown.request.model_copy(update={"pool_nodes": 4})
+    timed = Accumulation(
+        gradient_accumulation_steps=4,
+        global_batch_size=8,
+        iteration_time_s=10.0,
+        tokens_per_s=1.0,
+        measured=True,
+        iteration_times_s=[10.0, 10.0],
+    )
+    real: dict[str, Any] = {"simulated": False, "accumulations": [timed]}
+    minute = timedelta(minutes=1)
+    trials = [
+        trial(1, 10.0, duration_s=60.0, **real),
+        trial(2, 10.0, started_at=START + minute, duration_s=60.0, **real),
+        trial(3, None, started_at=START + minute, duration_s=30.0, simulated=False),
+    ]
+    shown = shown.model_copy(update={"request": request})
+    figure = TimelineFigure.of(
+        FigureSource(campaign=shown, trials=trials, belief=CampaignBelief.of(shown, trials))
+    )
+    assert not figure.replayed
+    places = [(t.first_node, t.asked_s, t.started_s, t.trained_s, t.ended_s) for t in figure.trials]
+    assert places == [
+        (0, 0.0, 0.0, 40.0, 60.0),
+        (0, 0.0, 60.0, 100.0, 120.0),
+        (2, 0.0, 60.0, 90.0, 90.0),
+    ]
+    assert figure.utilisation == pytest.approx((60 + 60 + 30) * 2 / (4 * 120))
+    assert figure.training == pytest.approx((20 + 20) * 2 / (4 * 120))
+    phases = {(row["number"], row["phase"]) for row in figure.chart()["datasets"]["phases"]}
+    assert (2, "waiting for nodes") in phases
+    assert (1, "waiting for nodes") not in phases
+    assert [row["number"] for row in figure.chart()["datasets"]["ends"]] == [3]
