@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from http import HTTPStatus
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from autotune.schemas import FigureKind, FigureOffers, ParetoCost, PictureFormat
 from server.api.dependencies import CampaignId, FiguresOf, problems
+from server.api.kept_figures import FigureFile
 from server.figures.export import MEDIA_TYPES
 from server.figures.kinds import AnyFigure, FigureOptions
 from server.figures.style import Scheme
@@ -48,23 +50,28 @@ def offers(campaign_id: CampaignId, figures: FiguresOf) -> FigureOffers:
     return figures.offers(campaign_id)
 
 
-@router.get("/{kind}.vega.json", responses=problems(404))
+@router.get("/{kind}.vega.json", response_model=dict[str, Any], responses=problems(404))
 def chart(
+    request: Request,
     campaign_id: CampaignId,
     kind: Kind,
     figures: FiguresOf,
     options: Options,
     scheme: SchemeOf = "light",
-) -> dict[str, Any]:
+) -> Response:
     """Return a figure as Vega-Lite with its rows, as wide as what it is put into; `usermeta` has
     its title, caption and table."""
-    return figures.figure(campaign_id, kind, options).described_chart(scheme=scheme)
+    file = figures.file(campaign_id, kind, options, "vega.json", scheme=scheme)
+    return _answer(request, file, "application/json")
 
 
-@router.get("/{kind}.json", responses=problems(404))
-def series(campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Options) -> AnyFigure:
+@router.get("/{kind}.json", response_model=AnyFigure, responses=problems(404))
+def series(
+    request: Request, campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Options
+) -> Response:
     """Return a figure as data: its series, its caption, and its table."""
-    return cast("AnyFigure", figures.figure(campaign_id, kind, options))
+    file = figures.file(campaign_id, kind, options, "json")
+    return _answer(request, file, "application/json")
 
 
 @router.get(
@@ -81,6 +88,7 @@ def series(campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Opt
     },
 )
 def picture(
+    request: Request,
     campaign_id: CampaignId,
     kind: Kind,
     picture: Annotated[PictureFormat, Path(description="format of the picture")],
@@ -89,5 +97,16 @@ def picture(
     scheme: SchemeOf = "light",
 ) -> Response:
     """Return a figure as a picture, with its title and caption."""
-    drawn = figures.picture(campaign_id, kind, options, scheme=scheme, picture=picture)
-    return Response(drawn, media_type=MEDIA_TYPES[picture])
+    file = figures.file(campaign_id, kind, options, picture, scheme=scheme)
+    return _answer(request, file, MEDIA_TYPES[picture])
+
+
+def _answer(request: Request, file: FigureFile, media_type: str) -> Response:
+    """Return a file, compressed where that is understood; nothing where it is known already."""
+    headers = {"ETag": f'W/"{file.tag}"', "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if file.tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+        return Response(file.compressed, media_type=media_type, headers=headers)
+    return Response(file.content, media_type=media_type, headers=headers)

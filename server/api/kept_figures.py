@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 from contextlib import nullcontext
-from typing import get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from autotune.schemas import FigureKind, FigureOffers, PictureFormat
 from server.api.kept import Kept
@@ -21,8 +25,38 @@ from server.store.trials import all_trials
 SOURCES = 8
 """Campaigns whose trials are kept; they are the largest part of it."""
 
-FIGURES = 200
-PICTURES = 60
+FIGURES = 60
+FILES = 60
+
+FigureForm = Literal["json", "vega.json"] | PictureFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureFile:
+    """A figure as it is sent.
+
+    Attributes:
+        compressed: the same with gzip.
+        tag: changes with the content.
+    """
+
+    content: bytes
+    compressed: bytes
+    tag: str
+
+    @classmethod
+    def of(cls, content: bytes) -> FigureFile:
+        digest = hashlib.sha256(content).hexdigest()
+        return cls(content=content, compressed=gzip.compress(content, 6, mtime=0), tag=digest[:32])
+
+
+def _content(figure: DrawnFigure, form: FigureForm, scheme: Scheme) -> bytes:
+    if form == "json":
+        return figure.model_dump_json().encode()
+    if form == "vega.json":
+        chart = figure.described_chart(scheme=scheme)
+        return json.dumps(chart, ensure_ascii=False, separators=(",", ":")).encode()
+    return export(figure.picture(scheme=scheme), form)
 
 
 class KeptFigures:
@@ -38,7 +72,7 @@ class KeptFigures:
         self._beliefs: Kept[CampaignBelief] = Kept(SOURCES)
         self._offers: Kept[FigureOffers] = Kept(FIGURES)
         self._figures: Kept[DrawnFigure] = Kept(FIGURES)
-        self._pictures: Kept[bytes] = Kept(PICTURES)
+        self._files: Kept[FigureFile] = Kept(FILES)
 
     def offers(self, campaign_id: int) -> FigureOffers:
         """Return which figures a campaign has, and why not the others; raises NotFound."""
@@ -56,25 +90,25 @@ class KeptFigures:
         key = (campaign_id, event, kind, options)
         return self._figures.of(key, lambda: self._made(campaign_id, event, kind, options))
 
-    def picture(
+    def file(
         self,
         campaign_id: int,
         kind: FigureKind,
         options: FigureOptions,
+        form: FigureForm,
         *,
-        scheme: Scheme,
-        picture: PictureFormat,
-    ) -> bytes:
-        """Return one figure as a picture.
+        scheme: Scheme = "light",
+    ) -> FigureFile:
+        """Return one figure as it is sent: its data, its chart, or a picture.
 
         Raises:
             NotFound, InvalidInput: as `figure` does.
-            OSError: it could not be drawn.
+            OSError: a picture could not be drawn.
         """
         event = self._last_event(campaign_id)
         figure = self.figure(campaign_id, kind, options)
-        key = (campaign_id, event, kind, options, scheme, picture)
-        return self._pictures.of(key, lambda: export(figure.picture(scheme=scheme), picture))
+        key = (campaign_id, event, kind, options, scheme, form)
+        return self._files.of(key, lambda: FigureFile.of(_content(figure, form, scheme)))
 
     def _last_event(self, campaign_id: int) -> int:
         with self._store.session() as session:

@@ -54,6 +54,20 @@ def test_pictures_are_of_their_format_and_kept(asked: tuple[TestClient, str], pi
         assert "(simulated)" in answer.text
 
 
+def test_what_is_known_is_not_sent_again(asked: tuple[TestClient, str]) -> None:
+    client, address = asked
+    first = client.get(f"{address}/beeswarm.vega.json")
+    assert first.headers["content-encoding"] == "gzip"
+    known = {"If-None-Match": first.headers["etag"]}
+    again = client.get(f"{address}/beeswarm.vega.json", headers=known)
+    assert (again.status_code, again.content) == (304, b"")
+    other = client.get(f"{address}/beeswarm.vega.json?scheme=dark", headers=known)
+    assert other.status_code == 200
+    plain = client.get(f"{address}/beeswarm.vega.json", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.json() == first.json()
+
+
 def test_a_figure_that_is_not_there_says_why(client: TestClient, store: Store) -> None:
     campaign = created(store)
     answer = client.get(f"/api/v1/campaigns/{campaign.id}/figures/impact.json")
