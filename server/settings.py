@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from platformdirs import user_config_path, user_data_path
+from platformdirs import user_data_path
 from pydantic import Field, field_validator
 from pydantic_settings import (
     BaseSettings,
@@ -14,13 +13,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-CONFIG_VARIABLE = "AUTOTUNE_CONFIG"
-
-
-def config_path() -> Path:
-    """Return the TOML file that is read where it exists; `AUTOTUNE_CONFIG` names another."""
-    named = os.environ.get(CONFIG_VARIABLE)
-    return Path(named) if named else user_config_path("autotune") / "config.toml"
+from autotune.client.address import HOST, PORT, config_path
 
 
 class Settings(BaseSettings):
@@ -41,8 +34,8 @@ class Settings(BaseSettings):
         default_factory=lambda: config_path().parent / "profiles",
         description="cluster profiles of one's own, one TOML file each",
     )
-    host: str = Field("127.0.0.1", description="address that the service binds to")
-    port: int = Field(8765, ge=0, le=65535)
+    host: str = Field(HOST, description="address that the service binds to")
+    port: int = Field(PORT, ge=0, le=65535)
     allowed_hosts: tuple[str, ...] = Field(
         (), description="further names by which browsers may address the service"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Mapping
@@ -14,10 +13,10 @@ from typing import Any, TypedDict
 
 import httpx2
 
+from autotune.client.address import default_url
 from autotune.client.calls import Call
 from autotune.errors import ServiceUnreachable
 
-DEFAULT_URL = "http://127.0.0.1:8765"
 ANSWER_S = 30.0
 """For one read or write: an answer takes milliseconds, an archive a second."""
 CONNECT_S = 5.0
@@ -39,8 +38,8 @@ class ConnectionSettings(TypedDict):
 
 
 def settings(base_url: str | None) -> ConnectionSettings:
-    """Return what an HTTP client needs for the service at `base_url`, else at AUTOTUNE_URL."""
-    url = (base_url or os.environ.get("AUTOTUNE_URL") or DEFAULT_URL).rstrip("/")
+    """Return what an HTTP client needs for the service at `base_url`, else where it is to be."""
+    url = (base_url or default_url()).rstrip("/")
     # A cluster's login shell often names a proxy, which cannot reach this machine's own loopback.
     return {"base_url": url, "timeout": timeout(ANSWER_S), "trust_env": not is_loopback(url)}
 

@@ -105,7 +105,8 @@ class Client:
     """The service, from Python.
 
     Args:
-        base_url: AUTOTUNE_URL where not given, else http://127.0.0.1:8765.
+        base_url: where not given AUTOTUNE_URL, else where `autotune serve` would listen by
+            AUTOTUNE_HOST and AUTOTUNE_PORT or the configuration: http://127.0.0.1:8765.
         patience: how often a request is tried again, and how long is waited in between.
 
     Every method raises `ServiceUnreachable` where nothing answers, `ApiError` where the service
@@ -310,9 +311,15 @@ class CampaignHandle(CampaignView):
         return self
 
     def trials(
-        self, *, state: str | None = None, purpose: str | None = None, sort: str = "number"
+        self,
+        *,
+        state: str | None = None,
+        purpose: str | None = None,
+        sort: str = "number",
+        limit: int | None = None,
     ) -> list[Trial]:
-        """Return all trials, or those of one state or purpose; `sort` as in `-tokens_per_s`."""
+        """Return all trials, or those of one state or purpose; `sort` as in `-tokens_per_s`, and
+        the first `limit` of them where that is given."""
         trials: list[Trial] = []
         cursor: str | None = None
         while True:
@@ -321,8 +328,8 @@ class CampaignHandle(CampaignView):
             )
             trials.extend(page.items)
             cursor = page.next
-            if cursor is None:
-                return trials
+            if cursor is None or (limit is not None and len(trials) >= limit):
+                return trials[:limit]
 
     def trial(self, number: int) -> Trial:
         return self._transport.send(calls.trial(self.id, number))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -20,6 +22,7 @@ from server.cli.commands import (
 from server.cli.examples import EXAMPLES
 from server.cli.failures import EXIT_CODES, Command, Commands
 from server.cli.options import flattened
+from server.cli.output import text
 
 HELP = f"""Find the parallel layout with which a language model trains fastest, by short real runs.
 
@@ -44,6 +47,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "watch": campaigns.watch,
         "ls": campaigns.ls,
         "show": campaigns.show,
+        "open": campaigns.open_,
         "best": campaigns.best,
         "compare": comparisons.compare,
         "plot": figures.plot,
@@ -96,7 +100,23 @@ def _examples(command: str) -> str | None:
     return None if lines is None else "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        text(f"autotune {version('autotune')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Stand before every command."""
+
+
 app = _group(HELP)
+app.callback(cls=Commands, help=HELP, no_args_is_help=True)(_root)
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
         app.command(name, cls=Command, rich_help_panel=panel, epilog=_examples(name))(

@@ -24,9 +24,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ls": ("autotune ls --state running",),
     "show": (
         "autotune show 3 --state oom",
-        "autotune show 3 --sort=-tokens_per_s",
+        "autotune show 3 --sort=-tokens_per_s --limit 10",
         "autotune show 3 --trial 7 --log 50",
     ),
+    "open": ("autotune open 3",),
     "best": (
         "autotune best 3",
         "autotune best 3 --out run/",

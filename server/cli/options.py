@@ -259,7 +259,8 @@ class ServiceOptions(OptionGroup):
         typer.Option(
             "--url",
             envvar="AUTOTUNE_URL",
-            help="The service's address.  \\[default: http://127.0.0.1:8765]",
+            help="The service's address.  \\[default: where `autotune serve` would listen, "
+            "http://127.0.0.1:8765]",
         ),
     ] = None
 

@@ -20,7 +20,7 @@ from rich.progress import (
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import Campaign, Event, Trial, TrialState
 from server.cli.output import err, note
-from server.cli.tables.elements import figure, mark, not_started
+from server.cli.tables.elements import duration, figure, mark, not_started
 
 
 @dataclass
@@ -55,14 +55,26 @@ class CampaignProgress:
         return f"{self.campaign.id} {self.campaign.model.name} on {self.campaign.machine.name}"
 
     @property
+    def remaining(self) -> str:
+        """Return how long it takes at most, at the pace so far: `at most 5 min left`; empty where
+        that is not known."""
+        start = self.campaign.started_at
+        ends = [trial.finished_at for trial in self.judged if trial.finished_at]
+        if start is None or not ends or self.campaign.finished_at is not None:
+            return ""
+        each_s = (max(ends) - start).total_seconds() / len(self.ended)
+        return f"at most {duration(each_s * (self.total - len(self.ended)))} left"
+
+    @property
     def figures(self) -> str:
-        """Return how many trials wait and failed, and the best rate."""
+        """Return how many trials wait and failed, the best rate, and how long it may take."""
         unit = OBJECTIVE_UNITS[self.campaign.request.objective]
         best = f"best {figure(self.best)} {unit}" if self.best else "no result yet"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
-        return (
-            f"{waiting} waiting · " if waiting else ""
-        ) + f"{sum(self.ended.values())} failed · {best} ({mark(self.campaign.simulated)})"
+        failed = f"{sum(self.ended.values())} failed"
+        told = [f"{waiting} waiting" if waiting else "", failed]
+        told += [f"{best} ({mark(self.campaign.simulated)})", self.remaining]
+        return " · ".join(filter(None, told))
 
     def apply(self, event: Event) -> bool:
         """Take the event in, and return whether a trial has ended with it."""

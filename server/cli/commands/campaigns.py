@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -97,6 +98,9 @@ def show(
     sort: Annotated[
         str, typer.Option("--sort", help="By number, iteration_time_s, -tokens_per_s, …")
     ] = "number",
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Only the first so many, as sorted.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show a campaign and its trials, or one trial, and why each was chosen."""
@@ -106,7 +110,7 @@ def show(
         handle = client.campaign(campaign)
         if trial is not None:
             return _show_trial(handle, trial, log=log, json=json)
-        trials = handle.trials(state=state, sort=sort)
+        trials = handle.trials(state=state, sort=sort, limit=limit)
         if json:
             return document({"campaign": handle.campaign, "trials": trials})
         answer = _recommendation(handle)
@@ -126,6 +130,17 @@ def show(
         console.print()
         console.print(front)
     return None
+
+
+def open_(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
+    """Open a campaign's page in a browser, and print its address."""
+    with service.client() as client:
+        address = f"{client.base_url}/campaigns/{client.campaign(campaign).id}"
+    opened = webbrowser.open(address)
+    if json:
+        return document({"address": address, "opened": opened})
+    text(address)
+    return None if opened else note("no browser could be started here")
 
 
 def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:
@@ -175,6 +190,7 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
         document({"campaign": campaign, "recommendation": recommendation})
     elif answer:
         out().print(tables.recommendation(answer.recommendation))
+        note(f"next: `autotune best {campaign.id} --out run/` writes the files that run it")
     if campaign.state == CampaignState.FAILED:
         raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
     if answer is None:
@@ -216,7 +232,22 @@ def best(
         out().print(tables.runner_up(answer.recommendation, ranked))
     for path in written:
         note(f"wrote {path}")
+    note(_after_best(campaign, answer, out_dir, rank=rank))
     return None
+
+
+def _after_best(
+    campaign: int, answer: RecommendationHandle, folder: Path | None, *, rank: int
+) -> str:
+    """Return what may be done next with a recommendation."""
+    if folder is None:
+        which = "" if rank == 1 else f" --rank {rank}"
+        return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
+    script = answer.launch_script_name
+    if folder.suffix == ".zip":
+        return f"next: `unzip {folder}`; `{script}` in it starts the training"
+    start = "sbatch" if script.endswith(".sbatch") else "bash"
+    return f"next: `cd {folder} && {start} {script}`; its head says what it still needs"
 
 
 def _recommendation(handle: CampaignHandle) -> RecommendationHandle | None:

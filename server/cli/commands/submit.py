@@ -254,7 +254,13 @@ def submit(
             note("its trials are simulated: figures are predictions, not measurements")
         if watch:
             return follow(handle, json=json)
-        return document(handle.campaign) if json else out().print(tables.campaign(handle.campaign))
+        if json:
+            return document(handle.campaign)
+        out().print(tables.campaign(handle.campaign))
+        return note(
+            f"next: `autotune watch {handle.id}` follows it, `autotune open {handle.id}` shows its "
+            "page"
+        )
 
 
 def _width(text: str | None) -> str | int | None:

@@ -11,6 +11,7 @@ from rich.text import Text
 from autotune.schemas import CalibrationSummary, MachineShape, StrategyShape
 from search_spaces.strategy import Strategy
 from server.dashboard.wording import (
+    duration,
     figure,
     iteration_expected,
     mark,
@@ -27,6 +28,7 @@ from server.dashboard.wording import (
 __all__ = [
     "NO_VALUE",
     "dimension_value",
+    "duration",
     "facts",
     "figure",
     "headed",

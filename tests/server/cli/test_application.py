@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,11 @@ def test_the_help_names_the_exit_codes(alone: Autotune) -> None:
     words = " ".join(alone("--help").out.split())
     assert "2 bad input" in words
     assert "3 no service answers" in words
+
+
+def test_the_version(alone: Autotune) -> None:
+    ran = alone("--version")
+    assert (ran.code, ran.out) == (0, f"autotune {version('autotune')}\n")
 
 
 @pytest.mark.parametrize("example", [*EXAMPLES["predict"], *EXAMPLES["sweep"], *EXAMPLES["space"]])

@@ -22,3 +22,11 @@ def test_the_best_is_what_is_recommended_and_not_the_fastest_trial() -> None:
     ended(progress, trial(3, None, purpose="confirmation"))
     assert "best 50 tokens/s" in progress.figures
     assert "measured" not in progress.figures
+
+
+def test_how_long_it_takes_at_most_follows_from_the_pace_so_far() -> None:
+    progress = CampaignProgress(campaign())
+    ended(progress, trial(1, 50.0))  # ended after a minute
+    ended(progress, trial(2, None))
+    left = progress.total - 2
+    assert f"at most {left} min left" in progress.figures

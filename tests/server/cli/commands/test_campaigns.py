@@ -65,6 +65,38 @@ def test_show(autotune: Autotune, finished: str) -> None:
     assert {trial["state"] for trial in document["trials"]} == {"ok"}
 
 
+def test_show_takes_the_first_few_as_they_are_sorted(autotune: Autotune, finished: str) -> None:
+    every = autotune("show", finished, "--sort=-tokens_per_s", "--json").json()["trials"]
+    two = autotune("show", finished, "--sort=-tokens_per_s", "--limit", "2", "--json").json()
+    assert two["trials"] == every[:2]
+
+
+def test_open_starts_a_browser_and_prints_the_address(
+    service: Served, finished: str, tmp_path: Path
+) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/seen\n')
+    browser.chmod(0o755)
+    done = subprocess.run(
+        [*COMMAND, "open", finished, "--url", service.url],
+        env=environment() | {"BROWSER": str(browser)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    address = f"{service.url}/campaigns/{finished}\n"
+    assert done.stdout == address
+    assert (tmp_path / "seen").read_text() == address
+
+
+def test_what_comes_next_is_said(autotune: Autotune, finished: str, tmp_path: Path) -> None:
+    assert f"next: `autotune best {finished} --out run/`" in autotune("watch", finished).err
+    assert f"next: `autotune best {finished} --out run/`" in autotune("best", finished).err
+    written = autotune("best", finished, "--out", str(tmp_path / "run")).err
+    assert f"next: `cd {tmp_path}/run && sbatch launch.sbatch`" in written
+    assert "next:" not in autotune("best", finished, "--json").err
+
+
 def test_show_says_of_each_trial_why_it_was_chosen(autotune: Autotune, finished: str) -> None:
     told = " ".join(autotune("show", finished).out.split())
     trials = autotune("show", finished, "--json").json()["trials"]

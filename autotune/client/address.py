@@ -1,0 +1,53 @@
+"""Where the service is: its own settings move the client, too."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_config_path
+
+from search_spaces.errors import InvalidInput
+
+CONFIG_VARIABLE = "AUTOTUNE_CONFIG"
+HOST, PORT = "127.0.0.1", 8765
+"""Where the service listens if nothing says otherwise."""
+
+FROM_HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""How this machine reaches a service that listens on all of its addresses."""
+
+
+def config_path() -> Path:
+    """Return the TOML file that is read where it exists; `AUTOTUNE_CONFIG` names another."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    return Path(named) if named else user_config_path("autotune") / "config.toml"
+
+
+def default_url() -> str:
+    """Return `AUTOTUNE_URL`; else the address at which `autotune serve` would listen here, by
+    `AUTOTUNE_HOST` and `AUTOTUNE_PORT`, or `host` and `port` of the configuration.
+
+    Raises:
+        InvalidInput: the configuration is no TOML, and nothing of the environment says it all.
+    """
+    if url := os.environ.get("AUTOTUNE_URL"):
+        return url
+    said = {name: os.environ.get(f"AUTOTUNE_{name.upper()}") for name in ("host", "port")}
+    kept: Mapping[str, Any] = {} if all(said.values()) else _configuration(config_path())
+    host = str(said["host"] or kept.get("host", HOST))
+    port = said["port"] or kept.get("port", PORT)
+    host = FROM_HERE.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _configuration(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = f"the configuration cannot be read: {error}"
+        raise InvalidInput("config", str(path), reason, valid="a TOML file") from error
