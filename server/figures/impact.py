@@ -111,7 +111,10 @@ class ImpactFigure(DrawnFigure):
             alt.Tooltip("share:Q", title="share", format=".0%"),
         ]
         bars = base.mark_bar(color=palette.measured, height=16).encode(
-            x=alt.X("impact:Q", title=title, scale=alt.Scale(zero=True)), tooltip=tooltip
+            x=alt.X(
+                "impact:Q", title=title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=8)
+            ),
+            tooltip=tooltip,
         )
         ends = base.mark_rule(color=palette.text, strokeWidth=1.5).encode(
             x=alt.X("low:Q", title=title), x2="high:Q", tooltip=tooltip
@@ -156,7 +159,9 @@ class BeeswarmFigure(DrawnFigure):
             title="value", values=[0, 1], labelExpr="datum.value < 0.5 ? 'lowest' : 'highest'"
         )
         colour = alt.Color(
-            "level:Q", scale=alt.Scale(domain=[0, 1], range=[low, high]), legend=legend
+            "level:Q",
+            scale=alt.Scale(domain=[0, 1], range=[low, high], interpolate="lab"),
+            legend=legend,
         )
         dots = alt.Chart(alt.NamedData("dots")).mark_circle(size=26, opacity=0.9)
         drawn = dots.encode(

@@ -100,6 +100,7 @@ def finish(
             "orient": "bottom",
             "columns": {"expr": "width < 420 ? 2 : 3"},
             "labelColor": palette.text,
+            "titleColor": palette.text,
             "labelFontSize": 12,
             "labelLimit": 260,
             "symbolSize": 80,
