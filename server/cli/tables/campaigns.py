@@ -32,34 +32,42 @@ from server.cli.tables.elements import (
     parameters,
     percent,
     plural,
+    said_once,
     seconds,
     started_from,
     strategy_line,
     why_chosen,
     with_unit,
+    without_common,
 )
 from server.dashboard.wording import fastest_single, fits, neighbour_state, standing_of
 
 
-def campaigns(items: Sequence[Campaign]) -> Table:
-    """Return a row for each campaign."""
-    table = headed(
-        ">id", "name", "state", "model", "machine", ">nodes", ">trials", ">failed", ">best", ""
+def campaigns(items: Sequence[Campaign]) -> Group:
+    """Return a row for each campaign, with the figure of what it recommends so far."""
+    columns = (
+        *(">id", "name", "=state", "=model", "=machine", "=>nodes", ">trials", ">failed"),
+        *(">best", "=", "=figures"),
     )
-    for item in items:
-        table.add_row(
-            str(item.id),
-            Text(item.name or NO_VALUE),
-            item.state,
-            Text(item.model.name),
-            Text(item.machine.name),
-            str(item.request.nodes),
-            f"{item.trials}/{item.request.budget.max_trials}",
-            str(item.failures),
-            with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective]),
-            mark(item.simulated),
-        )
-    return table
+    return said_once(
+        columns,
+        [
+            [
+                str(item.id),
+                item.name or NO_VALUE,
+                item.state,
+                item.model.name,
+                item.machine.name,
+                str(item.request.nodes),
+                f"{item.trials}/{item.request.budget.max_trials}",
+                str(item.failures),
+                figure(item.best_objective),
+                OBJECTIVE_UNITS[item.request.objective],
+                mark(item.simulated),
+            ]
+            for item in items
+        ],
+    )
 
 
 def campaign(item: Campaign) -> Table:
@@ -100,31 +108,36 @@ def _screening(item: Campaign) -> list[tuple[str, str]]:
     return [("on few nodes", f"{item.screening.reason} {item.screening.outcome}".strip())]
 
 
-def trials(items: Sequence[Trial]) -> Table:
-    """Return a row for each trial; jobs and energy have columns where there are any."""
+def trials(items: Sequence[Trial]) -> Group:
+    """Return a row for each trial; jobs and energy have columns where there are any, and what all
+    strategies share is said once."""
     with_jobs = any(item.job_id for item in items)
     with_energy = any(item.gpu_joules_per_token is not None for item in items)
-    table = headed(
-        *(">no", "purpose", "state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB"),
+    columns = (
+        *(">no", "=purpose", "=state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB"),
         *([">GPU J/token"] if with_energy else []),
-        *([">job"] if with_jobs else []),
-        "remark",
+        *(["job"] if with_jobs else []),
+        "…remark",
     )
-    for item in items:
+    shared, own = without_common([strategy_line(item.strategy) for item in items] or [""])
+    rows = []
+    for item, strategy in zip(items, own, strict=False):
         metrics = item.metrics
-        table.add_row(
+        row = [
             str(item.number),
             item.purpose,
             item.phase or item.state.value,
-            strategy_line(item.strategy) + _stands_for(item),
+            strategy + _stands_for(item),
             seconds(metrics.iteration_time_s) if metrics else NO_VALUE,
             figure(metrics.tokens_per_s) if metrics else NO_VALUE,
             figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
             *([figure(item.gpu_joules_per_token)] if with_energy else []),
             *([item.job_id or NO_VALUE] if with_jobs else []),
-            Text(item.error or item.phase_reason, overflow="ellipsis", no_wrap=True),
-        )
-    return table
+            item.error or item.phase_reason,
+        ]
+        rows.append(row)
+    above = [Text(f"all strategies: {shared}", style="dim")] if shared else []
+    return Group(*above, said_once(columns, rows))
 
 
 def choices(items: Sequence[Trial]) -> Table:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -41,30 +42,78 @@ __all__ = [
     "plural",
     "probability",
     "rests_on",
+    "said_once",
     "seconds",
     "started_from",
     "strategy_line",
     "trials_of",
     "why_chosen",
     "with_unit",
+    "without_common",
 ]
 
 NO_VALUE = "–"
 
 
 def headed(*columns: str, title: str | None = None) -> Table:
-    """Return an empty table; a column whose name begins with > is aligned to the right."""
+    """Return an empty table; a column whose name begins with > holds figures, which stand to the
+    right and are never cut off or broken, however narrow the terminal."""
     table = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
     for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
+        if column.startswith(">"):
+            table.add_column(column.removeprefix(">"), justify="right", no_wrap=True)
+        else:
+            table.add_column(column, overflow="fold")
     return table
+
+
+def said_once(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
+    """Return a table as `headed` makes it. What says the same in each of several rows is said once
+    above it where its column's name begins with =; where it begins with … it may be cut off."""
+    cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    constant = {
+        index
+        for index, column in enumerate(columns)
+        if column.startswith("=") and len(rows) > 1 and len(set(cells[index])) == 1
+    }
+    shown = [index for index in range(len(columns)) if index not in constant]
+    table = headed(*(columns[index].lstrip("=…") for index in shown))
+    for row in rows:
+        table.add_row(
+            *(
+                Text(row[i], no_wrap=True, overflow="ellipsis")
+                if columns[i].startswith("…")
+                else Text(row[i])
+                for i in shown
+            )
+        )
+    said = [
+        f"{columns[index].lstrip('=>')} {cells[index][0]}".strip()
+        for index in sorted(constant)
+        if cells[index][0] not in ("", NO_VALUE)
+    ]
+    above = [Text(f"all: {' · '.join(said)}", style="dim")] if said else []
+    return Group(*above, table)
+
+
+def without_common(lines: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the parts that all strategies share, and of each strategy the others.
+
+    Args:
+        lines: one or more, as `strategy_line` gives them.
+    """
+    parts = [line.split(" · ") for line in lines]
+    common = [part for part in parts[0] if all(part in each for each in parts)]
+    if len(lines) < 2 or len(common) == len(parts[0]):
+        return "", list(lines)
+    return " · ".join(common), [" · ".join(p for p in each if p not in common) for each in parts]
 
 
 def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Table:
     """Return two columns: what it is, and its value."""
     table = Table(title=title, box=None, pad_edge=False, show_header=False, title_justify="left")
     table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     for name, value in pairs:
         table.add_row(Text(name), Text(value))
     return table

@@ -63,10 +63,10 @@ def test_show_tells_waiting_from_running(
     lines = show(resting, queue).out.splitlines()
     first, *_ = [line for line in lines if line.startswith(" 1 ")]
     second, *_ = [line for line in lines if line.startswith(" 2 ")]
-    assert first.split()[2] == "waiting"
+    assert "waiting" in first.split()
     assert FREE_NODES in first
     assert " 41 " in first
-    assert second.split()[2] == "running"
+    assert "running" in second.split()
     assert any("2 open (1 of them waiting for nodes)" in line for line in lines)
     assert any("slurm: profile frontier, sbatch (measured)" in line for line in lines)
     words = " ".join(show(resting, queue, "--trial", "1").out.split())

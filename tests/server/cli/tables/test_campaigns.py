@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from autotune.schemas import Recommendation
-from server.cli.tables.campaigns import recommendation
+from server.cli.tables.campaigns import campaigns, recommendation, trials
 from tests.autotune.recommendation.examples import answer, strategy, trial
+from tests.server.figures.subjects import campaign as told_campaign
+from tests.server.figures.subjects import trial as told_trial
 
 
 def printed(found: Recommendation) -> str:
@@ -16,6 +19,39 @@ def printed(found: Recommendation) -> str:
     with console.capture() as text:
         console.print(recommendation(found))
     return text.get()
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_no_figure_is_cut_off_in_a_narrow_terminal(width: int) -> None:
+    rates = [1234567.0, 2345678.0, 3456789.0]
+    ran = [told_trial(n, rate) for n, rate in enumerate(rates, start=1)]
+    found = [
+        told_campaign(id=n, trials=30, best_objective=rate) for n, rate in enumerate(rates, start=1)
+    ]
+    for table in (trials(ran), campaigns(found)):
+        console = Console(width=width, file=StringIO())
+        with console.capture() as text:
+            console.print(table)
+        lines = text.get()
+        assert all(len(line) <= width for line in lines.splitlines())
+        for rate in rates:
+            assert f"{rate:,.0f}" in lines
+        assert "…" not in lines
+
+
+def test_what_is_the_same_in_all_rows_is_said_once() -> None:
+    first = told_trial(1, 50.0)
+    other = first.strategy.model_copy(update={"tensor_parallel": 4})
+    console = Console(width=160, file=StringIO())
+    with console.capture() as text:
+        console.print(trials([first, told_trial(2, 60.0, strategy=other)]))
+    lines = text.get()
+    assert lines.count("ZeRO-1") == lines.count("2 nodes") == 1
+    assert lines.count("TP 8") == lines.count("TP 4") == 1
+    assert "all: purpose search · state ok" in lines
+    with console.capture() as text:
+        console.print(trials([first]))
+    assert "TP 8 · PP 1" in text.get()
 
 
 def test_a_front_is_shown_where_there_is_a_choice() -> None:
