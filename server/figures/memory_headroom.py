@@ -19,6 +19,7 @@ from server.figures.marks import (
 from server.figures.outcome import Outcome, objective_of, outcome_of
 from server.figures.source import FigureSource
 from server.figures.style import FIGURE, PALETTES, Scheme, Spec, axis, finish, scale
+from server.figures.trajectory import thin
 
 FARTHEST = 0.3
 """Share of a GPU's memory that a trial may have wanted beyond it and still be drawn there."""
@@ -37,7 +38,8 @@ class HeadroomPoint(Wire):
 
 
 class MemoryFigure(DrawnFigure):
-    """`wanted_gib` is the headroom that the campaign asks for."""
+    """`wanted_gib` is the headroom that the campaign asks for. Of thousands of trials, a share of
+    each outcome is among `points`."""
 
     kind: Literal["memory"] = "memory"
     unit: str
@@ -70,6 +72,7 @@ class MemoryFigure(DrawnFigure):
                 )
             )
         unit = OBJECTIVE_UNITS[campaign.request.objective]
+        drawn = thin(points)
         rows = [
             [
                 str(point.number),
@@ -78,7 +81,7 @@ class MemoryFigure(DrawnFigure):
                 figure(point.rate),
                 point.strategy,
             ]
-            for point in points
+            for point in drawn
         ]
         columns = ["Trial", "Outcome", "GiB left", unit, "Strategy"]
         return cls(
@@ -87,7 +90,7 @@ class MemoryFigure(DrawnFigure):
             unit=unit,
             gpu_memory_gib=whole,
             wanted_gib=campaign.request.min_headroom_gib,
-            points=points,
+            points=drawn,
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:

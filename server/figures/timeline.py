@@ -260,19 +260,17 @@ def _replayed(trials: Sequence[Trial], nodes: int) -> list[_Span]:
 def _placed(spans: Sequence[_Span]) -> list[TimelineTrial]:
     """Return each trial on the lowest nodes beside each other that are free throughout."""
     placed: list[TimelineTrial] = []
+    running: list[TimelineTrial] = []
     for span in sorted(spans, key=lambda each: (each.started_s, each.trial.number)):
         count = span.trial.strategy.num_nodes
-        taken = [
-            (each.first_node, each.first_node + each.num_nodes)
-            for each in placed
-            if each.started_s < span.ended_s and span.started_s < each.ended_s
-        ]
+        running = [each for each in running if each.ended_s > span.started_s]
+        taken = sorted((each.first_node, each.first_node + each.num_nodes) for each in running)
         first = 0
-        for low, high in sorted(taken):
+        for low, high in taken:
             if low - first >= count:
                 break
             first = max(first, high)
-        placed.append(
+        running.append(
             TimelineTrial(
                 number=span.trial.number,
                 outcome=outcome_of(span.trial),
@@ -285,4 +283,5 @@ def _placed(spans: Sequence[_Span]) -> list[TimelineTrial]:
                 ended_s=span.ended_s,
             )
         )
+        placed.append(running[-1])
     return placed

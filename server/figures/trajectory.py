@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -174,9 +174,25 @@ def best_so_far(
     return steps
 
 
+class TrialMark(Protocol):
+    """A trial as it is drawn."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def purpose(self) -> TrialPurpose: ...
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+
+Mark = TypeVar("Mark", bound=TrialMark)
+
+
 def thin(
-    points: Sequence[TrajectoryPoint], *, keep: set[int], maximum: int = MAXIMUM_POINTS
-) -> list[TrajectoryPoint]:
+    points: Sequence[Mark], *, keep: Collection[int] = (), maximum: int = MAXIMUM_POINTS
+) -> list[Mark]:
     """Return at most about `maximum` points, evenly from each outcome, in order.
 
     Trials in `keep`, confirmations and the baseline always stay, so that no record and no kind of
