@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isqrt
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -253,4 +254,6 @@ def powers_of_two(most: int) -> list[int]:
 
 
 def divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
+    """Return all divisors of a positive number, in rising order."""
+    low = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return [*low, *(number // d for d in reversed(low) if d * d != number)]

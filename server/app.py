@@ -26,6 +26,7 @@ from server.api import (
 )
 from server.api.kept_figures import KeptFigures
 from server.api.origin import OriginGuard, trusted_hosts
+from server.api.planning import Plans
 from server.api.standings import Standings
 from server.dashboard import routes as dashboard
 from server.problems import install
@@ -80,6 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.store, app.state.settings = store, settings
     app.state.standings = Standings(store)
     app.state.figures = KeptFigures(store)
+    app.state.plans = Plans(store, settings)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
     app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))

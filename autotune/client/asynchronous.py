@@ -25,6 +25,7 @@ from autotune.schemas import (
     CalibrationSummary,
     Campaign,
     CampaignComparison,
+    CampaignPlan,
     DryRun,
     EvaluatorName,
     Event,
@@ -137,6 +138,14 @@ class AsyncClient:
         """Return what `create` with the same fields would try, and what it would cost."""
         return await self._transport.send(calls.dry_run(fields))
 
+    async def plan(self, **fields: Unpack[CampaignInput]) -> CampaignPlan:
+        """Return what can be said of the campaign that `create` with the same fields would make:
+        what is likely to fit, what is predicted best, what it would cost, and what it would find.
+
+        Nothing runs. It rests on the earlier trials that the campaign would start from.
+        """
+        return await self._transport.send(calls.plan(fields))
+
     async def campaign(self, campaign_id: int) -> AsyncCampaign:
         return AsyncCampaign(
             self._transport, await self._transport.send(calls.campaign(campaign_id))
@@ -164,10 +173,14 @@ class AsyncClient:
         machine: MachineInput,
         strategy: StrategyShape | Mapping[str, Any],
         calibration: str | None = None,
+        min_headroom_gib: float = 0.0,
         evaluator: EvaluatorName = "simulated",
         slurm: SlurmChoice | Mapping[str, Any] | None = None,
     ) -> Prediction:
         """Predict whether a strategy is legal and fits, and how long an iteration takes.
+
+        Where it does not fit, `memory_changes` of the answer are the fewest changes that make it
+        fit and leave `min_headroom_gib` of the fullest GPU.
 
         `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
         Legal is what the program can do that `evaluator` and `slurm` choose, as in `create`.
@@ -177,6 +190,7 @@ class AsyncClient:
             machine=machine,
             strategy=strategy,
             calibration=calibration,
+            min_headroom_gib=min_headroom_gib,
             evaluator=evaluator,
             slurm=slurm,
         )

@@ -30,6 +30,7 @@ from autotune.schemas import (
     CampaignComparison,
     CampaignCreate,
     CampaignPage,
+    CampaignPlan,
     DryRun,
     EvaluatorName,
     FigureOffers,
@@ -183,6 +184,10 @@ def dry_run(fields: CampaignInput) -> Call[DryRun]:
     )
 
 
+def plan(fields: CampaignInput) -> Call[CampaignPlan]:
+    return _post("/plans", _campaign(fields), CampaignPlan)
+
+
 def _campaign(fields: CampaignInput) -> CampaignCreate:
     plain: dict[str, Any] = dict(fields)
     return validated(CampaignCreate, plain | _subject(fields["model"], fields["machine"]))
@@ -291,12 +296,14 @@ def predict(
     machine: MachineInput,
     strategy: StrategyShape | Mapping[str, Any],
     calibration: str | None,
+    min_headroom_gib: float,
     evaluator: EvaluatorName,
     slurm: SlurmChoice | Mapping[str, Any] | None,
 ) -> Call[Prediction]:
     fields = {
         **_subject(model, machine),
         "strategy": strategy,
+        "min_headroom_gib": min_headroom_gib,
         "calibration": calibration,
         "evaluator": evaluator,
         "slurm": slurm,

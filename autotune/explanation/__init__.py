@@ -4,7 +4,7 @@ everything follows from a calibration, a space and what was measured, and comes 
 
 from autotune.explanation.comparison import PartsComparison, compare
 from autotune.explanation.edge import BeyondEdge, EdgeReport, SpaceEdge, edges
-from autotune.explanation.failures import FailureReport, Remedy, explain_failures
+from autotune.explanation.failures import FailureReport, Remedy, explain_failures, remedies_of
 from autotune.explanation.impact import DimensionImpact, impacts
 from autotune.explanation.layout_map import LayoutMap, MapCell, layout_map
 from autotune.explanation.marginal import Marginal, MarginalPoint, MarginalStep, marginal
@@ -55,5 +55,6 @@ __all__ = [
     "marginal",
     "memory_budget",
     "parts_of",
+    "remedies_of",
     "scaling",
 ]

@@ -127,6 +127,25 @@ def explain_failures(
     )
 
 
+def remedies_of(
+    space: SearchSpace,
+    calibration: Calibration,
+    *,
+    objective: Objective = "tokens_per_s",
+    headroom_gib: float = 0.0,
+) -> list[Remedy]:
+    """Return changed questions of which something probably fits, the least change first, for one
+    of which nothing does; nothing of it need have run."""
+    question = _Question(
+        space=space,
+        calibration=calibration,
+        objective=objective,
+        headroom_gib=headroom_gib,
+        tried=frozenset(),
+    )
+    return list(question.remedies())
+
+
 def _need(
     space: SearchSpace, calibration: Calibration, strategies: Sequence[Strategy]
 ) -> list[float]:

@@ -1,8 +1,9 @@
 """What can be said before anything runs: of one strategy, of a space, of a campaign. Pure."""
 
-from autotune.prediction.campaign import check_campaign, dry_run
+from autotune.prediction.campaign import check_campaign, dry_run, misplaced
+from autotune.prediction.plan import plan
 from autotune.prediction.space import space_report
 from autotune.prediction.strategy import predict
 from autotune.prediction.sweep import sweep
 
-__all__ = ["check_campaign", "dry_run", "predict", "space_report", "sweep"]
+__all__ = ["check_campaign", "dry_run", "misplaced", "plan", "predict", "space_report", "sweep"]

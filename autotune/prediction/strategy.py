@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.calibration import Calibration, calibration_for
+from autotune.explanation import memory_budget
 from autotune.measurement import AccumulationMeasurement, metrics
-from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
-from autotune.schemas import BrokenRule, CalibrationSummary, Prediction, PredictionQuery
+from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
+from autotune.schemas import (
+    BrokenRule,
+    CalibrationSummary,
+    MemoryChange,
+    Prediction,
+    PredictionQuery,
+)
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import findings
@@ -75,7 +82,43 @@ def predict(
     if not prediction.legal:
         return prediction
     figures = _figures(calibration, transformer, strategy)
-    return prediction.model_copy(update={**figures, "calibration": summary})
+    memory = _memory(calibration, transformer, strategy, query, program)
+    return prediction.model_copy(update={**figures, **memory, "calibration": summary})
+
+
+def _memory(
+    calibration: Calibration,
+    transformer: Transformer,
+    strategy: Strategy,
+    query: PredictionQuery,
+    program: ProgramCapabilities,
+) -> dict[str, object]:
+    """Return the fields of a Prediction that say whether memory suffices, and what would do."""
+    budget = memory_budget(
+        calibration,
+        transformer,
+        strategy,
+        headroom_gib=query.min_headroom_gib,
+        program=program,
+    )
+    return {
+        "fits": budget.fits,
+        "fit_probability": budget.fit_probability,
+        "memory_sentence": f"{budget.sentence}.",
+        "memory_changes": [
+            MemoryChange(
+                changes=dict(change.changes),
+                strategy=strategy_shape(change.strategy),
+                global_batch_size=change.global_batch_size,
+                memory_gib=change.memory_gib,
+                fit_probability=change.fit_probability,
+                iteration_time_s=change.iteration_time_s,
+                relative=change.relative,
+                sentence=change.sentence,
+            )
+            for change in budget.changes
+        ],
+    }
 
 
 def _figures(
@@ -85,7 +128,6 @@ def _figures(
     machine = calibration.machine
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
     forecast = calibration.forecast(transformer, lattice)
-    fit_probability = float(forecast.fit_probability[0])
     single = {name: float(getattr(forecast, name)[0]) for name in FORECAST}
     joule = forecast.energy_joule
     samples = strategy.global_batch_size(machine.gpus_per_node)
@@ -100,8 +142,6 @@ def _figures(
         else float(joule[0]) / (samples * transformer.seq_length),
         "power_trials": calibration.power.measured,
         **{name: getattr(rates, name) for name in RATES},
-        "fits": fit_probability > PROBABLE,
-        "fit_probability": fit_probability,
         "data_parallel": strategy.data_parallel(machine.gpus_per_node),
         "memory_limit_gib": machine.memory_gib * float(calibration.parameters.usable_memory),
         "time_parts_s": {k: float(v[0]) for k, v in forecast.time_parts_s.items()},

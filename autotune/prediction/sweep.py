@@ -8,12 +8,15 @@ from time import perf_counter
 import numpy as np
 
 from autotune.calibration import Calibration, calibration_for
-from autotune.cost_model.columns import Array, Columns, Mask
+from autotune.cost_model.columns import Array
 from autotune.cost_model.estimate import Estimate, estimate
+from autotune.prediction.campaign_cost import campaign_cost
+from autotune.prediction.candidates import Candidates
+from autotune.prediction.fitting import probably_fits
 from autotune.prediction.space import obstacle_of
-from autotune.prediction.strategy import PROBABLE
 from autotune.resolution import machine_shape, model_shape, space_of, strategy_shape, subject_of
-from autotune.schemas import CalibrationSummary, SpaceQuery, Sweep, SweepRow
+from autotune.schemas import CalibrationSummary, CampaignCreate, SpaceQuery, Sweep, SweepRow
+from autotune.search import few_nodes
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -25,14 +28,6 @@ What the formulas get wrong moves a strategy by places, not by hundreds of them.
 
 MOST_STRATEGIES = 250_000
 """More legal ones would keep whoever asks waiting for many seconds."""
-
-BLOCK = 8192
-PAIRS = 200_000
-"""Rows whose probability of fitting is worked out at a time, and pairs of a row and an observation:
-tens of megabytes."""
-
-CERTAIN = 3.0
-"""Memory this many times below or above the limit decides by the formulas alone."""
 
 
 def sweep(
@@ -58,16 +53,25 @@ def sweep(
     calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
     space = space_of(query.space, transformer, machine, nodes=query.nodes, program=program)
     lattice = space.lattice()
-    if len(lattice) > MOST_STRATEGIES:
-        reason = f"{len(lattice)} strategies are legal, and a sweep takes {MOST_STRATEGIES}"
-        valid = "fewer values of some dimensions, or a fixed global_batch_size"
-        raise InvalidInputs([InvalidInput("space", len(lattice), reason, valid=valid)])
+    refuse_too_large(lattice)
     estimated = estimate(transformer, machine, lattice, parameters=calibration.parameters)
-    fits = _fits(calibration, transformer, lattice, estimated)
+    fits = probably_fits(calibration, transformer, lattice, estimated)
     counted = replace(estimated, fits=fits)
     obstacle = obstacle_of(space, counted, spec=query.space, parameters=calibration.parameters)
     if obstacle:
         raise InvalidInputs([obstacle])
+    candidates = Candidates.of(space, calibration, objective="tokens_per_s", headroom_gib=0.0)
+    cost = None
+    if len(candidates.likely):
+        request = CampaignCreate(
+            model=query.model,
+            machine=query.machine,
+            nodes=query.nodes,
+            evaluator=query.evaluator,
+            slurm=query.slurm,
+            space=query.space,
+        )
+        cost = campaign_cost(request, space, candidates.promising(), few_nodes(request, space))
     return Sweep(
         model=model_shape(transformer),
         machine=machine_shape(machine),
@@ -76,22 +80,17 @@ def sweep(
         calibration=summary,
         seconds=perf_counter() - started,
         rows=_ranked(calibration, transformer, lattice, counted, most=most),
+        cost=cost,
+        gain=candidates.gain(cost, tokens=None) if cost else None,
     )
 
 
-def _fits(
-    calibration: Calibration, transformer: Transformer, lattice: Lattice, estimated: Estimate
-) -> Mask:
-    """Return whether memory probably suffices, shape (n,)."""
-    load = estimated.memory_gib / estimated.memory_limit_gib
-    fits = load <= 1.0
-    open_rows = np.flatnonzero((load > 1.0 / CERTAIN) & (load < CERTAIN))
-    columns = Columns.of(transformer, lattice)
-    block = min(BLOCK, PAIRS // (1 + len(calibration.observations)))
-    for start in range(0, len(open_rows), block):
-        rows = open_rows[start : start + block]
-        fits[rows] = calibration.fit_probability(columns.take(rows)) > PROBABLE
-    return fits
+def refuse_too_large(lattice: Lattice) -> None:
+    """Raise InvalidInputs (`space`) where more is legal than can be ranked while one waits."""
+    if len(lattice) > MOST_STRATEGIES:
+        reason = f"{len(lattice)} strategies are legal, and a sweep takes {MOST_STRATEGIES}"
+        valid = "fewer values of some dimensions, or a fixed global_batch_size"
+        raise InvalidInputs([InvalidInput("space", len(lattice), reason, valid=valid)])
 
 
 def _ranked(

@@ -93,6 +93,23 @@ class DryRun(Wire):
     screening: FewNodes | None = None
 
 
+class MemoryChange(Wire):
+    """What makes a strategy fit: values to change, and what it is then.
+
+    `global_batch_size` is kept where whole micro-batches make it. `relative`: rate for each node
+    over that of the strategy as it is, if that had the memory.
+    """
+
+    changes: dict[str, Scalar]
+    strategy: StrategyShape
+    global_batch_size: int
+    memory_gib: float
+    fit_probability: float
+    iteration_time_s: float
+    relative: float
+    sentence: str
+
+
 class Prediction(Wire):
     """Predicted figures of one strategy; all None or empty where it is illegal.
 
@@ -100,6 +117,8 @@ class Prediction(Wire):
     memory suffices; `fits` says whether it is over one half. `joules_per_token`: of all nodes,
     hosts included, with the GPUs' power as `power_trials` measured it. `calibration`: the trials
     that the figures rest on; None where they are general knowledge of the machine's kind alone.
+    `memory_sentence`: where the memory is, and whether it suffices; `memory_changes`: the fewest
+    changes that make it suffice, the fastest first, none where it does.
     """
 
     model: ModelShape
@@ -129,6 +148,8 @@ class Prediction(Wire):
     calibration: CalibrationSummary | None = None
     time_parts_s: dict[str, float] = Field(default_factory=dict)
     memory_parts_gib: dict[str, float] = Field(default_factory=dict)
+    memory_sentence: str = ""
+    memory_changes: list[MemoryChange] = Field(default_factory=list)
 
 
 class SweepQuery(SpaceQuery):
@@ -152,9 +173,42 @@ class SweepRow(Wire):
     fit_probability: float
 
 
+class CampaignCost(Wire):
+    """What a campaign costs if it takes all of its budget; most end earlier. `node_hours` has the
+    baseline and the confirmations, `node_hours_per_trial` is of one trial of the search."""
+
+    trials: int
+    node_hours_per_trial: float
+    node_hours: float
+
+
+class CampaignGain(Wire):
+    """What there is to be found beyond the best prediction.
+
+    Held against taking the best predicted strategy as it is, and the next one where it does not
+    fit. `rate_gain`: share of the objective that the best of all is expected to be better by;
+    `rate_gain_high`: in one case of ten it is more. `probability_better`: that some other strategy
+    is better by 1 % or more. `saved_share`: expected share of a training's cost that knowing the
+    best saves. `training_node_hours`, `saved_node_hours`: over the training tokens, where the
+    question gives them. `break_even_tokens`: of training, after which the whole campaign has paid
+    for itself; None where nothing is expected to be saved.
+    """
+
+    rate_gain: float
+    rate_gain_high: float
+    probability_better: float
+    saved_share: float
+    node_hours_per_token: float
+    training_tokens: float | None = None
+    training_node_hours: float | None = None
+    saved_node_hours: float | None = None
+    break_even_tokens: float | None = None
+
+
 class Sweep(Wire):
     """A whole space in the order of its predicted rate. `fitting`: strategies that memory suffices
-    for with a probability of over one half; `rows`: the best of them."""
+    for with a probability of over one half; `rows`: the best of them. `cost`, `gain`: what a
+    campaign over the space with the usual budget would cost, and find beyond the prediction."""
 
     model: ModelShape
     machine: MachineShape
@@ -163,3 +217,5 @@ class Sweep(Wire):
     calibration: CalibrationSummary | None = None
     seconds: float
     rows: list[SweepRow]
+    cost: CampaignCost | None = None
+    gain: CampaignGain | None = None

@@ -297,3 +297,6 @@ class PredictionQuery(ProgramChoice):
     machine: MachineChoice
     strategy: StrategyShape
     calibration: CalibrationChoice = None
+    min_headroom_gib: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="memory of the fullest GPU that is to be left for it to count as fitting"
+    )

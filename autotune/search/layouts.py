@@ -108,6 +108,11 @@ class Layouts:
         _, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return np.asarray(which, dtype=np.int64).reshape(-1)
 
+    def first_of_each(self, rows: Integers) -> Integers:
+        """Return those of `rows` before which none of them is of the same layout."""
+        _, first = np.unique(self._layout[rows], return_index=True)
+        return np.asarray(rows[np.sort(first)], dtype=np.int64)
+
     def twins_of(self, row: int) -> Mask:
         """Return the rows of one layout, its own among them, shape (n,)."""
         return np.asarray(self._layout == self._layout[row])

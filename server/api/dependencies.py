@@ -8,6 +8,7 @@ from fastapi import Depends, Path, Query, Request
 
 from autotune.schemas import Problem
 from server.api.kept_figures import KeptFigures
+from server.api.planning import Plans
 from server.api.standings import Standings
 from server.settings import Settings
 from server.store import Store
@@ -36,10 +37,16 @@ def _figures(request: Request) -> KeptFigures:
     return figures
 
 
+def _plans(request: Request) -> Plans:
+    plans: Plans = request.app.state.plans
+    return plans
+
+
 StoreOf = Annotated[Store, Depends(_store)]
 SettingsOf = Annotated[Settings, Depends(_settings)]
 StandingsOf = Annotated[Standings, Depends(_standings)]
 FiguresOf = Annotated[KeptFigures, Depends(_figures)]
+PlansOf = Annotated[Plans, Depends(_plans)]
 CampaignId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="id of the campaign")]
 TrialNumber = Annotated[
     int, Path(ge=1, le=LARGEST_NUMBER, description="number of the trial within its campaign")

@@ -8,6 +8,8 @@ from fastapi import APIRouter, Body
 
 from autotune.prediction import predict, space_report, sweep
 from autotune.schemas import (
+    CampaignCreate,
+    CampaignPlan,
     Prediction,
     PredictionQuery,
     SpaceQuery,
@@ -16,7 +18,7 @@ from autotune.schemas import (
     SweepQuery,
 )
 from server.api.calibrations import calibration_for
-from server.api.dependencies import SettingsOf, StoreOf, problems
+from server.api.dependencies import PlansOf, SettingsOf, StoreOf, problems
 from server.programs import chosen_program, refusals_of
 
 router = APIRouter(tags=["predictions"])
@@ -45,6 +47,20 @@ STRATEGY: dict[str, Any] = {
                 "num_nodes": 16,
                 "precision": "fp16",
             },
+        }
+    }
+}
+
+
+QUESTION: dict[str, Any] = {
+    "table-v": {
+        "value": {
+            "model": "gpt-175b",
+            "machine": "frontier",
+            "nodes": 16,
+            "evaluator": "simulated",
+            "space": {"preset": "table-v"},
+            "budget": {"max_trials": 40, "train_tokens": 300e9},
         }
     }
 }
@@ -81,3 +97,12 @@ def ranking(
     program = chosen_program(query, settings.profiles_dir)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return sweep(query, calibration, summary, most=query.most, program=program)
+
+
+@router.post("/plans", responses=problems(403))
+def planned(
+    question: Annotated[CampaignCreate, Body(openapi_examples=QUESTION)], plans: PlansOf
+) -> CampaignPlan:
+    """Tell of a campaign what is likely to fit, what is predicted best, what it would cost, and
+    what it would find. It rests on the earlier trials that the campaign would start from."""
+    return plans.of(question)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, get_args, get_type_hints
 
 import typer
 
@@ -116,3 +116,15 @@ class SpaceOptions(DimensionOptions):
                 **{name: getattr(self, name) for name in DIMENSIONS},
             ),
         )
+
+
+def options_between(strategy: StrategyShape, other: StrategyShape) -> str:
+    """Return the options that make another strategy of one: `--pp 16 --gas 20`."""
+    hints = get_type_hints(DimensionOptions, include_extras=True)
+    # Within Annotated, Typer keeps an option's first name in the place of its default.
+    flags = {name: get_args(hints[name])[1].default for name in DIMENSIONS}
+    return " ".join(
+        f"{flags[name]} {dimension_value(getattr(other, name))}"
+        for name in DIMENSIONS
+        if getattr(other, name) != getattr(strategy, name)
+    )

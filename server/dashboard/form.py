@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from autotune.resolution import model_shape
-from autotune.schemas import CampaignCreate, ProfileSummary, SpaceSpec
+from autotune.schemas import CampaignCreate, ProfileSummary, SpaceSpec, StrategyShape
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
+from search_spaces.strategy import Precision
+from search_spaces.transformer import ActivationCheckpointing
 from server.dashboard.wording import figure, parameters
 from server.profiles import profile_summaries
 
@@ -84,6 +86,55 @@ def dimension_fields() -> list[FormField]:
             hint=DIMENSION_HINTS.get(name, ""),
         )
         for name in names
+    ]
+
+
+STRATEGY_CHOICES = {
+    "zero_stage": ("0", "1", "2", "3"),
+    "activation_checkpointing": get_args(ActivationCheckpointing),
+    "sequence_parallel": ("false", "true"),
+    "flash_attention": ("true", "false"),
+    "precision": get_args(Precision),
+}
+"""Dimensions of one strategy that have few values."""
+
+KINDS = {bool: "flag", int: "number", str: "text"}
+"""How the page reads an input, by the kind of its value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyField(FormField):
+    """One dimension of one strategy; `choices` where it has few values."""
+
+    choices: tuple[SelectOption, ...] = ()
+
+
+def strategy_fields() -> list[StrategyField]:
+    """Return one input for each dimension of a strategy, with a value that is often taken."""
+    words = {"true": "on", "false": "off"}
+    usual = StrategyShape(
+        tensor_parallel=1,
+        pipeline_parallel=1,
+        micro_batch_size=1,
+        gradient_accumulation_steps=8,
+        zero_stage=1,
+        num_nodes=1,
+    ).model_dump()
+    return [
+        StrategyField(
+            name=f"strategy.{name}",
+            label=LABELS.get(name, name.replace("_", " ").capitalize()),
+            kind="flag"
+            if isinstance(value, bool)
+            else "number"
+            if isinstance(value, int)
+            else "text",
+            value=str(value).lower(),
+            choices=tuple(
+                SelectOption(each, words.get(each, each)) for each in STRATEGY_CHOICES.get(name, ())
+            ),
+        )
+        for name, value in usual.items()
     ]
 
 

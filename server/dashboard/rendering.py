@@ -128,6 +128,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "other_dimensions": other_dimensions,
     "peak_memory": peak_memory,
     "percent": wording.percent,
+    "probability": wording.probability,
     "plural": wording.plural,
     "rate_reached": rate_reached,
     "remark": remark,

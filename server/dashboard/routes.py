@@ -20,7 +20,7 @@ from server.api.dependencies import (
     StoreOf,
     TrialNumber,
 )
-from server.dashboard import chart_routes, comparison_page, form, pages
+from server.dashboard import chart_routes, comparison_page, form, pages, plan_routes
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE, render
 from server.store import NotFound, Store
@@ -32,6 +32,7 @@ MOST_ROWS = 5000
 YEAR_S = 365 * 24 * 3600
 
 router = APIRouter(include_in_schema=False)
+router.include_router(plan_routes.router)
 router.include_router(chart_routes.router)
 router.include_router(comparison_page.router)
 

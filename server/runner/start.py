@@ -23,7 +23,7 @@ from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 from server.store.campaigns import campaign_row
-from server.store.history import past_trials, trials_by_id
+from server.store.history import PastTrial, past_trials, trials_by_id
 
 SECONDS_PER_DAY = 86400.0
 
@@ -33,6 +33,13 @@ def telling_trials(
 ) -> list[EarlierObservation]:
     """Return what those earlier trials have shown that say most of a campaign's space."""
     past = past_trials(session, campaign_row(session, campaign_id))
+    return telling_of(session, past, space, now=now)
+
+
+def telling_of(
+    session: Session, past: Sequence[PastTrial], space: SearchSpace, *, now: datetime
+) -> list[EarlierObservation]:
+    """Return what those of the past trials have shown that say most of a space."""
     models = {shape: transformer_of(shape) for shape in {trial.model for trial in past}}
     given = [
         EarlierTrial(

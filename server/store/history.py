@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from autotune.schemas import (
     EarlierObservation,
     ModelShape,
+    StartedFrom,
     StartWorth,
     StrategyShape,
     Trial,
@@ -42,13 +43,53 @@ class PastTrial:
     finished_at: datetime
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialStack:
+    """Whose trials tell of one another: those of one machine and program (`server.store.stack`).
+    What was simulated never stands beside what was measured."""
+
+    machine_digest: str
+    program: str
+    simulated: bool
+
+
+def newest_trial(session: Session, stack: TrialStack) -> int:
+    """Return the id of the newest of a stack's trials that ended well or out of memory; 0 where
+    there is none."""
+    joined = select(func.max(TrialRow.id)).join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
+    return session.scalar(joined.where(*_told(stack))) or 0
+
+
 def past_trials(
     session: Session, campaign: CampaignRow, *, most: int = MOST_READ
 ) -> list[PastTrial]:
-    """Return the newest trials of other campaigns on the same machine and with the same program
-    that ended well or out of memory, newest first.
+    """Return `trials_of` the stack of a campaign, its own left out."""
+    stack = TrialStack(
+        machine_digest=campaign.machine_digest,
+        program=campaign.program,
+        simulated=campaign.simulated,
+    )
+    return trials_of(session, stack, besides=campaign.id, most=most)
 
-    What was simulated never stands beside what was measured.
+
+def _told(stack: TrialStack) -> list[ColumnElement[bool]]:
+    """Return what trials of a stack that have shown something, joined with their campaigns, are."""
+    return [
+        CampaignRow.machine_digest == stack.machine_digest,
+        CampaignRow.program == stack.program,
+        CampaignRow.simulated == stack.simulated,
+        TrialRow.simulated == stack.simulated,
+        TrialRow.state.in_((TrialState.OK, TrialState.OOM)),
+    ]
+
+
+def trials_of(
+    session: Session, stack: TrialStack, *, besides: int | None = None, most: int = MOST_READ
+) -> list[PastTrial]:
+    """Return the newest trials of a stack that ended well or out of memory, newest first.
+
+    Args:
+        besides: the campaign whose own trials are left out.
     """
     query = (
         select(
@@ -59,14 +100,7 @@ def past_trials(
             func.coalesce(TrialRow.finished_at, TrialRow.created_at),
         )
         .join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
-        .where(
-            CampaignRow.machine_digest == campaign.machine_digest,
-            CampaignRow.program == campaign.program,
-            CampaignRow.simulated == campaign.simulated,
-            CampaignRow.id != campaign.id,
-            TrialRow.simulated == campaign.simulated,
-            TrialRow.state.in_((TrialState.OK, TrialState.OOM)),
-        )
+        .where(*_told(stack), *([] if besides is None else [CampaignRow.id != besides]))
         .order_by(TrialRow.id.desc())
         .limit(most)
     )
@@ -104,16 +138,23 @@ def keep_start(
     session: Session, campaign: CampaignRow, observations: Sequence[EarlierObservation]
 ) -> None:
     """Write what a campaign starts from, in the transaction in which it begins."""
-    counts = Counter(observation.campaign_id for observation in observations)
-    query = select(CampaignRow.id, CampaignRow.name).where(CampaignRow.id.in_(counts))
-    names = {row[0]: row[1] for row in session.execute(query)}
     campaign.started_from = [
-        {"campaign_id": campaign_id, "name": names.get(campaign_id, ""), "trials": count}
-        for campaign_id, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        source.model_dump(exclude={"deleted"}) for source in sources_of(session, observations)
     ]
     if observations:
         shown = [observation.model_dump(mode="json") for observation in observations]
         session.add(EarlierTrialsRow(campaign_id=campaign.id, observations=shown))
+
+
+def sources_of(session: Session, observations: Sequence[EarlierObservation]) -> list[StartedFrom]:
+    """Return the campaigns whose trials these are, with how many of each, most first."""
+    counts = Counter(observation.campaign_id for observation in observations)
+    query = select(CampaignRow.id, CampaignRow.name).where(CampaignRow.id.in_(counts))
+    names = {row[0]: row[1] for row in session.execute(query)}
+    return [
+        StartedFrom(campaign_id=campaign_id, name=names.get(campaign_id, ""), trials=count)
+        for campaign_id, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
 
 
 def note_worth(campaign: CampaignRow, worth: StartWorth | None) -> None:

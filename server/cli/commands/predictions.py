@@ -110,6 +110,8 @@ def predict(
 ) -> None:
     """Predict one strategy: is it legal, does it fit, how fast is it?
 
+    Where it does not fit, the fewest changes are given that make it fit.
+
     Beside each figure stands an interval that is to hold 80 % of measurements. It is wide while
     nothing but the machine's kind is known; --calibration makes it as narrow as trials on the
     machine allow. `autotune sweep` does the same for all strategies of a space.
@@ -145,13 +147,14 @@ def sweep(
     calibration: CalibrationOptions,
     service: ServiceOptions,
     nodes: Nodes = 1,
-    top: Annotated[int, typer.Option("--top", min=1, help="Print so many of the best.")] = 20,
+    top: Annotated[int, typer.Option("--top", min=1, help="Print so many of the best.")] = 10,
     json: Json = False,
 ) -> None:
     """Rank all strategies of a space by their predicted speed, without a trial.
 
     The strategies are those that `autotune space` counts: a dimension that is not given is
-    automatic. The figures and their intervals are those of `autotune predict`.
+    automatic. The figures and their intervals are those of `autotune predict`. Beside them stands
+    what a campaign with the usual budget would cost, and find beyond the prediction.
 
     Needs no service, but for a calibration by name.
     """

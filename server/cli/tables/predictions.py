@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.plan_sentences import campaign_sentence
 from autotune.schemas import (
     BaselinePlan,
     DryRun,
@@ -18,6 +19,7 @@ from autotune.schemas import (
     Sweep,
     SweepRow,
 )
+from server.cli.dimensions import options_between
 from server.cli.tables.elements import (
     NO_VALUE,
     dimension_value,
@@ -93,7 +95,17 @@ def prediction(answer: Prediction) -> RenderableType:
             ],
             padding=(0, 6),
         ),
+        *(["", _memory_changes(answer)] if answer.memory_changes else []),
     )
+
+
+def _memory_changes(answer: Prediction) -> RenderableType:
+    """Return what would make it fit, each change with the options that say it."""
+    table = headed("what would make it fit", "options")
+    for change in answer.memory_changes:
+        options = options_between(answer.strategy, change.strategy)
+        table.add_row(Text(change.sentence), Text(options))
+    return table
 
 
 def _predicted(answer: Prediction) -> list[tuple[str, str]]:
@@ -114,6 +126,7 @@ def _predicted(answer: Prediction) -> list[tuple[str, str]]:
             f"legal, {fits} (predicted); probability of fitting "
             f"{probability(answer.fit_probability)}",
         ),
+        ("does it fit", answer.memory_sentence),
         ("data parallel", f"{answer.data_parallel}"),
         ("global batch", f"{answer.global_batch_size} samples"),
         ("iteration", f"{seconds(answer.iteration_time_s)} {iteration}"),
@@ -254,6 +267,11 @@ def sweep(answer: Sweep) -> RenderableType:
                     f"ranked by predicted tokens/s in {seconds(answer.seconds)}",
                 ),
                 ("rests on", rests_on(answer.calibration, answer.machine)),
+                *(
+                    [("a campaign", campaign_sentence(answer.cost, answer.gain))]
+                    if answer.cost and answer.gain
+                    else []
+                ),
                 ("all with", " · ".join(common)),
             ]
         ),

@@ -1,8 +1,9 @@
 // The form of a new campaign: its values go to the API as JSON, refusals come back to their fields.
 
+import { answers } from "./answers.js";
 import { clearErrors, showErrors } from "./fields.js";
 import { send } from "./requests.js";
-import { values } from "./values.js";
+import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
 
 const form = document.getElementById("campaign");
 const report = document.getElementById("report");
@@ -40,13 +41,14 @@ function changed({ target }) {
   }
 }
 
-function fillIn(example) {
+function startFrom(example) {
   form.reset();
-  for (const [name, value] of Object.entries(example)) form.elements[name].value = value;
+  fillIn(form, example);
   showModelInputs();
   showEvaluatorInputs();
   clearErrors(form);
   report.hidden = true;
+  asked();
 }
 
 // One key for one body, so that a second click or a retry creates nothing new.
@@ -153,15 +155,42 @@ function listed(sizes) {
   return `${sizes.length} different ones, from ${number(Math.min(...sizes))} to ${number(Math.max(...sizes))}`;
 }
 
+// --- what can be said before it runs --------------------------------------------------------------
+
+const more = document.getElementById("foreseen-more");
+const foreseen = answers({
+  url: "/fragments/plan?view=form",
+  question: () => (form.elements.machine.value === "" ? null : values(form)),
+  region: document.getElementById("foreseen-answer"),
+  progress: document.getElementById("foreseen-progress"),
+});
+
+function asked() {
+  const shape = form.elements["model-given"].value === "shape";
+  more.hidden = shape; // the page of plans takes a model by its name
+  more.href = `/plan?${inAddress(form)}`;
+  foreseen.soon();
+}
+
+document.getElementById("foreseen-answer").addEventListener("click", ({ target }) => {
+  const button = target.closest("[data-question]");
+  if (!button) return;
+  fillIn(form, JSON.parse(button.dataset.question));
+  asked();
+});
+
 form.addEventListener("change", changed);
+form.addEventListener("input", asked);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(start);
 });
 document.getElementById("check").addEventListener("click", () => attempt(check));
 for (const button of document.querySelectorAll("[data-example]")) {
-  button.addEventListener("click", () => fillIn(JSON.parse(button.dataset.example)));
+  button.addEventListener("click", () => startFrom(JSON.parse(button.dataset.example)));
 }
+filledFromAddress(form);
 showModelInputs();
 showEvaluatorInputs();
+asked();
 document.body.dataset.ready = "true";

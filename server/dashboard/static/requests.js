@@ -12,7 +12,8 @@ async function ask(url, options = {}) {
   let response;
   try {
     response = await fetch(url, options);
-  } catch {
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
     throw new Problem(0, { detail: "The service does not answer. Is autotune serve still running?" });
   }
   if (response.ok) return response;
@@ -30,9 +31,18 @@ export const getJson = async (url) => (await ask(url)).json();
 export const getText = async (url) => (await ask(url)).text();
 
 // A fragment that the server rendered, as nodes.
-export async function getNodes(url) {
+export const getNodes = async (url) => nodes(await getText(url));
+
+// The same, as the answer to a body.
+export async function postNodes(url, body, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await ask(url, { method: "POST", headers, body: JSON.stringify(body), signal });
+  return nodes(await response.text());
+}
+
+function nodes(html) {
   const template = document.createElement("template");
-  template.innerHTML = await getText(url);
+  template.innerHTML = html;
   return template.content;
 }
 

@@ -30,3 +30,38 @@ function asNumber(text) {
   const number = Number(text.replaceAll(",", ""));
   return Number.isFinite(number) ? number : text;
 }
+
+// Puts texts into the inputs that have these names; what there is no input for is left.
+export function fillIn(form, texts) {
+  for (const [name, text] of Object.entries(texts)) {
+    const input = form.elements[name];
+    if (!input) continue;
+    input.value = text;
+    if (text !== initial(input)) input.closest("details")?.setAttribute("open", "");
+  }
+}
+
+// What stands in a form, as the query of an address; `filledFromAddress` takes it up again.
+export function inAddress(form) {
+  const search = new URLSearchParams();
+  for (const input of form.elements) {
+    if (!input.name || input.dataset.choice !== undefined || input.closest("[hidden]")) continue;
+    const text = input.value.trim();
+    if (text !== "" || initial(input) !== "") search.set(input.name, text);
+  }
+  return search;
+}
+
+// What an input has before anything is typed.
+function initial(input) {
+  if (!input.options) return input.defaultValue ?? "";
+  const options = [...input.options];
+  return (options.find((option) => option.defaultSelected) ?? options[0])?.value ?? "";
+}
+
+// Returns whether the address had anything for the form.
+export function filledFromAddress(form) {
+  const texts = Object.fromEntries(new URLSearchParams(location.search));
+  fillIn(form, texts);
+  return Object.keys(texts).some((name) => form.elements[name]);
+}

@@ -67,6 +67,13 @@ def test_catalog_space_prediction_and_dry_run(client: Client) -> None:
     assert bound.dimensions["sequence_parallel"] == [False]
     assert client.dry_run(**CAMPAIGN).space.legal > 0
     assert client.dry_run(**CAMPAIGN).trials_affordable > 0
+    plan = client.plan(**CAMPAIGN)
+    assert plan.cost is not None
+    assert plan.cost.trials == client.dry_run(**CAMPAIGN).trials_affordable
+    narrow = client.predict(
+        model="gpt-22b", machine="frontier", strategy=STRATEGY, min_headroom_gib=60
+    )
+    assert not narrow.fits
 
 
 def test_files_are_read_here_and_not_by_the_service(client: Client, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from autotune.cost_model import estimate
 from autotune.measurement import probe_accumulations
 from autotune.prediction import check_campaign, dry_run, predict, space_report
-from autotune.prediction.campaign import trial_node_hours
+from autotune.prediction.campaign_cost import trial_node_hours
 from autotune.prediction.space import least_nodes
 from autotune.resolution import space_of, strategy_of
 from autotune.schemas import (

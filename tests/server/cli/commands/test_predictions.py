@@ -189,7 +189,7 @@ def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
         alone(*narrowed, "--sequence-parallel", each).json() for each in ("on,off", "on", "off")
     )
     assert both["legal"] == on["legal"] + off["legal"]
-    assert len(off["rows"]) == 20
+    assert len(off["rows"]) == 10
     assert {row["strategy"]["tensor_parallel"] for row in off["rows"]} == {8}
     assert {row["strategy"]["sequence_parallel"] for row in off["rows"]} == {False}
 
@@ -342,3 +342,25 @@ def test_a_profile_is_asked_for_as_by_submit(alone: Autotune) -> None:
     assert "the simulated evaluator has no cluster profile" in refused(
         alone(*SWEEP, "--profile", "frontier", "--evaluator", "simulated")
     )
+
+
+def test_what_does_not_fit_is_told_the_options_with_which_it_does(alone: Autotune) -> None:
+    one = ("predict", "--model", "gpt-22b", "--machine", "frontier", "--tp", "2", "--mbs", "16")
+    wanted = (*one, "--gas", "8", "--num-nodes", "2")
+    ran = alone(*wanted)
+    assert ran.code == ExitCode.FAILED
+    assert line(ran, "does it fit").startswith("It needs 103 GiB of 64")
+    changes = alone(*wanted, "--json").json()["memory_changes"]
+    for change in changes:
+        [row] = [each for each in ran.out.splitlines() if each.startswith(change["sentence"])]
+        options = row.removeprefix(change["sentence"]).split()
+        changed = dict(zip(options[::2], options[1::2], strict=True))
+        assert alone(*wanted, *(word for pair in changed.items() for word in pair)).code == 0
+
+
+def test_a_sweep_says_what_a_campaign_would_cost_and_find(alone: Autotune) -> None:
+    ran, answer = alone(*SWEEP), alone(*SWEEP, "--json").json()
+    assert len(answer["rows"]) == 10
+    said = line(ran, "a campaign")
+    assert f"{answer['cost']['trials']} trials" in said
+    assert f"{100 * answer['gain']['rate_gain']:.0f} % better" in said

@@ -1,0 +1,86 @@
+"""What can be said of a campaign before it runs, in sentences."""
+
+from __future__ import annotations
+
+from autotune.resolution import strategy_of
+from autotune.schemas import CampaignCost, CampaignGain, CampaignPlan
+from autotune.wording import token_count
+
+EVEN = 0.5
+"""Probability of fitting below which a strategy probably does not."""
+
+HARDLY = 0.005
+"""Gain that is not worth a word."""
+
+LEVEL = 0.05
+"""Difference from the customary layout within which a strategy counts as equally good."""
+
+
+def plan_sentence(plan: CampaignPlan) -> str:
+    """Return a plan in a few sentences: counts, the best predicted, and what a campaign adds."""
+    if plan.obstacle:
+        named = plan.obstacle.startswith(plan.model.name)
+        obstacle = plan.obstacle if named else _capitalised(plan.obstacle)
+        remedy = [f" {_capitalised(plan.remedies[0].sentence)}."] if plan.remedies else []
+        return "".join([f"{obstacle}.", *remedy])
+    best = plan.best[0]
+    more = ""
+    if plan.over_baseline is not None and plan.baseline is not None:
+        if plan.baseline.fit_probability < EVEN:
+            more = "; the customary layout probably runs out of memory"
+        elif abs(plan.over_baseline - 1.0) < LEVEL:
+            more = ", about as good as the customary layout"
+        else:
+            more = f", {plan.over_baseline:.2g} times as good as the customary layout"
+    return " ".join(
+        [
+            f"{_counted(plan.legal, 'strategy', 'strategies')} legal, {plan.fitting:,} of them "
+            f"likely to fit, in {_counted(plan.layouts, 'layout', 'layouts', verb=False)}.",
+            f"{strategy_of(best.strategy).short()} is predicted best, with "
+            f"{_rounded(best.tokens_per_s)} tokens/s ({_rounded(best.tokens_per_s_low)} to "
+            f"{_rounded(best.tokens_per_s_high)}){more}.",
+            *([campaign_sentence(plan.cost, plan.gain)] if plan.cost and plan.gain else []),
+        ]
+    )
+
+
+def campaign_sentence(cost: CampaignCost, gain: CampaignGain) -> str:
+    """Return what a campaign costs at most, and what it is expected to find."""
+    trials = _counted(cost.trials, "trial", "trials", verb=False)
+    costs = f"A campaign of up to {trials} costs {_rounded(cost.node_hours)} node-hours at most"
+    if gain.rate_gain < HARDLY:
+        return f"{costs}, and hardly anything better is expected to be found than the prediction."
+    found = f"the best layout is expected to be {_percent(gain.rate_gain)} better than the one"
+    text = f"{costs}; {found} that is predicted best"
+    if gain.saved_node_hours is not None and gain.training_tokens is not None:
+        saved = _rounded(gain.saved_node_hours)
+        return (
+            f"{text}, which over {token_count(gain.training_tokens)} tokens is worth {saved} "
+            "node-hours."
+        )
+    if gain.break_even_tokens is not None:
+        return f"{text}, which pays for it after {tokens(gain.break_even_tokens)} tokens."
+    return f"{text}."
+
+
+def tokens(number: float) -> str:
+    """Return a number of tokens to two digits: `3.4 billion`."""
+    return token_count(float(f"{number:.2g}"))
+
+
+def _counted(number: int, one: str, many: str, *, verb: bool = True) -> str:
+    noun, be = (one, "is") if number == 1 else (many, "are")
+    return f"{number:,} {noun} {be}" if verb else f"{number:,} {noun}"
+
+
+def _rounded(value: float) -> str:
+    """Return three digits, and no more of what is large."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def _capitalised(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,143 @@
+"""What the trials of a campaign cost before any of them has run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.cost_model import estimate
+from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_accumulations
+from autotune.schemas import CampaignCost, CampaignCreate, EvaluatorName, FewNodes, ProtocolSpec
+from autotune.search.screening import can_stand_in, stand_in
+from autotune.start_up import LOCAL_S, cluster_start_up_s
+from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+REPRESENTATIVE = 100
+"""Layouts, the most promising first, whose predicted trials stand for those of a campaign."""
+
+
+def campaign_cost(
+    request: CampaignCreate,
+    space: SearchSpace,
+    promising: Sequence[Strategy],
+    screening: FewNodes,
+) -> CampaignCost:
+    """Return what a campaign costs that takes all of its budget.
+
+    A deadline is not counted: how long trials wait for nodes is not known.
+
+    Args:
+        promising: layouts that may be searched, the most promising first.
+    """
+    searching, in_full, confirming = _trial_costs(request, space, promising, screening)
+    trials = min(request.budget.max_trials, len(promising))
+    most = request.budget.max_node_hours
+    if most is not None:
+        trials = min(trials, int(most / searching))
+    return CampaignCost(
+        trials=trials,
+        node_hours_per_trial=searching,
+        node_hours=max(0, trials - 1) * searching + in_full + confirming,
+    )
+
+
+def least_node_hours(
+    request: CampaignCreate,
+    space: SearchSpace,
+    promising: Sequence[Strategy],
+    screening: FewNodes,
+) -> float:
+    """Return node-hours of the cheapest trial of the search; infinite without layouts."""
+    runs = [_run_of(each, space, nodes=screening.nodes) for each in promising[:REPRESENTATIVE]]
+    hours = trial_node_hours(
+        space.transformer,
+        space.machine,
+        runs,
+        [probe_accumulations(run) for run in runs],
+        protocol=request.protocol,
+        evaluator=request.evaluator,
+    )
+    return float(np.min(hours, initial=np.inf))
+
+
+def _trial_costs(
+    request: CampaignCreate,
+    space: SearchSpace,
+    promising: Sequence[Strategy],
+    screening: FewNodes,
+) -> tuple[float, float, float]:
+    """Return node-hours of one trial of the search, of one in full (the first), and of all
+    confirmations together.
+
+    Confirmations are of the best few layouts, at their own accumulation alone.
+
+    Args:
+        promising: layouts that may be searched, the most promising first.
+    """
+    layouts = promising[:REPRESENTATIVE]
+    best = layouts[: request.protocol.confirmations]
+    runs = [_run_of(strategy, space, nodes=screening.nodes) for strategy in layouts]
+    searching, in_full, confirming = (
+        trial_node_hours(
+            space.transformer,
+            space.machine,
+            strategies,
+            accumulations,
+            protocol=request.protocol,
+            evaluator=request.evaluator,
+        )
+        for strategies, accumulations in (
+            (runs, [probe_accumulations(strategy) for strategy in runs]),
+            (layouts, [probe_accumulations(strategy) for strategy in layouts]),
+            (best, [(strategy.gradient_accumulation_steps,) for strategy in best]),
+        )
+    )
+    return float(np.median(searching)), float(np.median(in_full)), float(np.sum(confirming))
+
+
+def _run_of(strategy: Strategy, space: SearchSpace, *, nodes: int | None) -> Strategy:
+    """Return what is run to measure a strategy: itself, or what stands for it on few nodes."""
+    single = Lattice.of([strategy], gpus_per_node=space.machine.gpus_per_node)
+    if nodes is None or not can_stand_in(space, single, nodes)[0]:
+        return strategy
+    return stand_in(strategy, nodes=nodes)
+
+
+def trial_node_hours(
+    transformer: Transformer,
+    machine: Machine,
+    strategies: Sequence[Strategy],
+    accumulations: Sequence[Sequence[int]],
+    *,
+    protocol: ProtocolSpec,
+    evaluator: EvaluatorName,
+) -> NDArray[np.float64]:
+    """Return predicted node-hours of one trial of each strategy, shape (n,).
+
+    Start-up, then the warm-up at the smallest GAS that it runs and the least number of measured
+    iterations at each of the strategy's `accumulations`, one or more; cut at the time limit. How
+    many more noise will call for is not known before any trial of the campaign.
+    """
+    if not strategies:
+        return np.zeros(0)
+    twins = [
+        strategy.with_accumulation(gas)
+        for strategy, values in zip(strategies, accumulations, strict=True)
+        for gas in (probe_accumulations(strategy)[0], *values)
+    ]
+    lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
+    times = estimate(transformer, machine, lattice).iteration_time_s
+    iterations = measured_iterations(times, least=protocol.measured_iterations)
+    first = np.cumsum([0, *(1 + len(values) for values in accumulations[:-1])])
+    iterations[first] = protocol.warmup_iterations
+    busy_s = np.add.reduceat(iterations * times, first)
+    nodes = np.array([strategy.num_nodes for strategy in strategies])
+    start_up = LOCAL_S if evaluator == "local" else cluster_start_up_s(nodes)
+    trial_s = np.minimum(start_up + busy_s, protocol.time_limit_s)
+    return np.asarray(trial_s * nodes / SECONDS_PER_HOUR, dtype=np.float64)

@@ -1,0 +1,136 @@
+"""The layouts of a space as a campaign would begin to believe in them, and what there is to be
+found among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from autotune.calibration import Calibration
+from autotune.cost_model.columns import Array, Columns, Rows
+from autotune.measurement import SECONDS_PER_HOUR
+from autotune.prediction.strategy import PROBABLE
+from autotune.schemas import CampaignCost, CampaignGain, Objective
+from autotune.search.belief import Belief
+from autotune.search.layouts import Layouts
+from autotune.search.outlook import MARGIN
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+
+RIVALS = 200
+"""Layouts that are drawn together: those that promise most for their chance to fit."""
+
+DRAWS = 1000
+
+MOST_GAIN = 3.0
+"""Of the logarithm of a rate, in one draw: of strategies of which nothing is known some draws are
+beyond reason."""
+
+NINE_OF_TEN = 90.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """Layouts that may be tried.
+
+    Attributes:
+        belief: of those that are worth a look, before any trial of the campaign.
+        likely: rows of the layouts that probably fit, one for each, the best predicted first.
+    """
+
+    space: SearchSpace
+    layouts: Layouts
+    belief: Belief
+    likely: Rows
+
+    @classmethod
+    def of(
+        cls,
+        space: SearchSpace,
+        calibration: Calibration,
+        *,
+        objective: Objective,
+        headroom_gib: float,
+    ) -> Candidates:
+        layouts = Layouts.of(space, objective=objective)
+        columns = Columns.of(space.transformer, layouts.lattice)
+        with threadpool_limits(limits=1, user_api="blas"):
+            belief = Belief.of(
+                calibration,
+                columns,
+                log_work=layouts.log_work,
+                rows=np.arange(len(layouts)),
+                headroom_gib=headroom_gib,
+            )
+        fitting = np.flatnonzero(belief.fit_probability > PROBABLE)
+        order = fitting[np.argsort(-belief.log_rate[fitting], kind="stable")]
+        return cls(
+            space=space,
+            layouts=layouts,
+            belief=belief,
+            likely=layouts.first_of_each(np.asarray(belief.rows[order], dtype=np.int64)),
+        )
+
+    def promising(self, most: int | None = None) -> list[Strategy]:
+        """Return the layouts that probably fit, the best predicted first."""
+        return [self.layouts.lattice.strategy(row) for row in self.likely[:most].tolist()]
+
+    def gain(self, cost: CampaignCost, *, tokens: float | None, seed: int = 0) -> CampaignGain:
+        """Return what the best of all is expected to be better by than the best predicted.
+
+        Rates and memory are drawn for all at once: what is wrong with one estimate is wrong with
+        those like it. Where the best predicted does not fit in a draw, the next one is taken: that
+        shows when it is started.
+
+        Args:
+            cost: of the campaign that would find it.
+            tokens: of the training that it is for.
+        """
+        order, leads = self._leads(seed)
+        above = np.minimum(leads, MOST_GAIN)
+        saved = float(np.mean(-np.expm1(-above)))
+        first = int(order[0])
+        lattice = self.layouts.lattice.take(np.array([first]))
+        trained = float(lattice.global_batch_size[0]) * self.space.transformer.seq_length
+        time_s = float(np.exp(self.layouts.log_work[first] - self._log_rate(first)))
+        node_hours = time_s * float(lattice["num_nodes"][0]) / SECONDS_PER_HOUR / trained
+        training = None if tokens is None else node_hours * tokens
+        return CampaignGain(
+            rate_gain=float(np.mean(np.expm1(above))),
+            rate_gain_high=float(np.percentile(np.expm1(above), NINE_OF_TEN)),
+            probability_better=float(np.mean(above > np.log1p(MARGIN))),
+            saved_share=saved,
+            node_hours_per_token=node_hours,
+            training_tokens=tokens,
+            training_node_hours=training,
+            saved_node_hours=None if training is None else saved * training,
+            break_even_tokens=cost.node_hours / (saved * node_hours) if saved else None,
+        )
+
+    def _log_rate(self, row: int) -> float:
+        return float(self.belief.log_rate[np.flatnonzero(self.belief.rows == row)[0]])
+
+    def _leads(self, seed: int) -> tuple[Rows, Array]:
+        """Return the layouts drawn, in the order in which they would be taken, and by how much the
+        best is better than the one taken, as a logarithm, in each draw in which any fits."""
+        belief = self.belief
+        worth = belief.score(best=None, failed=True)
+        rivals = belief.rows[np.argsort(-worth, kind="stable")[:RIVALS]]
+        taken = self.likely[:RIVALS]
+        rows = np.concatenate([taken, np.setdiff1d(rivals, taken)])
+        columns = belief.columns.take(rows)
+        generator = np.random.default_rng(seed)
+        with threadpool_limits(limits=1, user_api="blas"):
+            times = belief.calibration.time.draws(columns, count=DRAWS, generator=generator)
+            fits = belief.calibration.draws_of_fitting(
+                columns, count=DRAWS, generator=generator, headroom_gib=belief.headroom_gib
+            )
+        rates = np.where(fits, self.layouts.log_work[rows] - times, -np.inf)
+        some = fits[:, : len(taken)].any(axis=1)
+        if not some.any():
+            return rows, np.zeros(1)
+        rates, fits = rates[some], fits[some]
+        first = np.argmax(fits[:, : len(taken)], axis=1)
+        return rows, np.asarray(rates.max(axis=1) - rates[np.arange(len(rates)), first])

@@ -1,0 +1,200 @@
+"""A question before anything runs: what is legal and likely to fit, what is predicted best, what a
+campaign would cost, and what it would find beyond the prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+
+from autotune.baseline import baseline_of
+from autotune.calibration import Calibration
+from autotune.cost_model import Estimate, estimate
+from autotune.cost_model.columns import Columns
+from autotune.explanation import TIME_PARTS, remedies_of
+from autotune.objectives import unknown_objective
+from autotune.plan_sentences import plan_sentence
+from autotune.prediction.campaign_cost import campaign_cost
+from autotune.prediction.candidates import Candidates
+from autotune.prediction.fitting import probably_fits
+from autotune.prediction.space import obstacle_of
+from autotune.prediction.sweep import refuse_too_large
+from autotune.resolution import machine_shape, model_shape, strategy_shape
+from autotune.schemas import (
+    CampaignCreate,
+    CampaignPlan,
+    PlannedStrategy,
+    PlanRemedy,
+    StartedFrom,
+)
+from autotune.search import few_nodes
+from autotune.search.layouts import log_work
+from search_spaces.errors import InvalidInputs
+from search_spaces.lattice import Lattice
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+
+SHOWN = 10
+"""Strategies that are predicted in full, of as many layouts."""
+
+
+def plan(
+    request: CampaignCreate,
+    space: SearchSpace,
+    calibration: Calibration,
+    *,
+    started_from: Sequence[StartedFrom] = (),
+    most: int = SHOWN,
+) -> CampaignPlan:
+    """Return what can be said of a campaign before it runs.
+
+    Args:
+        space: the campaign's.
+        calibration: of its machine: what the campaign would begin with.
+        started_from: the earlier trials that the calibration rests on.
+        most: strategies that are given.
+
+    Raises:
+        InvalidInputs: too much is legal, or the objective or the baseline cannot be had.
+    """
+    started = perf_counter()
+    transformer, machine = space.transformer, space.machine
+    unknown = unknown_objective(request.objective, machine)
+    if unknown is not None:
+        raise InvalidInputs([unknown])
+    lattice = space.lattice()
+    refuse_too_large(lattice)
+    parameters = calibration.parameters
+    estimated = estimate(transformer, machine, lattice, parameters=parameters)
+    headroom_gib = request.min_headroom_gib
+    fits = probably_fits(calibration, transformer, lattice, estimated, headroom_gib=headroom_gib)
+    answer = CampaignPlan(
+        model=model_shape(transformer),
+        machine=machine_shape(machine),
+        objective=request.objective,
+        nodes=space.nodes,
+        legal=len(lattice),
+        fitting=int(np.count_nonzero(fits)),
+        layouts=0,
+        global_batch_sizes=np.unique(lattice.global_batch_size).tolist(),
+        memory_limit_gib=estimated.memory_limit_gib,
+        best=[],
+        started_from=list(started_from),
+        seconds=0.0,
+        sentence="",
+    )
+    if not fits.any():
+        counted = replace(estimated, fits=fits)
+        answer = answer.model_copy(
+            update=_nothing_to_try(request, space, calibration, counted, legal=len(lattice))
+        )
+    else:
+        answer = answer.model_copy(update=_what_to_try(request, space, calibration, most=most))
+    sentence = plan_sentence(answer)
+    return answer.model_copy(update={"sentence": sentence, "seconds": perf_counter() - started})
+
+
+def _what_to_try(
+    request: CampaignCreate, space: SearchSpace, calibration: Calibration, *, most: int
+) -> dict[str, object]:
+    """Return the fields of a plan that there are where something fits."""
+    candidates = Candidates.of(
+        space,
+        calibration,
+        objective=request.objective,
+        headroom_gib=request.min_headroom_gib,
+    )
+    strategies = candidates.promising(most)
+    baseline = baseline_of(request, space)
+    every = [*strategies, *([baseline] if baseline else [])]
+    planned = _planned(request, space, calibration, every)
+    best = planned[: len(strategies)]
+    customary = planned[-1] if baseline else None
+    cost = campaign_cost(request, space, candidates.promising(), few_nodes(request, space))
+    return {
+        "layouts": len(candidates.likely),
+        "best": best,
+        "baseline": customary,
+        "over_baseline": best[0].objective / customary.objective if customary else None,
+        "cost": cost,
+        "gain": candidates.gain(cost, tokens=request.budget.train_tokens),
+    }
+
+
+def _planned(
+    request: CampaignCreate,
+    space: SearchSpace,
+    calibration: Calibration,
+    strategies: Sequence[Strategy],
+) -> list[PlannedStrategy]:
+    """Return the strategies in their order, with the place of each as its rank."""
+    transformer, machine = space.transformer, space.machine
+    lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
+    forecast = calibration.forecast(transformer, lattice)
+    fits = calibration.fit_probability(
+        Columns.of(transformer, lattice), headroom_gib=request.min_headroom_gib
+    )
+    work = np.exp(log_work(lattice, transformer, machine, objective=request.objective))
+    tokens = lattice.global_batch_size * float(transformer.seq_length)
+    return [
+        PlannedStrategy(
+            rank=row + 1,
+            strategy=strategy_shape(strategy),
+            global_batch_size=int(lattice.global_batch_size[row]),
+            tokens_per_s=float(tokens[row] / forecast.iteration_time_s[row]),
+            tokens_per_s_low=float(tokens[row] / forecast.iteration_time_high_s[row]),
+            tokens_per_s_high=float(tokens[row] / forecast.iteration_time_low_s[row]),
+            objective=float(work[row] / forecast.iteration_time_s[row]),
+            iteration_time_s=float(forecast.iteration_time_s[row]),
+            iteration_time_low_s=float(forecast.iteration_time_low_s[row]),
+            iteration_time_high_s=float(forecast.iteration_time_high_s[row]),
+            memory_gib=float(forecast.memory_gib[row]),
+            memory_low_gib=float(forecast.memory_low_gib[row]),
+            memory_high_gib=float(forecast.memory_high_gib[row]),
+            fit_probability=float(fits[row]),
+            time_parts_s={
+                name: sum(float(forecast.time_parts_s[part][row]) for part in members)
+                for name, members in TIME_PARTS.items()
+            },
+            memory_parts_gib={
+                name: float(part[row]) for name, part in forecast.memory_parts_gib.items()
+            },
+        )
+        for row, strategy in enumerate(strategies)
+    ]
+
+
+def _nothing_to_try(
+    request: CampaignCreate,
+    space: SearchSpace,
+    calibration: Calibration,
+    estimated: Estimate,
+    *,
+    legal: int,
+) -> dict[str, object]:
+    """Return why there is nothing to try, and what would help."""
+    obstacle = obstacle_of(space, estimated, spec=request.space, parameters=calibration.parameters)
+    remedies = (
+        remedies_of(
+            space,
+            calibration,
+            objective=request.objective,
+            headroom_gib=request.min_headroom_gib,
+        )
+        if legal
+        else []
+    )
+    return {
+        "obstacle": obstacle.reason if obstacle else "",
+        "remedies": [
+            PlanRemedy(
+                fields=dict(remedy.fields),
+                strategy=strategy_shape(remedy.strategy),
+                memory_gib=remedy.memory_gib,
+                sentence=remedy.sentence,
+            )
+            for remedy in remedies
+        ],
+    }

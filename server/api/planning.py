@@ -1,0 +1,150 @@
+"""Plans: what is said of questions before they run, worked out once for all who ask."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from autotune.calibration import Calibration, Observation
+from autotune.calibration.calibration import general_knowledge
+from autotune.prediction import misplaced, plan
+from autotune.resolution import machine_shape, space_of, subject_of
+from autotune.schemas import CampaignCreate, CampaignPlan, StartedFrom
+from evaluators.cluster import profile_as_dict
+from search_spaces.errors import InvalidInputs
+from search_spaces.machine import Machine
+from search_spaces.space import SearchSpace
+from server.programs import chosen_profile, program_of
+from server.runner.start import SearchStart, telling_of
+from server.settings import Settings
+from server.store import Store
+from server.store.history import PastTrial, TrialStack, newest_trial, sources_of, trials_of
+from server.store.stack import machine_digest
+from server.store.stack import program_of as program_name
+
+KEPT = 500
+"""Answers that are kept, the last asked for."""
+
+STACKS_KEPT = 8
+"""Machines and programs whose earlier trials are kept, some megabytes each at most."""
+
+FITS_KEPT = 32
+
+T = TypeVar("T")
+
+
+class Plans:
+    """Whoever types asks anew at every pause, and often what was asked before.
+
+    An answer is kept until the machine remembers another trial, an hour at most: trials count less
+    with age. Who asks while it is worked out waits for the one who asked first. No connection to
+    the database is held meanwhile.
+    """
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._answers: _Kept[CampaignPlan] = _Kept(KEPT)
+        self._past: _Kept[Sequence[PastTrial]] = _Kept(STACKS_KEPT)
+        self._fitted = lru_cache(maxsize=FITS_KEPT)(Calibration.of)
+
+    def of(self, request: CampaignCreate) -> CampaignPlan:
+        """Return the plan of a question.
+
+        Raises:
+            InvalidInput, InvalidInputs: it cannot be asked. That nothing fits is an answer.
+        """
+        profile = chosen_profile(request, self._settings.profiles_dir)
+        transformer, machine = subject_of(request.model, request.machine)
+        problems = list(misplaced(request, machine))
+        if problems:
+            raise InvalidInputs(problems)
+        kept = profile_as_dict(profile) if profile else None
+        stack = TrialStack(
+            machine_digest=machine_digest(machine_shape(machine)),
+            program=program_name(request, kept),
+            simulated=request.evaluator == "simulated",
+        )
+        newest = 0
+        if not request.fresh:
+            with self._store.session() as session:
+                newest = newest_trial(session, stack)
+        now = _next_hour(datetime.now(UTC))
+        question = request.model_dump(mode="json", exclude={"name", "time_scale"})
+        words = json.dumps([question, kept, machine_shape(machine).model_dump()], sort_keys=True)
+
+        def answer() -> CampaignPlan:
+            space = space_of(
+                request.space,
+                transformer,
+                machine,
+                nodes=request.nodes,
+                program=program_of(request, profile),
+            )
+            if not newest:
+                return plan(request, space, general_knowledge(machine))
+            calibration, sources = self._start(stack, newest, machine, space, now=now)
+            return plan(request, space, calibration, started_from=sources)
+
+        return self._answers.get((words, newest, now), answer)
+
+    def _start(
+        self,
+        stack: TrialStack,
+        newest: int,
+        machine: Machine,
+        space: SearchSpace,
+        *,
+        now: datetime,
+    ) -> tuple[Calibration, list[StartedFrom]]:
+        """Return what a campaign over the space would begin with."""
+
+        def read() -> Sequence[PastTrial]:
+            with self._store.session() as session:
+                return trials_of(session, stack)
+
+        past = self._past.get((stack, newest), read)
+        with self._store.session() as session:
+            shown = telling_of(session, past, space, now=now)
+            sources = sources_of(session, shown)
+        start = SearchStart(machine=machine, transformer=space.transformer, kept=shown)
+        observations: tuple[Observation, ...] = start.observations(start.versions([]))
+        return self._fitted(machine, tuple(sorted(observations, key=repr))), sources
+
+
+def _next_hour(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+
+class _Kept(Generic[T]):
+    """The answers last asked for, each worked out once."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._futures: OrderedDict[Hashable, Future[T]] = OrderedDict()
+
+    def get(self, key: Hashable, work: Callable[[], T]) -> T:
+        """Return the answer; whoever asks first works it out. An error is kept for nobody."""
+        with self._lock:
+            future = self._futures.get(key)
+            mine = future is None
+            if future is None:
+                future = self._futures[key] = Future()
+            self._futures.move_to_end(key)
+            while len(self._futures) > self._most:
+                self._futures.popitem(last=False)
+        if mine:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                with self._lock:
+                    self._futures.pop(key, None)
+                future.set_exception(error)
+        return future.result()

@@ -1,0 +1,224 @@
+"""What the page of plans, and the form's answer while one types, show: bars and words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.explanation import MEMORY_WORDS, TIME_WORDS
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.plan_sentences import campaign_sentence, tokens
+from autotune.resolution import strategy_of
+from autotune.schemas import CampaignPlan, PlannedStrategy, PlanRemedy, Prediction, StrategyShape
+from server.dashboard.wording import figure, percent, seconds
+
+WIDTH = 1000.0
+"""Of a bar, in units of its own; the page stretches it."""
+
+LEAST_SHARE = 0.01
+"""Of all that is drawn, from which on a part has its place in the legend."""
+
+SEPARATOR = " · "
+PAST_THE_END = 1.04
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarPart:
+    """One part of a stacked bar: where it begins and how wide it is, of WIDTH."""
+
+    name: str
+    start: float
+    width: float
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackedBar:
+    """Parts side by side, the interval of the whole, and a limit where there is one."""
+
+    parts: Sequence[BarPart]
+    low: float
+    high: float
+    words: str
+    limit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRow:
+    """A strategy of the table. `name` has what sets it apart, `filling` what fills in a form."""
+
+    planned: PlannedStrategy
+    name: str
+    time: StackedBar
+    memory: StackedBar
+    filling: str
+
+
+def plan_context(plan: CampaignPlan) -> dict[str, Any]:
+    """Return what the fragments of a plan are made of."""
+    baseline = [plan.baseline] if plan.baseline else []
+    shown = [*plan.best, *baseline]
+    common, names = names_of([each.strategy for each in shown])
+    longest = max((_time_for_a_token(each, high=True) for each in shown), default=1.0)
+    largest = max([plan.machine.memory_gib, *(each.memory_high_gib for each in shown)])
+    rows = [
+        PlanRow(
+            planned=each,
+            name=name,
+            time=time_bar(each, longest=longest),
+            memory=memory_bar(
+                each.memory_parts_gib,
+                interval=(each.memory_low_gib, each.memory_high_gib),
+                limit=plan.memory_limit_gib,
+                largest=largest,
+            ),
+            filling=filling(each.strategy),
+        )
+        for each, name in zip(shown, names, strict=True)
+    ]
+    return {
+        "plan": plan,
+        "unit": OBJECTIVE_UNITS[plan.objective],
+        "rows": rows[: len(plan.best)],
+        "baseline": rows[-1] if baseline else None,
+        "common": SEPARATOR.join(common),
+        "time_legend": _legend([each.time_parts_s for each in shown], TIME_WORDS),
+        "memory_legend": _legend([each.memory_parts_gib for each in shown], MEMORY_WORDS),
+        "campaign": campaign_sentence(plan.cost, plan.gain) if plan.cost and plan.gain else "",
+        "break_even": tokens(plan.gain.break_even_tokens)
+        if plan.gain and plan.gain.break_even_tokens
+        else "",
+        "rests_on": _rests_on(plan),
+        "remedies": [(each.sentence, remedy_filling(each)) for each in plan.remedies],
+    }
+
+
+def memory_context(answer: Prediction) -> dict[str, Any]:
+    """Return what the memory calculator shows of one strategy."""
+    bar = None
+    if answer.memory_gib is not None and answer.memory_limit_gib is not None:
+        low, high = answer.memory_low_gib or 0.0, answer.memory_high_gib or 0.0
+        bar = memory_bar(
+            answer.memory_parts_gib,
+            interval=(low, high),
+            limit=answer.memory_limit_gib,
+            largest=max(answer.machine.memory_gib, high),
+        )
+    parts = [
+        (name, MEMORY_WORDS[name], gib, gib / (answer.memory_gib or 1.0))
+        for name, gib in answer.memory_parts_gib.items()
+        if gib
+    ]
+    return {
+        "answer": answer,
+        "bar": bar,
+        "parts": sorted(parts, key=lambda part: -part[2]),
+        "changes": [(each.sentence, filling(each.strategy)) for each in answer.memory_changes],
+    }
+
+
+def names_of(strategies: Sequence[StrategyShape]) -> tuple[list[str], list[str]]:
+    """Return what all strategies have in common, and each one's other dimensions in a line; of a
+    single one nothing is common."""
+    split = [strategy_of(each).short().split(SEPARATOR) for each in strategies]
+    common = [word for word in split[0] if all(word in words for words in split)] if split else []
+    if len(split) < 2 or any(set(words) <= set(common) for words in split):
+        common = []
+    return common, [SEPARATOR.join(w for w in words if w not in common) for words in split]
+
+
+def filling(strategy: StrategyShape) -> str:
+    """Return the inputs of the calculator that make this strategy, name -> text, as JSON."""
+    return json.dumps(
+        {f"strategy.{name}": _text(value) for name, value in strategy.model_dump().items()}
+    )
+
+
+def remedy_filling(remedy: PlanRemedy) -> str:
+    """Return the inputs of a question that a remedy changes, name -> text, as JSON."""
+    return json.dumps({name: _text(value) for name, value in remedy.fields.items()})
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def time_bar(planned: PlannedStrategy, *, longest: float) -> StackedBar:
+    """Return the time for a token by part, against the `longest` of all that are drawn."""
+    whole = planned.iteration_time_s
+    scale = WIDTH * _time_for_a_token(planned) / whole / longest
+    words = ", ".join(
+        f"{percent(time / whole)} {TIME_WORDS[name]}"
+        for name, time in sorted(planned.time_parts_s.items(), key=lambda item: -item[1])
+        if time / whole >= LEAST_SHARE
+    )
+    return StackedBar(
+        parts=_parts(planned.time_parts_s, TIME_WORDS, scale, seconds),
+        low=scale * planned.iteration_time_low_s,
+        high=scale * planned.iteration_time_high_s,
+        words=f"a step of {seconds(whole)}: {words}",
+    )
+
+
+def memory_bar(
+    parts_gib: Mapping[str, float],
+    *,
+    interval: tuple[float, float],
+    limit: float,
+    largest: float,
+) -> StackedBar:
+    """Return the memory by part, against what can be used of a GPU's."""
+    scale = WIDTH / (PAST_THE_END * largest)
+    whole = sum(parts_gib.values())
+    words = ", ".join(
+        f"{figure(gib)} GiB {MEMORY_WORDS[name]}"
+        for name, gib in sorted(parts_gib.items(), key=lambda item: -item[1])
+        if gib / whole >= LEAST_SHARE
+    )
+    return StackedBar(
+        parts=_parts(parts_gib, MEMORY_WORDS, scale, lambda gib: f"{figure(gib)} GiB"),
+        low=scale * interval[0],
+        high=scale * interval[1],
+        words=f"{figure(whole)} of {figure(limit)} GiB: {words}",
+        limit=scale * limit,
+    )
+
+
+def _parts(values: Mapping[str, float], words: Mapping[str, str], scale: float, shown: Any) -> Any:
+    parts, start = [], 0.0
+    for name in words:
+        width = scale * values.get(name, 0.0)
+        if width > 0.0:
+            said = f"{words[name]}: {shown(values[name])}"
+            parts.append(BarPart(name=name, start=start, width=width, words=said))
+        start += width
+    return parts
+
+
+def _time_for_a_token(planned: PlannedStrategy, *, high: bool = False) -> float:
+    return 1.0 / (planned.tokens_per_s_low if high else planned.tokens_per_s)
+
+
+def _legend(
+    drawn: Sequence[Mapping[str, float]], words: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """Return the name and the words of each part that is large enough to be seen."""
+    return [
+        (name, words[name])
+        for name in words
+        if any(parts.get(name, 0.0) >= LEAST_SHARE * sum(parts.values()) for parts in drawn)
+    ]
+
+
+def _rests_on(plan: CampaignPlan) -> str:
+    """Return what the figures rest on where the machine remembers nothing; empty otherwise."""
+    if plan.started_from:
+        return ""
+    return (
+        f"general knowledge of its kind of machine ({plan.machine.gpu}): none of its trials are "
+        "remembered"
+    )

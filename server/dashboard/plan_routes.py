@@ -1,0 +1,52 @@
+"""The page on which a question is answered before anything runs, and its answers as one types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Body, Query, Request
+from fastapi.responses import Response
+
+from autotune.schemas import CampaignCreate, PredictionQuery
+from server.api.dependencies import PlansOf, SettingsOf, StoreOf
+from server.api.predictions import prediction
+from server.dashboard import form
+from server.dashboard.plan_pages import memory_context, plan_context
+from server.dashboard.rendering import render
+
+router = APIRouter()
+
+View = Annotated[Literal["page", "form"], Query(description="how much of it is shown")]
+
+
+@router.get("/plan")
+def page(request: Request, settings: SettingsOf) -> Response:
+    context = {
+        "here": "plan",
+        "models": form.model_choices(),
+        "machines": form.machine_choices(),
+        "spaces": form.space_choices(),
+        "profiles": form.profile_choices(settings.profiles_dir),
+        "strategy_fields": form.strategy_fields(),
+        "dimension_fields": form.dimension_fields(),
+        "default": form.default_of,
+    }
+    return render(request, "plan.html", context)
+
+
+@router.post("/fragments/plan")
+def answer(
+    request: Request, question: Annotated[CampaignCreate, Body()], plans: PlansOf, view: View
+) -> Response:
+    template = "_plan.html" if view == "page" else "_plan_brief.html"
+    return render(request, template, plan_context(plans.of(question)))
+
+
+@router.post("/fragments/memory")
+def memory(
+    request: Request,
+    query: Annotated[PredictionQuery, Body()],
+    store: StoreOf,
+    settings: SettingsOf,
+) -> Response:
+    return render(request, "_memory.html", memory_context(prediction(query, store, settings)))

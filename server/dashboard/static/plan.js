@@ -1,0 +1,88 @@
+// The page of plans: the question as one types it, its answer, and the memory of one strategy.
+
+import { answers } from "./answers.js";
+import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
+
+const question = document.getElementById("question");
+const strategy = document.getElementById("strategy");
+const start = document.getElementById("start");
+const plan = document.getElementById("plan");
+const memory = document.getElementById("memory");
+let chosen = false; // a strategy by hand; until then the best predicted is shown
+
+const planAnswers = answers({
+  url: "/fragments/plan?view=page",
+  question: () => values(question),
+  region: plan,
+  progress: document.getElementById("plan-progress"),
+  shown: showBest,
+});
+const memoryAnswers = answers({
+  url: "/fragments/memory",
+  question: () => {
+    const { model, machine, evaluator, slurm, min_headroom_gib } = values(question);
+    return { model, machine, evaluator, slurm, min_headroom_gib, ...values(strategy) };
+  },
+  region: memory,
+  progress: document.getElementById("memory-progress"),
+});
+
+function showBest() {
+  const best = plan.querySelector("[data-strategy]");
+  if (best && !chosen) fillIn(strategy, JSON.parse(best.dataset.strategy));
+  memoryAnswers.now();
+}
+
+// Trials on another machine than this one are not local, and local ones on no other.
+function matchEvaluator({ target }) {
+  const { evaluator, machine } = question.elements;
+  if (target === machine && machine.value === "local") evaluator.value = "local";
+  if (target === machine && machine.value !== "local" && evaluator.value === "local") evaluator.value = "simulated";
+  showEvaluatorInputs();
+}
+
+function showEvaluatorInputs() {
+  for (const field of question.querySelectorAll("[data-evaluator]")) {
+    field.hidden = field.dataset.evaluator !== question.elements.evaluator.value;
+  }
+}
+
+function address() {
+  const search = inAddress(question);
+  start.href = `/campaigns/new?${search}`;
+  history.replaceState(null, "", `/plan?${search}`);
+}
+
+function asked() {
+  address();
+  planAnswers.soon();
+}
+
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest("[data-strategy], [data-question]");
+  if (!button) return;
+  if (button.dataset.question) {
+    fillIn(question, JSON.parse(button.dataset.question));
+    address();
+    planAnswers.now();
+    return;
+  }
+  chosen = true;
+  fillIn(strategy, JSON.parse(button.dataset.strategy));
+  memoryAnswers.now();
+  document.getElementById("memory-card").scrollIntoView({ block: "nearest" });
+});
+question.addEventListener("change", matchEvaluator);
+question.addEventListener("input", asked);
+question.addEventListener("submit", (event) => event.preventDefault());
+strategy.addEventListener("input", () => {
+  chosen = true;
+  memoryAnswers.soon();
+});
+strategy.addEventListener("submit", (event) => event.preventDefault());
+
+filledFromAddress(question);
+showEvaluatorInputs();
+address();
+await planAnswers.now();
+document.body.dataset.ready = "true";

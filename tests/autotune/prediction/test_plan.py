@@ -1,0 +1,183 @@
+"""A question before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.calibration import Calibration, general_knowledge
+from autotune.prediction import dry_run, plan, sweep
+from autotune.prediction.candidates import Candidates
+from autotune.resolution import space_of, strategy_of
+from autotune.schemas import (
+    CampaignCost,
+    CampaignCreate,
+    CampaignPlan,
+    SpaceQuery,
+    SpaceSpec,
+    StartedFrom,
+)
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInputs
+from search_spaces.space import SearchSpace
+from tests.autotune.prediction.calibrated import slow
+
+SMALL = SpaceSpec(
+    tensor_parallel=[1, 2, 4, 8],
+    pipeline_parallel=[1, 2, 4, 8],
+    micro_batch_size=[1, 2, 4],
+    gradient_accumulation_steps=[8, 64],
+    zero_stage=1,
+    num_nodes=2,
+)
+
+
+def asked(**changes: Any) -> CampaignCreate:
+    plain: dict[str, Any] = {
+        "model": "gpt-22b",
+        "machine": "frontier",
+        "nodes": 2,
+        "evaluator": "simulated",
+        "space": SMALL,
+    }
+    return CampaignCreate(**(plain | changes))
+
+
+def space_for(request: CampaignCreate) -> SearchSpace:
+    model, machine = load_model(str(request.model)), load_machine(str(request.machine))
+    return space_of(request.space, model, machine, nodes=request.nodes)
+
+
+def planned(
+    request: CampaignCreate, calibration: Calibration | None = None, **options: Any
+) -> CampaignPlan:
+    space = space_for(request)
+    return plan(request, space, calibration or general_knowledge(space.machine), **options)
+
+
+def test_a_plan_counts_as_a_sweep_and_ranks_one_strategy_of_each_layout() -> None:
+    answer = planned(asked())
+    ranked = sweep(SpaceQuery(model="gpt-22b", machine="frontier", nodes=2, space=SMALL), most=200)
+    assert (answer.legal, answer.fitting) == (ranked.legal, ranked.fitting)
+    layouts = {strategy_of(row.strategy).layout_key() for row in ranked.rows}
+    assert answer.layouts == len(layouts)
+    assert len({strategy_of(each.strategy).layout_key() for each in answer.best}) == 10
+    rates = {row.strategy: row.tokens_per_s for row in ranked.rows}
+    best = [max(rates.values()), *(rates[each.strategy] for each in answer.best[1:])]
+    assert [each.tokens_per_s for each in answer.best] == pytest.approx(best)
+    assert best == sorted(best, reverse=True)
+
+
+def test_parts_add_up_and_intervals_hold_what_they_are_of() -> None:
+    answer = planned(asked())
+    assert answer.baseline is not None
+    for each in (*answer.best, answer.baseline):
+        assert sum(each.time_parts_s.values()) == pytest.approx(each.iteration_time_s)
+        assert sum(each.memory_parts_gib.values()) == pytest.approx(each.memory_gib)
+        assert each.iteration_time_low_s < each.iteration_time_s < each.iteration_time_high_s
+        assert each.memory_low_gib < each.memory_gib < each.memory_high_gib
+    assert answer.over_baseline == pytest.approx(
+        answer.best[0].tokens_per_s / answer.baseline.tokens_per_s
+    )
+
+
+def test_a_campaign_costs_what_its_dry_run_says() -> None:
+    request = asked()
+    answer, dry = planned(request), dry_run(request, space_for(request))
+    assert answer.cost is not None
+    assert answer.cost.trials == dry.trials_affordable
+    assert answer.cost.node_hours == pytest.approx(dry.node_hours_expected, rel=0.2)
+
+
+def test_trials_leave_less_to_be_found() -> None:
+    """What is known of the machine already, no campaign need find out."""
+    unknown, known = planned(asked()), planned(asked(), slow())
+    assert unknown.gain is not None
+    assert known.gain is not None
+    assert 0 < known.gain.rate_gain < 0.6 * unknown.gain.rate_gain
+    assert known.gain.rate_gain_high < unknown.gain.rate_gain_high
+    assert known.gain.saved_share < unknown.gain.saved_share
+    assert known.best[0].tokens_per_s < 0.7 * unknown.best[0].tokens_per_s
+
+
+def test_the_gain_is_that_of_the_best_over_the_first_that_fits_in_each_draw() -> None:
+    """Against a loop over the draws."""
+    request = asked()
+    space = space_for(request)
+    candidates = Candidates.of(
+        space, general_knowledge(space.machine), objective="tokens_per_s", headroom_gib=0.0
+    )
+    belief, layouts = candidates.belief, candidates.layouts
+    assert len(belief.rows) <= 200
+    rows = np.concatenate([candidates.likely, np.setdiff1d(belief.rows, candidates.likely)])
+    generator, columns = np.random.default_rng(0), belief.columns.take(rows)
+    times = belief.calibration.time.draws(columns, count=1000, generator=generator)
+    fits = belief.calibration.draws_of_fitting(columns, count=1000, generator=generator)
+    rates = np.exp(layouts.log_work[rows] - times)
+    gains = []
+    for draw, fitting in zip(rates, fits, strict=True):
+        places = np.flatnonzero(fitting)
+        if len(places) and places[0] < len(candidates.likely):
+            gains.append(draw[places].max() / draw[places[0]] - 1.0)
+    cost = CampaignCost(trials=1, node_hours_per_trial=1.0, node_hours=1.0)
+    assert candidates.gain(cost, tokens=None).rate_gain == pytest.approx(np.mean(gains))
+
+
+def test_over_a_training_the_gain_is_told_in_node_hours() -> None:
+    answer = planned(asked(budget={"train_tokens": 300e9}))
+    assert answer.gain is not None
+    assert answer.cost is not None
+    assert answer.gain.training_node_hours is not None
+    best = answer.best[0]
+    hours = 300e9 / best.tokens_per_s * best.strategy.num_nodes / 3600
+    assert answer.gain.training_node_hours == pytest.approx(hours)
+    assert answer.gain.saved_node_hours == pytest.approx(hours * answer.gain.saved_share)
+    assert answer.gain.break_even_tokens is not None
+    paid = answer.gain.break_even_tokens * answer.gain.node_hours_per_token
+    assert paid * answer.gain.saved_share == pytest.approx(answer.cost.node_hours)
+    assert "over 300 billion tokens is worth" in answer.sentence
+
+
+def test_where_nothing_fits_it_says_why_and_what_would_do() -> None:
+    answer = planned(asked(model="gpt-175b", space=SpaceSpec(global_batch_size=512)))
+    assert (answer.fitting, answer.best, answer.cost, answer.gain) == (0, [], None, None)
+    assert answer.obstacle.startswith("gpt-175b fits nowhere within 2 nodes")
+    assert answer.sentence.startswith(answer.obstacle)
+    remedy = answer.remedies[0]
+    assert remedy.fields["nodes"] == 8
+    again = planned(
+        asked(model="gpt-175b", nodes=8, space=SpaceSpec(global_batch_size=512, num_nodes=[8]))
+    )
+    assert again.fitting > 0
+
+
+def test_headroom_counts_as_taken() -> None:
+    plain, roomy = planned(asked()), planned(asked(min_headroom_gib=20))
+    assert roomy.fitting < plain.fitting
+    assert all(each.memory_gib <= 64 - 20 for each in roomy.best)
+
+
+def test_the_objective_decides_the_order() -> None:
+    wide = SMALL.model_copy(update={"num_nodes": [1, 2]})
+    fastest = planned(asked(space=wide))
+    thrifty = planned(asked(space=wide, objective="tokens_per_s_per_gpu"))
+    assert fastest.best[0].strategy.num_nodes == 2
+    for answer in (fastest, thrifty):
+        objectives = [each.objective for each in answer.best]
+        assert objectives == sorted(objectives, reverse=True)
+    each = thrifty.best[0]
+    assert each.objective == pytest.approx(each.tokens_per_s / (8 * each.strategy.num_nodes))
+
+
+def test_an_objective_without_figures_is_refused() -> None:
+    space = space_for(asked(machine="local", evaluator="local", model="tiny", nodes=1, space={}))
+    request = asked(objective="tokens_per_joule")
+    with pytest.raises(InvalidInputs, match="power"):
+        plan(request, space, general_knowledge(space.machine))
+
+
+def test_what_it_starts_from_is_repeated() -> None:
+    sources = [StartedFrom(campaign_id=3, name="", trials=24)]
+    assert planned(asked(), slow(), started_from=sources).started_from == sources

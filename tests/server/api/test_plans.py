@@ -1,0 +1,111 @@
+"""Plans over REST: they rest on the trials that a campaign would start from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from autotune.prediction import plan
+from autotune.resolution import machine_of, space_of, transformer_of
+from autotune.schemas import Campaign, CampaignPlan, TrialState
+from server.api.planning import Plans
+from server.runner.start import SearchStart, telling_trials
+from server.settings import Settings
+from server.store import Store
+from server.store.trials import finish_trial
+from tests.server.asking import STRATEGY, asked, body, created, ended, with_trials
+
+
+def planned(client: TestClient, **changes: Any) -> CampaignPlan:
+    answer = client.post("/api/v1/plans", json=body(**changes))
+    assert answer.status_code == 200, answer.text
+    return CampaignPlan.model_validate(answer.json())
+
+
+def out_of_memory(store: Store, campaign: Campaign) -> None:
+    """Let one strategy of the campaign run out of memory."""
+    [trial] = with_trials(store, campaign, 1)
+    with store.transaction() as session:
+        finish_trial(session, trial, ended(TrialState.OOM))
+
+
+def test_a_plan_rests_on_what_the_machine_remembers(client: TestClient, store: Store) -> None:
+    before = planned(client)
+    assert before.started_from == []
+    campaign = created(store)
+    out_of_memory(store, campaign)
+    after = planned(client)
+    [source] = after.started_from
+    assert (source.campaign_id, source.trials) == (campaign.id, 1)
+    assert after.fitting < before.fitting
+    assert planned(client, fresh=True).started_from == []
+    assert planned(client, seed=1).started_from == []  # another simulated machine
+    assert planned(client, machine="dgx-a100").started_from == []
+
+
+def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: Store) -> None:
+    out_of_memory(store, created(store))
+    answer = planned(client)
+    later, request = created(store), asked()
+    machine, transformer = machine_of(request.machine), transformer_of(request.model)
+    space = space_of(request.space, transformer, machine, nodes=request.nodes)
+    with store.session() as session:
+        kept = telling_trials(session, later.id, space, now=later.created_at)
+    start = SearchStart(machine=machine, transformer=transformer, kept=kept)
+    calibration = start._calibration
+    expected = plan(request, space, calibration)
+    rates = [each.tokens_per_s for each in expected.best]
+    assert [each.tokens_per_s for each in answer.best] == pytest.approx(rates, rel=1e-3)
+    assert answer.fitting == expected.fitting
+
+
+def test_an_answer_is_kept_until_another_trial_has_ended(store: Store, settings: Settings) -> None:
+    plans = Plans(store, settings)
+    first = plans.of(asked())
+    assert plans.of(asked(name="another name")) is first
+    assert plans.of(asked(nodes=8)) is not first
+    out_of_memory(store, created(store))
+    assert plans.of(asked()) is not first
+
+
+def test_that_nothing_fits_is_an_answer_and_no_error(client: TestClient) -> None:
+    answer = planned(client, model="gpt-175b", nodes=2, space={"global_batch_size": 512})
+    assert answer.obstacle
+    assert answer.remedies
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"model": "gpt-22x"}, "model"),
+        ({"evaluator": "local"}, "evaluator"),
+        ({"evaluator": "slurm"}, "slurm.profile"),
+        ({"space": {"num_nodes": 99}}, "space.num_nodes"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_field(
+    shared_client: TestClient, changes: dict[str, Any], field: str
+) -> None:
+    answer = shared_client.post("/api/v1/plans", json=body(**changes))
+    assert answer.status_code == 422
+    assert any(each["field"].endswith(field) for each in answer.json()["errors"])
+
+
+def test_a_prediction_says_what_would_make_it_fit(shared_client: TestClient) -> None:
+    strategy = STRATEGY.model_dump() | {"pipeline_parallel": 1, "micro_batch_size": 16}
+    question = {"model": "gpt-22b", "machine": "frontier", "strategy": strategy}
+    answer = shared_client.post("/api/v1/predictions", json=question).json()
+    assert not answer["fits"]
+    assert answer["memory_sentence"].startswith("It needs 103 GiB of 64")
+    assert answer["memory_changes"]
+    for change in answer["memory_changes"]:
+        again = question | {"strategy": change["strategy"]}
+        fitting = shared_client.post("/api/v1/predictions", json=again).json()
+        assert fitting["legal"]
+        assert fitting["fits"]
+        assert fitting["memory_gib"] == pytest.approx(change["memory_gib"])
+        assert fitting["memory_changes"] == []
+    roomy = question | {"strategy": fitting["strategy"], "min_headroom_gib": 40}
+    assert not shared_client.post("/api/v1/predictions", json=roomy).json()["fits"]
