@@ -6,6 +6,7 @@ Names and shapes only, never paths: the service reads no file that a caller name
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from autotune.schemas import (
@@ -51,8 +52,9 @@ def machine_of(choice: MachineChoice) -> Machine:
     return machine_from_table(choice.model_dump())
 
 
+@lru_cache(maxsize=10_000)
 def strategy_of(shape: StrategyShape) -> Strategy:
-    return Strategy(**shape.model_dump())
+    return Strategy(**vars(shape))
 
 
 def space_of(

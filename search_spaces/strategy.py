@@ -56,7 +56,7 @@ class Strategy:
 
         One trial measures a layout at two GAS values and so tells about all its twins.
         """
-        return tuple(v for k, v in asdict(self).items() if k != "gradient_accumulation_steps")
+        return tuple([getattr(self, name) for name in LAYOUT])
 
     def short(self) -> str:
         """Return one line for people: `TP 4 · PP 8 · MBS 2 · GAS 16 · ZeRO-1 · 16 nodes …`."""
@@ -79,3 +79,4 @@ class Strategy:
 
 
 DIMENSIONS = tuple(field.name for field in fields(Strategy))
+LAYOUT = tuple(name for name in DIMENSIONS if name != "gradient_accumulation_steps")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -26,6 +26,7 @@ from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.announcements import announce
 from server.store.campaigns import campaign_row
+from server.store.ended_trials import EndedKey, EndedTrials
 from server.store.errors import NotFound
 from server.store.tables import CampaignRow, TrialRow
 from server.store.trial_record import trial_of
@@ -58,6 +59,9 @@ DIMENSIONS = (
     "zero_stage",
     "num_nodes",
 )
+AT_ONCE = 500
+"""Rows that one statement names: databases limit how many values it may have."""
+
 SORTS = ("number", *METRICS, *COLUMNS, *DIMENSIONS)
 
 
@@ -255,8 +259,41 @@ def get_trial(session: Session, campaign_id: int, number: int) -> Trial:
 
 def all_trials(session: Session, campaign_id: int) -> list[Trial]:
     """Return a campaign's trials in the order of their numbers."""
-    query = select(TrialRow).where(TrialRow.campaign_id == campaign_id).order_by(TrialRow.number)
-    return [trial_of(row) for row in session.scalars(query)]
+    of_campaign = TrialRow.campaign_id == campaign_id
+    places = select(TrialRow.number, TrialRow.token, TrialRow.state, TrialRow.finished_at)
+    stand = session.execute(places.where(of_campaign).order_by(TrialRow.number)).all()
+    keys = {
+        row.number: (row.token, row.finished_at)
+        for row in stand
+        if row.state != TrialState.PENDING and row.finished_at is not None
+    }
+
+    def read(missing: list[EndedKey]) -> dict[EndedKey, Trial]:
+        unread = {token for token, _ in missing}
+        numbers = [number for number, (token, _) in keys.items() if token in unread]
+        return {
+            (trial.token, trial.finished_at): trial
+            for trial in _numbered(session, campaign_id, numbers)
+            if trial.finished_at is not None
+        }
+
+    ended = _ended.of(keys.values(), read)
+    others = [row.number for row in stand if keys.get(row.number) not in ended]
+    trials = {trial.number: trial for trial in _numbered(session, campaign_id, others)}
+    trials |= {number: ended[key] for number, key in keys.items() if key in ended}
+    return [trials[number] for number in sorted(trials)]
+
+
+_ended = EndedTrials()
+
+
+def _numbered(session: Session, campaign_id: int, numbers: Sequence[int]) -> Iterator[Trial]:
+    """Yield the trials of these numbers."""
+    for start in range(0, len(numbers), AT_ONCE):
+        some = numbers[start : start + AT_ONCE]
+        query = select(TrialRow).where(TrialRow.campaign_id == campaign_id)
+        for row in session.scalars(query.where(TrialRow.number.in_(some))):
+            yield trial_of(row)
 
 
 def pending_trials(session: Session, campaign_id: int) -> list[Trial]:
