@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
 from sqlalchemy import event
 
 from autotune.schemas import TrialState
@@ -46,10 +45,9 @@ def test_an_ended_trial_is_read_from_its_row_once(store: Store) -> None:
 def test_an_end_that_was_rolled_back_is_none(store: Store) -> None:
     campaign = created(store)
     [trial] = with_trials(store, campaign, 1)
-    with pytest.raises(RuntimeError), store.transaction() as session:
+    with store.session() as session:  # which is never committed
         assert finish_trial(session, trial, ended(TrialState.LOST))
         assert all_trials(session, campaign.id)[0].state is TrialState.LOST
-        raise RuntimeError("the transaction does not come to its end")
     with store.session() as session:
         assert all_trials(session, campaign.id)[0].state is TrialState.PENDING
     with store.transaction() as session:
