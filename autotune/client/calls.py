@@ -11,6 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
@@ -61,17 +62,19 @@ from autotune.validation import WireModel, validated
 
 T = TypeVar("T")
 PREFIX = "/api/v1"
+LOCAL = "local"
+"""The machine that the service runs on: the one where none is named."""
 
 
 class _RequiredCampaignInput(TypedDict):
     model: ModelInput
-    machine: MachineInput
-    evaluator: EvaluatorName
 
 
 class CampaignInput(_RequiredCampaignInput, total=False):
     """Keywords of `create` and `dry_run`; the fields of `autotune.schemas.CampaignCreate`."""
 
+    machine: MachineInput | None
+    evaluator: EvaluatorName | None
     name: str
     nodes: int
     pool_nodes: int | None
@@ -79,9 +82,9 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     objective: Objective
     min_headroom_gib: float
     baseline: str | StrategyShape | Mapping[str, Any] | None
-    space: SpaceSpec | Mapping[str, Any]
-    budget: Budget | Mapping[str, Any]
-    protocol: ProtocolSpec | Mapping[str, Any]
+    space: SpaceSpec | Mapping[str, Any] | None
+    budget: Budget | Mapping[str, Any] | None
+    protocol: ProtocolSpec | Mapping[str, Any] | None
     tokens: float | str | None
     seed: int
     fresh: bool
@@ -149,6 +152,12 @@ class Call(Generic[T]):
             raise ApiError(response.status_code, problem) from error
 
 
+def reader(answer: type[T]) -> Callable[[bytes | str], T]:
+    """Return what reads a body; fields that this version does not know are passed over, so that a
+    newer service may say more."""
+    return partial(TypeAdapter(answer).validate_json, extra="ignore")
+
+
 def refusal(response: httpx2.Response) -> ApiError:
     """Return the error of a refused request, made up where the body is no problem document."""
     problem: dict[str, Any] = {
@@ -170,7 +179,7 @@ def create(fields: CampaignInput) -> Call[Campaign]:
         path="/campaigns",
         headers={"Idempotency-Key": str(uuid.uuid4())},
         body=_body(_campaign(fields)),
-        read=Campaign.model_validate_json,
+        read=reader(Campaign),
     )
 
 
@@ -180,7 +189,7 @@ def dry_run(fields: CampaignInput) -> Call[DryRun]:
         path="/campaigns",
         params={"dry_run": "true"},
         body=_body(_campaign(fields)),
-        read=DryRun.model_validate_json,
+        read=reader(DryRun),
     )
 
 
@@ -189,8 +198,24 @@ def plan(fields: CampaignInput) -> Call[CampaignPlan]:
 
 
 def _campaign(fields: CampaignInput) -> CampaignCreate:
-    plain: dict[str, Any] = dict(fields)
-    return validated(CampaignCreate, plain | _subject(fields["model"], fields["machine"]))
+    """Return the question with what the command line assumes, too, where nothing was said.
+
+    What is as the service assumes it is not sent.
+    """
+    said: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    machine = said.get("machine", LOCAL)
+    usual: EvaluatorName = "local" if machine == LOCAL else "simulated"
+    evaluator = said.get("evaluator", "slurm" if "slurm" in said else usual)
+    defaults = CampaignCreate.model_fields
+    told = {name: value for name, value in said.items() if value != defaults[name].default}
+    subject = _subject(fields["model"], machine)
+    return validated(CampaignCreate, told | subject | {"evaluator": evaluator})
+
+
+def profile_named(slurm: SlurmChoice | Mapping[str, Any]) -> str:
+    """Return the profile of a choice; raises InvalidInputs for what is none."""
+    choice = slurm if isinstance(slurm, SlurmChoice) else validated(SlurmChoice, slurm)
+    return choice.profile
 
 
 def _subject(model: ModelInput, machine: MachineInput) -> dict[str, Any]:
@@ -210,7 +235,7 @@ def control(campaign_id: int, action: str) -> Call[Campaign]:
     return Call(
         method="POST",
         path=f"/campaigns/{campaign_id}/{action}",
-        read=Campaign.model_validate_json,
+        read=reader(Campaign),
     )
 
 
@@ -354,7 +379,7 @@ def sweep(
 
 
 def calibrations() -> Call[list[CalibrationSummary]]:
-    read = TypeAdapter(list[CalibrationSummary]).validate_json
+    read = reader(list[CalibrationSummary])
     return Call(method="GET", path="/calibrations", read=read)
 
 
@@ -382,7 +407,7 @@ def import_calibration(
         method="PUT",
         path=_calibration(name),
         body=_body(document),
-        read=CalibrationDetail.model_validate_json,
+        read=reader(CalibrationDetail),
     )
 
 
@@ -415,7 +440,7 @@ def spaces() -> Call[list[str]]:
 
 
 def profiles() -> Call[list[ProfileSummary]]:
-    read = TypeAdapter(list[ProfileSummary]).validate_json
+    read = reader(list[ProfileSummary])
     return Call(method="GET", path="/profiles", read=read)
 
 
@@ -424,16 +449,16 @@ def profile(name: str) -> Call[ProfileDetail]:
 
 
 def _names(path: str) -> Call[list[str]]:
-    return Call(method="GET", path=path, read=TypeAdapter(list[str]).validate_json)
+    return Call(method="GET", path=path, read=reader(list[str]))
 
 
 def _get(path: str, answer: type[WireModel], **params: str | None) -> Call[WireModel]:
     present = {name: value for name, value in params.items() if value is not None}
-    return Call(method="GET", path=path, params=present, read=answer.model_validate_json)
+    return Call(method="GET", path=path, params=present, read=reader(answer))
 
 
 def _post(path: str, request: BaseModel, answer: type[WireModel]) -> Call[WireModel]:
-    return Call(method="POST", path=path, body=_body(request), read=answer.model_validate_json)
+    return Call(method="POST", path=path, body=_body(request), read=reader(answer))
 
 
 def _body(document: BaseModel) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import httpx2
 
-from autotune.client.calls import PREFIX
+from autotune.client.calls import PREFIX, reader
 from autotune.client.patience import (
     LOST_ON_THE_WAY,
     REFUSED_FOR_NOW,
@@ -22,6 +24,8 @@ LAST_WORDS_S = 1.0
 one there is none left."""
 SHORTEST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
+
+READ: Callable[[bytes | str], Event] = reader(Event)
 
 
 class Follower:
@@ -70,7 +74,7 @@ class Follower:
         """Return the event of a message; None for others, such as those that keep alive."""
         if not message.id or not message.data:
             return None
-        event = Event.model_validate_json(message.data)
+        event = READ(message.data)
         self._last_id = message.id
         self._failures = 0
         before = self._at_rest

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+from autotune.html import facts
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.resolution import strategy_of
 from autotune.schemas import (
     Baseline,
     Campaign,
@@ -29,6 +32,22 @@ class CampaignView:
 
     def __repr__(self) -> str:
         return f"<campaign {self.id} {self.campaign.name!r} {self.state}>"
+
+    def _repr_html_(self) -> str:
+        item = self.campaign
+        unit = OBJECTIVE_UNITS[item.request.objective]
+        best = "–" if item.best_objective is None else f"{item.best_objective:,.4g} {unit}"
+        return facts(
+            f"Campaign {item.id}: {item.name}",
+            [
+                ("state", f"{item.state}: {item.reason}" if item.reason else str(item.state)),
+                ("model", item.model.name),
+                ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
+                ("trials", f"{item.trials}, {item.failures} failed"),
+                ("recommended", f"{best} ({_origin(item.simulated)})"),
+                ("node-hours", f"{item.node_hours:,.4g}"),
+            ],
+        )
 
     @property
     def id(self) -> int:
@@ -63,6 +82,21 @@ class RecommendationView:
 
     def __init__(self, recommendation: Recommendation) -> None:
         self.recommendation = recommendation
+
+    def _repr_html_(self) -> str:
+        found, metrics = self.recommendation, self.metrics
+        mfu = "" if metrics.mfu is None else f", MFU {metrics.mfu:.1%}"
+        status = "provisional" if found.provisional else "confirmed by another run"
+        return facts(
+            f"Recommended by campaign {found.campaign_id}",
+            [
+                ("layout", strategy_of(self.strategy).short()),
+                ("throughput", f"{metrics.tokens_per_s:,.4g} tokens/s{mfu}"),
+                ("iteration", f"{metrics.iteration_time_s:.4g} s ({_origin(found.simulated)})"),
+                *([("baseline", found.baseline.comparison)] if found.baseline else []),
+                ("status", status),
+            ],
+        )
 
     @property
     def best(self) -> Ranked:
@@ -108,3 +142,7 @@ class RecommendationView:
         a cluster (`train.sbatch`), or else Megatron-DeepSpeed on a cluster."""
         launch = self.recommendation.launch
         return launch.file if launch else "launch.sbatch"
+
+
+def _origin(simulated: bool) -> str:
+    return "simulated" if simulated else "measured"

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from autotune.html import facts
 from autotune.schemas.requests import CampaignCreate, MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Objective, TrialPurpose, Wire
+from search_spaces.strategy import Strategy
 
 
 class CampaignState(StrEnum):
@@ -143,6 +145,16 @@ class Trial(Wire):
     log_path: str | None
     host: str | None
     versions: dict[str, str]
+
+    def _repr_html_(self) -> str:
+        """Return it for a notebook."""
+        figures = self.metrics
+        origin = "simulated" if self.simulated else "measured"
+        rate = "–" if figures is None else f"{figures.tokens_per_s:,.4g} tokens/s ({origin})"
+        layout = Strategy(**self.strategy.model_dump()).short()
+        pairs = [("state", str(self.state)), ("layout", layout), ("throughput", rate)]
+        pairs += [("error", self.error)] if self.error else []
+        return facts(f"Trial {self.number} of campaign {self.campaign_id}", pairs)
 
     @property
     def withdrawn(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +13,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from autotune.schemas import (
-    Expectation,
-    StrategyShape,
     Trial,
-    TrialMetrics,
     TrialPage,
     TrialPurpose,
     TrialState,
 )
+from autotune.trial_table import COLUMNS, row_of
 from evaluators.trial_files import LOG
 from server.api.dependencies import CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber, problems
 from server.settings import Settings
@@ -62,14 +61,6 @@ UNITS = {
     "expected_node_hours": "h",
     "expected_probability_better": "1",
 }
-_OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
-_COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
-_REST = ("gpu_joules_per_token", "energy_note", "error", "host", "job_id", "token")
-_FIGURES = tuple(
-    name for name in TrialMetrics.model_fields if name != "gradient_accumulation_steps"
-)
-_EXPECTED = tuple(f"expected_{name}" for name in Expectation.model_fields)
-COLUMNS = (*_OWN, *StrategyShape.model_fields, *_FIGURES, *_COSTS, *_EXPECTED, *_REST)
 
 
 @router.get("/trials", responses=problems(404))
@@ -171,12 +162,7 @@ def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
             page = list_trials(session, campaign_id, cursor=cursor, limit=CSV_ROWS_AT_ONCE)
         rows = []
         for trial in page.items:
-            figures = trial.metrics.model_dump() if trial.metrics else {}
-            before = trial.expected.model_dump() if trial.expected else {}
-            expected = {f"expected_{name}": value for name, value in before.items()}
-            values = trial.model_dump(mode="json") | figures | trial.strategy.model_dump()
-            values |= expected
-            rows.append([_cell(values.get(name)) for name in COLUMNS])
+            rows.append([_cell(value) for value in row_of(trial).values()])
         yield _csv(rows)
         cursor = page.next
         if cursor is None:
@@ -188,6 +174,8 @@ def _cell(value: Any) -> Any:
 
     An apostrophe before it makes it a text again.
     """
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return "'" + value
     return value

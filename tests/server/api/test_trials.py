@@ -8,7 +8,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, Trial, TrialPage
-from server.api.trials import COLUMNS, UNITS, tail
+from autotune.trial_table import COLUMNS
+from server.api.trials import UNITS, tail
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.trials import all_trials, get_trial

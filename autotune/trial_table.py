@@ -1,0 +1,35 @@
+"""Trials as a table: one row each, under flat names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from autotune.schemas import Expectation, StrategyShape, Trial, TrialMetrics
+
+_OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
+_COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
+_REST = ("gpu_joules_per_token", "energy_note", "error", "host", "job_id", "token")
+_FIGURES = tuple(
+    name for name in TrialMetrics.model_fields if name != "gradient_accumulation_steps"
+)
+_EXPECTED = tuple(f"expected_{name}" for name in Expectation.model_fields)
+COLUMNS = (*_OWN, *StrategyShape.model_fields, *_FIGURES, *_COSTS, *_EXPECTED, *_REST)
+"""The trial's own fields, its strategy's, its figures (None where it gave none), and what was
+expected of it before, under `expected_…`."""
+
+
+def row_of(trial: Trial) -> dict[str, Any]:
+    """Return a trial's values by COLUMNS, None for what it has not."""
+    figures = trial.metrics.model_dump() if trial.metrics else {}
+    before = trial.expected.model_dump() if trial.expected else {}
+    expected = {f"expected_{name}": value for name, value in before.items()}
+    own = {name: getattr(trial, name) for name in (*_OWN, *_COSTS, *_REST)}
+    values = own | figures | trial.strategy.model_dump() | expected
+    return {name: values.get(name) for name in COLUMNS}
+
+
+def columns_of(trials: Iterable[Trial]) -> dict[str, list[Any]]:
+    """Return each of COLUMNS with the values of all trials, in their order."""
+    rows = [row_of(trial) for trial in trials]
+    return {name: [row[name] for row in rows] for name in COLUMNS}

@@ -1,0 +1,72 @@
+"""Campaigns, trials and recommendations in a notebook."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+
+import pytest
+
+from autotune import Client
+from autotune.client import CampaignHandle, CampaignInput, calls
+from autotune.schemas import Campaign, CampaignCreate
+from autotune.trial_table import COLUMNS
+from tests.serving import Served
+
+pytestmark = pytest.mark.xdist_group("client")  # one service for all
+
+
+def test_trials_are_a_data_frame(finished: CampaignHandle) -> None:
+    pytest.importorskip("pandas")
+    table = finished.to_dataframe()
+    trials = finished.trials()
+    assert tuple(table.columns) == COLUMNS
+    assert list(table["tensor_parallel"]) == [trial.strategy.tensor_parallel for trial in trials]
+    ok = table[table["state"] == "ok"]
+    rates = [trial.metrics.tokens_per_s for trial in trials if trial.metrics]
+    assert list(ok["tokens_per_s"]) == rates
+    assert len(ok.sort_values("tokens_per_s")) == len(rates)
+
+
+def test_without_pandas_it_is_said_what_to_do(
+    finished: CampaignHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        finished.to_dataframe()
+
+
+def test_what_a_notebook_shows_is_escaped(finished: CampaignHandle) -> None:
+    named = finished.campaign.model_copy(update={"name": "<script>alert(1)</script>"})
+    shown = CampaignHandle(finished._transport, named)._repr_html_()
+    assert "&lt;script&gt;" in shown
+    assert "<script" not in shown
+    for html in (finished.best()._repr_html_(), finished.trial(1)._repr_html_()):
+        assert "tokens/s" in html
+        assert "simulated" in html
+        assert "color:inherit" in html
+
+
+def test_a_question_is_spelled_out_and_defaults_are_the_commands(service: Served) -> None:
+    signature = inspect.signature(Client.create).parameters
+    known = CampaignInput.__required_keys__ | CampaignInput.__optional_keys__
+    assert set(signature) - {"self"} == known == set(CampaignCreate.model_fields)
+    assert inspect.getdoc(Client.create)
+    with Client(service.url) as client:
+        simulated = client.dry_run(model="gpt-22b", machine="frontier", nodes=2)
+        assert simulated.space.machine.name == "frontier"
+        on_slurm = client.dry_run(model="gpt-22b", nodes=2, slurm={"profile": "frontier"})
+        assert on_slurm.space.machine.name == "frontier"
+    by_default = calls._campaign({"model": "tiny"})
+    assert (by_default.machine, by_default.evaluator) == ("local", "local")
+    assert calls._campaign({"model": "tiny", "machine": "frontier"}).evaluator == "simulated"
+
+
+def test_fields_of_a_newer_service_are_passed_over(finished: CampaignHandle) -> None:
+    body = finished.campaign.model_dump(mode="json")
+    body["model"]["of_a_newer_version"] = body["of_a_newer_version"] = 1
+    read = calls.campaign(finished.id).read
+    assert read(json.dumps(body).encode()) == Campaign.model_validate(
+        finished.campaign.model_dump(mode="json")
+    )
