@@ -24,6 +24,7 @@ from server.api import (
     recommendations,
     trials,
 )
+from server.api.explanations import Explanations
 from server.api.kept_figures import KeptFigures
 from server.api.origin import OriginGuard, trusted_hosts
 from server.api.planning import Plans
@@ -82,6 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.standings = Standings(store)
     app.state.figures = KeptFigures(store)
     app.state.plans = Plans(store, settings)
+    app.state.explanations = Explanations(store)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
     app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))

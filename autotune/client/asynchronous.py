@@ -31,6 +31,7 @@ from autotune.schemas import (
     DryRun,
     EvaluatorName,
     Event,
+    Explanation,
     FigureKind,
     FigureOffers,
     FigureScheme,
@@ -488,6 +489,10 @@ class AsyncCampaign(CampaignView):
         """Return a figure as a picture, with its title and caption."""
         call = calls.picture(self.id, kind, options, scheme=scheme, picture=picture)
         return await self._transport.send(call)
+
+    async def explain(self) -> Explanation:
+        """Return why its best won and what lies beyond its space, or why nothing ran."""
+        return await self._transport.send(calls.explanation(self.id))
 
     async def artefacts(self) -> list[str]:
         """Return the names of the files that `download` writes."""

@@ -34,6 +34,7 @@ from autotune.schemas import (
     CampaignPlan,
     DryRun,
     EvaluatorName,
+    Explanation,
     FigureOffers,
     FigureScheme,
     MachineShape,
@@ -266,6 +267,10 @@ def trial_log(campaign_id: int, number: int, *, lines: int) -> Call[str]:
 
 def recommendation(campaign_id: int) -> Call[Recommendation]:
     return _get(f"/campaigns/{campaign_id}/recommendation", Recommendation)
+
+
+def explanation(campaign_id: int) -> Call[Explanation]:
+    return _get(f"/campaigns/{campaign_id}/explanation", Explanation)
 
 
 def artefact(campaign_id: int, name: str, *, rank: int) -> Call[str]:

@@ -32,6 +32,7 @@ from autotune.schemas import (
     DryRun,
     EvaluatorName,
     Event,
+    Explanation,
     FigureKind,
     FigureOffers,
     FigureScheme,
@@ -487,6 +488,10 @@ class CampaignHandle(CampaignView):
         """Return a figure as a picture, with its title and caption."""
         call = calls.picture(self.id, kind, options, scheme=scheme, picture=picture)
         return self._transport.send(call)
+
+    def explain(self) -> Explanation:
+        """Return why its best won and what lies beyond its space, or why nothing ran."""
+        return self._transport.send(calls.explanation(self.id))
 
     def artefacts(self) -> list[str]:
         """Return the names of the files that `download` writes."""

@@ -21,6 +21,7 @@ from autotune.explanation.parts import (
 )
 from autotune.explanation.rates import BelievedRates
 from autotune.explanation.scaling import ScalingCurve, ScalingPoint, scaling
+from autotune.explanation.summary import explain
 
 __all__ = [
     "MEMORY_WORDS",
@@ -49,6 +50,7 @@ __all__ = [
     "compare",
     "compared_of",
     "edges",
+    "explain",
     "explain_failures",
     "impacts",
     "layout_map",

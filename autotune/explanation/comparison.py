@@ -65,6 +65,8 @@ def _sentence(
     predicted: bool,
 ) -> str:
     name = capitalised(told_apart(other.strategy, winner.strategy) or "the same strategy")
+    if other.role == "baseline":
+        name = f"The baseline ({name})"
     tells = "is predicted to take" if predicted else "takes"
     same, more, less = COST_WORDS[winner.objective]
     if abs(longer) < HARDLY:

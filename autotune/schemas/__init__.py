@@ -20,6 +20,13 @@ from autotune.schemas.comparisons import (
     ProgressStep,
     QuestionDifference,
 )
+from autotune.schemas.explanations import (
+    ExplainedStrategy,
+    Explanation,
+    FailureCause,
+    SpaceEdges,
+    SuggestedChange,
+)
 from autotune.schemas.figures import (
     Figure,
     FigureChoice,
@@ -143,6 +150,9 @@ __all__ = [
     "EvaluatorName",
     "Event",
     "Expectation",
+    "ExplainedStrategy",
+    "Explanation",
+    "FailureCause",
     "FewNodes",
     "FieldProblem",
     "Figure",
@@ -184,6 +194,7 @@ __all__ = [
     "Recommendation",
     "ScreenNodes",
     "SlurmChoice",
+    "SpaceEdges",
     "SpaceQuery",
     "SpaceReport",
     "SpaceSpec",
@@ -191,6 +202,7 @@ __all__ = [
     "StartWorth",
     "StartedFrom",
     "StrategyShape",
+    "SuggestedChange",
     "Sweep",
     "SweepQuery",
     "SweepRow",

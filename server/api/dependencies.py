@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 
 from autotune.schemas import Problem
+from server.api.explanations import Explanations
 from server.api.kept_figures import KeptFigures
 from server.api.planning import Plans
 from server.api.standings import Standings
@@ -42,11 +43,17 @@ def _plans(request: Request) -> Plans:
     return plans
 
 
+def _explanations(request: Request) -> Explanations:
+    explanations: Explanations = request.app.state.explanations
+    return explanations
+
+
 StoreOf = Annotated[Store, Depends(_store)]
 SettingsOf = Annotated[Settings, Depends(_settings)]
 StandingsOf = Annotated[Standings, Depends(_standings)]
 FiguresOf = Annotated[KeptFigures, Depends(_figures)]
 PlansOf = Annotated[Plans, Depends(_plans)]
+ExplanationsOf = Annotated[Explanations, Depends(_explanations)]
 CampaignId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="id of the campaign")]
 TrialNumber = Annotated[
     int, Path(ge=1, le=LARGEST_NUMBER, description="number of the trial within its campaign")

@@ -1,4 +1,4 @@
-"""The recommendation of a campaign, and files that launch it."""
+"""The recommendation of a campaign, why it is that, and files that launch it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from sqlalchemy.orm import Session
 
 from autotune.recommendation import recommend
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import Campaign, Ranked, Recommendation, Trial
+from autotune.schemas import Campaign, Explanation, Ranked, Recommendation, Trial
 from evaluators.artefacts import Launch, artefact_names, artefacts, launch_script
 from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput
-from server.api.dependencies import CampaignId, Rank, StandingsOf, StoreOf, problems
+from server.api.dependencies import (
+    CampaignId,
+    ExplanationsOf,
+    Rank,
+    StandingsOf,
+    StoreOf,
+    problems,
+)
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.trials import all_trials
@@ -34,6 +41,13 @@ def read(campaign_id: CampaignId, store: StoreOf, standings: StandingsOf) -> Rec
         trials = all_trials(session, campaign_id)
         recommendation = recommendation_of(session, campaign, trials)
     return standings.added_to(recommendation, campaign, trials)
+
+
+@router.get("/explanation", responses=problems(404))
+def explanation(campaign_id: CampaignId, explanations: ExplanationsOf) -> Explanation:
+    """Return where time and memory of the best, its runners-up and the baseline go, and what lies
+    beyond the space; or why nothing ran, and what to ask instead."""
+    return explanations.of(campaign_id)
 
 
 @router.get(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
+from rich.table import Table
 
 from autotune.client import CampaignHandle, RecommendationHandle
 from autotune.errors import ApiError
-from autotune.schemas import Baseline, Campaign, CampaignState, TrialState
+from autotune.schemas import Baseline, Campaign, CampaignState, Explanation, TrialState
 from search_spaces.errors import InvalidInput
 from server.cli.failures import Failed
 from server.cli.options import OptionGroup, ServiceOptions, chosen
@@ -115,12 +116,11 @@ def show(
             return document({"campaign": handle.campaign, "trials": trials})
         answer = _recommendation(handle)
         baseline = _baseline(handle, answer)
+        explanation = handle.explain()
     console = out()
     console.print(tables.campaign(handle.campaign))
-    if answer is not None and answer.recommendation.standing is not None:
-        console.print(tables.standing(answer.recommendation))
-    if baseline is not None:
-        console.print(tables.baseline(baseline))
+    for table in _answer(answer, baseline, explanation):
+        console.print(table)
     console.print()
     console.print(tables.trials(trials))
     if any(trial.expected for trial in trials):
@@ -141,6 +141,18 @@ def open_(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> 
         return document({"address": address, "opened": opened})
     text(address)
     return None if opened else note("no browser could be started here")
+
+
+def _answer(
+    answer: RecommendationHandle | None, baseline: Baseline | None, explanation: Explanation
+) -> Iterator[Table]:
+    """Yield what the campaign has come to, as far as it has."""
+    if answer is not None and answer.recommendation.standing is not None:
+        yield tables.standing(answer.recommendation)
+    if baseline is not None:
+        yield tables.baseline(baseline)
+    if explanation.sentences:
+        yield tables.reasons(explanation)
 
 
 def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:

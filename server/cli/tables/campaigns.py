@@ -12,6 +12,7 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import (
     Baseline,
     Campaign,
+    Explanation,
     ParetoCost,
     ParetoFront,
     Ranked,
@@ -218,6 +219,14 @@ def baseline(item: Baseline) -> Table:
             ("against it", item.comparison),
         ]
     )
+
+
+def reasons(explanation: Explanation) -> Table:
+    """Return why the best won, or why nothing ran, a sentence in each row."""
+    word = "why nothing ran" if explanation.failures else "why"
+    marked = f"{word} ({mark(True)})" if explanation.simulated else word
+    first, *others = explanation.sentences
+    return facts([(marked, first), *(("", sentence) for sentence in others)])
 
 
 def recommendation(answer: Recommendation) -> RenderableType:

@@ -1,0 +1,210 @@
+"""A campaign explained: why its best won and what lies beyond its space, or why nothing ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.calibration import Calibration
+from autotune.explanation.comparison import compare
+from autotune.explanation.edge import BeyondEdge, EdgeReport, edges
+from autotune.explanation.failures import Remedy, explain_failures
+from autotune.explanation.parts import StrategyParts, compared_of, parts_of
+from autotune.resolution import strategy_of, strategy_shape, transformer_of
+from autotune.schemas import (
+    Campaign,
+    ExplainedStrategy,
+    Explanation,
+    FailureCause,
+    Recommendation,
+    SpaceEdges,
+    SuggestedChange,
+)
+from autotune.search import SearchTrial
+from search_spaces.dimension import AUTO, SWITCHES, DimensionChoice, Scalar
+from search_spaces.space import ACCUMULATION, SearchSpace
+from search_spaces.strategy import DIMENSIONS, Strategy
+
+FieldValue = int | str | list[Scalar]
+
+
+def explain(
+    campaign: Campaign,
+    recommendation: Recommendation | None,
+    trials: Sequence[SearchTrial],
+    calibration: Calibration,
+    *,
+    space: SearchSpace | None,
+) -> Explanation:
+    """Return what a campaign's trials have taught.
+
+    Args:
+        recommendation: None while nothing has succeeded.
+        trials: all that say something.
+        calibration: that knows them.
+        space: that the campaign searches; None where it cannot be told any more.
+    """
+    machine = calibration.machine
+    strategies = (
+        [] if recommendation is None else _strategies(campaign, recommendation, calibration)
+    )
+    beyond = failures = None
+    if space is not None and recommendation is not None:
+        best = strategy_of(recommendation.best.strategy)
+        beyond = _edges(campaign, best, calibration, space) if _within(space, best) else None
+    elif space is not None:
+        failures = _failures(campaign, trials, calibration, space)
+    return Explanation(
+        campaign_id=campaign.id,
+        simulated=campaign.simulated,
+        memory_limit_gib=machine.memory_gib * float(calibration.parameters.usable_memory),
+        gpu_memory_gib=machine.memory_gib,
+        strategies=strategies,
+        edges=beyond,
+        failures=failures,
+        sentences=_sentences(strategies, beyond, failures),
+    )
+
+
+def _strategies(
+    campaign: Campaign, recommendation: Recommendation, calibration: Calibration
+) -> list[ExplainedStrategy]:
+    winner, *others = parts_of(
+        compared_of(recommendation),
+        calibration,
+        transformer_of(campaign.model),
+        objective=campaign.request.objective,
+    )
+    compared = compare(winner, others)
+    return [
+        _explained(winner, relative_cost=1.0, sentence=winner.sentence),
+        *(
+            _explained(each.strategy, relative_cost=1.0 + each.longer, sentence=each.sentence)
+            for each in compared
+        ),
+    ]
+
+
+def _explained(parts: StrategyParts, *, relative_cost: float, sentence: str) -> ExplainedStrategy:
+    return ExplainedStrategy(
+        role=parts.role,
+        strategy=strategy_shape(parts.strategy),
+        global_batch_size=parts.global_batch_size,
+        iteration_time_s=parts.iteration_time_s,
+        time_origin=parts.time_origin,
+        time_parts_s=dict(parts.time_parts_s),
+        relative_cost=relative_cost,
+        memory_gib=parts.memory_gib,
+        memory_origin=parts.memory_origin,
+        memory_parts_gib=dict(parts.memory_parts_gib),
+        fit_probability=parts.fit_probability,
+        sentence=f"{sentence}.",
+    )
+
+
+def _within(space: SearchSpace, strategy: Strategy) -> bool:
+    return all(getattr(strategy, name) in space.dimensions[name] for name in DIMENSIONS)
+
+
+def _edges(
+    campaign: Campaign, best: Strategy, calibration: Calibration, space: SearchSpace
+) -> SpaceEdges:
+    report = edges(
+        space,
+        calibration,
+        best,
+        objective=campaign.request.objective,
+        headroom_gib=campaign.request.min_headroom_gib,
+        seed=campaign.request.seed,
+    )
+    beyond = _most_promising(report)
+    return SpaceEdges(
+        sentence=f"{report.sentence}.",
+        suggestion=None
+        if beyond is None
+        else SuggestedChange(
+            fields=fields_with(space, beyond.strategy),
+            strategy=strategy_shape(beyond.strategy),
+            fit_probability=beyond.fit_probability,
+            sentence=f"{beyond.sentence[0].upper()}{beyond.sentence[1:]}.",
+        ),
+    )
+
+
+def _most_promising(report: EdgeReport) -> BeyondEdge | None:
+    """Return what the report's sentence tells of; None where nothing is better and fits."""
+    alone = [each for edge in report.edges for each in edge.beyond if each.worth_trying]
+    return report.together or max(alone, key=lambda each: each.relative, default=None)
+
+
+def fields_with(space: SearchSpace, strategy: Strategy) -> dict[str, FieldValue]:
+    """Return what of a request has to change so that its space has a strategy, too: all values of
+    each dimension that lacks its value, as `space.…`, and `nodes`."""
+    fields: dict[str, FieldValue] = {}
+    if strategy.num_nodes > space.nodes:
+        fields["nodes"] = strategy.num_nodes
+    for name in DIMENSIONS:
+        value, allowed = getattr(strategy, name), space.dimensions[name]
+        if value in allowed:
+            continue
+        if name == ACCUMULATION and space.batch.maximum is not None:
+            fields[f"space.{name}"] = AUTO
+        else:
+            ordered = name not in SWITCHES and not isinstance(value, str)
+            values = [*allowed, value]
+            fields[f"space.{name}"] = sorted(values, key=int) if ordered else values
+    return fields
+
+
+def _failures(
+    campaign: Campaign,
+    trials: Sequence[SearchTrial],
+    calibration: Calibration,
+    space: SearchSpace,
+) -> FailureCause | None:
+    report = explain_failures(
+        space,
+        calibration,
+        trials,
+        objective=campaign.request.objective,
+        headroom_gib=campaign.request.min_headroom_gib,
+    )
+    if report is None:
+        return None
+    return FailureCause(
+        sentence=f"{report.sentence}.",
+        need_low_gib=report.need_low_gib,
+        need_high_gib=report.need_high_gib,
+        suggestions=[_suggested(remedy) for remedy in report.remedies],
+    )
+
+
+def _suggested(remedy: Remedy) -> SuggestedChange:
+    return SuggestedChange(
+        fields={name: _value(choice) for name, choice in remedy.fields.items()},
+        strategy=strategy_shape(remedy.strategy),
+        fit_probability=remedy.fit_probability,
+        sentence=f"{remedy.sentence[0].upper()}{remedy.sentence[1:]}.",
+    )
+
+
+def _value(choice: DimensionChoice) -> FieldValue:
+    return choice if isinstance(choice, int | str) else list(choice)
+
+
+def _sentences(
+    strategies: Sequence[ExplainedStrategy],
+    beyond: SpaceEdges | None,
+    failures: FailureCause | None,
+) -> list[str]:
+    if failures is not None:
+        return [failures.sentence]
+    if not strategies:
+        return []
+    winner, *others = strategies
+    name = strategy_of(winner.strategy).short()
+    baselines = [each for each in others if each.role == "baseline"]
+    return [
+        f"{name}: {winner.sentence[0].lower()}{winner.sentence[1:]}",
+        *(each.sentence for each in [*baselines, *others][:1]),
+        *([beyond.sentence] if beyond else []),
+    ]
