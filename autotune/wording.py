@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def token_count(number: float) -> str:
-    """Return a training budget as text: `300 billion`."""
+    """Return a training budget as text, with three digits at most: `300 billion`."""
     for scale, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
         if number >= scale:
-            return f"{number / scale:g} {name}"
+            return f"{float(f'{number / scale:.3g}'):g} {name}"
     return f"{number:,.0f}"

@@ -15,6 +15,10 @@ LOSSES = 2
 SAVINGS = 1
 """Parts that a sentence names of either kind."""
 
+TWICE = 1.0
+"""Share of the winner's time that another one takes longer from which on is said how many times it
+takes, and where its own time goes: differences are then more than a whole."""
+
 FORESEEN: tuple[Origin, ...] = ("projected", "predicted")
 
 
@@ -69,6 +73,10 @@ def _sentence(
         name = f"The baseline ({name})"
     tells = "is predicted to take" if predicted else "takes"
     same, more, less = COST_WORDS[winner.objective]
+    if longer >= TWICE:
+        most = max(differences, key=lambda part: differences[part])
+        share = f"{percent(other.shares[most])} of its time is {TIME_WORDS[most]}"
+        return f"{name} {tells} {1.0 + longer:.2g} times {same}: {share}"
     if abs(longer) < HARDLY:
         head = f"{name} {tells} {same} as the winner"
     else:

@@ -294,7 +294,7 @@ class _Look:
             rate = RATE_WORDS[self.objective]
             gain = f"{relative:.1f} times {rate} is predicted ({low:.1f} to {high:.1f})"
         elif relative >= 1.0:
-            between = f"{100.0 * (low - 1.0):.0f} to {100.0 * (high - 1.0):.0f} %"
+            between = f"{round(100.0 * (low - 1.0))} to {round(100.0 * (high - 1.0))} %"
             gain = f"{percent(relative - 1.0)} more is predicted ({between})"
         else:
             gain = f"{percent(relative - 1.0)} less is predicted"
@@ -307,7 +307,7 @@ class _Look:
             low=low,
             high=high,
             fit_probability=fits,
-            sentence=f"{words} {gain}{doubt}",
+            sentence=f"{words}, {gain}{doubt}",
         )
 
 

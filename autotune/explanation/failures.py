@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,7 +113,7 @@ def explain_failures(
             headroom_gib=headroom_gib,
             tried=frozenset(trial.strategy.layout_key() for trial in trials),
         )
-        remedies = list(question.remedies())
+        remedies = _distinct(question.remedies())
     return FailureReport(
         trials=len(failed),
         out_of_memory=len(too_large),
@@ -143,7 +143,16 @@ def remedies_of(
         headroom_gib=headroom_gib,
         tried=frozenset(),
     )
-    return list(question.remedies())
+    return _distinct(question.remedies())
+
+
+def _distinct(remedies: Iterable[Remedy]) -> list[Remedy]:
+    """Return the first of each change: where something untried fits as it is, every wider question
+    finds that, too."""
+    found: dict[tuple[str, ...], Remedy] = {}
+    for remedy in remedies:
+        found.setdefault(tuple(remedy.fields), remedy)
+    return list(found.values())
 
 
 def _need(

@@ -11,7 +11,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.explanation.dimension_words import percent
 from autotune.resolution import strategy_of
-from autotune.schemas import Objective, Recommendation, StrategyShape, TrialMetrics
+from autotune.schemas import Objective, Ranked, Recommendation, StrategyShape, TrialMetrics
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -131,22 +131,30 @@ class StrategyParts:
 
 
 def compared_of(recommendation: Recommendation) -> list[ComparedStrategy]:
-    """Return the best of a recommendation, its runners-up, and the baseline where it is none of
+    """Return the best of a recommendation, its runners-up, and the baseline, which may be one of
     them: with its prediction alone where its trial gave no figure."""
     ranked = [recommendation.best, *recommendation.runners_up]
+    baseline = recommendation.baseline
     compared = [
         _compared(
-            "winner" if each is recommendation.best else "runner_up",
+            _role(each, recommendation),
             each.strategy,
             each.metrics,
             projected=each.projected_from_nodes is not None,
         )
         for each in ranked
     ]
-    baseline = recommendation.baseline
     if baseline is not None and baseline.strategy not in [each.strategy for each in ranked]:
         compared.append(_compared("baseline", baseline.strategy, baseline.metrics, projected=False))
     return compared
+
+
+def _role(ranked: Ranked, recommendation: Recommendation) -> Role:
+    baseline = recommendation.baseline
+    if ranked is recommendation.best:
+        return "winner"
+    measured_first = baseline is not None and ranked.strategy == baseline.strategy
+    return "baseline" if measured_first else "runner_up"
 
 
 def _compared(
@@ -226,5 +234,7 @@ def parts_of(
 
 def _sentence(times: Mapping[str, float], seconds: float) -> str:
     most = sorted(times, key=lambda name: -times[name])[:SHOWN]
-    shares = [f"{percent(times[name] / seconds)} {TIME_WORDS[name]}" for name in most]
-    return f"Of a step {', '.join(shares[:-1])} and {shares[-1]}"
+    shares = [percent(times[name] / seconds) for name in most]
+    first, *others = zip(shares, (TIME_WORDS[name] for name in most), strict=True)
+    said = [f"{first[0]} is {first[1]}", *(" ".join(each) for each in others)]
+    return f"Of a step {', '.join(said[:-1])} and {said[-1]}"

@@ -15,16 +15,19 @@ from autotune.schemas import (
     Accumulation,
     Campaign,
     CampaignState,
+    Explanation,
     Recommendation,
     Trial,
     TrialState,
 )
+from server.api.explanations import Explanations
 from server.api.recommendations import recommendation_of
 from server.api.standings import Standings
 from server.api.trials import log_file
+from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series
-from server.dashboard.wording import count, figure, mark, not_started, plural
+from server.dashboard.wording import count, figure, mark, not_started, nothing_ran, plural
 from server.figures.trajectory import trajectory
 from server.settings import Settings
 from server.store import NotFound
@@ -139,16 +142,18 @@ def progress_text(campaign: Campaign) -> str:
         CampaignState.CONFIRMING: f"{trials} searched; measuring the best once more: "
         f"{count(confirmed)} finished, {pending}",
         CampaignState.PAUSED: f"Paused after {so_far}",
-        CampaignState.DONE: f"Done: {trials}{again if campaign.confirmations else ''}",
+        CampaignState.DONE: f"{'Ended' if nothing_ran(campaign) else 'Done'}: {trials}"
+        + (again if campaign.confirmations else ""),
         CampaignState.CANCELLED: f"Cancelled after {so_far}",
         CampaignState.FAILED: f"Failed after {so_far}",
     }[campaign.state]
 
 
-def campaign_context(session: Session, campaign_id: int) -> Context:
+def campaign_context(session: Session, campaign_id: int, explanations: Explanations) -> Context:
     """Return the whole page of one campaign; raises NotFound.
 
-    The last event's id is read first: what changes while the page is made is sent again.
+    The last event's id is read first: what changes while the page is made is sent again. The
+    explanation is part of it only where it is worked out already: otherwise the page asks for it.
     """
     last_event = last_event_id(session)
     campaign = get_campaign(session, campaign_id)
@@ -156,6 +161,7 @@ def campaign_context(session: Session, campaign_id: int) -> Context:
     return (
         summary_context(session, campaign)
         | recommendation_context(session, campaign, trials)
+        | explanation_context(explanations.kept(session, campaign_id))
         | {
             "here": "campaign",
             "last_event": last_event,
@@ -214,6 +220,17 @@ def recommendation_context(
         "recommendation": recommendation,
         "baseline": baseline,
         "accumulation_summary": sentence,
+    }
+
+
+def explanation_context(explanation: Explanation | None) -> Context:
+    """Return why the best won, with its bars; None where that is not worked out yet."""
+    if explanation is None:
+        return {"explanation": None}
+    return {
+        "explanation": explanation,
+        "time": time_chart(explanation),
+        "memory": memory_chart(explanation),
     }
 
 

@@ -24,7 +24,7 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.wording import token_count
-from server.dashboard import wording
+from server.dashboard import prefill, wording
 
 HERE = Path(__file__).parent
 HEADERS = {
@@ -113,6 +113,7 @@ def energy(trial: Trial) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "age": wording.age,
+    "confirmed": wording.confirmed,
     "count": wording.count,
     "data_parallel": data_parallel,
     "duration": wording.duration,
@@ -120,23 +121,30 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "fastest_single": wording.fastest_single,
     "figure": wording.figure,
     "fits": wording.fits,
+    "gain": wording.gain,
     "iteration_expected": wording.iteration_expected,
     "mark": wording.mark,
+    "next_campaign": prefill.address,
     "neighbour_state": wording.neighbour_state,
     "objective_title": objective_title,
     "of_best": of_best,
+    "outcome": wording.outcome,
+    "nothing_ran": wording.nothing_ran,
     "other_dimensions": other_dimensions,
     "peak_memory": peak_memory,
     "percent": wording.percent,
     "probability": wording.probability,
     "plural": wording.plural,
+    "probability": wording.probability,
     "rate_reached": rate_reached,
     "remark": remark,
+    "saved": wording.saved,
     "seconds": wording.seconds,
     "size": size,
     "standing_of": wording.standing_of,
     "started_from": wording.started_from,
     "strategy_line": wording.strategy_line,
+    "times": wording.times,
     "title": title,
     "tokens": token_count,
     "why_chosen": wording.why_chosen,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,12 +16,14 @@ from server.api.dependencies import (
     LARGEST_ID,
     CampaignId,
     Cursor,
+    ExplanationsOf,
     SettingsOf,
     StandingsOf,
     StoreOf,
     TrialNumber,
 )
-from server.dashboard import chart_routes, comparison_page, form, pages, plan_routes
+from server.api.standings import Standings
+from server.dashboard import chart_routes, comparison_page, form, pages, plan_routes, prefill
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE, render
 from server.store import NotFound, Store
@@ -83,7 +86,14 @@ def _list_context(store: Store, cursor: str | None) -> dict[str, Any]:
 
 
 @router.get("/campaigns/new")
-def new_campaign(request: Request, settings: SettingsOf) -> Response:
+def new_campaign(
+    request: Request, settings: SettingsOf, store: StoreOf, like: str = ""
+) -> Response:
+    """Return the form, filled in as the campaign `like` is with what else the address says."""
+    filled = None
+    with store.session() as session, suppress(NotFound):
+        if like:
+            filled = prefill.filled(get_campaign(session, _number(like)), request.query_params)
     context = {
         "here": "new",
         "models": form.model_choices(),
@@ -94,23 +104,33 @@ def new_campaign(request: Request, settings: SettingsOf) -> Response:
         "dimension_fields": form.dimension_fields(),
         "examples": form.examples(),
         "default": form.default_of,
+        "filled": filled,
     }
     return render(request, "new_campaign.html", context)
 
 
 @router.get("/campaigns/{campaign_id}")
 def campaign(
-    request: Request, campaign_id: str, store: StoreOf, standings: StandingsOf
+    request: Request,
+    campaign_id: str,
+    store: StoreOf,
+    standings: StandingsOf,
+    explanations: ExplanationsOf,
 ) -> Response:
     """Return the page of one campaign, or a page that says why there is none."""
-    number = int(campaign_id) if campaign_id.isascii() and campaign_id.isdecimal() else 0
     try:
         with store.session() as session:
-            context = pages.campaign_context(session, min(number, LARGEST_ID))
+            context = pages.campaign_context(session, _number(campaign_id), explanations)
     except NotFound:
         context = {"here": "missing", "campaign_id": campaign_id}
         return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
     return render(request, "campaign.html", pages.with_standing(context, standings))
+
+
+def _number(campaign_id: str) -> int:
+    """Return an id as it stands in an address; 0, which no campaign has, for what is none."""
+    number = int(campaign_id) if campaign_id.isascii() and campaign_id.isdecimal() else 0
+    return min(number, LARGEST_ID)
 
 
 @router.get("/campaigns/{campaign_id}/fragments/summary")
@@ -120,15 +140,34 @@ def summary(request: Request, campaign_id: CampaignId, store: StoreOf) -> Respon
     return render(request, "_summary.html", context)
 
 
+@router.get("/campaigns/{campaign_id}/fragments/answer")
+def answer(
+    request: Request, campaign_id: CampaignId, store: StoreOf, standings: StandingsOf
+) -> Response:
+    return render(request, "_answer.html", _recommended(campaign_id, store, standings))
+
+
 @router.get("/campaigns/{campaign_id}/fragments/recommendation")
 def recommendation(
     request: Request, campaign_id: CampaignId, store: StoreOf, standings: StandingsOf
 ) -> Response:
+    return render(request, "_recommendation.html", _recommended(campaign_id, store, standings))
+
+
+def _recommended(campaign_id: int, store: Store, standings: Standings) -> dict[str, Any]:
     with store.session() as session:
         read = get_campaign(session, campaign_id)
         trials = all_trials(session, campaign_id)
         context = pages.recommendation_context(session, read, trials)
-    return render(request, "_recommendation.html", pages.with_standing(context, standings))
+    return pages.with_standing(context, standings)
+
+
+@router.get("/campaigns/{campaign_id}/fragments/explanation")
+def explanation(
+    request: Request, campaign_id: CampaignId, explanations: ExplanationsOf
+) -> Response:
+    context = pages.explanation_context(explanations.of(campaign_id))
+    return render(request, "_explanation.html", context)
 
 
 @router.get("/campaigns/{campaign_id}/fragments/trials")

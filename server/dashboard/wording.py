@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from autotune.resolution import strategy_of
 from autotune.schemas import (
     Campaign,
+    CampaignState,
     Expectation,
     Neighbour,
     Ranked,
     StartWorth,
     StrategyShape,
+    TrainingSaving,
     Trial,
 )
 
@@ -56,6 +58,18 @@ def not_started(reasons: Mapping[str, int]) -> str:
     shown = [f"{number:,} × {reason}" for reason, number in known.most_common(REASONS_SHOWN)]
     others = len(known) - len(shown)
     return f"{trials}: " + ", ".join(shown + ([plural(others, "other reason")] if others else []))
+
+
+def outcome(campaign: Campaign) -> str:
+    """Return the state of a campaign; one that is done without a result is not called done."""
+    done = campaign.state is CampaignState.DONE
+    return "no result" if done and nothing_ran(campaign) else campaign.state.value
+
+
+def nothing_ran(campaign: Campaign) -> bool:
+    """Return whether every trial that has ended has failed."""
+    ended = campaign.trials + campaign.confirmations - campaign.pending
+    return 0 < ended <= campaign.failures
 
 
 def started_from(campaign: Campaign) -> str:
@@ -223,6 +237,45 @@ def probability(share: float | None) -> str:
 def mark(simulated: bool) -> str:
     """Return how figures came about: simulated ones say so wherever they are shown."""
     return "simulated" if simulated else "measured"
+
+
+def times(ratio: float) -> str:
+    """Return how many times as high something is: `2.1 times`, `1.04 times`."""
+    return f"{ratio:.3g} times" if ratio < 1.2 else f"{ratio:.2g} times"
+
+
+def gain(share: float) -> str:
+    """Return what is expected to be left to gain, as a share of the rate."""
+    if share >= 1.0:
+        return f"{1.0 + share:.2g} times its rate may be left to find"
+    return f"{percent(share) if share >= 0.0005 else 'nothing'} left to gain"
+
+
+def confirmed(best: Ranked) -> str:
+    """Return how well the figures of the best are known."""
+    if best.projected_from_nodes:
+        return f"projected from {plural(best.projected_from_nodes, 'node')}"
+    return "confirmed" if best.confirmed else "not confirmed"
+
+
+def saved(saving: TrainingSaving) -> str:
+    """Return what a training saves and what it takes more: `saves 41 d 3 h and 58 MWh`."""
+    amounts = [
+        (saving.days, duration(abs(saving.days) * DAY)),
+        (saving.node_hours, f"{figure(abs(saving.node_hours))} node-hours"),
+    ]
+    if saving.energy_mwh is not None:
+        amounts.append((saving.energy_mwh, f"{figure(abs(saving.energy_mwh))} MWh"))
+    less = [words for amount, words in amounts if amount > 0.0]
+    more = [words for amount, words in amounts if amount < 0.0]
+    said = [f"saves {listed(less)}"] if less else []
+    said += [f"takes {listed(more)} more"] if more else []
+    return " and ".join(said) or "takes as much"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return `one`, `one and two`, `one, two and three`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def neighbour_state(item: Neighbour, *, simulated: bool) -> str:

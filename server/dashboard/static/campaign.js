@@ -3,6 +3,7 @@
 import * as actions from "./actions.js";
 import { drawAll, tidy } from "./charts.js";
 import * as figures from "./figures.js";
+import * as launch from "./launch.js";
 import { batched, follow } from "./live.js";
 import { getNodes } from "./requests.js";
 import * as trajectory from "./trajectory.js";
@@ -18,6 +19,10 @@ let gone = false;
 // A quarter of a second while there is little to draw; a second, then more, when there is much.
 const pause = () => (known > 10 * MANY_TRIALS ? 3000 : known > MANY_TRIALS ? 1000 : 250);
 
+// An explanation costs the service a fit: while trials end one after the other it is not asked for
+// after each.
+const EXPLAINED_EVERY_MS = 5000;
+
 async function replaceFragment(id) {
   const target = document.getElementById(id);
   const focused = target.contains(document.activeElement) ? document.activeElement.dataset.action : null;
@@ -25,12 +30,13 @@ async function replaceFragment(id) {
   const nodes = await getNodes(`${page}/fragments/${id}`);
   target.replaceChildren(nodes);
   target.querySelectorAll("details").forEach((details, i) => (details.open = open[i] ?? false));
+  target.removeAttribute("aria-busy");
   if (focused) target.querySelector(`[data-action="${focused}"]`)?.focus();
   return target;
 }
 
 // Nothing is asked any more about a campaign that is being deleted.
-const whileThere = (action) => batched(() => (gone ? null : action()), pause);
+const whileThere = (action, pausing = pause) => batched(() => (gone ? null : action()), pausing);
 
 const showSummary = whileThere(() => replaceFragment("summary"));
 const showTrials = whileThere(() => Promise.all([trajectory.update(trials.open), trials.update()]));
@@ -40,12 +46,20 @@ const showRecommendation = whileThere(async () => {
 });
 
 const showFigures = whileThere(() => figures.update());
+const showAnswer = whileThere(() => replaceFragment("answer"));
+const showExplanation = whileThere(() => replaceFragment("explanation"), () => EXPLAINED_EVERY_MS);
 
 function everything() {
   showSummary();
   showFigures();
   showTrials();
+  showOutcome();
+}
+
+function showOutcome() {
+  showAnswer();
   showRecommendation();
+  showExplanation();
 }
 
 function onEvent(event) {
@@ -57,7 +71,7 @@ function onEvent(event) {
     if (event.trial) trials.refresh(event.trial.number);
   }
   if (event.kind !== "trial" || event.trial?.state !== "pending") {
-    showRecommendation();
+    showOutcome();
     showFigures();
   }
 }
@@ -66,6 +80,8 @@ const tableReady = trials.start(page);
 actions.start(api, { onChange: everything, onLeave: (leaving) => (gone = leaving) });
 await Promise.all([tableReady, trajectory.start(trials.open), drawAll(document.getElementById("recommendation"))]);
 figures.mount();
+launch.start(document.getElementById("answer"));
+if ("later" in document.getElementById("explanation").dataset) showExplanation();
 follow(`${api}/events`, Number(lastEvent), {
   onEvent,
   onResume: everything,

@@ -189,6 +189,7 @@ document.getElementById("check").addEventListener("click", () => attempt(check))
 for (const button of document.querySelectorAll("[data-example]")) {
   button.addEventListener("click", () => startFrom(JSON.parse(button.dataset.example)));
 }
+if (form.dataset.fill) fillIn(form, JSON.parse(form.dataset.fill));
 filledFromAddress(form);
 showModelInputs();
 showEvaluatorInputs();

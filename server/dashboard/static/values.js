@@ -37,7 +37,7 @@ export function fillIn(form, texts) {
     const input = form.elements[name];
     if (!input) continue;
     input.value = text;
-    if (text !== initial(input)) input.closest("details")?.setAttribute("open", "");
+    if (text !== initial(input)) input.closest?.("details")?.setAttribute("open", "");
   }
 }
 

@@ -66,7 +66,7 @@ def test_parts_add_up_to_what_was_measured_or_else_predicted() -> None:
     assert measured.memory_gib == 44.0
     assert measured.fit_probability == 1.0
     assert measured.shares == pytest.approx(predicted.shares)
-    assert measured.sentence.startswith("Of a step 54 % matrix products, 18 % recomputation")
+    assert measured.sentence.startswith("Of a step 54 % is matrix products, 18 % recomputation")
 
 
 def test_differences_add_up_and_the_largest_are_told() -> None:
@@ -88,8 +88,8 @@ def test_differences_add_up_and_the_largest_are_told() -> None:
     assert compared[0].sentence.startswith("TP 8 · PP 8 is predicted to take ")
     assert "to tensor-parallel communication" in compared[0].sentence
     assert "saves" in compared[0].sentence
-    assert compared[2].sentence.startswith("GAS 40 is predicted to take ")
-    assert "to the pipeline's bubble" in compared[2].sentence
+    assert compared[2].sentence.startswith("GAS 40 is predicted to take 2.1 times as long: ")
+    assert "of its time is the pipeline's bubble" in compared[2].sentence
 
 
 def test_it_is_the_same_work_that_is_compared() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from server.figures.outcome import Outcome
 from server.figures.style import PALETTES, Scheme
@@ -57,3 +57,9 @@ PLACE_OF_MARK = """async (number) => {
 def click_mark(page: Page, number: int) -> None:
     """Click the mark of a trial in the trajectory."""
     page.locator("#trajectory canvas").click(position=page.evaluate(PLACE_OF_MARK, number))
+
+
+def explained(page: Page) -> Page:
+    """The page once its explanation has come, after which nothing moves any more."""
+    expect(page.locator("#explanation[aria-busy]")).to_have_count(0)
+    return page

@@ -13,7 +13,7 @@ from server.dashboard.rendering import HERE
 from server.figures.outcome import Outcome
 from server.figures.style import Scheme
 from tests.server.dashboard.conftest import Faults, Open, Service
-from tests.server.dashboard.perception import LEGEND_PX, UNNAMED, click_mark, drawn
+from tests.server.dashboard.perception import LEGEND_PX, UNNAMED, click_mark, drawn, explained
 
 
 def test_empty_list_tells_what_to_do_and_fills_itself(own_service: Service, visit: Open) -> None:
@@ -55,7 +55,7 @@ def test_finished_campaign_is_drawn_with_its_failures(
     assert drawn(page, Outcome.OOM, scheme=scheme) > 3 * LEGEND_PX
     expect(page).to_have_title("[simulated] gpt-22b on frontier · autotune")
     expect(page.locator("#trajectory-title .simulated")).to_be_visible()
-    expect(page.locator("#recommendation-title")).to_contain_text("Recommendation")
+    expect(page.locator("#answer-title")).to_contain_text("Recommendation")
     expect(page.locator("#recommendation .simulated")).to_be_visible()
     expect(page.locator("#recommendation .standing")).to_contain_text("Best of the space with")
     page.get_by_text("One step away").click()
@@ -134,7 +134,7 @@ def test_trials_are_sorted_and_filtered(service: Service, visit: Open) -> None:
     expect(first).to_have_attribute("data-number", str(campaign.best_trial))
     header = page.locator("#trials th", has_text="Tokens/s")
     expect(header).to_have_attribute("aria-sort", "descending")
-    page.get_by_label("State").select_option("oom")
+    page.get_by_role("combobox", name="State").select_option("oom")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(campaign.failures)
 
 
@@ -142,7 +142,8 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
     campaign = service.campaigns.running(ok=5, too_big=2)
     page = visit(f"{service.url}/campaigns/{campaign.id}")
     page.get_by_role("button", name="TP", exact=True).click()
-    page.get_by_label("State").select_option("ok")
+    page.get_by_role("combobox", name="State").select_option("ok")
+    expect(page.locator("#trial-rows tr.trial")).to_have_count(5)
     first = page.locator("#trial-rows tr").first
     first.locator(".open").click()
     expect(page.locator("tr.detail")).to_have_count(1)
@@ -150,7 +151,7 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
     noted = {"state": ["ok"], "sort": ["tensor_parallel"], "trial": [number]}
     assert parse_qs(urlsplit(page.url).query) == noted
     again = visit(page.url)
-    expect(again.get_by_label("State")).to_have_value("ok")
+    expect(again.get_by_role("combobox", name="State")).to_have_value("ok")
     expect(again.locator("#trials th", has_text="TP")).to_have_attribute("aria-sort", "ascending")
     expect(again.locator("#trial-rows tr.trial")).to_have_count(5)
     expect(again.locator("tr.detail")).to_have_count(1)
@@ -161,13 +162,13 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
 def test_a_mark_opens_its_trial_though_a_filter_hides_it(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=5, too_big=2)
     assert campaign.best_trial is not None
-    page = visit(f"{service.url}/campaigns/{campaign.id}", reduced_motion="reduce")
-    page.get_by_label("State").select_option("oom")
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}", reduced_motion="reduce"))
+    page.get_by_role("combobox", name="State").select_option("oom")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(campaign.failures)
     click_mark(page, campaign.best_trial)
     opener = page.get_by_role("button", name=f"Details of trial {campaign.best_trial}")
     expect(opener).to_have_attribute("aria-expanded", "true")
-    expect(page.get_by_label("State")).to_have_value("")
+    expect(page.get_by_role("combobox", name="State")).to_have_value("")
 
 
 @pytest.mark.parametrize(("wish", "motion"), [("reduce", "auto"), ("no-preference", "smooth")])
@@ -184,7 +185,7 @@ def test_pages_scroll_smoothly_unless_less_motion_is_wished(
 def test_all_failed(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=6, protocol={"time_limit_s": 1.0})
     page = visit(f"{service.url}/campaigns/{campaign.id}")
-    expect(page.get_by_text("Every trial has failed so far.")).to_be_visible()
+    expect(page.get_by_text("Nothing has run so far: every trial failed")).to_be_visible()
     expect(page.locator("#trajectory-summary")).to_contain_text("6 failures (6 time limit)")
     assert drawn(page, Outcome.TIMEOUT) > 3 * LEGEND_PX
     assert drawn(page, Outcome.MEASURED) < 2 * LEGEND_PX

@@ -58,7 +58,7 @@ def test_ends_of_a_queue_are_told_apart(service: Service, visit: Open) -> None:
         badge = page.locator(f"tr[data-number='{trial.number}'] .state")
         expect(badge).to_have_text(status.value.replace("_", " "))
         expect(badge).to_have_css("color", DANGER)
-    page.get_by_label("State").select_option("preempted")
+    page.get_by_role("combobox", name="State").select_option("preempted")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(1)
     page.locator(f"tr[data-number='{trials[0].number}'] .open").click()
     expect(page.locator("tr.detail")).to_contain_text("no power tool")

@@ -1,0 +1,185 @@
+"""Stacked bars of where time and memory go, as a page draws them without a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.explanation import MEMORY_WORDS, TIME_WORDS
+from autotune.explanation.dimension_words import percent, told_apart
+from autotune.resolution import strategy_of
+from autotune.schemas import ExplainedStrategy, Explanation
+from server.dashboard.wording import figure, mark, probability, seconds, times
+
+ROLES = {"winner": "Winner", "runner_up": "Runner-up", "baseline": "Baseline"}
+
+WORTH_A_COLOUR = 0.01
+"""Share of some bar from which on a part has a colour of its own; others are the rest."""
+
+REST = "rest"
+REST_WORDS = "the rest"
+ROOM_FOR_A_LABEL = 9.0
+"""Per cent of the width from which on a segment is labelled in itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarSegment:
+    """One part of a bar; `start` and `width` in per cent of the chart's width."""
+
+    part: str
+    words: str
+    start: float
+    width: float
+    share: str
+
+    @property
+    def label(self) -> str:
+        return self.share if self.width >= ROOM_FOR_A_LABEL else ""
+
+    @property
+    def middle(self) -> float:
+        return self.start + self.width / 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackedBar:
+    """One strategy's bar; `summary` says it to those who do not see it, `name` is the winner's
+    strategy, and of others by what they differ from it."""
+
+    role: str
+    name: str
+    segments: tuple[BarSegment, ...]
+    value: str
+    summary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarChart:
+    """Bars of one scale.
+
+    Attributes:
+        legend: part -> its words, in the order of the bars.
+        limit: where the memory ends that can be used, in per cent of the width; None for time.
+        rows: the same as a table: the words of a part, and its figure of each strategy.
+    """
+
+    bars: tuple[StackedBar, ...]
+    legend: Mapping[str, str]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    limit: float | None = None
+
+
+def time_chart(explanation: Explanation) -> BarChart:
+    """Return what a token takes with each strategy, against the slowest; figures are of a step."""
+    longest = max((each.relative_cost for each in explanation.strategies), default=1.0)
+    return _chart(
+        explanation.strategies,
+        [each.time_parts_s for each in explanation.strategies],
+        lengths=[each.relative_cost / longest for each in explanation.strategies],
+        words=TIME_WORDS,
+        values=[_time(each, simulated=explanation.simulated) for each in explanation.strategies],
+    )
+
+
+def memory_chart(explanation: Explanation) -> BarChart:
+    """Return the memory of the fullest GPU with each strategy, against what a GPU has."""
+    most = max([explanation.gpu_memory_gib, *(each.memory_gib for each in explanation.strategies)])
+    return _chart(
+        explanation.strategies,
+        [each.memory_parts_gib for each in explanation.strategies],
+        lengths=[each.memory_gib / most for each in explanation.strategies],
+        words=MEMORY_WORDS,
+        values=[_memory(each, simulated=explanation.simulated) for each in explanation.strategies],
+        limit=100.0 * explanation.memory_limit_gib / most,
+    )
+
+
+def _name(strategy: ExplainedStrategy, winner: ExplainedStrategy) -> str:
+    own = strategy_of(strategy.strategy)
+    apart = told_apart(own, strategy_of(winner.strategy))
+    return apart if apart and strategy.role != "winner" else own.short()
+
+
+def _time(each: ExplainedStrategy, *, simulated: bool) -> str:
+    """Return how many times as much a token takes as with the winner, and the time of a step."""
+    step = f"{seconds(each.iteration_time_s)} a step"
+    step += f", {_origin(each.time_origin, simulated=simulated)}"
+    return step if each.role == "winner" else f"{times(each.relative_cost)} as much; {step}"
+
+
+def _memory(each: ExplainedStrategy, *, simulated: bool) -> str:
+    whole = f"{figure(each.memory_gib)} GiB, {_origin(each.memory_origin, simulated=simulated)}"
+    if each.memory_origin == "measured":
+        return whole
+    return f"{whole}, {probability(each.fit_probability)} likely to fit"
+
+
+def _origin(origin: str, *, simulated: bool) -> str:
+    return mark(simulated) if origin == "measured" else origin
+
+
+def _chart(
+    strategies: Sequence[ExplainedStrategy],
+    parts: Sequence[Mapping[str, float]],
+    *,
+    lengths: Sequence[float],
+    words: Mapping[str, str],
+    values: Sequence[str],
+    limit: float | None = None,
+) -> BarChart:
+    wholes = [sum(each.values()) for each in parts]
+    own = [
+        name
+        for name in words
+        if any(
+            each.get(name, 0.0) >= WORTH_A_COLOUR * whole
+            for each, whole in zip(parts, wholes, strict=True)
+        )
+    ]
+    shown = [
+        {name: each.get(name, 0.0) for name in own}
+        | {REST: sum(part for name, part in each.items() if name not in own)}
+        for each in parts
+    ]
+    legend = {name: words[name] for name in own}
+    if any(each[REST] > 0.0 for each in shown):
+        legend[REST] = REST_WORDS
+    bars = [
+        StackedBar(
+            role=ROLES[strategy.role],
+            name=_name(strategy, strategies[0]),
+            segments=_segments(each, legend, length=100.0 * length),
+            value=value,
+            summary=", ".join(f"{percent(each[name] / whole)} {legend[name]}" for name in legend),
+        )
+        for strategy, each, length, whole, value in zip(
+            strategies, shown, lengths, wholes, values, strict=True
+        )
+    ]
+    every = [(words[name], [each.get(name, 0.0) for each in parts]) for name in words]
+    table = [(name, tuple(figure(value) for value in row)) for name, row in every if any(row)]
+    return BarChart(
+        bars=tuple(bars),
+        legend=legend,
+        limit=limit,
+        rows=tuple(table),
+    )
+
+
+def _segments(
+    parts: Mapping[str, float], legend: Mapping[str, str], *, length: float
+) -> tuple[BarSegment, ...]:
+    whole, start, segments = sum(parts.values()), 0.0, []
+    for name, words in legend.items():
+        width = length * parts[name] / whole
+        segments.append(
+            BarSegment(
+                part=name,
+                words=words,
+                start=start,
+                width=width,
+                share=percent(parts[name] / whole),
+            )
+        )
+        start += width
+    return tuple(segments)

@@ -1,0 +1,100 @@
+"""The form filled in: a campaign's request as its inputs have it, for another to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from autotune.schemas import Campaign, CampaignCreate, MachineShape, ModelShape, SuggestedChange
+from server.dashboard.form import LABELS, dimension_fields
+
+CHANGEABLE = ("nodes", *(field.name for field in dimension_fields()))
+"""Inputs that an address may fill in otherwise."""
+
+OWN = ("name", "budget.deadline")
+"""Inputs that are a campaign's own: a copy has none of them."""
+
+
+def address(campaign_id: int, change: SuggestedChange | None = None) -> str:
+    """Return the address of the form, filled in as a campaign with some fields changed."""
+    changes = {name: _text(value) for name, value in (change.fields if change else {}).items()}
+    return f"/campaigns/new?{urlencode({'like': campaign_id, **changes})}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledForm:
+    """What stands in the form when it is opened.
+
+    Attributes:
+        values: input name -> text.
+        changed: words of the inputs that differ from the campaign's.
+        catalog_machine: whether the campaign gave its machine in full, for which the form has the
+            catalog's of its name.
+    """
+
+    campaign: Campaign
+    values: Mapping[str, str]
+    changed: Sequence[str]
+    catalog_machine: bool
+
+
+def filled(campaign: Campaign, asked: Mapping[str, str]) -> FilledForm:
+    """Return the form for a campaign like another.
+
+    Args:
+        asked: what the address says; inputs that it may fill in otherwise are CHANGEABLE.
+    """
+    changed = {name: asked[name] for name in CHANGEABLE if name in asked}
+    return FilledForm(
+        campaign=campaign,
+        values=inputs(campaign.request) | changed,
+        changed=_labels(changed),
+        catalog_machine=isinstance(campaign.request.machine, MachineShape),
+    )
+
+
+def inputs(request: CampaignCreate) -> dict[str, str]:
+    """Return what of a request differs from the form's defaults, input name -> text."""
+    told = request.model_dump(mode="json", exclude_defaults=True)
+    model, machine = request.model, request.machine
+    if isinstance(model, ModelShape):
+        told["model-given"] = "shape"
+    if isinstance(machine, MachineShape):
+        told["machine"] = machine.name
+    if isinstance(told.get("baseline"), Mapping):
+        told["baseline"] = ",".join(f"{k}={_text(v)}" for k, v in told["baseline"].items())
+    batch = told.get("space", {}).get("global_batch_size")
+    if isinstance(batch, int):
+        told["space"]["global_batch_size"] = {"minimum": batch, "maximum": batch}
+    return {name: text for name, text in _flat(told) if name not in OWN}
+
+
+def _labels(changed: Mapping[str, str]) -> list[str]:
+    """Return the words of inputs, each once: `Nodes`, `Micro batch size`."""
+    names = (name.removeprefix("space.") for name in changed)
+    words = (LABELS.get(name, name.replace("_", " ").capitalize()) for name in names)
+    return list(dict.fromkeys(words))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and "step" not in value:
+            yield from _flat(value, f"{name}.")
+        elif value is not None:
+            yield name, _text(value)
+
+
+def _text(value: Any) -> str:
+    """Return a value as it is written into an input."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "{minimum}..{maximum} step {step}".format(**value)
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(each) for each in value)
+    if isinstance(value, float):
+        return f"{value / 1e9:g}B" if value >= 1e9 else f"{value:g}"
+    return str(value)

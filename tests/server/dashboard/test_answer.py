@@ -1,0 +1,152 @@
+"""The answer of a campaign on its page: what won, why, what lies beyond, and why nothing ran."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from autotune.schemas import CampaignState, Trial
+from server.dashboard.rendering import TEMPLATES
+from server.store.campaigns import get_campaign
+from tests.autotune.recommendation.examples import A, B, answer, campaign, trial
+from tests.autotune.recommendation.test_projected import FULL, narrow
+from tests.server.dashboard.conftest import Open, Service
+from tests.server.dashboard.perception import UNNAMED, explained
+
+TOO_LARGE: dict[str, Any] = {
+    "model": "gpt-175b",
+    "nodes": 16,
+    "space": {
+        "tensor_parallel": [4, 8],
+        "pipeline_parallel": [4, 8],
+        "micro_batch_size": [4, 8],
+        "gradient_accumulation_steps": [10],
+        "zero_stage": [1],
+    },
+}
+
+
+def fits_the_screen(page: Page) -> bool:
+    found: bool = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    return found
+
+
+def test_the_answer_stands_first_with_why_it_won(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.done()
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}"))
+    card = page.locator(".answer")
+    expect(page.locator("main section").first).to_have_class(re.compile("answer"))
+    for words in ("simulated", "tokens/s", "How sure", "confirmed", "300 billion", "assumed"):
+        expect(card).to_contain_text(words)
+    why = page.locator(".why")
+    expect(why.locator("h2 .simulated")).to_be_visible()
+    expect(why.get_by_text(" takes ").first).to_be_visible()
+    time, memory = why.locator(".bars").all()
+    for bars in (time, memory):
+        expect(bars.locator("li").first).to_contain_text("Winner")
+        assert bars.locator("li").count() > 2
+        box = bars.locator("svg").first.bounding_box()
+        widths = [rect.bounding_box() for rect in bars.locator("svg").first.locator("rect").all()]
+        assert box is not None
+        assert sum(each["width"] for each in widths if each) <= box["width"] + len(widths)
+    expect(memory.locator("line.limit")).not_to_have_count(0)
+    why.get_by_text("As a table").first.click()
+    expect(why.get_by_role("region", name="Time by part")).to_contain_text("matrix products")
+    assert page.evaluate(UNNAMED) == []
+
+
+def test_the_launch_script_says_what_it_needs_and_is_shown_and_copied(
+    service: Service, visit: Open
+) -> None:
+    campaign = service.campaigns.done()
+    page = visit(
+        f"{service.url}/campaigns/{campaign.id}",
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    launch = page.locator(".launch")
+    expect(launch.locator(".needs")).to_contain_text("DATA_PATH")
+    expect(launch).not_to_contain_text("runs as it is")
+    launch.get_by_text("Preview").click()
+    expect(launch.locator("pre")).to_contain_text("#SBATCH --nodes=")
+    launch.get_by_role("button", name="Copy launch.sbatch").click()
+    expect(launch.get_by_role("status")).to_have_text("Copied.")
+    assert page.evaluate("navigator.clipboard.readText()").startswith("#!/bin/bash")
+
+
+def test_beyond_the_edge_is_one_click(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.done(budget={"max_trials": 22, "train_tokens": 1e9})
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}"))
+    edges = page.locator(".edges")
+    expect(edges).to_contain_text("The best lies on the edge of what was allowed")
+    edges.get_by_role("link", name="Try this").click()
+    page.wait_for_selector("body[data-ready]")
+    expect(page.locator("#filled")).to_contain_text("Filled in like gpt-22b on frontier, but for:")
+    expect(page.locator("#space-tensor_parallel")).to_have_value("1, 2, 4, 8")
+    expect(page.locator("#budget-train_tokens")).to_have_value("1B")
+    page.get_by_role("button", name="Start the campaign").click()
+    page.wait_for_url(re.compile(r"/campaigns/\d+$"))
+    with service.campaigns.store.session() as session:
+        other = get_campaign(session, int(page.url.rpartition("/")[2])).request
+    assert other.space != campaign.request.space
+    assert other.nodes == campaign.request.nodes
+
+
+def test_where_nothing_ran_the_cause_is_told_and_a_remedy_is_one_click(
+    service: Service, visit: Open
+) -> None:
+    campaign = service.campaigns.running(too_big=6, **TOO_LARGE)
+    service.campaigns.move(campaign, CampaignState.DONE, reason="all layouts are known")
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}", width=390, height=844))
+    expect(page.locator("#summary .state")).to_have_text("no result")
+    expect(page.get_by_text("Nothing ran: every trial failed")).to_be_visible()
+    why = page.locator(".why")
+    expect(why).to_contain_text(re.compile(r"All 6 trials ran out of memory: .* GiB"))
+    assert fits_the_screen(page)
+    more = why.locator("li", has_text=re.compile(r"With \d+ nodes it would fit"))
+    more.get_by_role("link", name="Try this").click()
+    page.wait_for_selector("body[data-ready]")
+    expect(page.locator("#filled")).to_contain_text("but for: Nodes")
+    assert int(page.locator("#nodes").input_value()) > 16
+    expect(page.locator("#model")).to_have_value("gpt-175b")
+
+
+def test_the_bars_fit_a_phone(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.done()
+    url = f"{service.url}/campaigns/{campaign.id}"
+    page = explained(visit(url, width=390, height=844, color_scheme="dark"))
+    expect(page.locator(".bars svg").first).to_be_visible()
+    assert fits_the_screen(page)
+
+
+def test_why_follows_the_campaign(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(too_big=1)
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}"))
+    expect(page.locator(".why")).to_contain_text("The one trial ran out of memory")
+    strategies = service.campaigns.strategies(campaign, 2, fitting=True)
+    service.campaigns.finish(campaign, service.campaigns.start(campaign, strategies))
+    expect(page.locator(".answer")).to_contain_text("provisional")
+    expect(page.locator(".why h2")).to_contain_text("Why it won")
+
+
+def card(*trials: Trial) -> str:
+    template = TEMPLATES.env.get_template("_answer.html")
+    return template.render(campaign=campaign(), recommendation=answer([*trials]), baseline=None)
+
+
+def test_a_projected_best_says_from_how_many_nodes() -> None:
+    projected = card(narrow(1, FULL, seconds=2.0))
+    assert "projected from" in projected
+    assert "confirmed<small>" not in projected
+
+
+def test_the_card_tells_what_a_training_saves_and_when_the_campaign_is_repaid() -> None:
+    told = card(trial(1, A, seconds=3.0, purpose="baseline"), trial(2, B, seconds=1.0))
+    assert "Against the customary layout" in told
+    assert "3 times" in told
+    assert re.search(r"against the baseline that <strong>saves .* node-hours and .* MWh", told)
+    assert "repaid after" in told
+    assert "assumed" not in told
+    alone = card(trial(1, A, seconds=3.0, purpose="baseline"))
+    assert "it is the baseline itself" in alone

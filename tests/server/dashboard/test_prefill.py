@@ -1,0 +1,66 @@
+"""A campaign's request as the form's inputs have it."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+from autotune.schemas import CampaignCreate, SuggestedChange
+from server.dashboard.prefill import address, inputs
+from tests.server.asking import STRATEGY
+
+
+def test_what_differs_from_the_defaults_is_written_as_a_user_would() -> None:
+    request = CampaignCreate.model_validate(
+        {
+            "name": "its own",
+            "model": {"num_layers": 4, "hidden_size": 128, "num_attention_heads": 4},
+            "machine": "frontier",
+            "nodes": 4,
+            "evaluator": "slurm",
+            "slurm": {"profile": "frontier"},
+            "baseline": STRATEGY.model_dump(),
+            "space": {
+                "tensor_parallel": [1, 2],
+                "micro_batch_size": {"minimum": 4, "maximum": 20, "step": 4},
+                "sequence_parallel": True,
+                "global_batch_size": 64,
+            },
+            "budget": {"train_tokens": 300e9, "deadline": "2030-01-01T00:00:00"},
+        }
+    )
+    told = inputs(request)
+    baseline = told.pop("baseline")
+    assert "tensor_parallel=2" in baseline
+    assert CampaignCreate.model_validate({**request.model_dump(), "baseline": baseline})
+    assert told == {
+        "model-given": "shape",
+        "model.num_layers": "4",
+        "model.hidden_size": "128",
+        "model.num_attention_heads": "4",
+        "machine": "frontier",
+        "nodes": "4",
+        "evaluator": "slurm",
+        "slurm.profile": "frontier",
+        "space.tensor_parallel": "1, 2",
+        "space.micro_batch_size": "4..20 step 4",
+        "space.sequence_parallel": "true",
+        "space.global_batch_size.minimum": "64",
+        "space.global_batch_size.maximum": "64",
+        "budget.train_tokens": "300B",
+    }
+
+
+def test_an_address_holds_what_is_to_change() -> None:
+    change = SuggestedChange(
+        fields={"nodes": 32, "space.num_nodes": [32], "space.sequence_parallel": [False, True]},
+        strategy=STRATEGY,
+        fit_probability=0.9,
+        sentence="with 32 nodes it would fit",
+    )
+    assert parse_qs(urlsplit(address(7, change)).query) == {
+        "like": ["7"],
+        "nodes": ["32"],
+        "space.num_nodes": ["32"],
+        "space.sequence_parallel": ["false, true"],
+    }
+    assert address(7) == "/campaigns/new?like=7"
