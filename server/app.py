@@ -83,7 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.standings = Standings(store)
     app.state.figures = KeptFigures(store)
     app.state.plans = Plans(store, settings)
-    app.state.explanations = Explanations(store)
+    app.state.explanations = Explanations(app.state.figures)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
     app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))

@@ -43,3 +43,11 @@ class Kept(Generic[T]):
                     self._answers.pop(key, None)
                 future.set_exception(error)
         return future.result()
+
+    def ready(self, key: Hashable) -> T | None:
+        """Return the answer of this key where there is one already."""
+        with self._lock:
+            future = self._answers.get(key)
+        if future is None or not future.done() or future.exception() is not None:
+            return None
+        return future.result()

@@ -76,7 +76,7 @@ class KeptFigures:
 
     def offers(self, campaign_id: int) -> FigureOffers:
         """Return which figures a campaign has, and why not the others; raises NotFound."""
-        event = self._last_event(campaign_id)
+        event = self.last_event(campaign_id)
         return self._offers.of((campaign_id, event), lambda: self._offered(campaign_id, event))
 
     def figure(self, campaign_id: int, kind: FigureKind, options: FigureOptions) -> DrawnFigure:
@@ -86,7 +86,7 @@ class KeptFigures:
             NotFound: there is no such campaign, or it has no such figure.
             InvalidInput: it has no such figure under these options.
         """
-        event = self._last_event(campaign_id)
+        event = self.last_event(campaign_id)
         key = (campaign_id, event, kind, options)
         return self._figures.of(key, lambda: self._made(campaign_id, event, kind, options))
 
@@ -105,19 +105,21 @@ class KeptFigures:
             NotFound, InvalidInput: as `figure` does.
             OSError: a picture could not be drawn.
         """
-        event = self._last_event(campaign_id)
+        event = self.last_event(campaign_id)
         figure = self.figure(campaign_id, kind, options)
         key = (campaign_id, event, kind, options, scheme, form)
         return self._files.of(key, lambda: FigureFile.of(_content(figure, form, scheme)))
 
-    def _last_event(self, campaign_id: int) -> int:
+    def last_event(self, campaign_id: int) -> int:
+        """Return the id of a campaign's last event; raises NotFound."""
         with self._store.session() as session:
             found = newest_events(session, [campaign_id])
         if campaign_id not in found:
             raise NotFound("campaign", campaign_id)
         return found[campaign_id]
 
-    def _source(self, campaign_id: int, event: int) -> FigureSource:
+    def source(self, campaign_id: int, event: int) -> FigureSource:
+        """Return a campaign as it stands after an event, its last; raises NotFound."""
         return self._sources.of((campaign_id, event), lambda: self._read(campaign_id))
 
     def _read(self, campaign_id: int) -> FigureSource:
@@ -131,7 +133,7 @@ class KeptFigures:
         return FigureSource(campaign=campaign, trials=trials, belief=belief)
 
     def _offered(self, campaign_id: int, event: int) -> FigureOffers:
-        source = self._source(campaign_id, event)
+        source = self.source(campaign_id, event)
         with source.belief.lock:
             figures = [offer(kind, source) for kind in get_args(FigureKind)]
         return FigureOffers(
@@ -141,7 +143,7 @@ class KeptFigures:
     def _made(
         self, campaign_id: int, event: int, kind: FigureKind, options: FigureOptions
     ) -> DrawnFigure:
-        source = self._source(campaign_id, event)
+        source = self.source(campaign_id, event)
         fits = DEFINITIONS[kind].rests_on != "trials"
         with source.belief.lock if fits else nullcontext():
             why = missing(kind, source)

@@ -42,7 +42,7 @@ class BarSegment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackedBar:
+class StrategyBar:
     """One strategy's bar; `summary` says it to those who do not see it, `name` is the winner's
     strategy, and of others by what they differ from it."""
 
@@ -63,7 +63,7 @@ class BarChart:
         rows: the same as a table: the words of a part, and its figure of each strategy.
     """
 
-    bars: tuple[StackedBar, ...]
+    bars: tuple[StrategyBar, ...]
     legend: Mapping[str, str]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
     limit: float | None = None
@@ -77,6 +77,7 @@ def time_chart(explanation: Explanation) -> BarChart:
         [each.time_parts_s for each in explanation.strategies],
         lengths=[each.relative_cost / longest for each in explanation.strategies],
         words=TIME_WORDS,
+        colours="time",
         values=[_time(each, simulated=explanation.simulated) for each in explanation.strategies],
     )
 
@@ -89,6 +90,7 @@ def memory_chart(explanation: Explanation) -> BarChart:
         [each.memory_parts_gib for each in explanation.strategies],
         lengths=[each.memory_gib / most for each in explanation.strategies],
         words=MEMORY_WORDS,
+        colours="memory",
         values=[_memory(each, simulated=explanation.simulated) for each in explanation.strategies],
         limit=100.0 * explanation.memory_limit_gib / most,
     )
@@ -124,6 +126,7 @@ def _chart(
     *,
     lengths: Sequence[float],
     words: Mapping[str, str],
+    colours: str,
     values: Sequence[str],
     limit: float | None = None,
 ) -> BarChart:
@@ -145,10 +148,10 @@ def _chart(
     if any(each[REST] > 0.0 for each in shown):
         legend[REST] = REST_WORDS
     bars = [
-        StackedBar(
+        StrategyBar(
             role=ROLES[strategy.role],
             name=_name(strategy, strategies[0]),
-            segments=_segments(each, legend, length=100.0 * length),
+            segments=_segments(each, legend, length=100.0 * length, colours=colours),
             value=value,
             summary=", ".join(f"{percent(each[name] / whole)} {legend[name]}" for name in legend),
         )
@@ -160,21 +163,21 @@ def _chart(
     table = [(name, tuple(figure(value) for value in row)) for name, row in every if any(row)]
     return BarChart(
         bars=tuple(bars),
-        legend=legend,
+        legend={f"{colours}-{name}": told for name, told in legend.items()},
         limit=limit,
         rows=tuple(table),
     )
 
 
 def _segments(
-    parts: Mapping[str, float], legend: Mapping[str, str], *, length: float
+    parts: Mapping[str, float], legend: Mapping[str, str], *, length: float, colours: str
 ) -> tuple[BarSegment, ...]:
     whole, start, segments = sum(parts.values()), 0.0, []
     for name, words in legend.items():
         width = length * parts[name] / whole
         segments.append(
             BarSegment(
-                part=name,
+                part=f"{colours}-{name}",
                 words=words,
                 start=start,
                 width=width,

@@ -161,7 +161,7 @@ def campaign_context(session: Session, campaign_id: int, explanations: Explanati
     return (
         summary_context(session, campaign)
         | recommendation_context(session, campaign, trials)
-        | explanation_context(explanations.kept(session, campaign_id))
+        | explanation_context(explanations.ready(session, campaign_id))
         | {
             "here": "campaign",
             "last_event": last_event,

@@ -135,7 +135,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "percent": wording.percent,
     "probability": wording.probability,
     "plural": wording.plural,
-    "probability": wording.probability,
     "rate_reached": rate_reached,
     "remark": remark,
     "saved": wording.saved,
