@@ -22,6 +22,7 @@ from server.api import (
     predictions,
     profiles,
     recommendations,
+    scaling,
     trials,
 )
 from server.api.explanations import Explanations
@@ -43,6 +44,7 @@ RESOURCES = (
     catalog,
     profiles,
     predictions,
+    scaling,
     calibrations,
     events,
 )

@@ -7,7 +7,7 @@ text with nothing awaited.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -44,6 +44,7 @@ from autotune.schemas import (
     ProfileSummary,
     ProtocolSpec,
     Recommendation,
+    ScalingStudy,
     ScreenNodes,
     SlurmChoice,
     SpaceReport,
@@ -237,7 +238,7 @@ class AsyncClient:
 
         Nothing runs. It rests on the earlier trials that the campaign would start from.
         """
-        return await self._transport.send(calls.plan(fields))
+        return await self._transport.send(calls.plan(await self._placed(fields)))
 
     async def campaign(self, campaign_id: int) -> AsyncCampaign:
         return AsyncCampaign(
@@ -284,6 +285,30 @@ class AsyncClient:
             strategy=strategy,
             calibration=calibration,
             min_headroom_gib=min_headroom_gib,
+            evaluator=evaluator,
+            slurm=slurm,
+        )
+        return await self._transport.send(call)
+
+    async def scaling(
+        self,
+        *,
+        model: ModelInput,
+        machine: MachineInput,
+        strategy: StrategyShape | Mapping[str, Any],
+        nodes: Sequence[int] = (),
+        calibration: str | None = None,
+        evaluator: EvaluatorName = "simulated",
+        slurm: SlurmChoice | Mapping[str, Any] | None = None,
+    ) -> ScalingStudy:
+        """Predict how a strategy's layout scales over `nodes`, strongly and weakly; over halves and
+        doubles of its own where none are given. The other arguments are those of `predict`."""
+        call = calls.scaling(
+            model=model,
+            machine=machine,
+            strategy=strategy,
+            nodes=nodes,
+            calibration=calibration,
             evaluator=evaluator,
             slurm=slurm,
         )
@@ -460,6 +485,12 @@ class AsyncCampaign(CampaignView):
         """Return the recommendation; raises ApiError with status 404 while there is none."""
         answer = await self._transport.send(calls.recommendation(self.id))
         return AsyncRecommendation(self._transport, answer)
+
+    async def scaling(self, *, rank: int = 1, nodes: Sequence[int] = ()) -> ScalingStudy:
+        """Return how the strategy at `rank` scales, measured where a trial ran it and predicted
+        elsewhere from what the trials have shown."""
+        call = calls.campaign_scaling(self.id, rank=rank, nodes=nodes)
+        return await self._transport.send(call)
 
     async def figures(self) -> FigureOffers:
         """Return which kinds of figures there are of this campaign, and why not the others."""

@@ -48,6 +48,8 @@ from autotune.schemas import (
     ProfileSummary,
     ProtocolSpec,
     Recommendation,
+    ScalingQuery,
+    ScalingStudy,
     ScreenNodes,
     SlurmChoice,
     SpaceQuery,
@@ -339,6 +341,33 @@ def predict(
         "slurm": slurm,
     }
     return _post("/predictions", validated(PredictionQuery, fields), Prediction)
+
+
+def scaling(
+    *,
+    model: ModelInput,
+    machine: MachineInput,
+    strategy: StrategyShape | Mapping[str, Any],
+    nodes: Sequence[int],
+    calibration: str | None,
+    evaluator: EvaluatorName,
+    slurm: SlurmChoice | Mapping[str, Any] | None,
+) -> Call[ScalingStudy]:
+    fields = {
+        **_subject(model, machine),
+        "strategy": strategy,
+        "nodes": list(nodes),
+        "calibration": calibration,
+        "evaluator": evaluator,
+        "slurm": slurm,
+    }
+    return _post("/predictions/scaling", validated(ScalingQuery, fields), ScalingStudy)
+
+
+def campaign_scaling(campaign_id: int, *, rank: int, nodes: Sequence[int]) -> Call[ScalingStudy]:
+    counts = ",".join(map(str, nodes)) or None
+    path = f"/campaigns/{campaign_id}/scaling"
+    return _get(path, ScalingStudy, rank=str(rank), nodes=counts)
 
 
 def space(

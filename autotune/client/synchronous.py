@@ -8,7 +8,7 @@ text with nothing awaited.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -45,6 +45,7 @@ from autotune.schemas import (
     ProfileSummary,
     ProtocolSpec,
     Recommendation,
+    ScalingStudy,
     ScreenNodes,
     SlurmChoice,
     SpaceReport,
@@ -238,7 +239,7 @@ class Client:
 
         Nothing runs. It rests on the earlier trials that the campaign would start from.
         """
-        return self._transport.send(calls.plan(fields))
+        return self._transport.send(calls.plan(self._placed(fields)))
 
     def campaign(self, campaign_id: int) -> CampaignHandle:
         return CampaignHandle(self._transport, self._transport.send(calls.campaign(campaign_id)))
@@ -283,6 +284,30 @@ class Client:
             strategy=strategy,
             calibration=calibration,
             min_headroom_gib=min_headroom_gib,
+            evaluator=evaluator,
+            slurm=slurm,
+        )
+        return self._transport.send(call)
+
+    def scaling(
+        self,
+        *,
+        model: ModelInput,
+        machine: MachineInput,
+        strategy: StrategyShape | Mapping[str, Any],
+        nodes: Sequence[int] = (),
+        calibration: str | None = None,
+        evaluator: EvaluatorName = "simulated",
+        slurm: SlurmChoice | Mapping[str, Any] | None = None,
+    ) -> ScalingStudy:
+        """Predict how a strategy's layout scales over `nodes`, strongly and weakly; over halves and
+        doubles of its own where none are given. The other arguments are those of `predict`."""
+        call = calls.scaling(
+            model=model,
+            machine=machine,
+            strategy=strategy,
+            nodes=nodes,
+            calibration=calibration,
             evaluator=evaluator,
             slurm=slurm,
         )
@@ -459,6 +484,12 @@ class CampaignHandle(CampaignView):
         """Return the recommendation; raises ApiError with status 404 while there is none."""
         answer = self._transport.send(calls.recommendation(self.id))
         return RecommendationHandle(self._transport, answer)
+
+    def scaling(self, *, rank: int = 1, nodes: Sequence[int] = ()) -> ScalingStudy:
+        """Return how the strategy at `rank` scales, measured where a trial ran it and predicted
+        elsewhere from what the trials have shown."""
+        call = calls.campaign_scaling(self.id, rank=rank, nodes=nodes)
+        return self._transport.send(call)
 
     def figures(self) -> FigureOffers:
         """Return which kinds of figures there are of this campaign, and why not the others."""

@@ -107,6 +107,12 @@ from autotune.schemas.resources import (
     TrialPage,
     TrialState,
 )
+from autotune.schemas.scaling import (
+    ScaledStrategy,
+    ScalingQuery,
+    ScalingSeries,
+    ScalingStudy,
+)
 from autotune.schemas.wire import (
     EvaluatorName,
     FieldProblem,
@@ -192,6 +198,10 @@ __all__ = [
     "Range",
     "Ranked",
     "Recommendation",
+    "ScaledStrategy",
+    "ScalingQuery",
+    "ScalingSeries",
+    "ScalingStudy",
     "ScreenNodes",
     "SlurmChoice",
     "SpaceEdges",

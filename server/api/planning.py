@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Generic, TypeVar
 
 from autotune.calibration import Calibration, Observation
 from autotune.calibration.calibration import general_knowledge
@@ -20,6 +16,7 @@ from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
+from server.api.kept import Kept
 from server.programs import chosen_profile, program_of
 from server.runner.start import SearchStart, telling_of
 from server.settings import Settings
@@ -36,8 +33,6 @@ STACKS_KEPT = 8
 
 FITS_KEPT = 32
 
-T = TypeVar("T")
-
 
 class Plans:
     """Whoever types asks anew at every pause, and often what was asked before.
@@ -50,8 +45,8 @@ class Plans:
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._settings = settings
-        self._answers: _Kept[CampaignPlan] = _Kept(KEPT)
-        self._past: _Kept[Sequence[PastTrial]] = _Kept(STACKS_KEPT)
+        self._answers: Kept[CampaignPlan] = Kept(KEPT)
+        self._past: Kept[Sequence[PastTrial]] = Kept(STACKS_KEPT)
         self._fitted = lru_cache(maxsize=FITS_KEPT)(Calibration.of)
 
     def of(self, request: CampaignCreate) -> CampaignPlan:
@@ -92,7 +87,7 @@ class Plans:
             calibration, sources = self._start(stack, newest, machine, space, now=now)
             return plan(request, space, calibration, started_from=sources)
 
-        return self._answers.get((words, newest, now), answer)
+        return self._answers.of((words, newest, now), answer)
 
     def _start(
         self,
@@ -109,7 +104,7 @@ class Plans:
             with self._store.session() as session:
                 return trials_of(session, stack)
 
-        past = self._past.get((stack, newest), read)
+        past = self._past.of((stack, newest), read)
         with self._store.session() as session:
             shown = telling_of(session, past, space, now=now)
             sources = sources_of(session, shown)
@@ -120,31 +115,3 @@ class Plans:
 
 def _next_hour(moment: datetime) -> datetime:
     return moment.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-
-
-class _Kept(Generic[T]):
-    """The answers last asked for, each worked out once."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._futures: OrderedDict[Hashable, Future[T]] = OrderedDict()
-
-    def get(self, key: Hashable, work: Callable[[], T]) -> T:
-        """Return the answer; whoever asks first works it out. An error is kept for nobody."""
-        with self._lock:
-            future = self._futures.get(key)
-            mine = future is None
-            if future is None:
-                future = self._futures[key] = Future()
-            self._futures.move_to_end(key)
-            while len(self._futures) > self._most:
-                self._futures.popitem(last=False)
-        if mine:
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                with self._lock:
-                    self._futures.pop(key, None)
-                future.set_exception(error)
-        return future.result()

@@ -16,6 +16,7 @@ from server.cli.commands import (
     doctor,
     figures,
     predictions,
+    scaling,
     serve,
     submit,
 )
@@ -61,6 +62,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "predict": predictions.predict,
         "sweep": predictions.sweep,
         "space": predictions.space,
+        "scaling": scaling.scaling,
         "models": catalog.models,
         "machines": catalog.machines,
         "profiles": catalog.profiles,

@@ -52,6 +52,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune sweep --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 "
         "--global-batch 512 --top 5",
     ),
+    "scaling": (
+        "autotune scaling --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 320 "
+        "--num-nodes 16 --nodes 16,32,64,128",
+        "autotune scaling --campaign 3",
+    ),
     "calibrations": (
         "autotune calibrations fit frontier-rocm6 --campaign 3",
         "autotune calibrations show frontier-rocm6",

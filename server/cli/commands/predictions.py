@@ -120,7 +120,7 @@ def predict(
     probably does not fit.
     """
     question = {"model": model.choice(), "strategy": strategy.shape()}
-    query = validated(PredictionQuery, question | _where(machine, program))
+    query = validated(PredictionQuery, question | subject_fields(machine, program))
     # Here, and not above, as below: other commands need not wait for all that it imports.
     from autotune.prediction import predict as predicted
     from server.programs import refusals_of
@@ -128,7 +128,7 @@ def predict(
     answer = predicted(
         query,
         *calibration.load(service),
-        program=_program(query),
+        program=program_for(query),
         refusals=refusals_of(query, _profiles_dir()),
     )
     if json:
@@ -161,7 +161,7 @@ def sweep(
     query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction.sweep import sweep as ranked
 
-    answer = ranked(query, *calibration.load(service), most=top, program=_program(query))
+    answer = ranked(query, *calibration.load(service), most=top, program=program_for(query))
     if json:
         document(answer)
     else:
@@ -183,7 +183,7 @@ def space(
     query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction import space_report
 
-    report = space_report(query, program=_program(query))
+    report = space_report(query, program=program_for(query))
     if json:
         document(report)
     else:
@@ -201,10 +201,10 @@ def _space_query(
     nodes: int,
 ) -> SpaceQuery:
     question = {"model": model.choice(), "nodes": nodes, "space": space.spec()}
-    return validated(SpaceQuery, question | _where(machine, program))
+    return validated(SpaceQuery, question | subject_fields(machine, program))
 
 
-def _where(machine: MachineOptions, program: ProgramOptions) -> dict[str, Any]:
+def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str, Any]:
     """Return the fields that say on which machine trials would run, and what runs them."""
     name = machine.machine or _machine_of(program.profile)
     slurm = {"profile": program.profile} if program.profile is not None else None
@@ -227,7 +227,7 @@ def _machine_of(profile: str | None) -> str:
     return machine
 
 
-def _program(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
+def program_for(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
     from server.programs import chosen_program
 
     return chosen_program(query, _profiles_dir())

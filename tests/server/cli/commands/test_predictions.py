@@ -364,3 +364,28 @@ def test_a_sweep_says_what_a_campaign_would_cost_and_find(alone: Autotune) -> No
     said = line(ran, "a campaign")
     assert f"{answer['cost']['trials']} trials" in said
     assert f"{100 * answer['gain']['rate_gain']:.0f} % better" in said
+
+
+def test_scaling_is_told_over_nodes(alone: Autotune) -> None:
+    wanted = ("scaling", *ONE[1:], "--nodes", "4,8,16")
+    answer = alone(*wanted, "--json").json()
+    assert [series["kind"] for series in answer["series"]] == ["strong", "weak"]
+    ran = alone(*wanted)
+    for series in answer["series"]:
+        assert series["sentence"] in ran.out
+        for point in series["points"]:
+            assert f"{100 * point['efficiency']:.1f} %" in ran.out
+    sentence = refused(alone(*wanted[:-1], "4,x"))
+    assert sentence.startswith("error: --nodes")
+
+
+def test_scaling_of_a_campaign_holds_what_it_measured(autotune: Autotune, finished: str) -> None:
+    answer = autotune("scaling", "--campaign", finished, "--json").json()
+    points = [point for series in answer["series"] for point in series["points"]]
+    assert {point["measured"] for point in points} == {True, False}
+    ran = autotune("scaling", "--campaign", finished)
+    assert f"the trials of campaign {finished}" in line(ran, "rests on")
+    assert "simulated" in ran.out
+    assert "a campaign has its own model" in refused(
+        autotune("scaling", "--campaign", finished, "--model", "gpt-22b")
+    )

@@ -1,0 +1,138 @@
+"""One layout over numbers of nodes: strong and weak scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import get_args
+
+from autotune.calibration import Calibration, calibration_for
+from autotune.explanation import ScalingCurve, scaling
+from autotune.explanation.scaling import ScalingKind
+from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
+from autotune.schemas import (
+    CalibrationSummary,
+    ScaledStrategy,
+    ScalingQuery,
+    ScalingSeries,
+    ScalingStudy,
+)
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+HALVINGS = 3
+DOUBLINGS = 4
+"""Of a strategy's own number of nodes, where none are given."""
+
+
+def scaling_study(
+    query: ScalingQuery,
+    calibration: Calibration | None = None,
+    summary: CalibrationSummary | None = None,
+    *,
+    program: ProgramCapabilities = ANY_PROGRAM,
+) -> ScalingStudy:
+    """Predict how a strategy's layout scales.
+
+    Args:
+        calibration, summary, program: as for `predict`.
+
+    Raises:
+        InvalidInputs: fields `model` and `machine`.
+        InvalidInput: fields `nodes`, of which the layout can run on none; `calibration`.
+    """
+    transformer, machine = subject_of(query.model, query.machine)
+    calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
+    strategy = strategy_of(query.strategy)
+    return ScalingStudy(
+        model=model_shape(transformer),
+        machine=machine_shape(machine),
+        strategy=query.strategy,
+        calibration=summary,
+        series=scaling_series(
+            calibration, transformer, strategy, nodes=query.nodes, program=program
+        ),
+    )
+
+
+def scaling_series(
+    calibration: Calibration,
+    transformer: Transformer,
+    strategy: Strategy,
+    *,
+    nodes: Sequence[int],
+    measured: Mapping[Strategy, float] | None = None,
+    program: ProgramCapabilities = ANY_PROGRAM,
+) -> list[ScalingSeries]:
+    """Return strong and weak scaling, one of them alone where the layout can run in no other way.
+
+    Args:
+        calibration: of the machine; it knows what was `measured`, strategy -> seconds of a step.
+        nodes: on which it is looked at; halves and doubles of its own where none are given.
+
+    Raises:
+        InvalidInput: field `nodes`: the layout can run on none of them.
+    """
+    machine = calibration.machine
+    beyond = [each for each in nodes if not 1 <= each <= machine.max_nodes]
+    if beyond:
+        reason = f"{machine.name} has {machine.max_nodes} nodes"
+        raise InvalidInput("nodes", beyond[0], reason, valid=f"1 to {machine.max_nodes}")
+    wanted = list(nodes) or list(_widths(strategy, machine))
+    series: list[ScalingSeries] = []
+    refused: InvalidInput | None = None
+    for kind in get_args(ScalingKind):
+        try:
+            curve = scaling(
+                calibration,
+                transformer,
+                strategy,
+                kind=kind,
+                nodes=wanted,
+                measured=measured,
+                program=program,
+            )
+        except InvalidInput as refusal:
+            refused = refusal
+        else:
+            series.append(_series(curve))
+    if refused is not None and not series:
+        raise refused
+    return series
+
+
+def _widths(strategy: Strategy, machine: Machine) -> Iterator[int]:
+    own = strategy.num_nodes
+    for power in range(-HALVINGS, DOUBLINGS + 1):
+        nodes = own << power if power >= 0 else own >> -power
+        whole = power >= 0 or own % (1 << -power) == 0
+        if whole and 1 <= nodes <= machine.max_nodes:
+            yield nodes
+
+
+def _series(curve: ScalingCurve) -> ScalingSeries:
+    return ScalingSeries(
+        kind=curve.kind,
+        points=[
+            ScaledStrategy(
+                num_nodes=point.num_nodes,
+                gpus=point.gpus,
+                strategy=strategy_shape(point.strategy),
+                global_batch_size=point.global_batch_size,
+                iteration_time_s=point.iteration_time_s,
+                iteration_time_low_s=point.iteration_time_low_s,
+                iteration_time_high_s=point.iteration_time_high_s,
+                measured=point.measured,
+                tokens_per_s=point.tokens_per_s,
+                efficiency=point.efficiency,
+                efficiency_low=point.efficiency_low,
+                efficiency_high=point.efficiency_high,
+                fit_probability=point.fit_probability,
+            )
+            for point in curve.points
+        ],
+        omitted=dict(curve.omitted),
+        sentence=curve.sentence,
+    )

@@ -1,0 +1,65 @@
+"""How a layout scales, as text for people."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotune.schemas import ScalingSeries, ScalingStudy
+from server.cli.tables.elements import (
+    facts,
+    figure,
+    headed,
+    mark,
+    probability,
+    rests_on,
+    seconds,
+    strategy_line,
+)
+
+TITLES = {"strong": "strong: the same global batch", "weak": "weak: a batch for each node"}
+
+
+def scaling(study: ScalingStudy) -> RenderableType:
+    """Return a table of each kind, with its sentence."""
+    basis = rests_on(study.calibration, study.machine)
+    if study.campaign_id is not None:
+        basis = f"the trials of campaign {study.campaign_id}"
+    return Group(
+        facts(
+            [
+                ("model", study.model.name),
+                ("machine", study.machine.name),
+                ("strategy", strategy_line(study.strategy)),
+                ("rests on", basis),
+            ]
+        ),
+        *(
+            part
+            for series in study.series
+            for part in ("", _table(series, simulated=study.simulated), Text(series.sentence))
+        ),
+    )
+
+
+def _table(series: ScalingSeries, *, simulated: bool) -> RenderableType:
+    table = headed(
+        *(">nodes", ">GPUs", ">batch", ">GAS", ">iteration", ">tokens/s", ">efficiency"),
+        *(">80 % interval", ">fits", ""),
+        title=TITLES[series.kind],
+    )
+    for point in series.points:
+        table.add_row(
+            f"{point.num_nodes:,}",
+            f"{point.gpus:,}",
+            f"{point.global_batch_size:,}",
+            str(point.strategy.gradient_accumulation_steps),
+            seconds(point.iteration_time_s),
+            figure(point.tokens_per_s),
+            f"{100 * point.efficiency:.1f} %",
+            f"{100 * point.efficiency_low:.1f} to {100 * point.efficiency_high:.1f} %",
+            probability(point.fit_probability),
+            mark(simulated) if point.measured else "predicted",
+        )
+    notes = [Text(f"not on {nodes:,}: {reason}") for nodes, reason in series.omitted.items()]
+    return Group(table, *notes)
