@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 
 from autotune.schemas import Problem
 from server.api import (
@@ -25,7 +25,9 @@ from server.api import (
     scaling,
     trials,
 )
+from server.api.conditional import ConditionalAnswers
 from server.api.explanations import Explanations
+from server.api.filters import known_filters
 from server.api.kept_figures import KeptFigures
 from server.api.origin import OriginGuard, trusted_hosts
 from server.api.planning import Plans
@@ -88,9 +90,10 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.explanations = Explanations(app.state.figures)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
+    app.add_middleware(ConditionalAnswers)
     app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))
     install(app)
-    api = APIRouter(prefix="/api/v1")
+    api = APIRouter(prefix="/api/v1", dependencies=[Depends(known_filters)])
     for resource in RESOURCES:
         api.include_router(resource.router)
     app.include_router(api)
