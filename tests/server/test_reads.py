@@ -33,7 +33,7 @@ def done(sqlite_settings: Settings) -> Campaign:
 @pytest.mark.parametrize(
     ("address", "most"),
     {
-        "/campaigns/{}": CAMPAIGN + TRIALS + 2,  # the last event, the trials, the cluster's profile
+        "/campaigns/{}": CAMPAIGN + TRIALS + 3,  # the last event, the profile, what it started from
         "/campaigns/{}/fragments/summary": CAMPAIGN,
         "/campaigns/{}/fragments/recommendation": CAMPAIGN + TRIALS + 1,
         "/campaigns/{}/charts/trajectory.json": CAMPAIGN + TRIALS,
