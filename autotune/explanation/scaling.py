@@ -196,7 +196,7 @@ def _sentence(kind: ScalingKind, points: Sequence[ScalingPoint]) -> str:
     )
     origin = "measured" if least.measured and most.measured else "predicted"
     return (
-        f"From {least.num_nodes} to {most.num_nodes} nodes with {batch} {100 * most.efficiency:.0f}"
-        f" % of the rate for each GPU is kept, {origin} ({100 * most.efficiency_low:.0f} to "
-        f"{100 * most.efficiency_high:.0f} %)"
+        f"From {least.num_nodes} to {most.num_nodes} nodes with {batch}, "
+        f"{100 * most.efficiency:.0f} % of the rate for each GPU is kept, {origin} "
+        f"({100 * most.efficiency_low:.0f} to {100 * most.efficiency_high:.0f} %)"
     )

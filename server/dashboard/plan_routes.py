@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import Response
 
-from autotune.schemas import CampaignCreate, PredictionQuery
+from autotune.schemas import CampaignCreate, PredictionQuery, ScalingQuery
 from server.api.dependencies import PlansOf, SettingsOf, StoreOf
 from server.api.predictions import prediction
+from server.api.scaling import predicted
 from server.dashboard import form
 from server.dashboard.plan_pages import memory_context, plan_context
 from server.dashboard.rendering import render
+from server.dashboard.scaling_chart import ScalingChart
 
 router = APIRouter()
 
@@ -50,3 +52,15 @@ def memory(
     settings: SettingsOf,
 ) -> Response:
     return render(request, "_memory.html", memory_context(prediction(query, store, settings)))
+
+
+@router.post("/fragments/scaling")
+def scaling(
+    request: Request,
+    query: Annotated[ScalingQuery, Body()],
+    store: StoreOf,
+    settings: SettingsOf,
+) -> Response:
+    study = predicted(query, store, settings)
+    charts = [ScalingChart.of(series) for series in study.series]
+    return render(request, "_scaling.html", {"charts": charts})

@@ -8,6 +8,7 @@ const strategy = document.getElementById("strategy");
 const start = document.getElementById("start");
 const plan = document.getElementById("plan");
 const memory = document.getElementById("memory");
+const scaling = document.getElementById("scaling");
 let chosen = false; // a strategy by hand; until then the best predicted is shown
 
 const planAnswers = answers({
@@ -19,13 +20,28 @@ const planAnswers = answers({
 });
 const memoryAnswers = answers({
   url: "/fragments/memory",
-  question: () => {
-    const { model, machine, evaluator, slurm, min_headroom_gib } = values(question);
-    return { model, machine, evaluator, slurm, min_headroom_gib, ...values(strategy) };
-  },
+  question: oneStrategy,
   region: memory,
   progress: document.getElementById("memory-progress"),
+  shown: showScaling,
 });
+const scalingAnswers = answers({
+  url: "/fragments/scaling",
+  question: oneStrategy,
+  region: scaling,
+  progress: document.getElementById("scaling-progress"),
+});
+
+function oneStrategy() {
+  const { model, machine, evaluator, slurm, min_headroom_gib } = values(question);
+  return { model, machine, evaluator, slurm, min_headroom_gib, ...values(strategy) };
+}
+
+// What is not legal scales nowhere.
+function showScaling() {
+  if (memory.querySelector(".verdict")) scalingAnswers.now();
+  else scaling.replaceChildren();
+}
 
 function showBest() {
   const best = plan.querySelector("[data-strategy]");
@@ -39,6 +55,7 @@ function matchEvaluator({ target }) {
   if (target === machine && machine.value === "local") evaluator.value = "local";
   if (target === machine && machine.value !== "local" && evaluator.value === "local") evaluator.value = "simulated";
   showEvaluatorInputs();
+  address();
 }
 
 function showEvaluatorInputs() {

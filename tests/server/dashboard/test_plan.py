@@ -99,3 +99,15 @@ def test_the_form_says_what_is_known_before_it_runs(
     page.wait_for_selector("body[data-ready]")
     expect(page.get_by_label("Model")).to_have_value("gpt-175b")
     expect(page.get_by_label("Nodes", exact=True).first).to_have_value("8")
+
+
+def test_the_scaling_of_a_strategy(service: Service, visit: Open) -> None:
+    page = visit(f"{service.url}/plan")
+    scaling = page.locator("#scaling")
+    expect(scaling.locator("svg.scaling")).to_have_count(2)
+    expect(scaling.locator("svg.scaling circle.measured")).to_have_count(0)
+    rows = scaling.locator("table").first.locator("tbody tr")
+    expect(scaling.locator("svg.scaling").first.locator("circle")).to_have_count(rows.count())
+    assert page.evaluate(UNNAMED) == []
+    page.locator("#strategy").get_by_label("Tensor parallel").fill("3")
+    expect(scaling).to_be_empty()
