@@ -14,7 +14,16 @@ _FIGURES = tuple(
     name for name in TrialMetrics.model_fields if name != "gradient_accumulation_steps"
 )
 _EXPECTED = tuple(f"expected_{name}" for name in Expectation.model_fields)
-COLUMNS = (*_OWN, *StrategyShape.model_fields, *_FIGURES, *_COSTS, *_EXPECTED, *_REST)
+_STANDS_FOR = ("stands_for_nodes", "num_layers")
+COLUMNS = (
+    *_OWN,
+    *StrategyShape.model_fields,
+    *_STANDS_FOR,
+    *_FIGURES,
+    *_COSTS,
+    *_EXPECTED,
+    *_REST,
+)
 """The trial's own fields, its strategy's, its figures (None where it gave none), and what was
 expected of it before, under `expected_…`."""
 
@@ -24,7 +33,7 @@ def row_of(trial: Trial) -> dict[str, Any]:
     figures = trial.metrics.model_dump() if trial.metrics else {}
     before = trial.expected.model_dump() if trial.expected else {}
     expected = {f"expected_{name}": value for name, value in before.items()}
-    own = {name: getattr(trial, name) for name in (*_OWN, *_COSTS, *_REST)}
+    own = {name: getattr(trial, name) for name in (*_OWN, *_STANDS_FOR, *_COSTS, *_REST)}
     values = own | figures | trial.strategy.model_dump() | expected
     return {name: values.get(name) for name in COLUMNS}
 

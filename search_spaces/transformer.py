@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 ActivationCheckpointing = Literal["none", "selective", "full"]
@@ -56,6 +56,13 @@ class Transformer:
             seq_length=seq_length,
             vocab_size=vocab_size,
         )
+
+    def with_layers(self, num_layers: int | None) -> Transformer:
+        """Return the same with so many layers, which its name says; itself where None."""
+        if num_layers in (None, self.num_layers):
+            return self
+        name = f"{self.name} with {num_layers} of {self.num_layers} layers"
+        return replace(self, name=name, num_layers=num_layers)
 
     @property
     def head_dim(self) -> int:

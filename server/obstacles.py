@@ -52,6 +52,8 @@ def _largest_job(
     widest = int(space.lattice()["num_nodes"].max())
     baseline = baseline_of(request, space)
     widest = max(widest, baseline.num_nodes if baseline else 0)
+    if request.screen_layers != "off":  # what has more nodes than trials share is never run
+        widest = min(widest, request.pool_nodes or request.nodes)
     if request.slurm is None or request.slurm.mode == "sbatch":
         return widest, request.protocol.time_limit_s
     if "SLURM_JOB_ID" in os.environ:

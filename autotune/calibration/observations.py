@@ -107,34 +107,37 @@ def observations_of(
     transformer: Transformer, trials: Sequence[Trial], *, machine: Machine
 ) -> list[Observation]:
     """Return an observation of each trial that ran to its end, or out of memory; others say nothing
-    of their strategy.
+    of their strategy. A trial with fewer layers is one of a smaller transformer.
 
     A trial measures one layout at one or two accumulations. The one with most micro-batches is
     taken: it says most, and the peak of memory over both is its own. So is a failure. What the
     GPUs drew was sampled over both, and is carried to that one: at a smaller accumulation they wait
     for the pipeline for more of the time.
+
+    Args:
+        transformer: the campaign's, with all layers.
     """
     observations: list[Observation] = []
     for trial in trials:
-        strategy = strategy_of(trial.strategy)
+        strategy, ran_with = strategy_of(trial.strategy), transformer.with_layers(trial.num_layers)
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:
             # What it had when it failed is not what it needs.
             probes = probe_accumulations(strategy) if trial.purpose != "confirmation" else ()
             most = max(probes, default=strategy.gradient_accumulation_steps)
             ran = strategy.with_accumulation(most)
-            observations.append(Observation(transformer=transformer, strategy=ran, fitted=False))
+            observations.append(Observation(transformer=ran_with, strategy=ran, fitted=False))
         elif trial.state is TrialState.OK and measured:
             longest = max(measured, key=lambda a: a.gradient_accumulation_steps)
             ran = strategy.with_accumulation(longest.gradient_accumulation_steps)
             observations.append(
                 Observation(
-                    transformer=transformer,
+                    transformer=ran_with,
                     strategy=ran,
                     iteration_time_s=longest.iteration_time_s,
                     peak_memory_gib=max(trial.peak_memory_gib_by_rank, default=0.0) or None,
                     fitted=True,
-                    gpu_joules_per_token=_drawn(transformer, machine, ran, longest, trial),
+                    gpu_joules_per_token=_drawn(ran_with, machine, ran, longest, trial),
                 )
             )
     return observations

@@ -1,5 +1,6 @@
-"""Few replicas for many: the time of a wide run told from that of a narrow one that was measured,
-where the two differ in data-parallel replicas alone."""
+"""Few replicas for many, or a short pipeline for a long one: the time of a wide run told from that
+of a narrow one that was measured, where the two differ in data-parallel replicas alone, or in the
+number of stages, each with as many layers."""
 
 from __future__ import annotations
 
@@ -13,6 +14,11 @@ SPREAD_OF_A_DOUBLING = 0.015
 """Standard deviation of the logarithm of what the formulas get wrong for each doubling of the
 replicas. Over published pairs it is 0.5 to 1 % at 2 to 8 times the replicas within few nodes, and
 5 to 7 % at 16 to 128 times: stragglers and switches that no formula has add up with the size."""
+
+SPREAD_OF_A_LONGER_PIPELINE = 0.03
+"""The same for each doubling of the stages. Assumed: no published runs differ in that alone. What
+GAS + PP - 1 slots and the two end stages say is exact but for how transfers hide, and for the
+stages' waiting for the slowest of more."""
 
 REPEATS = 0.02
 """The same of two runs that differ in nothing: each repeats within 1 to 1.5 %."""
@@ -29,7 +35,8 @@ def projected(
 
     Args:
         time: calibrated on trials of the machine, the narrow ones among them.
-        narrow, wide: n strategies, equal in all but replicas and what follows from them.
+        narrow, wide: n strategies, equal in all but replicas, or stages and layers, and what
+            follows from them.
         log_time: shape (n,), logarithm of the seconds of a step, measured of the narrow ones.
     """
     weights = np.array([weight for weight, _ in time.members])[:, np.newaxis]
@@ -38,7 +45,8 @@ def projected(
     ratio = np.sum(weights * ratios, axis=0)
     of_constants = np.sum(weights * (variances + (ratios - ratio) ** 2), axis=0)
     doublings = np.log2(wide["data_parallel"] / narrow["data_parallel"])
-    of_width = (SPREAD_OF_A_DOUBLING * doublings) ** 2
+    longer = np.log2(wide["pipeline_parallel"] / narrow["pipeline_parallel"])
+    of_width = (SPREAD_OF_A_DOUBLING * doublings) ** 2 + (SPREAD_OF_A_LONGER_PIPELINE * longer) ** 2
     return log_time + ratio, of_constants + of_width + REPEATS**2
 
 

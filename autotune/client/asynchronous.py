@@ -45,6 +45,7 @@ from autotune.schemas import (
     ProtocolSpec,
     Recommendation,
     ScalingStudy,
+    ScreenLayers,
     ScreenNodes,
     SlurmChoice,
     SpaceReport,
@@ -154,6 +155,7 @@ class AsyncClient:
         protocol: ProtocolSpec | Mapping[str, Any] | None = None,
         tokens: float | str | None = None,
         screen_nodes: ScreenNodes = "auto",
+        screen_layers: ScreenLayers = "off",
         fresh: bool = False,
         seed: int = 0,
         time_scale: float = 0.0,
@@ -185,6 +187,8 @@ class AsyncClient:
             tokens: that days and energy are told for; 20 for each parameter where not given, at
                 most 300e9.
             screen_nodes: on how few nodes trials of the search may run: "auto", "off", a number.
+            screen_layers: with how few of the model's layers they run, in shorter pipelines on
+                fewer nodes: "off", a number.
             fresh: start from nothing, not from earlier trials of the machine.
             seed: of the search and of simulated trials.
             time_scale: simulated trials: seconds waited for each simulated second.
@@ -209,6 +213,7 @@ class AsyncClient:
             "protocol": protocol,
             "tokens": tokens,
             "screen_nodes": screen_nodes,
+            "screen_layers": screen_layers,
             "fresh": fresh,
             "seed": seed,
             "time_scale": time_scale,

@@ -50,6 +50,7 @@ from autotune.schemas import (
     Recommendation,
     ScalingQuery,
     ScalingStudy,
+    ScreenLayers,
     ScreenNodes,
     SlurmChoice,
     SpaceQuery,
@@ -92,6 +93,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     seed: int
     fresh: bool
     screen_nodes: ScreenNodes
+    screen_layers: ScreenLayers
     time_scale: float
 
 

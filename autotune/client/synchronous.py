@@ -46,6 +46,7 @@ from autotune.schemas import (
     ProtocolSpec,
     Recommendation,
     ScalingStudy,
+    ScreenLayers,
     ScreenNodes,
     SlurmChoice,
     SpaceReport,
@@ -155,6 +156,7 @@ class Client:
         protocol: ProtocolSpec | Mapping[str, Any] | None = None,
         tokens: float | str | None = None,
         screen_nodes: ScreenNodes = "auto",
+        screen_layers: ScreenLayers = "off",
         fresh: bool = False,
         seed: int = 0,
         time_scale: float = 0.0,
@@ -186,6 +188,8 @@ class Client:
             tokens: that days and energy are told for; 20 for each parameter where not given, at
                 most 300e9.
             screen_nodes: on how few nodes trials of the search may run: "auto", "off", a number.
+            screen_layers: with how few of the model's layers they run, in shorter pipelines on
+                fewer nodes: "off", a number.
             fresh: start from nothing, not from earlier trials of the machine.
             seed: of the search and of simulated trials.
             time_scale: simulated trials: seconds waited for each simulated second.
@@ -210,6 +214,7 @@ class Client:
             "protocol": protocol,
             "tokens": tokens,
             "screen_nodes": screen_nodes,
+            "screen_layers": screen_layers,
             "fresh": fresh,
             "seed": seed,
             "time_scale": time_scale,

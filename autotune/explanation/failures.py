@@ -100,7 +100,7 @@ def explain_failures(
     if not failed or any(trial.state == "ok" for trial in trials):
         return None
     machine = space.machine
-    too_large = [trial.strategy for trial in failed if trial.out_of_memory]
+    too_large = [_told_of(trial) for trial in failed if trial.out_of_memory]
     causes = Counter(trial.cause or UNKNOWN for trial in failed if not trial.out_of_memory)
     need = _need(space, calibration, too_large)
     limit = machine.memory_gib * float(calibration.parameters.usable_memory)
@@ -111,7 +111,7 @@ def explain_failures(
             calibration=calibration,
             objective=objective,
             headroom_gib=headroom_gib,
-            tried=frozenset(trial.strategy.layout_key() for trial in trials),
+            tried=frozenset(_told_of(trial).layout_key() for trial in trials),
         )
         remedies = _distinct(question.remedies())
     return FailureReport(
@@ -153,6 +153,11 @@ def _distinct(remedies: Iterable[Remedy]) -> list[Remedy]:
     for remedy in remedies:
         found.setdefault(tuple(remedy.fields), remedy)
     return list(found.values())
+
+
+def _told_of(trial: SearchTrial) -> Strategy:
+    """Return what ran, or what it ran for where that was with fewer layers."""
+    return trial.strategy if trial.num_layers is None else trial.full
 
 
 def _need(

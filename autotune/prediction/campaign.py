@@ -10,7 +10,7 @@ import numpy as np
 from autotune.baseline import baseline_of
 from autotune.cost_model import Estimate, estimate
 from autotune.objectives import unknown_objective
-from autotune.prediction.campaign_cost import campaign_cost, least_node_hours
+from autotune.prediction.campaign_cost import campaign_cost, least_node_hours, measurable_layouts
 from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
 from autotune.resolution import space_of, strategy_shape, subject_of
@@ -54,12 +54,15 @@ def check_campaign(
         space = space_of(request.space, transformer, machine, nodes=request.nodes, program=program)
         estimated = estimate(transformer, machine, space.lattice())
         obstacle = obstacle_of(space, estimated, spec=request.space)
-        problems += [obstacle] if obstacle else _too_small_a_pool(request, space)
+        if request.screen_layers == "off":
+            problems += [obstacle] if obstacle else _too_small_a_pool(request, space)
+        elif obstacle:
+            problems.append(obstacle)
         problems += [] if obstacle else _too_much_headroom(request, estimated)
         if not problems:
             baseline_of(request, space)
-            if isinstance(request.screen_nodes, int):
-                few_nodes(request, space)
+            if isinstance(request.screen_nodes, int) or request.screen_layers != "off":
+                problems += _nothing_to_measure(request, space, estimated)
             problems += _too_few_node_hours(request, space, estimated)
     except InvalidInputs as refusal:
         raise InvalidInputs([*problems, *refusal.problems]) from refusal
@@ -109,6 +112,23 @@ def _too_much_headroom(request: CampaignCreate, estimated: Estimate) -> Iterator
         reason = f"the leanest strategy of the space is predicted to leave {left:.3g} GiB"
         valid = f"0 to {left:.3g}, or more nodes"
         yield InvalidInput("min_headroom_gib", request.min_headroom_gib, reason, valid=valid)
+
+
+def _nothing_to_measure(
+    request: CampaignCreate, space: SearchSpace, estimated: Estimate
+) -> Iterator[InvalidInput]:
+    """Yield few layers with which nothing that fits in full can be measured; raises InvalidInputs
+    as `few_nodes` does."""
+    screening = few_nodes(request, space)
+    layouts = fitting_layouts(
+        space, estimated, objective=request.objective, headroom_gib=request.min_headroom_gib
+    )
+    if screening.layers is None or measurable_layouts(request, space, layouts, screening):
+        return
+    reason = "no layout that can be measured so on the nodes that trials share is predicted to fit"
+    yield InvalidInput(
+        "screen_layers", screening.layers, reason, valid="off, other layers, or more pool_nodes"
+    )
 
 
 def _too_few_node_hours(

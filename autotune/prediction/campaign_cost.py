@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from autotune.cost_model import estimate
 from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_accumulations
 from autotune.schemas import CampaignCost, CampaignCreate, EvaluatorName, FewNodes, ProtocolSpec
-from autotune.search.screening import can_stand_in, stand_in
+from autotune.search import stand_ins_of
 from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -35,8 +35,11 @@ def campaign_cost(
     Args:
         promising: layouts that may be searched, the most promising first.
     """
-    searching, in_full, confirming = _trial_costs(request, space, promising, screening)
-    trials = min(request.budget.max_trials, len(promising))
+    layouts = measurable_layouts(request, space, promising, screening)
+    if not layouts:
+        return CampaignCost(trials=0, node_hours_per_trial=0.0, node_hours=0.0)
+    searching, in_full, confirming = _trial_costs(request, space, layouts, screening)
+    trials = min(request.budget.max_trials, len(layouts))
     most = request.budget.max_node_hours
     if most is not None:
         trials = min(trials, int(most / searching))
@@ -54,16 +57,30 @@ def least_node_hours(
     screening: FewNodes,
 ) -> float:
     """Return node-hours of the cheapest trial of the search; infinite without layouts."""
-    runs = [_run_of(each, space, nodes=screening.nodes) for each in promising[:REPRESENTATIVE]]
-    hours = trial_node_hours(
-        space.transformer,
-        space.machine,
-        runs,
-        [probe_accumulations(run) for run in runs],
-        protocol=request.protocol,
-        evaluator=request.evaluator,
-    )
+    layouts = measurable_layouts(request, space, promising, screening)[:REPRESENTATIVE]
+    hours = _search_node_hours(request, space, layouts, screening)
     return float(np.min(hours, initial=np.inf))
+
+
+def measurable_layouts(
+    request: CampaignCreate,
+    space: SearchSpace,
+    promising: Sequence[Strategy],
+    screening: FewNodes,
+) -> Sequence[Strategy]:
+    """Return the layouts, in their order; where trials run with fewer layers, without those that
+    all trials' nodes are too few for."""
+    stand_ins = stand_ins_of(screening, space.transformer)
+    if screening.layers is None or stand_ins is None or not promising:
+        return promising
+    lattice = Lattice.of(promising, gpus_per_node=space.machine.gpus_per_node)
+    needed = np.where(
+        stand_ins.possible(space, lattice),
+        stand_ins.of_all(lattice)["num_nodes"],
+        lattice["num_nodes"],
+    )
+    pool = request.pool_nodes or request.nodes
+    return [layout for layout, nodes in zip(promising, needed, strict=True) if nodes <= pool]
 
 
 def _trial_costs(
@@ -75,15 +92,19 @@ def _trial_costs(
     """Return node-hours of one trial of the search, of one in full (the first), and of all
     confirmations together.
 
-    Confirmations are of the best few layouts, at their own accumulation alone.
+    Confirmations are of the best few layouts, at their own accumulation alone. Where trials run
+    with fewer layers, none is in full that all trials' nodes are too few for.
 
     Args:
-        promising: layouts that may be searched, the most promising first.
+        promising: layouts that may be searched, one or more, the most promising first.
     """
-    layouts = promising[:REPRESENTATIVE]
-    best = layouts[: request.protocol.confirmations]
-    runs = [_run_of(strategy, space, nodes=screening.nodes) for strategy in layouts]
-    searching, in_full, confirming = (
+    layouts = full = promising[:REPRESENTATIVE]
+    if screening.layers is not None:
+        pool = request.pool_nodes or request.nodes
+        full = [strategy for strategy in layouts if strategy.num_nodes <= pool]
+    best = full[: request.protocol.confirmations]
+    searching = float(np.median(_search_node_hours(request, space, layouts, screening)))
+    in_full, confirming = (
         trial_node_hours(
             space.transformer,
             space.machine,
@@ -93,20 +114,46 @@ def _trial_costs(
             evaluator=request.evaluator,
         )
         for strategies, accumulations in (
-            (runs, [probe_accumulations(strategy) for strategy in runs]),
-            (layouts, [probe_accumulations(strategy) for strategy in layouts]),
+            (full, [probe_accumulations(strategy) for strategy in full]),
             (best, [(strategy.gradient_accumulation_steps,) for strategy in best]),
         )
     )
-    return float(np.median(searching)), float(np.median(in_full)), float(np.sum(confirming))
+    first = float(np.median(in_full)) if full else searching
+    return searching, first, float(np.sum(confirming))
 
 
-def _run_of(strategy: Strategy, space: SearchSpace, *, nodes: int | None) -> Strategy:
-    """Return what is run to measure a strategy: itself, or what stands for it on few nodes."""
-    single = Lattice.of([strategy], gpus_per_node=space.machine.gpus_per_node)
-    if nodes is None or not can_stand_in(space, single, nodes)[0]:
-        return strategy
-    return stand_in(strategy, nodes=nodes)
+def _search_node_hours(
+    request: CampaignCreate, space: SearchSpace, layouts: Sequence[Strategy], screening: FewNodes
+) -> NDArray[np.float64]:
+    """Return predicted node-hours of one trial of the search for each layout, in some order: of
+    itself, or of what stands in for it."""
+    narrow, in_full = _runs_of(layouts, space, screening)
+    smaller = space.transformer.with_layers(screening.layers)
+    hours = [
+        trial_node_hours(
+            transformer,
+            space.machine,
+            runs,
+            [probe_accumulations(run) for run in runs],
+            protocol=request.protocol,
+            evaluator=request.evaluator,
+        )
+        for transformer, runs in ((smaller, narrow), (space.transformer, in_full))
+    ]
+    return np.concatenate(hours)
+
+
+def _runs_of(
+    layouts: Sequence[Strategy], space: SearchSpace, screening: FewNodes
+) -> tuple[list[Strategy], list[Strategy]]:
+    """Return what is run to measure layouts: of some what stands in for them, the others
+    themselves."""
+    stand_ins = stand_ins_of(screening, space.transformer)
+    if stand_ins is None or not layouts:
+        return [], list(layouts)
+    lattice = Lattice.of(layouts, gpus_per_node=space.machine.gpus_per_node)
+    possible = stand_ins.possible(space, lattice)
+    return list(stand_ins.of_all(lattice.take(possible))), list(lattice.take(~possible))
 
 
 def trial_node_hours(

@@ -1,7 +1,7 @@
 """What the trials of a campaign come to: what to confirm, and what to train with. Pure."""
 
 from autotune.recommendation.baseline import baseline_result
-from autotune.recommendation.projected import all_contenders
+from autotune.recommendation.projected import all_contenders, nodes_at_hand
 from autotune.recommendation.ranking import contenders, place
 from autotune.recommendation.recommendation import (
     recommend,
@@ -13,6 +13,7 @@ __all__ = [
     "all_contenders",
     "baseline_result",
     "contenders",
+    "nodes_at_hand",
     "place",
     "recommend",
     "strategies_to_confirm",

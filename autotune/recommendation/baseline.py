@@ -55,7 +55,11 @@ def baseline_contender(campaign: Campaign, trials: Sequence[Trial]) -> Contender
     """Return the baseline with all trials that measured it; None where none has."""
     trial = _baseline_trial(trials)
     strategy = strategy_of(trial.strategy) if trial else None
-    measured = [t for t in trials if t.metrics is not None and strategy_of(t.strategy) == strategy]
+    measured = [
+        t
+        for t in trials
+        if t.metrics is not None and t.num_layers is None and strategy_of(t.strategy) == strategy
+    ]
     if strategy is None or not measured:
         return None
     return Contender(

@@ -53,12 +53,13 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     sentences = [
         _origin_of_figures(campaign),
         _headroom(campaign, ranked),
-        _confirmation(best),
+        _confirmation(campaign, best),
+        _unlikely_to_fit(best),
         _predicted(best),
         _failed_confirmations(ranked),
         _few_trials(trials),
         *_crashed_kinds(trials),
-        _close_race(ranked),
+        _close_race(campaign, ranked),
         _global_batch(ranked),
     ]
     return [sentence for sentence in sentences if sentence is not None]
@@ -99,9 +100,11 @@ def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
     )
 
 
-def _confirmation(best: Contender) -> str | None:
+def _confirmation(campaign: Campaign, best: Contender) -> str | None:
     if best.failed_confirmation:
         return "The best strategy failed when it was measured once more; no other succeeded."
+    if best.projected_from_layers is not None:
+        return f"The best strategy is {_from_layers(campaign, best)}, not measured in full."
     if best.projection is not None:
         return (
             f"The best strategy is projected from {best.projected_from_nodes} nodes and has not "
@@ -121,6 +124,17 @@ def _confirmation(best: Contender) -> str | None:
         f"{abs(difference):.0%} {'more' if difference > 0 else 'less'} than the {before_s:.4g} s "
         "of the search."
     )
+
+
+def _from_layers(campaign: Campaign, projected: Contender) -> str:
+    full, nodes = campaign.model.num_layers, projected.projected_from_nodes
+    return f"projected from {projected.projected_from_layers} of {full} layers on {nodes} nodes"
+
+
+def _unlikely_to_fit(best: Contender) -> str | None:
+    if best.projected_from_layers is None or best.keeps_headroom:
+        return None
+    return "With all of its layers the best strategy is not likely to fit in memory."
 
 
 def _predicted(best: Contender) -> str | None:
@@ -158,7 +172,7 @@ def _few_trials(trials: Sequence[Trial]) -> str | None:
     )
 
 
-def _close_race(ranked: Sequence[Contender]) -> str | None:
+def _close_race(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
     best = ranked[0]
     better = BETTER[best.objective]
     level = [
@@ -169,8 +183,12 @@ def _close_race(ranked: Sequence[Contender]) -> str | None:
     level = [other for other in level if not best.beats(other)]
     ahead = max(level, key=lambda other: other.rate, default=best)
     if ahead.projection is not None and best.projection is None and ahead.rate > best.rate:
+        lead = f"{ahead.rate / best.rate - 1:.1%} {better}"
+        if ahead.projected_from_layers is not None:
+            source = _from_layers(campaign, ahead)
+            return f"A layout is {lead}, {source}; what was measured in full ranks first."
         return (
-            f"A layout is projected {ahead.rate / best.rate - 1:.1%} {better} from "
+            f"A layout is projected {lead} from "
             f"{ahead.projected_from_nodes} nodes; what was measured on all of them ranks first."
         )
     if not level:

@@ -1,15 +1,17 @@
-"""Layouts that were measured on fewer nodes than they are to train on, and what is projected of
-them there."""
+"""Layouts that were measured on fewer nodes than they are to train on, or with fewer layers, and
+what is projected of them there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from autotune.calibration import Calibration, Observation, observations_of
 from autotune.calibration.calibration import Z
+from autotune.calibration.observations import columns_of
 from autotune.calibration.projection import projected
 from autotune.cost_model.columns import Columns
 from autotune.measurement import AccumulationMeasurement, metrics
@@ -25,6 +27,9 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
+EVEN = 0.5
+"""Probability of fitting below which a layout that ran with fewer layers counts as too large."""
+
 TOLD_STATES = FAILED_STATES | {TrialState.OK}
 """Ends of a trial in full after which nothing need be projected."""
 
@@ -32,14 +37,31 @@ TOLD_STATES = FAILED_STATES | {TrialState.OK}
 def all_contenders(campaign: Campaign, trials: Sequence[Trial]) -> list[Contender]:
     """Return all contenders: those measured on their own nodes as `contenders` ranks them, then
     those projected; those that leave too little memory after all that leave it, and last those that
-    failed when they were measured once more."""
-    every = [*contenders(campaign, trials), *projected_contenders(campaign, trials)]
+    failed when they were measured once more.
+
+    What the nodes at hand are too few to measure in full comes first where it is clearly above all
+    that was.
+    """
+    measured, projected = contenders(campaign, trials), projected_contenders(campaign, trials)
+    ahead = [
+        each
+        for each in projected
+        if each.strategy.num_nodes > nodes_at_hand(campaign)
+        and all(each.beats(other) for other in measured)
+    ]
+    every = [*ahead, *measured, *(each for each in projected if each not in ahead)]
     return sorted(every, key=lambda each: (each.failed_confirmation, not each.keeps_headroom))
 
 
+def nodes_at_hand(campaign: Campaign) -> int:
+    """Return how many nodes the campaign's trials may hold at the same time."""
+    return campaign.request.pool_nodes or campaign.request.nodes
+
+
 def projected_contenders(campaign: Campaign, trials: Sequence[Trial]) -> list[Contender]:
-    """Return the layouts that were timed on few nodes and not on their own, the best first; none
-    where a layout that was measured both ways contradicts what was projected of it."""
+    """Return the layouts that were timed on few nodes, or with few layers, and not in full, the
+    best first; none where a layout that was measured both ways contradicts what was projected of
+    it."""
     told = {
         strategy_of(trial.strategy)
         for trial in trials
@@ -66,11 +88,24 @@ def projected_contenders(campaign: Campaign, trials: Sequence[Trial]) -> list[Co
             trials=tuple(same),
             objective=campaign.request.objective,
             failed_confirmation=False,
-            keeps_headroom=keeps_headroom(campaign, figures),
+            keeps_headroom=keeps_headroom(campaign, figures)
+            and (same[-1].num_layers is None or _fits(campaign, calibration, strategy)),
             projection=figures,
         )
         found.append(contender)
     return sorted(found, key=lambda contender: (-contender.rate, contender.strategy))
+
+
+def _fits(campaign: Campaign, calibration: Calibration, strategy: Strategy) -> bool:
+    """Return whether a strategy is likely to fit in full: with fewer layers each stage held fewer
+    micro-batches at a time."""
+    columns = _columns(transformer_of(campaign.model), calibration.machine, strategy)
+    headroom_gib = campaign.request.min_headroom_gib
+    return bool(calibration.fit_probability(columns, headroom_gib=headroom_gib)[0] >= EVEN)
+
+
+def _columns(transformer: Transformer, machine: Machine, strategy: Strategy) -> Columns:
+    return Columns.of(transformer, Lattice.of([strategy], gpus_per_node=machine.gpus_per_node))
 
 
 @lru_cache(maxsize=16)
@@ -79,7 +114,17 @@ def _calibration(machine: Machine, observations: tuple[Observation, ...]) -> Cal
 
 
 def _full(trial: Trial) -> Strategy:
-    return strategy_of(trial.strategy.model_copy(update={"num_nodes": trial.stands_for_nodes}))
+    return _ran(trial).full
+
+
+def _ran(trial: Trial) -> SearchTrial:
+    """Return a trial as the search sees one whose end is not known."""
+    return SearchTrial(
+        strategy=strategy_of(trial.strategy),
+        state="running",
+        stands_for=trial.stands_for_nodes,
+        num_layers=trial.num_layers,
+    )
 
 
 def _projections(
@@ -88,12 +133,7 @@ def _projections(
     timed = [trial for trial in trials if trial.metrics is not None]
     pairs = pairs_of(
         [
-            SearchTrial(
-                strategy=strategy_of(trial.strategy),
-                state="ok",
-                iteration_time_s=trial.metrics.iteration_time_s,
-                stands_for=trial.stands_for_nodes,
-            )
+            replace(_ran(trial), state="ok", iteration_time_s=trial.metrics.iteration_time_s)
             for trial in timed
             if trial.metrics is not None
         ]
@@ -114,12 +154,9 @@ def _projection(
     *,
     error: float,
 ) -> TrialMetrics:
-    """Return the figures of a strategy from a trial of it on few nodes."""
-    machine = calibration.machine
-    narrow, wide = (
-        Columns.of(transformer, Lattice.of([each], gpus_per_node=machine.gpus_per_node))
-        for each in (strategy_of(trial.strategy), strategy)
-    )
+    """Return the figures of a strategy from a trial of it on few nodes or with few layers."""
+    machine, ran = calibration.machine, _ran(trial).run(transformer)
+    narrow, wide = columns_of([ran], machine), _columns(transformer, machine, strategy)
     measured_s = trial.metrics.iteration_time_s if trial.metrics else 1.0
     mean, variance = projected(
         calibration.time, narrow=narrow, wide=wide, log_time=np.log([measured_s])
@@ -134,9 +171,9 @@ def _projection(
         needs = [calibration.memory.mean(each)[0] for each in (narrow, wide)]
         peak *= float(np.exp(needs[1] - needs[0]))
     power_factor = power_factor_of(
-        transformer,
+        ran.transformer,
         machine,
-        strategy_of(trial.strategy),
+        ran.strategy,
         iteration_time_s=measured_s,
         tokens_per_joule=trial.metrics.tokens_per_joule if trial.metrics else None,
     )

@@ -33,7 +33,8 @@ class Contender:
     Attributes:
         failed_confirmation: whether a confirmation of it failed.
         keeps_headroom: whether its peaks left the memory that the campaign asks for.
-        projection: its figures where its trials ran on fewer nodes; None where they are its own.
+        projection: its figures where its trials ran on fewer nodes or with fewer layers; None where
+            they are its own.
     """
 
     strategy: Strategy
@@ -50,6 +51,10 @@ class Contender:
     @property
     def projected_from_nodes(self) -> int | None:
         return None if self.projection is None else self.trials[-1].strategy.num_nodes
+
+    @property
+    def projected_from_layers(self) -> int | None:
+        return None if self.projection is None else self.trials[-1].num_layers
 
     @property
     def confirmed(self) -> bool:

@@ -158,6 +158,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
         joules_per_token=_joules_per_token(campaign, contender),
         gpu_joules_per_token=median(drawn) if drawn else None,
         projected_from_nodes=contender.projected_from_nodes,
+        projected_from_layers=contender.projected_from_layers,
     )
 
 
@@ -214,6 +215,8 @@ def _accumulations(
 ) -> list[Accumulation]:
     """Return those of the best layout, from all its successful trials together."""
     layout = best.strategy.layout_key()
-    measurements = measured_accumulations(t for t in trials if _layout(t) == layout)
+    measurements = measured_accumulations(
+        t for t in trials if t.num_layers is None and _layout(t) == layout
+    )
     transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
     return accumulations(transformer, machine, best.strategy, measurements)

@@ -215,6 +215,15 @@ ScreenNodes = Annotated[
 ]
 
 
+ScreenLayers = Annotated[
+    Literal["off"] | Positive,
+    Field(
+        description="with how many of the model's layers trials of the search run that stand for "
+        "the same layout with all, in pipelines and on nodes fewer by the same factor"
+    ),
+]
+
+
 class CampaignCreate(Wire):
     """One question: how should this model be laid out on these nodes?"""
 
@@ -247,6 +256,7 @@ class CampaignCreate(Wire):
     )
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     screen_nodes: ScreenNodes = "auto"
+    screen_layers: ScreenLayers = "off"
     fresh: bool = Field(
         False, description="start from nothing, not from earlier trials of the machine"
     )

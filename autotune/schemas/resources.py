@@ -113,7 +113,8 @@ class Trial(Wire):
     GAS these ran; `energy_note` says how it was sampled, or why it was not.
 
     `strategy` is what ran, and all figures are its own. Where it ran for the same layout on more
-    nodes, `stands_for_nodes` says on how many.
+    nodes, `stands_for_nodes` says on how many. Where it ran with fewer layers than the model has,
+    `num_layers` says with how many: its pipeline and nodes are shorter by the same factor.
     """
 
     id: int
@@ -122,6 +123,7 @@ class Trial(Wire):
     purpose: TrialPurpose
     strategy: StrategyShape
     stands_for_nodes: int | None = None
+    num_layers: int | None = None
     token: str
     state: TrialState
     phase: Literal["waiting", "running"] | None = None
@@ -184,10 +186,12 @@ class StartWorth(Wire):
 
 
 class FewNodes(Wire):
-    """On how few nodes trials run that stand for more; None where none do. `reason` says in a
-    sentence why so, `outcome` whether what was projected came true, once that is known."""
+    """On how few nodes, or with how few of the model's layers, trials run that stand for more; None
+    where none do. `reason` says in a sentence why so, `outcome` whether what was projected came
+    true, once that is known."""
 
     nodes: int | None
+    layers: int | None = None
     reason: str
     outcome: str = ""
 
@@ -241,7 +245,8 @@ class Ranked(Wire):
     its GPUs alone drew through the measured iterations, the median of its trials; None where that
     was not sampled.
     Where it was not measured on its own nodes, `projected_from_nodes` says from how many its
-    `metrics` are projected; it is then never `confirmed`.
+    `metrics` are projected, and `projected_from_layers` with how many layers, where not with all;
+    it is then never `confirmed`.
     """
 
     rank: int
@@ -260,6 +265,7 @@ class Ranked(Wire):
     joules_per_token: float | None = None
     gpu_joules_per_token: float | None = None
     projected_from_nodes: int | None = None
+    projected_from_layers: int | None = None
 
 
 ParetoCost = Literal["num_nodes", "joules_per_token"]

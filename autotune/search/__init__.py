@@ -7,6 +7,7 @@ from autotune.search.pairs import Projections
 from autotune.search.proposal import Proposal
 from autotune.search.proposer import Proposer
 from autotune.search.screening import few_nodes
+from autotune.search.stand_ins import stand_ins_of
 from autotune.search.stopping import (
     is_worth_confirming,
     reason_to_be_content,
@@ -29,4 +30,5 @@ __all__ = [
     "reason_to_be_content",
     "reason_to_spare",
     "reason_to_stop",
+    "stand_ins_of",
 ]

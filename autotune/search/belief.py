@@ -41,7 +41,8 @@ class Belief:
 
     Attributes:
         calibration: fitted to all that was observed.
-        columns: of all n candidates.
+        columns: of all n candidates; `memory` those of what has to fit for each to be worth its
+            trial, itself as a rule.
         log_work: shape (n,), logarithm of the objective times the seconds of an iteration.
         rows: those candidates that may be chosen and are worth a closer look.
         log_rate, deviation: mean and standard deviation of the logarithm of the objective.
@@ -51,6 +52,7 @@ class Belief:
 
     calibration: Calibration
     columns: Columns
+    memory: Columns
     log_work: Array
     rows: Rows
     log_rate: Array
@@ -66,21 +68,28 @@ class Belief:
         *,
         log_work: Array,
         rows: Rows,
+        memory: Columns | None = None,
         headroom_gib: float = 0.0,
     ) -> Belief:
         """Look closer at those of `rows`, shape (m,), that promise most, and at some others."""
         log_limit = calibration.log_limit(headroom_gib)
-        rows = worth_a_look(calibration, columns, log_work=log_work, rows=rows, log_limit=log_limit)
+        memory = columns if memory is None else memory
+        rows = worth_a_look(
+            calibration, columns, log_work=log_work, rows=rows, memory=memory, log_limit=log_limit
+        )
         closer = columns.take(rows)
         time, variance, _ = calibration.time.predict(closer)
         return cls(
             calibration=calibration,
             columns=columns,
+            memory=memory,
             log_work=log_work,
             rows=rows,
             log_rate=log_work[rows] - time,
             deviation=np.sqrt(variance),
-            fit_probability=calibration.fit_probability(closer, headroom_gib=headroom_gib),
+            fit_probability=calibration.fit_probability(
+                memory.take(rows), headroom_gib=headroom_gib
+            ),
             headroom_gib=headroom_gib,
         )
 
@@ -132,18 +141,20 @@ def worth_a_look(
     *,
     log_work: Array,
     rows: Rows,
+    memory: Columns,
     log_limit: float,
 ) -> Rows:
     """Return all of `rows`, or MANY of them.
 
     Args:
+        memory: see `Belief`.
         log_limit: see `Calibration.log_limit`.
     """
     if len(rows) <= MANY:
         return rows
     offered = columns.take(rows)
-    memory = calibration.memory.mean(offered, labelled=True)
-    fits = log_ndtr((log_limit - memory) / ROUGH_SPREAD)
+    needed = calibration.memory.mean(memory.take(rows), labelled=True)
+    fits = log_ndtr((log_limit - needed) / ROUGH_SPREAD)
     promise = log_work[rows] - calibration.time.mean(offered) + WEIGHT_OF_FITTING * fits
     order = rows[np.argsort(-promise, kind="stable")]
     half = MANY // 2

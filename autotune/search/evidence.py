@@ -9,19 +9,23 @@ from functools import lru_cache
 import numpy as np
 
 from autotune.calibration import Calibration, Observation
-from autotune.calibration.observations import time_sample
+from autotune.calibration.observations import columns_of, time_sample
 from autotune.calibration.projection import log_ratio
 from autotune.cost_model.columns import Columns
 from autotune.schemas import Objective
 from autotune.search.layouts import Floats, Integers, Layouts, log_work
 from autotune.search.pairs import Projections, pairs_of
-from autotune.search.screening import Runs
+from autotune.search.stand_ins import Runs
 from autotune.search.trial import SearchTrial, merged
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 Trials = tuple[SearchTrial, ...]
+
+EVEN = 0.5
+"""Probability of fitting below which a layout that was timed with fewer layers counts as too large:
+in full each of its stages holds more micro-batches at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,7 +40,8 @@ class Known:
         runs: layout -> the run that `measured` rests on.
         full_only: layouts whose stand-in has been tried, or is not to be.
         projections: how those came true that can be compared.
-        too_large: trials that ran out of memory, or left less than the headroom.
+        too_large: number of trials that ran out of memory, left less than the headroom, or stand
+            for a layout that is not likely to fit.
     """
 
     trials: Trials
@@ -49,8 +54,8 @@ class Known:
     too_large: int
 
     @property
-    def running(self) -> list[Strategy]:
-        return [trial.strategy for trial in self.trials if trial.state == "running"]
+    def running(self) -> list[SearchTrial]:
+        return [trial for trial in self.trials if trial.state == "running"]
 
     @property
     def best(self) -> float | None:
@@ -84,13 +89,14 @@ class Evidence:
     ) -> None:
         self.layouts = layouts
         self.runs = runs
-        self.columns = Columns.of(space.transformer, runs.lattice)
+        self.columns = runs.columns
         self._space = space
         self._headroom_gib = headroom_gib
         self._objective = objective
         self._earlier = tuple(earlier)
         self.calibration = lru_cache(maxsize=3)(self._calibrate)
         self._log_ratios = lru_cache(maxsize=2)(self._ratios)
+        self._unfit_in_full = lru_cache(maxsize=2)(self._find_unfit_in_full)
         self.projections = lru_cache(maxsize=2)(self._compare)
         self._own_work = lru_cache(maxsize=None)(self._work_of)
 
@@ -99,6 +105,8 @@ class Evidence:
         each = tuple(merged(trials))
         ended = tuple(trial for trial in each if trial.state != "running")
         projections = self.projections(ended)
+        unfit = self._unfit_in_full(ended)
+        too_large = {trial for trial in each if trial in unfit or self.is_too_large(trial)}
         closed: set[int] = set()
         full_only: set[int] = set()
         measured: dict[int, float] = {}
@@ -109,11 +117,14 @@ class Evidence:
             row = None if narrow and projections.contradicted else self.layouts.row_of(trial.full)
             if row is None:
                 continue
-            if narrow and (self.is_too_large(trial) or trial.state == "refused"):
+            # With fewer replicas more memory may be needed than in full, with fewer layers never.
+            lacks_memory = trial in too_large and trial.num_layers is None
+            if narrow and (lacks_memory or trial.state == "refused"):
                 full_only.add(row)
                 continue
-            closed.update(self._closed_by(trial, row))
-            if trial.state == "ok" and not self.is_too_large(trial):
+            fits = trial.state == "ok" and trial not in too_large
+            closed.update(self._closed_by(trial, row, fits=fits))
+            if fits:
                 run = int(self.runs.stand_in[row]) if narrow else row
                 rate = self.log_rate(trial) - float(self._log_ratios(ended)[run])
                 measured[row] = max(rate, measured[row]) if runs.get(row) == run else rate
@@ -129,7 +140,7 @@ class Evidence:
             runs=runs,
             full_only=frozenset(full_only),
             projections=projections,
-            too_large=sum(map(self.is_too_large, each)),
+            too_large=len(too_large),
         )
 
     def is_too_large(self, trial: SearchTrial) -> bool:
@@ -140,9 +151,22 @@ class Evidence:
         left_less = bool(self._headroom_gib) and peak is not None and peak > limit
         return trial.out_of_memory or (trial.state == "ok" and left_less)
 
-    def _closed_by(self, trial: SearchTrial, row: int) -> list[int]:
+    def _find_unfit_in_full(self, ended: Trials) -> frozenset[SearchTrial]:
+        """Return the trials that were timed with fewer layers and whose layouts are not likely to
+        fit with all of them."""
+        timed = [trial for trial in ended if trial.num_layers is not None and trial.state == "ok"]
+        if not timed:
+            return frozenset()
+        gpus = self._space.machine.gpus_per_node
+        in_full = Lattice.of([trial.full for trial in timed], gpus_per_node=gpus)
+        fits = self.calibration(ended).fit_probability(
+            Columns.of(self._space.transformer, in_full), headroom_gib=self._headroom_gib
+        )
+        return frozenset(trial for trial, fit in zip(timed, fits, strict=True) if fit < EVEN)
+
+    def _closed_by(self, trial: SearchTrial, row: int, *, fits: bool) -> list[int]:
         """Return the layouts that need no trial of their own after this one, or while it runs."""
-        if trial.state == "ok" and not self.is_too_large(trial):
+        if fits:
             return [row, *np.flatnonzero(self.layouts.told_by(row)).tolist()]
         if trial.state == "running":
             return [row, *np.flatnonzero(self.layouts.twins_of(row)).tolist()]
@@ -153,17 +177,16 @@ class Evidence:
         takes the time of the trial; of energy, with the power that was predicted."""
         return self._own_work(trial.full) - float(np.log(trial.iteration_time_s or 1.0))
 
-    def work_of(self, strategy: Strategy, instead: Strategy | None, known: Known) -> float:
-        """Return the logarithm of a strategy's objective times the seconds of what is run
-        `instead`, or of itself."""
-        work = self._own_work(strategy)
-        if instead is None:
+    def work_of(self, run: SearchTrial, known: Known) -> float:
+        """Return the logarithm of the objective of what a trial stands for, times the seconds that
+        the trial takes."""
+        work = self._own_work(run.full)
+        if run.stands_for is None:
             return work
-        gpus, transformer = self._space.machine.gpus_per_node, self._space.transformer
-        wide, narrow = (
-            Columns.of(transformer, Lattice.of([each], gpus_per_node=gpus))
-            for each in (strategy, instead)
-        )
+        transformer, machine = self._space.transformer, self._space.machine
+        in_full = Lattice.of([run.full], gpus_per_node=machine.gpus_per_node)
+        wide = Columns.of(transformer, in_full)
+        narrow = columns_of([run.run(transformer)], machine)
         ratio = log_ratio(self.calibration(known.ended).time, narrow=narrow, wide=wide)
         return work - float(ratio[0]) - known.projections.error
 
@@ -188,12 +211,12 @@ class Evidence:
         calibration, running = self.calibration(known.ended), known.running
         if not running:
             return calibration
-        machine, transformer = self._space.machine, self._space.transformer
-        lattice = Lattice.of(running, gpus_per_node=machine.gpus_per_node)
-        seconds = np.exp(calibration.time.mean(Columns.of(transformer, lattice)))
+        machine = self._space.machine
+        runs = [trial.run(self._space.transformer) for trial in running]
+        seconds = np.exp(calibration.time.mean(columns_of(runs, machine)))
         expected = [
-            Observation(transformer=transformer, strategy=strategy, iteration_time_s=float(time))
-            for strategy, time in zip(running, seconds, strict=True)
+            replace(run, iteration_time_s=float(time))
+            for run, time in zip(runs, seconds, strict=True)
         ]
         sample = time_sample([*calibration.observations, *expected], machine)
         return replace(calibration, time=calibration.time.told(sample))

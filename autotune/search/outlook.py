@@ -50,7 +50,7 @@ class Outlook:
         calibration, columns = belief.calibration, belief.columns
         times = calibration.time.draws(columns.take(rows), count=DRAWS, generator=generator)
         fits = calibration.draws_of_fitting(
-            columns.take(belief.rows[rivals]),
+            belief.memory.take(belief.rows[rivals]),
             count=DRAWS,
             generator=generator,
             headroom_gib=belief.headroom_gib,

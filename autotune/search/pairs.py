@@ -10,10 +10,9 @@ import numpy as np
 
 from autotune.calibration import Calibration
 from autotune.calibration.calibration import Z
+from autotune.calibration.observations import columns_of
 from autotune.calibration.projection import REPEATS, projected
-from autotune.cost_model.columns import Columns
 from autotune.search.trial import SearchTrial
-from search_spaces.lattice import Lattice
 from search_spaces.transformer import Transformer
 
 Pair = tuple[SearchTrial, SearchTrial]
@@ -42,10 +41,10 @@ class Projections:
     ) -> Projections:
         """Args:
         calibration: on trials of the machine, the narrow ones among them and the wide ones not.
+        transformer: with all layers.
         """
-        gpus = calibration.machine.gpus_per_node
         narrow, wide = (
-            Columns.of(transformer, Lattice.of([t.strategy for t in each], gpus_per_node=gpus))
+            columns_of([trial.run(transformer) for trial in each], calibration.machine)
             for each in zip(*pairs, strict=True)
         )
         log_times = np.log([[trial.iteration_time_s or 1.0 for trial in pair] for pair in pairs])

@@ -24,6 +24,7 @@ class Proposal:
         expected_saving: share of a training's time that is won by measuring it, on average and with
             its chance to fit; None for what was chosen elsewhere, or to show whether projections
             come true. These three are None while nothing is measured.
+        num_layers: that the stand-in is run with, where fewer than the model has.
     """
 
     strategy: Strategy
@@ -38,6 +39,7 @@ class Proposal:
     best_so_far: float | None
     probability_better: float | None
     expected_saving: float | None = None
+    num_layers: int | None = None
 
     @property
     def run(self) -> Strategy:
@@ -47,4 +49,6 @@ class Proposal:
     def running(self) -> SearchTrial:
         """Its trial, once it is started."""
         stands_for = self.strategy.num_nodes if self.stand_in else None
-        return SearchTrial(strategy=self.run, state="running", stands_for=stands_for)
+        return SearchTrial(
+            strategy=self.run, state="running", stands_for=stands_for, num_layers=self.num_layers
+        )

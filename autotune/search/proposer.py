@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import ndtr
@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from autotune.calibration import Calibration, Observation
 from autotune.calibration.calibration import Z
+from autotune.calibration.observations import columns_of
 from autotune.cost_model.columns import Columns, Rows
 from autotune.errors import NothingToPropose
 from autotune.schemas import Objective
@@ -19,12 +20,12 @@ from autotune.search.belief import Belief, worth_a_look
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
 from autotune.search.evidence import Evidence, Known
-from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts
+from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts, Mask
 from autotune.search.neighbourhood import NearbyLayout, Step
 from autotune.search.outlook import DRAWS, Outlook, Rival
 from autotune.search.pairs import Projections
 from autotune.search.proposal import Proposal
-from autotune.search.screening import Runs, can_stand_in, stand_in
+from autotune.search.stand_ins import Runs, StandIns
 from autotune.search.suspects import suspected
 from autotune.search.trial import SearchTrial
 from search_spaces.lattice import Lattice
@@ -57,8 +58,8 @@ class Proposer:
         headroom_gib: memory that the fullest GPU is to have left. What has run and left less has
             been timed, and is no best; what is likely to leave less is shunned like what is likely
             not to fit.
-        screen_nodes: on which layouts may be measured that have more (`Screening`); None where all
-            run in full.
+        stand_ins: what may run in layouts' places; None where all run in full.
+        pool_nodes: that trials may hold at the same time; None where these are enough for all.
     """
 
     def __init__(
@@ -70,16 +71,18 @@ class Proposer:
         earlier: Sequence[Observation] = (),
         cost: TrialCost = TrialCost(),  # noqa: B008  (frozen, so shared safely)
         headroom_gib: float = 0.0,
-        screen_nodes: int | None = None,
+        stand_ins: StandIns | None = None,
+        pool_nodes: int | None = None,
     ) -> None:
         self._space = space
         self._seed = seed
         self._cost = cost
         self._headroom_gib = headroom_gib
-        self._screen_nodes = screen_nodes
+        self._stand_ins = stand_ins
+        self._pool_nodes = pool_nodes or space.nodes
         self._objective = objective
         self._layouts = Layouts.of(space, objective=objective)
-        self._runs = Runs.of(space, self._layouts, nodes=screen_nodes)
+        self._runs = Runs.of(space, self._layouts, stand_ins=stand_ins)
         self._evidence = Evidence(
             space,
             self._layouts,
@@ -121,7 +124,8 @@ class Proposer:
         nothing of the space is measured. What is projected counts as measured, for what it says.
 
         Args:
-            best: the layout to be judged instead of that; None is returned where it is not of the
+            best: the layout to be judged instead of that, against all of the space, and not only
+                against what the pool can still measure; None is returned where it is not of the
                 space or not measured.
         """
         known = self._evidence.known(trials)
@@ -134,6 +138,8 @@ class Proposer:
                 return None
             layout = judged
         open_layouts = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
+        if best is None:
+            open_layouts = open_layouts[self._measurable[open_layouts]]
         with threadpool_limits(limits=1, user_api="blas"):
             return Outlook.of(
                 self._belief(known, open_layouts),
@@ -220,17 +226,13 @@ class Proposer:
         Those that were timed on few nodes are compared there: what a change of width adds is alike
         for them.
         """
-        narrow = {t.full: t.strategy for t in known.ended if t.stands_for and t.state == "ok"}
-        runs = [narrow.get(strategy) for strategy in strategies]
-        lattice = Lattice.of(
-            [run or strategy for run, strategy in zip(runs, strategies, strict=True)],
-            gpus_per_node=self._space.machine.gpus_per_node,
-        )
-        columns = Columns.of(self._space.transformer, lattice)
-        work = [
-            self._evidence.work_of(strategy, run, known)
-            for strategy, run in zip(strategies, runs, strict=True)
+        narrow = {t.full: t for t in known.ended if t.stands_for and t.state == "ok"}
+        runs = [
+            narrow.get(each, SearchTrial(strategy=each, state="running")) for each in strategies
         ]
+        transformer, machine = self._space.transformer, self._space.machine
+        columns = columns_of([run.run(transformer) for run in runs], machine)
+        work = [self._evidence.work_of(run, known) for run in runs]
         generator = np.random.default_rng([self._seed, len(strategies)])
         calibration = self._evidence.calibration(known.ended)
         with threadpool_limits(limits=1, user_api="blas"):
@@ -303,16 +305,15 @@ class Proposer:
         A layout that was measured in full runs on few nodes, too, which costs little; or else the
         best that was measured on few runs in full.
         """
-        nodes = self._screen_nodes
-        full = [
-            t for t in known.trials if t.stands_for is None and t.strategy.num_nodes > (nodes or 0)
-        ]
-        if nodes is None or known.projections.count or any(t.state == "running" for t in full):
+        if self._stand_ins is None or known.projections.count:
+            return None
+        full = self._full_with_stand_in(known)
+        if any(trial.state == "running" for trial in full):
             return None
         narrow = {t.strategy: t.state for t in known.trials if t.stands_for is not None}
         for trial in full:
-            instead = stand_in(trial.strategy, nodes=nodes)
-            if trial.state != "ok" or not self._can_stand_in(trial.strategy):
+            instead = self._stand_ins.of(trial.strategy)
+            if trial.state != "ok":
                 continue
             if narrow.get(instead) == "running":
                 return None
@@ -331,12 +332,29 @@ class Proposer:
             return None
         timed.sort(key=lambda layout: known.measured[layout], reverse=True)
         strategies = [self._layouts.lattice.strategy(layout) for layout in timed]
-        untried = [strategy for strategy in strategies if strategy not in tried]
+        untried = [
+            strategy
+            for strategy in strategies
+            if strategy not in tried and strategy.num_nodes <= self._pool_nodes
+        ]
         return self._proposal(known, untried[0], None) if untried else None
 
-    def _can_stand_in(self, strategy: Strategy) -> bool:
-        lattice = Lattice.of([strategy], gpus_per_node=self._space.machine.gpus_per_node)
-        return bool(can_stand_in(self._space, lattice, self._screen_nodes or 0)[0])
+    def _full_with_stand_in(self, known: Known) -> list[SearchTrial]:
+        """Return the trials in full of layouts that can be stood in for."""
+        full = [trial for trial in known.trials if trial.stands_for is None]
+        if not full or self._stand_ins is None:
+            return []
+        gpus = self._space.machine.gpus_per_node
+        lattice = Lattice.of([trial.strategy for trial in full], gpus_per_node=gpus)
+        possible = self._stand_ins.possible(self._space, lattice)
+        return [trial for trial, can in zip(full, possible, strict=True) if can]
+
+    @cached_property
+    def _measurable(self) -> Mask:
+        """Which layouts the pool has nodes for, in full or with a stand-in, shape (n,)."""
+        nodes = self._runs.lattice["num_nodes"]
+        in_full = nodes[: len(self._layouts)]
+        return np.asarray(np.minimum(in_full, nodes[self._runs.stand_in]) <= self._pool_nodes)
 
     def _first_runs(self, known: Known, layouts: Integers) -> Integers:
         """Return the run of each layout that is thought of first: on few nodes where it can be."""
@@ -354,12 +372,20 @@ class Proposer:
         calibration, log_work = self._evidence.expecting(known), self._evidence.log_work(known)
         every = np.array(runs, dtype=np.int64)
         limit = calibration.log_limit(self._headroom_gib)
-        rows = worth_a_look(calibration, columns, log_work=log_work, rows=every, log_limit=limit)
+        rows = worth_a_look(
+            calibration,
+            columns,
+            log_work=log_work,
+            rows=every,
+            memory=self._runs.memory,
+            log_limit=limit,
+        )
         return Belief.of(
             calibration,
             columns,
             log_work=log_work,
             rows=self._likelier(calibration, rows),
+            memory=self._runs.memory,
             headroom_gib=self._headroom_gib,
         )
 
@@ -369,7 +395,7 @@ class Proposer:
         narrow = np.flatnonzero(runs >= len(self._layouts))
         if not len(narrow):
             return runs
-        columns, full = self._evidence.columns, self._runs.layout[runs[narrow]]
+        columns, full = self._runs.memory, self._runs.layout[runs[narrow]]
         fits = calibration.fit_probability(
             columns.take(runs[narrow]), headroom_gib=self._headroom_gib
         )
@@ -420,12 +446,21 @@ class Proposer:
         expected_saving: float | None = None,
     ) -> Proposal:
         calibration = self._evidence.calibration(known.ended)
-        run = Lattice.of([instead or strategy], gpus_per_node=self._space.machine.gpus_per_node)
-        columns = Columns.of(self._space.transformer, run)
+        run = SearchTrial(strategy=strategy, state="running")
+        if instead is not None and self._stand_ins is not None:
+            run = SearchTrial(
+                strategy=instead,
+                state="running",
+                stands_for=strategy.num_nodes,
+                num_layers=self._stand_ins.num_layers,
+            )
+        machine = self._space.machine
+        lattice = Lattice.of([run.strategy], gpus_per_node=machine.gpus_per_node)
+        columns = columns_of([run.run(self._space.transformer)], machine)
         time, left_open, variance = calibration.time.predict(columns)
         seconds, factor = float(np.exp(time[0])), float(np.exp(Z * np.sqrt(variance[0])))
         fits = calibration.fit_probability(columns, headroom_gib=self._headroom_gib)
-        log_rate = self._evidence.work_of(strategy, instead, known) - float(time[0])
+        log_rate = self._evidence.work_of(run, known) - float(time[0])
         better = None
         if known.best is not None:
             better = float(ndtr((log_rate - known.best) / max(float(left_open[0]) ** 0.5, 1e-9)))
@@ -438,8 +473,9 @@ class Proposer:
             iteration_time_high_s=seconds * factor,
             memory_gib=float(np.exp(calibration.memory.mean(columns)[0])),
             fit_probability=float(fits[0]),
-            node_hours=float(self._cost.node_hours(run, np.exp(time))[0]),
+            node_hours=float(self._cost.node_hours(lattice, np.exp(time))[0]),
             best_so_far=None if known.best is None else float(np.exp(known.best)),
             probability_better=better,
             expected_saving=expected_saving,
+            num_layers=run.num_layers,
         )

@@ -1,24 +1,23 @@
-"""Few replicas for many: which layouts may be measured on fewer nodes than they are to train on."""
+"""Few replicas for many, or few layers for all: which layouts may be measured on fewer nodes than
+they are to train on."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autotune.calibration.projection import REPEATS, SPREAD_OF_A_DOUBLING
 from autotune.cost_model import estimate
 from autotune.schemas import CampaignCreate, FewNodes
-from autotune.search.layouts import Floats, Integers, Layouts, Mask
-from search_spaces.batch import GlobalBatch
+from autotune.search.layouts import Integers, Layouts, Mask
+from autotune.search.stand_ins import (
+    LEAST_REPLICAS,
+    SHORTEST_PIPELINE,
+    FewerLayers,
+    FewerReplicas,
+)
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
-from search_spaces.rules import rule_masks
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import Strategy
-
-LEAST_REPLICAS = 2
-"""Of a stand-in: with one replica nothing is reduced over replicas and ZeRO has nothing to cut."""
 
 PROMISING = 100
 """Layouts, those with the best predicted rate that are predicted to fit, for which a width is
@@ -41,11 +40,14 @@ calibrated formulas (`mixture.USUAL`)."""
 
 def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
     """Return on how few nodes a campaign's search measures: as was asked, or where most is learned
-    for a node-hour.
+    for a node-hour; or with how few layers, where that was asked.
 
     Raises:
-        InvalidInputs: field `screen_nodes`: no layout can be measured on so many nodes.
+        InvalidInputs: field `screen_nodes`: no layout can be measured on so many nodes; field
+            `screen_layers`: none can be measured with so few layers, or not on the nodes at hand.
     """
+    if isinstance(request.screen_layers, int):
+        return _few_layers(request, space, layers=request.screen_layers)
     if request.screen_nodes == "off":
         return FewNodes(nodes=None, reason="All trials run in full, as asked.")
     layouts = Layouts.of(space, objective=request.objective)
@@ -88,35 +90,68 @@ def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
     )
 
 
+def _few_layers(request: CampaignCreate, space: SearchSpace, *, layers: int) -> FewNodes:
+    full, pool = space.transformer.num_layers, request.pool_nodes or request.nodes
+    if isinstance(request.screen_nodes, int):
+        reason = "a trial stands in on fewer nodes or with fewer layers, not both"
+        raise _unusable_layers(layers, reason, valid="off, or screen_nodes off")
+    if layers >= full:
+        reason = f"{space.transformer.name} has {full} layers"
+        raise _unusable_layers(layers, reason, valid=_valid_layers(space, pool))
+    lattice = space.lattice()
+    nodes = _nodes_of_stand_ins(space, lattice, layers)
+    if not len(nodes):
+        reason = (
+            f"no layout of the space keeps a pipeline of {SHORTEST_PIPELINE} stages or more, even "
+            f"ones and on whole nodes, when {full} layers become {layers}"
+        )
+        if lattice["pipeline_parallel"].max() == 1:
+            reason = "no layout of the space has a pipeline that could be shorter"
+        raise _unusable_layers(layers, reason, valid=_valid_layers(space, pool))
+    if nodes.min() > pool:
+        reason = f"they need {_nodes(int(nodes.min()))} or more, and all trials share {pool}"
+        raise _unusable_layers(layers, reason, valid=_valid_layers(space, pool))
+    layouts = Layouts.of(space, objective=request.objective).lattice
+    possible = FewerLayers(num_layers=layers, full_layers=full).possible(space, layouts)
+    reason = (
+        f"Trials run with {layers} of {full} layers, in pipelines as much shorter and on as much "
+        f"fewer nodes, and stand for all, as asked: {np.count_nonzero(possible)} of "
+        f"{len(layouts)} layouts can be measured so."
+    )
+    too_large = layouts["num_nodes"] > pool
+    if too_large[possible].any():
+        which = "None of these" if too_large[possible].all() else "Not all of these"
+        reason += f" {which} can be measured in full on the {_nodes(pool)} that trials share."
+    return FewNodes(nodes=None, layers=layers, reason=reason)
+
+
+def _nodes_of_stand_ins(space: SearchSpace, lattice: Lattice, layers: int) -> Integers:
+    """Return on how many nodes each strategy runs that can do with so few layers, shape (k,)."""
+    stand_ins = FewerLayers(num_layers=layers, full_layers=space.transformer.num_layers)
+    possible = lattice.take(stand_ins.possible(space, lattice))
+    return np.asarray(stand_ins.of_all(possible)["num_nodes"], dtype=np.int64)
+
+
+def _valid_layers(space: SearchSpace, pool: int) -> str:
+    lattice = space.lattice()
+    usable = [
+        layers
+        for layers in range(1, space.transformer.num_layers)
+        if np.any(_nodes_of_stand_ins(space, lattice, layers) <= pool)
+    ]
+    return ", ".join(["off", *map(str, usable)])
+
+
+def _unusable_layers(layers: int, reason: str, *, valid: str) -> InvalidInputs:
+    return InvalidInputs([InvalidInput("screen_layers", layers, reason, valid=valid)])
+
+
 def told_share(nodes: int, full: int) -> float:
     """Return how much a trial on few nodes tells of a layout's time on all of them, as a share of
     what a trial there does: the information in nats, `log(1 + unknown/left open)/2`, of both."""
     left_open = REPEATS**2 + (SPREAD_OF_A_DOUBLING * np.log2(full / nodes)) ** 2
     narrow, wide = (np.log1p(UNKNOWN**2 / variance) for variance in (left_open, REPEATS**2))
     return float(narrow / wide)
-
-
-def stand_in(strategy: Strategy, *, nodes: int) -> Strategy:
-    """Return the same with fewer replicas: each does what it would do among all."""
-    return replace(strategy, num_nodes=nodes)
-
-
-def narrowed(lattice: Lattice, nodes: int) -> Lattice:
-    """Return the `stand_in` of every strategy."""
-    columns = {**lattice.columns, "num_nodes": np.full(len(lattice), nodes)}
-    return Lattice(columns=columns, gpus_per_node=lattice.gpus_per_node)
-
-
-def can_stand_in(space: SearchSpace, lattice: Lattice, nodes: int) -> Mask:
-    """Return which strategies have more nodes, and are legal with LEAST_REPLICAS or more on so few;
-    shape (n,). The global batch is not theirs to keep."""
-    narrow = narrowed(lattice, nodes)
-    broken = rule_masks(
-        narrow, space.transformer, space.machine, GlobalBatch(), program=space.program
-    )
-    illegal = np.logical_or.reduce(list(broken.values()))
-    enough = narrow.data_parallel >= LEAST_REPLICAS
-    return np.asarray((lattice["num_nodes"] > nodes) & enough & ~illegal)
 
 
 def _refuse_useless(
@@ -128,7 +163,7 @@ def _refuse_useless(
         reason = "what was measured on few nodes has to be confirmed on all of them"
         valid = "protocol.confirmations of 1 or more, or screen_nodes off"
         raise InvalidInputs([InvalidInput("screen_nodes", nodes, reason, valid=valid)])
-    if not can_stand_in(space, layouts.lattice, nodes).any():
+    if not FewerReplicas(nodes).possible(space, layouts.lattice).any():
         reason = f"no layout of the space has {LEAST_REPLICAS} replicas on so few nodes"
         if nodes >= full:
             reason = f"strategies have {_nodes(full)} at most"
@@ -140,7 +175,7 @@ def _valid_widths(space: SearchSpace, layouts: Layouts, full: int) -> str:
     possible = [
         nodes
         for nodes in _widths(layouts.lattice, full - 1)
-        if can_stand_in(space, layouts.lattice, nodes).any()
+        if FewerReplicas(nodes).possible(space, layouts.lattice).any()
     ]
     return f"auto, off, {', '.join(map(str, possible))}" if possible else "auto, off"
 
@@ -165,10 +200,11 @@ def _widths(lattice: Lattice, most: int) -> list[int]:
 
 def _fits_on(space: SearchSpace, lattice: Lattice, nodes: int) -> Mask:
     """Return which can be stood for on so many nodes, by rule and by predicted memory."""
-    possible = can_stand_in(space, lattice, nodes)
+    stand_ins = FewerReplicas(nodes)
+    possible = stand_ins.possible(space, lattice)
     if possible.any():
         rows = np.flatnonzero(possible)
-        narrow = narrowed(lattice.take(rows), nodes)
+        narrow = stand_ins.of_all(lattice.take(rows))
         predicted = estimate(space.transformer, space.machine, narrow)
         possible[rows] = predicted.fits
     return possible
@@ -176,46 +212,3 @@ def _fits_on(space: SearchSpace, lattice: Lattice, nodes: int) -> Mask:
 
 def _nodes(count: int) -> str:
     return f"{count} node{'' if count == 1 else 's'}"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Runs:
-    """What may be run of a space of n layouts: each itself, then the m stand-ins of some.
-
-    Attributes:
-        lattice: of all n + m.
-        layout: shape (n + m,), the layout that each run tells of.
-        stand_in: shape (n,), the run that is a layout's stand-in; its own run where it has none.
-        log_work: shape (n + m,), see `Layouts`: of the layout, whatever stands for it.
-    """
-
-    lattice: Lattice
-    layout: Integers
-    stand_in: Integers
-    log_work: Floats
-
-    @classmethod
-    def of(cls, space: SearchSpace, layouts: Layouts, *, nodes: int | None) -> Runs:
-        lattice, every = layouts.lattice, np.arange(len(layouts))
-        if nodes is None:
-            return cls(lattice=lattice, layout=every, stand_in=every, log_work=layouts.log_work)
-        rows = np.flatnonzero(can_stand_in(space, lattice, nodes))
-        narrow = narrowed(lattice.take(rows), nodes)
-        columns = {name: np.concatenate([lattice[name], narrow[name]]) for name in lattice.columns}
-        stand_ins = every.copy()
-        stand_ins[rows] = len(lattice) + np.arange(len(rows))
-        layout = np.concatenate([every, rows])
-        return cls(
-            lattice=Lattice(columns=columns, gpus_per_node=lattice.gpus_per_node),
-            layout=layout,
-            stand_in=stand_ins,
-            log_work=layouts.log_work[layout],
-        )
-
-    def __len__(self) -> int:
-        return len(self.lattice)
-
-    @property
-    def narrow(self) -> Integers:
-        """The runs that are stand-ins, shape (m,)."""
-        return np.arange(len(self.stand_in), len(self))

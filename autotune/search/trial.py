@@ -27,6 +27,8 @@ class SearchTrial:
         cause: of another failure, equal for those that failed in the same way; "" if not known.
         stands_for: nodes of the strategy that this one was run for, being equal to it in all but
             them; None where it was run for its own sake.
+        num_layers: of the model that was run, where fewer than it has: the pipeline is then shorter
+            than that of the strategy that it was run for, as the nodes are fewer.
 
     Raises:
         ValueError: an ok trial without a finite, positive time.
@@ -39,11 +41,16 @@ class SearchTrial:
     peak_memory_gib: float | None = None
     cause: str = ""
     stands_for: int | None = None
+    num_layers: int | None = None
 
     @property
     def full(self) -> Strategy:
         """The strategy that it tells of: what it stands for, or else what was run."""
-        return replace(self.strategy, num_nodes=self.stands_for or self.strategy.num_nodes)
+        strategy, nodes = self.strategy, self.stands_for or self.strategy.num_nodes
+        stages = strategy.pipeline_parallel
+        if self.num_layers is not None:
+            stages = stages * nodes // strategy.num_nodes
+        return replace(strategy, num_nodes=nodes, pipeline_parallel=stages)
 
     def __post_init__(self) -> None:
         seconds = self.iteration_time_s
@@ -51,19 +58,32 @@ class SearchTrial:
         if self.state == "ok" and not measured:
             raise ValueError(f"an ok trial needs a positive iteration time, not {seconds!r}")
 
+    def run(self, transformer: Transformer) -> Observation:
+        """Return what was run, without what came of it.
+
+        Args:
+            transformer: with all layers.
+        """
+        return Observation(
+            transformer=transformer.with_layers(self.num_layers), strategy=self.strategy
+        )
+
     def observation(self, transformer: Transformer) -> Observation | None:
         """Return what a calibration learns from it; None from one that says nothing of time and
-        memory."""
+        memory.
+
+        Args:
+            transformer: with all layers.
+        """
         if self.state == "ok":
-            return Observation(
-                transformer=transformer,
-                strategy=self.strategy,
+            return replace(
+                self.run(transformer),
                 iteration_time_s=self.iteration_time_s,
                 peak_memory_gib=self.peak_memory_gib,
                 fitted=True,
             )
         if self.state == "failed" and self.out_of_memory:
-            return Observation(transformer=transformer, strategy=self.strategy, fitted=False)
+            return replace(self.run(transformer), fitted=False)
         return None
 
 
@@ -74,14 +94,15 @@ def merged(trials: Iterable[SearchTrial]) -> list[SearchTrial]:
     A strategy with an ok trial is ok, with the median time of these; otherwise it is running if any
     of its trials runs; otherwise it failed, or was refused if none of them ever started.
     """
-    alike: dict[tuple[Strategy, int], list[SearchTrial]] = {}
+    alike: dict[tuple[Strategy, int, int], list[SearchTrial]] = {}
     for trial in trials:
-        alike.setdefault((trial.strategy, trial.stands_for or 0), []).append(trial)
+        ran_for = (trial.strategy, trial.stands_for or 0, trial.num_layers or 0)
+        alike.setdefault(ran_for, []).append(trial)
     return [_one(alike[key]) for key in sorted(alike)]
 
 
 def _one(same: Sequence[SearchTrial]) -> SearchTrial:
-    strategy, stands_for = same[0].strategy, same[0].stands_for
+    strategy, stands_for, num_layers = same[0].strategy, same[0].stands_for, same[0].num_layers
     ok = [o for o in same if o.state == "ok"]
     if ok:
         peaks = [o.peak_memory_gib for o in ok if o.peak_memory_gib is not None]
@@ -91,6 +112,7 @@ def _one(same: Sequence[SearchTrial]) -> SearchTrial:
             iteration_time_s=median(float(o.iteration_time_s or 0.0) for o in ok),
             peak_memory_gib=max(peaks, default=None),
             stands_for=stands_for,
+            num_layers=num_layers,
         )
     states: tuple[SearchState, ...] = ("running", "failed", "refused")
     state = next(state for state in states if any(o.state == state for o in same))
@@ -102,4 +124,5 @@ def _one(same: Sequence[SearchTrial]) -> SearchTrial:
         out_of_memory=out_of_memory,
         cause="" if out_of_memory else next(iter(causes), ""),
         stands_for=stands_for,
+        num_layers=num_layers,
     )

@@ -110,7 +110,7 @@ def measured_steps(trials: Sequence[Trial]) -> dict[Strategy, float]:
             each.iteration_time_s
         )
         for trial in trials
-        if trial.state is TrialState.OK
+        if trial.state is TrialState.OK and trial.num_layers is None
         for each in trial.accumulations
         if each.measured
     }

@@ -48,7 +48,7 @@ def accumulation_series(campaign: Campaign, trial: Trial) -> AccumulationSeries:
         if point.iteration_times_s
     ]
     points = accumulations(
-        transformer_of(campaign.model),
+        transformer_of(campaign.model).with_layers(trial.num_layers),
         machine_of(campaign.machine),
         strategy_of(trial.strategy),
         measured,

@@ -113,6 +113,15 @@ def fastest_single(campaign: Campaign) -> str:
     return f"; fastest single trial: {figure(fastest)} (trial {campaign.fastest_trial})"
 
 
+def projected_from(item: Ranked) -> str:
+    """Return from what a strategy's figures are projected; empty where they are its own."""
+    nodes, layers = item.projected_from_nodes, item.projected_from_layers
+    if not nodes:
+        return ""
+    fewer = f"{plural(layers, 'layer')} on " if layers else ""
+    return f"projected from {fewer}{plural(nodes, 'node')}"
+
+
 def standing_of(item: Ranked) -> str:
     """Return what a runner-up's place follows from, before its rate does: layouts that were
     confirmed come first, then those that were not, those projected, those that leave too little
@@ -122,7 +131,7 @@ def standing_of(item: Ranked) -> str:
     elif not item.keeps_headroom:
         how = "leaves too little memory"
     elif item.projected_from_nodes:
-        how = f"projected from {plural(item.projected_from_nodes, 'node')}"
+        how = projected_from(item)
     else:
         how = "confirmed" if item.confirmed else "not confirmed"
     return how if item.significant is not False else f"{how}, within the spread"
@@ -253,9 +262,8 @@ def gain(share: float) -> str:
 
 def confirmed(best: Ranked) -> str:
     """Return how well the figures of the best are known."""
-    if best.projected_from_nodes:
-        return f"projected from {plural(best.projected_from_nodes, 'node')}"
-    return "confirmed" if best.confirmed else "not confirmed"
+    known = "confirmed" if best.confirmed else "not confirmed"
+    return projected_from(best) or known
 
 
 def saved(saving: TrainingSaving) -> str:

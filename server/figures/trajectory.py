@@ -140,7 +140,7 @@ def trajectory(
         drawn=len(drawn),
         failures={outcome: failures[outcome] for outcome in FAILURES if failures[outcome]},
         summary=_summary(points, best, failures, objective, baseline=baseline)
-        + _on_few_nodes(len(drawable) - len(points)),
+        + _undrawn(len(drawable) - len(points), layers=any(t.num_layers for t in drawable)),
     )
 
 
@@ -229,11 +229,13 @@ def _places(
     return f"time since the start, {unit}", places
 
 
-def _on_few_nodes(count: int) -> str:
-    """Return that trials which stand for more nodes are not drawn: their rates are of few."""
+def _undrawn(count: int, *, layers: bool) -> str:
+    """Return that trials which stand for more nodes, or `layers`, are not drawn: their rates are of
+    few."""
     if not count:
         return ""
-    return f" {plural(count, 'trial')} on few nodes that stand for more are in the table alone."
+    few = "with few layers" if layers else "on few nodes"
+    return f" {plural(count, 'trial')} {few} that stand for more are in the table alone."
 
 
 def _summary(

@@ -264,7 +264,7 @@ class ClaimedCampaign:
             for trial, outcome in ended:
                 strategy = strategy_of(trial.strategy)
                 result = finished_trial(
-                    workload, strategy, outcome, now=now, power_factor=power_factor
+                    workload.of_trial(trial), strategy, outcome, now=now, power_factor=power_factor
                 )
                 finish_trial(session, trial, result)
             if row.state == CampaignState.RUNNING:

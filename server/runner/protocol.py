@@ -81,7 +81,9 @@ def _limits(
     At its own GAS the strategy would then have `give_up_below` of the best rate. An iteration at
     another one takes the share of it that is believed, at the upper end of its interval, and longer
     by as much as it did in the best trial: by its own rule the best is never given up. Empty where
-    there is no best. A trial on few nodes is held against others on as many that stand for as many.
+    there is no best. A trial on few nodes is held against others on as many that stand for as many;
+    one with fewer layers against none: a deep pipeline waits for less of the time there than in
+    full.
     """
     request = campaign.request
     ended = [
@@ -91,6 +93,8 @@ def _limits(
         if keeps_headroom(campaign, other.metrics) and _comparable(other, trial)
     ]
     if trial.purpose != "search" or not request.protocol.give_up_below or not ended:
+        return ()
+    if trial.num_layers is not None:
         return ()
     _, best_s, best = max(ended, key=lambda each: each[0])
     workload, strategy = Workload.of(campaign), strategy_of(trial.strategy)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from autotune.measurement import SECONDS_PER_HOUR, accumulations, metrics
 from autotune.objectives import memory_limit_gib
 from autotune.resolution import machine_of, transformer_of
-from autotune.schemas import Campaign, Objective, TrialMetrics, TrialState
+from autotune.schemas import Campaign, Objective, Trial, TrialMetrics, TrialState
 from evaluators.trial import TrialOutcome
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -38,6 +38,10 @@ class Workload:
             objective=campaign.request.objective,
             memory_limit_gib=memory_limit_gib(campaign),
         )
+
+    def of_trial(self, trial: Trial) -> Workload:
+        """Return what one trial of the campaign trains, which may have fewer layers."""
+        return replace(self, transformer=self.transformer.with_layers(trial.num_layers))
 
 
 def finished_trial(

@@ -6,7 +6,7 @@ All of it is pure but `MachineQueue`: it follows from the campaign's rows and th
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
 from statistics import fmean
@@ -17,7 +17,7 @@ from autotune.failures import cause_of
 from autotune.measurement import (
     SECONDS_PER_HOUR,
 )
-from autotune.recommendation import strategies_to_confirm
+from autotune.recommendation import nodes_at_hand, strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import (
     Budget,
@@ -93,40 +93,30 @@ def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
     for trial in trials:
         if trial.state in UNINFORMATIVE:
             continue
-        strategy, nodes = strategy_of(trial.strategy), trial.stands_for_nodes
+        ran = SearchTrial(
+            strategy=strategy_of(trial.strategy),
+            state="running",
+            stands_for=trial.stands_for_nodes,
+            num_layers=trial.num_layers,
+        )
         if trial.state is TrialState.PENDING:
-            known.append(SearchTrial(strategy=strategy, state="running", stands_for=nodes))
+            known.append(ran)
         elif trial.state is TrialState.REFUSED:
-            known.append(SearchTrial(strategy=strategy, state="refused", stands_for=nodes))
+            known.append(replace(ran, state="refused"))
         elif trial.metrics is None:
             oom = trial.state is TrialState.OOM
             cause = "" if oom else cause_of(trial.error or trial.state.value)
-            failed = SearchTrial(
-                strategy=strategy,
-                state="failed",
-                out_of_memory=oom,
-                cause=cause,
-                stands_for=nodes,
-            )
-            known.append(failed)
+            known.append(replace(ran, state="failed", out_of_memory=oom, cause=cause))
         else:
             seconds = trial.metrics.iteration_time_s
             peak = max(trial.peak_memory_gib_by_rank, default=None)
-            ok = SearchTrial(
-                strategy=strategy,
-                state="ok",
-                iteration_time_s=seconds,
-                peak_memory_gib=peak,
-                stands_for=nodes,
-            )
-            known.append(ok)
+            known.append(replace(ran, state="ok", iteration_time_s=seconds, peak_memory_gib=peak))
     return known
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:
     """Return how many nodes of the campaign's pool no trial holds or waits for."""
-    pool = campaign.request.pool_nodes or campaign.request.nodes
-    return pool - sum(trial.strategy.num_nodes for trial in pending)
+    return nodes_at_hand(campaign) - sum(trial.strategy.num_nodes for trial in pending)
 
 
 class NodeHours:
@@ -159,7 +149,8 @@ def reason_to_end_search(
     """
     node_hours = NodeHours(campaign, trials)
     confirmations = campaign.request.protocol.confirmations
-    reserve = node_hours.expected(campaign.request.nodes * confirmations)
+    reserved_nodes = min(campaign.request.nodes, nodes_at_hand(campaign))
+    reserve = node_hours.expected(reserved_nodes * confirmations)
     searched = sum(trial.purpose != "confirmation" and not trial.withdrawn for trial in trials)
     has_ended = any(trial.duration_s for trial in trials)
     return reason_to_stop(
@@ -266,8 +257,10 @@ def next_confirmations(
     if campaign.request.budget.stop_early:
         known = search_trials(trials)
         wanted = worth_confirming(campaign, trials, proposer, wanted, known=known)
+    beyond = [strategy for strategy in wanted if strategy.num_nodes > nodes_at_hand(campaign)]
+    wanted = [strategy for strategy in wanted if strategy not in beyond]
     if not wanted:
-        return NextTrials(phase_ends=campaign.reason)
+        return NextTrials(phase_ends=_unconfirmed(campaign, beyond))
     free = free_nodes(campaign, [t for t in trials if t.state is TrialState.PENDING])
     fitting: list[Strategy] = []
     for strategy in wanted:
@@ -275,6 +268,18 @@ def next_confirmations(
             fitting.append(strategy)
             free -= strategy.num_nodes
     return NextTrials(strategies=tuple(fitting), purpose="confirmation")
+
+
+def _unconfirmed(campaign: Campaign, beyond: Sequence[Strategy]) -> str:
+    """Return why the confirmations end, with what is left unmeasured for want of nodes."""
+    if not beyond:
+        return campaign.reason
+    nodes = min(strategy.num_nodes for strategy in beyond)
+    unmeasured = (
+        f"the best cannot be measured in full: it takes {nodes} nodes, and all trials share "
+        f"{nodes_at_hand(campaign)}"
+    )
+    return f"{campaign.reason.rstrip('.')}; {unmeasured}" if campaign.reason else unmeasured
 
 
 def new_trials(
@@ -289,6 +294,7 @@ def new_trials(
         NewTrial(
             strategy=strategy_shape(proposal.run),
             stands_for_nodes=proposal.running.stands_for,
+            num_layers=proposal.num_layers,
             purpose=following.purpose,
             predicted_iteration_time_s=proposal.iteration_time_s,
             predicted_memory_gib=proposal.memory_gib,

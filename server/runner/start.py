@@ -43,7 +43,7 @@ def telling_of(
     models = {shape: transformer_of(shape) for shape in {trial.model for trial in past}}
     given = [
         EarlierTrial(
-            transformer=models[trial.model],
+            transformer=models[trial.model].with_layers(trial.num_layers),
             strategy=strategy_of(trial.strategy),
             versions=trial.versions,
             age_days=max(0.0, (now - trial.finished_at).total_seconds() / SECONDS_PER_DAY),
@@ -63,7 +63,9 @@ def telling_of(
         )
         for place in places
         if (trial := trials.get(past[place].id)) is not None
-        for observation in observations_of(given[place].transformer, [trial], machine=space.machine)
+        for observation in observations_of(
+            models[past[place].model], [trial], machine=space.machine
+        )
     ]
 
 

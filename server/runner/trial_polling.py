@@ -105,7 +105,7 @@ class TrialPolling:
             return known  # nothing of a request changes while its trial is pending
         return TrialRequest(
             token=trial.token,
-            transformer=self.workload.transformer,
+            transformer=self.workload.of_trial(trial).transformer,
             machine=self.workload.machine,
             strategy=strategy_of(trial.strategy),
             protocol=protocol_of(

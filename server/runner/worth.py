@@ -18,6 +18,7 @@ from autotune.search import (
     TrialCost,
     is_worth_confirming,
     reason_to_spare,
+    stand_ins_of,
 )
 from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.space import SearchSpace
@@ -142,7 +143,8 @@ def proposer_of(
         earlier=earlier,
         cost=cost,
         headroom_gib=request.min_headroom_gib,
-        screen_nodes=campaign.screening.nodes if campaign.screening else None,
+        stand_ins=stand_ins_of(campaign.screening, space.transformer),
+        pool_nodes=request.pool_nodes,
     )
 
 

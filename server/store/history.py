@@ -32,6 +32,7 @@ class PastTrial:
     """A finished trial of another campaign, without its figures.
 
     Attributes:
+        num_layers: of the model that it ran, where fewer than all.
         versions: of what it ran with; those of its campaign's other trials where it could not say.
     """
 
@@ -39,6 +40,7 @@ class PastTrial:
     campaign_id: int
     model: ModelShape
     strategy: StrategyShape
+    num_layers: int | None
     versions: Mapping[str, str]
     finished_at: datetime
 
@@ -96,6 +98,7 @@ def trials_of(
             TrialRow.id,
             TrialRow.campaign_id,
             TrialRow.strategy,
+            TrialRow.num_layers,
             TrialRow.versions,
             func.coalesce(TrialRow.finished_at, TrialRow.created_at),
         )
@@ -108,18 +111,19 @@ def trials_of(
     models = _models(session, {row[1] for row in rows})
     versions: dict[int, Mapping[str, str]] = {}
     for row in rows:
-        if row[3]:
-            versions.setdefault(row[1], row[3])
+        if row.versions:
+            versions.setdefault(row.campaign_id, row.versions)
     return [
         PastTrial(
             id=trial_id,
             campaign_id=campaign_id,
             model=models[campaign_id],
             strategy=StrategyShape.model_validate(strategy),
+            num_layers=num_layers,
             versions=own or versions.get(campaign_id, {}),
             finished_at=finished_at,
         )
-        for trial_id, campaign_id, strategy, own, finished_at in rows
+        for trial_id, campaign_id, strategy, num_layers, own, finished_at in rows
     ]
 
 

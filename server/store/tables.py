@@ -80,7 +80,8 @@ class CampaignRow(Base):
 
 class TrialRow(Base):
     """One trial. `objective` repeats the campaign's objective out of `metrics`, for ranking; None
-    where it `stands_for_nodes`: its figures are those of few nodes.
+    where it `stands_for_nodes`: its figures are those of few nodes. `num_layers` is None where it
+    runs with all of the model's layers.
 
     `phase`, `phase_reason`, `job_id` and `host` say how an unfinished one stands.
     """
@@ -99,6 +100,7 @@ class TrialRow(Base):
     purpose: Mapped[str] = mapped_column(String(16))
     strategy: Mapped[Json]
     stands_for_nodes: Mapped[int | None]
+    num_layers: Mapped[int | None]
     state: Mapped[str] = mapped_column(String(16))
     phase: Mapped[str | None] = mapped_column(String(16))
     phase_reason: Mapped[str] = mapped_column(Text, default="", server_default="")

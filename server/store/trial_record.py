@@ -17,6 +17,7 @@ def trial_of(row: TrialRow) -> Trial:
             "purpose": row.purpose,
             "strategy": StrategyShape.model_validate(row.strategy),
             "stands_for_nodes": row.stands_for_nodes,
+            "num_layers": row.num_layers,
             "token": row.token,
             "state": row.state,
             "phase": row.phase,

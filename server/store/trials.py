@@ -75,6 +75,7 @@ class NewTrial:
     predicted_memory_gib: float
     expected: Expectation
     stands_for_nodes: int | None = None
+    num_layers: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +131,7 @@ def insert_trials(
             purpose=trial.purpose,
             strategy=trial.strategy.model_dump(mode="json"),
             stands_for_nodes=trial.stands_for_nodes,
+            num_layers=trial.num_layers,
             state=TrialState.PENDING,
             simulated=campaign.simulated,
             created_at=datetime.now(UTC),

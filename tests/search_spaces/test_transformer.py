@@ -53,3 +53,11 @@ def test_gpt_2_has_its_published_parameters() -> None:
         vocab_size=50257,
     )
     assert gpt_2.parameters == 124_439_808
+
+
+def test_a_model_with_fewer_layers_says_so() -> None:
+    model = load_model("gpt-175b")
+    smaller = model.with_layers(24)
+    assert smaller.name == "gpt-175b with 24 of 96 layers"
+    assert model.parameters - smaller.parameters == 72 * model.layer_parameters
+    assert model.with_layers(96) is model.with_layers(None) is model

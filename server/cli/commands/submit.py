@@ -208,6 +208,16 @@ def submit(
             "with fewer replicas; the best are confirmed on all of theirs.  \\[default: auto]",
         ),
     ] = None,
+    screen_layers: Annotated[
+        str | None,
+        typer.Option(
+            "--screen-layers",
+            metavar="off|LAYERS",
+            help="With how few of the model's layers trials of the search may stand for the same "
+            "layout with all, in pipelines and on nodes fewer by the same factor: for models that "
+            "the nodes at hand (--pool-nodes) are too few for.  \\[default: off]",
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would try and cost; submit nothing.")
@@ -230,7 +240,8 @@ def submit(
         tokens=tokens,
         seed=seed,
         fresh=fresh or None,
-        screen_nodes=_width(screen_nodes),
+        screen_nodes=_counted(screen_nodes),
+        screen_layers=_counted(screen_layers),
         name=name,
         time_scale=trials.time_scale,
     )
@@ -263,8 +274,8 @@ def submit(
         )
 
 
-def _width(text: str | None) -> str | int | None:
-    """Return a number of nodes as one, and any other word as it is."""
+def _counted(text: str | None) -> str | int | None:
+    """Return a number as one, and any other word as it is."""
     return int(text) if text is not None and text.isdecimal() else text
 
 

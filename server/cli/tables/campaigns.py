@@ -32,7 +32,6 @@ from server.cli.tables.elements import (
     moment,
     parameters,
     percent,
-    plural,
     said_once,
     seconds,
     started_from,
@@ -41,7 +40,13 @@ from server.cli.tables.elements import (
     with_unit,
     without_common,
 )
-from server.dashboard.wording import fastest_single, fits, neighbour_state, standing_of
+from server.dashboard.wording import (
+    fastest_single,
+    fits,
+    neighbour_state,
+    projected_from,
+    standing_of,
+)
 
 
 def campaigns(items: Sequence[Campaign]) -> Group:
@@ -103,10 +108,13 @@ def campaign(item: Campaign) -> Table:
 
 
 def _screening(item: Campaign) -> list[tuple[str, str]]:
-    """Return on how few nodes it searches, and what came of it; nothing where it does not."""
-    if item.screening is None or item.screening.nodes is None:
+    """Return on how few nodes, or with how few layers, it searches, and what came of it; nothing
+    where it does not."""
+    screening = item.screening
+    if screening is None or (screening.nodes is None and screening.layers is None):
         return []
-    return [("on few nodes", f"{item.screening.reason} {item.screening.outcome}".strip())]
+    what = "on few nodes" if screening.layers is None else "few layers"
+    return [(what, f"{screening.reason} {screening.outcome}".strip())]
 
 
 def trials(items: Sequence[Trial]) -> Group:
@@ -151,7 +159,10 @@ def choices(items: Sequence[Trial]) -> Table:
 
 
 def _stands_for(item: Trial) -> str:
-    return f" (for {item.stands_for_nodes} nodes)" if item.stands_for_nodes else ""
+    if not item.stands_for_nodes:
+        return ""
+    layers = f"{item.num_layers} layers, " if item.num_layers else ""
+    return f" ({layers}for {item.stands_for_nodes} nodes)"
 
 
 def trial(item: Trial) -> Table:
@@ -235,7 +246,8 @@ def recommendation(answer: Recommendation) -> RenderableType:
     if not answer.provisional and not answer.best.confirmed:
         status = "run once"
     if answer.best.projected_from_nodes:
-        status = f"{_projected(answer.best)}, not run on its own yet"
+        in_full = "in full" if answer.best.projected_from_layers else "on its own yet"
+        status = f"{projected_from(answer.best)}, not run {in_full}"
     best = [
         ("best", strategy_line(answer.best.strategy)),
         *_metrics(answer.best.metrics, simulated=answer.simulated),
@@ -370,11 +382,6 @@ def _energy(training: TrainingCost) -> str:
 
 def _energy_origin(sampled: bool) -> str:
     return "sampled at the GPUs" if sampled else "predicted"
-
-
-def _projected(item: Ranked) -> str:
-    nodes = item.projected_from_nodes
-    return f"projected from {plural(nodes, 'node')}" if nodes else ""
 
 
 def _runners_up(items: Sequence[Ranked]) -> Table:

@@ -220,7 +220,11 @@ def dry_run(answer: DryRun) -> RenderableType:
         ("budget buys", f"{trials} node-hours each"),
         ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
         *([("measured first", _baseline(answer.baseline))] if answer.baseline else []),
-        *([("on few nodes", answer.screening.reason)] if answer.screening else []),
+        *(
+            [("few layers" if answer.screening.layers else "on few nodes", answer.screening.reason)]
+            if answer.screening
+            else []
+        ),
     ]
     left_out = (Text(f"left out: {better.sentence}") for better in answer.left_out)
     return Group(space(answer.space), facts(costs), *left_out)

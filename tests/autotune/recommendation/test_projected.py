@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from autotune.recommendation import recommend, strategies_to_confirm
-from autotune.schemas import Recommendation, Trial, TrialState
+from autotune.resolution import strategy_shape
+from autotune.schemas import Campaign, Recommendation, Trial, TrialState
 from search_spaces.strategy import Strategy
 from tests.autotune.recommendation.examples import campaign, strategy, trial
 
+LAYERS = 12
 FULL, OTHER = strategy(tp=2, nodes=16), strategy(tp=4, nodes=16)
 
 
@@ -65,3 +67,58 @@ def test_nothing_is_projected_of_what_failed_in_full_or_where_that_is_contradict
     assert recommend(campaign(), [narrow(1, FULL, seconds=2.0), failed]) is None
     both = [trial(1, OTHER, seconds=4.0), narrow(2, OTHER, seconds=2.0), narrow(3, FULL, seconds=2)]
     assert [each.projected_from_nodes for each in told(both).runners_up] == []
+
+
+def short(number: int, full: Strategy, *, seconds: float, peak: float = 30.0) -> Trial:
+    """With a quarter of the 48 layers, in a pipeline and on nodes a quarter as long and many."""
+    quarter = replace(
+        full, pipeline_parallel=full.pipeline_parallel // 4, num_nodes=full.num_nodes // 4
+    )
+    ran = trial(number, quarter, seconds=seconds, peak=peak)
+    marked = {"stands_for_nodes": full.num_nodes, "num_layers": LAYERS}
+    return ran.model_copy(update=marked | {"peak_memory_gib_by_rank": [peak]})
+
+
+DEEP = strategy(tp=2, pp=8, nodes=16)
+
+
+def on_16(*, at_hand: int) -> Campaign:
+    """A campaign for 16 nodes of which trials may hold so many."""
+    request = campaign().request.model_copy(update={"nodes": 16, "pool_nodes": at_hand})
+    return campaign().model_copy(update={"request": request})
+
+
+def test_a_projection_from_few_layers_says_so_and_is_of_the_whole_model() -> None:
+    found = told([short(1, DEEP, seconds=2.0)])
+    best = found.best
+    assert found.provisional
+    assert (best.projected_from_layers, best.projected_from_nodes) == (LAYERS, 4)
+    assert best.strategy == strategy_shape(DEEP)
+    slots = (8 + 8 - 1) / (8 + 2 - 1)
+    assert 1.0 < best.metrics.iteration_time_s / (2.0 * slots) < 2.0
+    assert "projected from 12 of 48 layers on 4 nodes, not measured in full" in found.caveats[0]
+    # Without checkpointing each of 8 stages holds up to 8 micro-batches' activations, of 2 up to 2.
+    hungry = told([short(1, replace(DEEP, activation_checkpointing="none"), seconds=2.0, peak=60)])
+    assert "not likely to fit" in " ".join(hungry.caveats)
+    assert "not likely to fit" not in " ".join(found.caveats)
+
+
+def test_a_trial_with_few_layers_is_none_of_the_layout_that_looks_like_it() -> None:
+    like_it = replace(DEEP, pipeline_parallel=2, num_nodes=4)
+    trials = [trial(1, like_it, seconds=4.0), short(2, DEEP, seconds=2.0)]
+    found = recommend(campaign(), trials)
+    assert found is not None
+    assert found.best.strategy == strategy_shape(like_it)
+    assert found.best.metrics.iteration_time_s == pytest.approx(4.0)
+    assert {each.iteration_time_s for each in found.accumulations} == {4.0}
+
+
+def test_what_the_nodes_at_hand_are_too_few_for_may_come_first() -> None:
+    slow, fast = (
+        [trial(1, strategy(tp=4, nodes=4), seconds=20.0), short(2, DEEP, seconds=seconds)]
+        for seconds in (40.0, 2.0)
+    )
+    for trials, at_hand, first in ((slow, 4, None), (fast, 4, LAYERS), (fast, 16, None)):
+        found = recommend(on_16(at_hand=at_hand), trials)
+        assert found is not None
+        assert found.best.projected_from_layers == first

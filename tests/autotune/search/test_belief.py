@@ -50,7 +50,8 @@ def test_the_expected_saving_is_the_mean_over_what_a_trial_may_show() -> None:
     deviation = np.array([0.1, 0.05, 0.3, 1e-6])
     belief = Belief(
         calibration=Calibration.of(space.machine),
-        columns=Columns.of(space.transformer, space.lattice()),
+        columns=(columns := Columns.of(space.transformer, space.lattice())),
+        memory=columns,
         log_work=np.zeros(4),
         rows=np.arange(4),
         log_rate=1.0 + mean,

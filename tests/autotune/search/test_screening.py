@@ -11,7 +11,8 @@ import pytest
 from autotune.resolution import space_of
 from autotune.schemas import CampaignCreate, FewNodes
 from autotune.search import Proposal, Proposer, SearchTrial, few_nodes
-from autotune.search.screening import stand_in, told_share
+from autotune.search.screening import told_share
+from autotune.search.stand_ins import FewerReplicas
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs
 from search_spaces.space import SearchSpace
@@ -62,7 +63,7 @@ def space_22b() -> SearchSpace:
 
 
 def proposer() -> Proposer:
-    return Proposer(space_22b(), objective="tokens_per_s", seed=3, screen_nodes=FEW)
+    return Proposer(space_22b(), objective="tokens_per_s", seed=3, stand_ins=FewerReplicas(FEW))
 
 
 def following(seen: list[SearchTrial], *, free_nodes: int = NODES) -> Proposal:
@@ -71,7 +72,7 @@ def following(seen: list[SearchTrial], *, free_nodes: int = NODES) -> Proposal:
 
 def narrow(strategy: Strategy, *, factor: float = 1.0) -> SearchTrial:
     """A trial on few nodes that goes as predicted, `factor` times as fast."""
-    trial = ok(space_22b(), stand_in(strategy, nodes=FEW), factor=factor)
+    trial = ok(space_22b(), FewerReplicas(FEW).of(strategy), factor=factor)
     return replace(trial, stands_for=strategy.num_nodes)
 
 
@@ -103,7 +104,7 @@ def test_a_width_that_stands_for_nothing_is_refused(nodes: int) -> None:
 def test_what_was_measured_in_full_is_first_measured_on_few_nodes_too() -> None:
     proposal = following([ok(space_22b(), BASELINE)])
     assert proposal.strategy == BASELINE
-    assert proposal.stand_in == stand_in(BASELINE, nodes=FEW)
+    assert proposal.stand_in == FewerReplicas(FEW).of(BASELINE)
     both = [ok(space_22b(), BASELINE), narrow(BASELINE)]
     assert proposer().projections(both).count == 1
     after = following(both)
@@ -141,7 +142,7 @@ def test_a_layout_whose_stand_in_ran_out_of_memory_runs_in_full() -> None:
     _, space = asked(
         space=WIDE | {"tensor_parallel": 8, "pipeline_parallel": 1, "micro_batch_size": 1}
     )
-    only = Proposer(space, objective="tokens_per_s", seed=3, screen_nodes=FEW)
+    only = Proposer(space, objective="tokens_per_s", seed=3, stand_ins=FewerReplicas(FEW))
     [first] = only.propose([], count=1, free_nodes=NODES)
     assert first.stand_in is not None
     failed = replace(oom(first.stand_in), stands_for=NODES)

@@ -35,8 +35,14 @@ from server.store.history import (
     trials_by_id,
 )
 from server.store.tables import EarlierTrialsRow
-from server.store.trials import FinishedTrial, finish_trial
-from tests.server.asking import STRATEGY, asked, created, ended, with_trials
+from server.store.trials import (
+    FinishedTrial,
+    NewTrial,
+    all_trials,
+    finish_trial,
+    insert_trials,
+)
+from tests.server.asking import EXPECTED, STRATEGY, asked, created, ended, with_trials
 from tests.server.statements import statements_of
 
 VERSIONS = {"torch": "2.5.1", "deepspeed": "0.15.4"}
@@ -78,6 +84,28 @@ def test_past_trials_are_those_of_other_campaigns_that_ended_well_or_out_of_memo
     assert all(trial.finished_at.utcoffset() is not None for trial in found)
     assert found[1].versions == VERSIONS, "one that failed could not tell; its campaign could"
     assert [trial.id for trial in past(store, own, most=2)] == [other, oom]
+
+
+def test_a_past_trial_with_few_layers_is_one_of_a_smaller_model(store: Store) -> None:
+    first, own = created(store), created(store)
+    short = NewTrial(
+        strategy=STRATEGY,
+        purpose="search",
+        predicted_iteration_time_s=1.0,
+        predicted_memory_gib=10.0,
+        expected=EXPECTED,
+        stands_for_nodes=8,
+        num_layers=12,
+    )
+    with store.transaction() as session:
+        [trial] = insert_trials(session, campaign_row(session, first.id), [short])
+        assert finish_trial(session, trial, replace(OK, objective=1.0))
+    [found] = past(store, own)
+    assert (found.num_layers, found.model.num_layers) == (12, 48)
+    with store.session() as session:
+        [kept] = all_trials(session, first.id)
+        assert get_campaign(session, first.id).best_trial is None, "its rates are of few layers"
+    assert (kept.num_layers, kept.stands_for_nodes) == (12, 8)
 
 
 def of(store: Store, *, profile: dict[str, Any] | None = None, **changes: Any) -> Campaign:

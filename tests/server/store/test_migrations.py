@@ -89,6 +89,7 @@ def test_a_database_of_the_first_version_keeps_its_rows(settings: Settings) -> N
     assert (trial.phase, trial.phase_reason, trial.job_id) == (None, "", None)
     assert (trial.gpu_joules_per_token, trial.energy_note) == (None, "")
     assert trial.expected is None
+    assert (trial.stands_for_nodes, trial.num_layers) == (None, None)
     with store.transaction() as session:
         assert note_progress(session, trial, TrialProgress(phase="waiting", reason="Priority"))
     store.close()

@@ -65,3 +65,15 @@ def test_a_front_is_shown_where_there_is_a_choice() -> None:
     assert "energy predicted" in both
     assert "hosts included (predicted)" in both
     assert "fastest" not in printed(answer([wide]))
+
+
+def test_what_ran_with_few_layers_says_so() -> None:
+    ran = trial(1, strategy(pp=2, nodes=2), seconds=1.0)
+    short = ran.model_copy(update={"stands_for_nodes": 8, "num_layers": 12})
+    found = printed(answer([short]))
+    assert "projected from 12 layers on 2 nodes, not run in full" in found
+    assert "PP 8" in found
+    console = Console(width=200, file=StringIO())
+    with console.capture() as text:
+        console.print(trials([short]))
+    assert "(12 layers, for 8 nodes)" in text.get()
