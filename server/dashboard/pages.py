@@ -38,6 +38,17 @@ from server.store.trials import all_trials, get_trial, list_trials, reasons_to_w
 NEWEST_FIRST = "-number"
 ROWS = 100
 
+FIGURES = (
+    ("impact", "What each parameter decides"),
+    ("beeswarm", "Which of its values help"),
+    ("marginal", "From one value to the next"),
+    ("calibration", "Predicted against measured"),
+    ("memory", "Rate against memory headroom"),
+    ("pareto", "What the rate costs"),
+    ("timeline", "The nodes over time"),
+)
+"""Kinds and headings of what was learned, as far as a campaign has them."""
+
 ACTIONS: dict[CampaignState, tuple[str, ...]] = {
     CampaignState.QUEUED: ("pause", "extend", "cancel"),
     CampaignState.RUNNING: ("pause", "extend", "cancel"),
@@ -74,9 +85,9 @@ COLUMNS = (
     Column("Other", "activation checkpointing, precision and the rest", number=False),
     Column("Iteration", "median seconds of an iteration, and its spread", "iteration_time_s"),
     Column("Tokens/s", "tokens a second of all GPUs", "tokens_per_s", "falling"),
-    Column("Of the best", "what the campaign optimises, over that of its best"),
+    Column("Of best", "what the campaign optimises, over that of its best"),
     Column(
-        "TFLOP/s per GPU",
+        "TFLOP/s",
         "model FLOPs / hardware FLOPs (with recomputation)",
         "model_tflops_per_gpu",
         "falling",
@@ -171,6 +182,7 @@ def campaign_context(session: Session, campaign_id: int, explanations: Explanati
             "more": len(trials) > ROWS,
             "filtered": False,
             "columns": COLUMNS,
+            "figures": FIGURES,
             "sort": NEWEST_FIRST,
             "states": [state.value for state in TrialState],
         }

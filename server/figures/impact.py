@@ -211,7 +211,9 @@ def _caption(bars: Sequence[ImpactBar], strategies: int) -> str:
         f"{first.name} decides most: its choice moves the rate by {first.impact:.0f} % on average "
         f"({first.low:.0f} to {first.high:.0f} %)"
     )
-    second = f", that of {bars[1].name} by {bars[1].impact:.0f} %" if len(bars) > 1 else ""
+    second = (
+        f", that of {NAMES[bars[1].dimension]} by {bars[1].impact:.0f} %" if len(bars) > 1 else ""
+    )
     return f"{head}{second}; over the {strategies:,} strategies that may fit."
 
 

@@ -1,6 +1,7 @@
 // Figures of a campaign: each is drawn once it comes into sight, with its sentence and its table.
 
 import { draw } from "./charts.js";
+import { getJson } from "./requests.js";
 
 const MARGIN = "300px";
 
@@ -15,10 +16,20 @@ export function mount(root = document) {
   for (const figure of root.querySelectorAll("[data-figure]")) watcher.observe(figure);
 }
 
-// Draws those anew that have been in sight, and looks whether hidden ones can be had by now.
-export function update(root = document) {
+// Draws those anew that have been in sight, and shows hidden ones that can be had by now.
+export async function update(root = document) {
   const figures = [...root.querySelectorAll("[data-figure]")];
-  return Promise.all(figures.filter((figure) => figure.hidden || seen.has(figure)).map(redraw));
+  const drawn = figures.filter((figure) => !figure.hidden && seen.has(figure)).map(redraw);
+  const hidden = figures.filter((figure) => figure.hidden);
+  if (hidden.length) {
+    const offers = await getJson(hidden[0].querySelector("[data-spec]").dataset.spec.replace(/\/[^/]*$/, ""));
+    const had = new Set(offers.figures.filter(({ missing }) => !missing).map(({ kind }) => kind));
+    for (const figure of hidden.filter(({ dataset }) => had.has(dataset.figure))) {
+      figure.hidden = false;
+      watcher.observe(figure);
+    }
+  }
+  await Promise.all(drawn);
 }
 
 // Narrows a figure to other values, such as {micro_batch_size: 4}, and draws it.
@@ -36,9 +47,6 @@ async function redraw(figure) {
   seen.add(figure);
   const plot = figure.querySelector("[data-spec]");
   const query = Object.fromEntries(new URLSearchParams(figure.dataset.query));
-  // It cannot be measured, and so not drawn, while it is hidden.
-  if (figure.hidden && !(await fetch(address(plot, query))).ok) return;
-  figure.hidden = false;
   const result = await draw(plot, query);
   if (!result) return;
   const { caption, table, choices } = result.spec.usermeta;
@@ -76,11 +84,6 @@ function selector(figure, { name, label, values, required }) {
   });
   element.append(label, " ", select);
   return element;
-}
-
-function address(plot, query) {
-  const search = new URLSearchParams(query).toString();
-  return search ? `${plot.dataset.spec}?${search}` : plot.dataset.spec;
 }
 
 function fill(table, { columns, rows }) {

@@ -66,6 +66,7 @@ def test_without_javascript_a_figure_is_a_picture(service: Service, chromium: Br
     campaign = service.campaigns.done()
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
+    page.set_default_timeout(60_000)  # each picture is drawn by a process of its own
     page.goto(f"{service.url}/campaigns/{campaign.id}")
     picture = page.locator(f"{FIGURE} img")
     expect(picture).to_be_visible()
