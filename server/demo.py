@@ -49,7 +49,6 @@ TINY: CampaignInput = {
     # Every GAS is measured and none follows from the law, which a busy machine's noise upsets.
     "space": {"preset": "tiny-local", "gradient_accumulation_steps": 4},
     "budget": {"max_trials": 15},
-    "tokens": 1e9,
     "protocol": {"confirmations": 2, "time_limit_s": 60.0},
 }
 LONGER: CampaignInput = {
