@@ -122,6 +122,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "figure": wording.figure,
     "fits": wording.fits,
     "gain": wording.gain,
+    "in_words": wording.in_words,
     "iteration_expected": wording.iteration_expected,
     "mark": wording.mark,
     "next_campaign": prefill.address,

@@ -22,7 +22,6 @@ from server.api.dependencies import (
     StoreOf,
     TrialNumber,
 )
-from server.api.standings import Standings
 from server.dashboard import chart_routes, comparison_page, form, pages, plan_routes, prefill
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE, render
@@ -140,26 +139,16 @@ def summary(request: Request, campaign_id: CampaignId, store: StoreOf) -> Respon
     return render(request, "_summary.html", context)
 
 
-@router.get("/campaigns/{campaign_id}/fragments/answer")
-def answer(
+@router.get("/campaigns/{campaign_id}/fragments/outcome")
+def outcome(
     request: Request, campaign_id: CampaignId, store: StoreOf, standings: StandingsOf
 ) -> Response:
-    return render(request, "_answer.html", _recommended(campaign_id, store, standings))
-
-
-@router.get("/campaigns/{campaign_id}/fragments/recommendation")
-def recommendation(
-    request: Request, campaign_id: CampaignId, store: StoreOf, standings: StandingsOf
-) -> Response:
-    return render(request, "_recommendation.html", _recommended(campaign_id, store, standings))
-
-
-def _recommended(campaign_id: int, store: Store, standings: Standings) -> dict[str, Any]:
+    """Return the answer, and the rest of the recommendation, each in an element of its own."""
     with store.session() as session:
         read = get_campaign(session, campaign_id)
         trials = all_trials(session, campaign_id)
         context = pages.recommendation_context(session, read, trials)
-    return pages.with_standing(context, standings)
+    return render(request, "_outcome.html", pages.with_standing(context, standings))
 
 
 @router.get("/campaigns/{campaign_id}/fragments/explanation")

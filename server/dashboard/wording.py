@@ -11,6 +11,7 @@ from autotune.schemas import (
     Campaign,
     CampaignState,
     Expectation,
+    MachineShape,
     Neighbour,
     Ranked,
     StartWorth,
@@ -298,6 +299,24 @@ def fits(item: Neighbour) -> str:
     if item.state in {"ok", "oom"}:
         return "yes" if item.fit_probability else "no"
     return probability(item.fit_probability)
+
+
+def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
+    """Return what a layout means, for those to whom TP and PP say nothing."""
+    tensor, stages = strategy.tensor_parallel, strategy.pipeline_parallel
+    copies = strategy_of(strategy).data_parallel(machine.gpus_per_node)
+    split = f"each layer is split over {tensor} GPUs" if tensor > 1 else "no layer is split"
+    depth = f"the layers stand in {stages} stages, one behind the other"
+    each = plural(strategy.micro_batch_size, "sample")
+    said = [
+        split,
+        depth if stages > 1 else "all layers stand together",
+        f"{count(copies)} copies of the model learn side by side"
+        if copies > 1
+        else "there is one copy of the model",
+    ]
+    words = f"{', '.join(said)}; {'each takes' if copies > 1 else 'it takes'} {each} at a time"
+    return f"{words[0].upper()}{words[1:]}, {count(strategy.gradient_accumulation_steps)} × a step."
 
 
 def strategy_line(strategy: StrategyShape) -> str:

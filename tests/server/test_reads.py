@@ -35,7 +35,7 @@ def done(sqlite_settings: Settings) -> Campaign:
     {
         "/campaigns/{}": CAMPAIGN + TRIALS + 3,  # the last event, the profile, what it started from
         "/campaigns/{}/fragments/summary": CAMPAIGN,
-        "/campaigns/{}/fragments/recommendation": CAMPAIGN + TRIALS + 1,
+        "/campaigns/{}/fragments/outcome": CAMPAIGN + TRIALS + 1,
         "/campaigns/{}/charts/trajectory.json": CAMPAIGN + TRIALS,
         "/campaigns/{}/charts/accumulations.json": CAMPAIGN + TRIALS + 1,
         "/api/v1/campaigns/{}/recommendation": CAMPAIGN + TRIALS + 1,

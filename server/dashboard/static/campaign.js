@@ -23,16 +23,27 @@ const pause = () => (known > 10 * MANY_TRIALS ? 3000 : known > MANY_TRIALS ? 100
 // after each.
 const EXPLAINED_EVERY_MS = 5000;
 
-async function replaceFragment(id) {
-  const target = document.getElementById(id);
+// Puts nodes in the place of a part's own. What was open stays open, what had the focus has it again.
+function put(target, nodes) {
   const focused = target.contains(document.activeElement) ? document.activeElement.dataset.action : null;
   const open = [...target.querySelectorAll("details")].map((details) => details.open);
-  const nodes = await getNodes(`${page}/fragments/${id}`);
-  target.replaceChildren(nodes);
+  target.replaceChildren(...nodes);
   target.querySelectorAll("details").forEach((details, i) => (details.open = open[i] ?? false));
   target.removeAttribute("aria-busy");
   if (focused) target.querySelector(`[data-action="${focused}"]`)?.focus();
-  return target;
+}
+
+async function replaceFragment(id) {
+  const { childNodes } = await getNodes(`${page}/fragments/${id}`);
+  put(document.getElementById(id), childNodes);
+}
+
+// The answer and the rest of the recommendation, which the service works out together.
+async function replaceOutcome() {
+  const { children } = await getNodes(`${page}/fragments/outcome`);
+  for (const part of [...children]) put(document.getElementById(part.id), part.childNodes);
+  await drawAll(document.getElementById("recommendation"));
+  tidy();
 }
 
 // Nothing is asked any more about a campaign that is being deleted.
@@ -40,13 +51,8 @@ const whileThere = (action, pausing = pause) => batched(() => (gone ? null : act
 
 const showSummary = whileThere(() => replaceFragment("summary"));
 const showTrials = whileThere(() => Promise.all([trajectory.update(trials.open), trials.update()]));
-const showRecommendation = whileThere(async () => {
-  await drawAll(await replaceFragment("recommendation"));
-  tidy();
-});
-
+const showRecommendation = whileThere(replaceOutcome);
 const showFigures = whileThere(() => figures.update());
-const showAnswer = whileThere(() => replaceFragment("answer"));
 const showExplanation = whileThere(() => replaceFragment("explanation"), () => EXPLAINED_EVERY_MS);
 
 function everything() {
@@ -57,7 +63,6 @@ function everything() {
 }
 
 function showOutcome() {
-  showAnswer();
   showRecommendation();
   showExplanation();
 }

@@ -8,21 +8,25 @@ from typing import Any
 import pytest
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas import Campaign, StartedFrom, StartWorth, TrialPurpose
+from autotune.schemas import Campaign, StartedFrom, StartWorth, TrainingSaving, TrialPurpose
+from search_spaces.catalog import load_machine
 from server.dashboard.wording import (
     age,
     axis_unit,
     duration,
     figure,
+    gain,
+    in_words,
     not_started,
     parameters,
     plural,
+    saved,
     seconds,
     started_from,
     why_chosen,
 )
 from tests.autotune.recommendation.examples import A, trial
-from tests.server.asking import EXPECTED, asked
+from tests.server.asking import EXPECTED, STRATEGY, asked
 
 
 @pytest.mark.parametrize(
@@ -206,3 +210,38 @@ def test_why_a_trial_was_chosen(purpose: TrialPurpose, changes: dict[str, Any], 
 
 def test_why_a_trial_of_an_earlier_version_was_chosen_is_not_known() -> None:
     assert why_chosen(trial(1, A, seconds=1.0)) == ""
+
+
+def test_a_layout_is_put_into_words_without_its_abbreviations() -> None:
+    machine = machine_shape(load_machine("frontier"))
+    assert in_words(STRATEGY, machine) == (
+        "Each layer is split over 2 GPUs, the layers stand in 4 stages, one behind the other, "
+        "2 copies of the model learn side by side; each takes 1 sample at a time, 8 × a step."
+    )
+    alone = STRATEGY.model_copy(
+        update={"tensor_parallel": 1, "pipeline_parallel": 16, "micro_batch_size": 2}
+    )
+    told = in_words(alone, machine)
+    assert told.startswith("No layer is split, the layers stand in 16 stages")
+    assert "there is one copy of the model; it takes 2 samples at a time" in told
+
+
+def test_what_is_saved_and_what_is_taken_more_are_told_apart() -> None:
+    saving = TrainingSaving(
+        tokens=1e12, days=2.0, node_hours=-300.0, energy_mwh=None, repaid_after_tokens=None
+    )
+    assert saved(saving) == "saves 2 d and takes 300 node-hours more"
+    both = saving.model_copy(update={"node_hours": 300.0, "energy_mwh": 1.5})
+    assert saved(both) == "saves 2 d, 300 node-hours and 1.50 MWh"
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.0, "nothing left to gain"),
+        (0.123, "12.3 % left to gain"),
+        (16.1, "17 times its rate may be left to find"),
+    ],
+)
+def test_what_is_left_to_gain(share: float, words: str) -> None:
+    assert gain(share) == words

@@ -60,7 +60,10 @@ def test_show(autotune: Autotune, finished: str) -> None:
     ran = autotune("show", finished, "--sort=-tokens_per_s")
     assert ran.code == 0
     assert "confirmation" in ran.out
-    assert "the customary layout (trial 1)" in " ".join(ran.out.split())
+    told = " ".join(ran.out.split())
+    assert "the customary layout (trial 1)" in told
+    assert "why (simulated)" in told
+    assert "of a step " in told
     document = autotune("show", finished, "--state", "ok", "--json").json()
     assert {trial["state"] for trial in document["trials"]} == {"ok"}
 
