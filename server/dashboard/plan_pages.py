@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.explanation import MEMORY_WORDS, TIME_WORDS
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.plan_sentences import campaign_sentence, tokens
+from autotune.plan_sentences import HARDLY, tokens
 from autotune.resolution import strategy_of
 from autotune.schemas import CampaignPlan, PlannedStrategy, PlanRemedy, Prediction, StrategyShape
 from server.dashboard.wording import figure, percent, seconds
@@ -86,9 +86,10 @@ def plan_context(plan: CampaignPlan) -> dict[str, Any]:
         "common": SEPARATOR.join(common),
         "time_legend": _legend([each.time_parts_s for each in shown], TIME_WORDS),
         "memory_legend": _legend([each.memory_parts_gib for each in shown], MEMORY_WORDS),
-        "campaign": campaign_sentence(plan.cost, plan.gain) if plan.cost and plan.gain else "",
+        "found": gain_words(plan.gain.rate_gain) if plan.gain else "",
+        "found_at_most": gain_words(plan.gain.rate_gain_high) if plan.gain else "",
         "break_even": tokens(plan.gain.break_even_tokens)
-        if plan.gain and plan.gain.break_even_tokens
+        if plan.gain and plan.gain.break_even_tokens and plan.gain.rate_gain >= HARDLY
         else "",
         "rests_on": _rests_on(plan),
         "remedies": [(each.sentence, remedy_filling(each)) for each in plan.remedies],
@@ -117,6 +118,11 @@ def memory_context(answer: Prediction) -> dict[str, Any]:
         "parts": sorted(parts, key=lambda part: -part[2]),
         "changes": [(each.sentence, filling(each.strategy)) for each in answer.memory_changes],
     }
+
+
+def gain_words(share: float) -> str:
+    """Return `+24 %`; of hardly anything that it is less than what is worth a word."""
+    return f"< {100 * HARDLY:g} %" if share < HARDLY else f"{100 * share:+.0f} %"
 
 
 def names_of(strategies: Sequence[StrategyShape]) -> tuple[list[str], list[str]]:
