@@ -24,7 +24,7 @@ FORMATS = "a name that ends in .svg, .png, .pdf, .json (its data) or .vega.json 
 
 
 @dataclass(frozen=True, kw_only=True)
-class FigureChoice(OptionGroup):
+class FigureFlags(OptionGroup):
     """What some kinds may be narrowed to."""
 
     PANEL: ClassVar[str] = "What it shows"
@@ -60,7 +60,7 @@ class FigureChoice(OptionGroup):
 
 def plot(
     campaign: CampaignId,
-    choice: FigureChoice,
+    choice: FigureFlags,
     service: ServiceOptions,
     kind: Annotated[
         FigureKind | None,
