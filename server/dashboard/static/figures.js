@@ -11,9 +11,23 @@ const watcher = new IntersectionObserver(
   { rootMargin: MARGIN },
 );
 
-// Watches every `[data-figure]` under `root` (the macro `figure` writes them).
-export function mount(root = document) {
-  for (const figure of root.querySelectorAll("[data-figure]")) watcher.observe(figure);
+// Watches every `[data-figure]` under `root` (the macro `figure` writes them) that can be had.
+export async function mount(root = document) {
+  const figures = [...root.querySelectorAll("[data-figure]")];
+  const had = await offered(figures);
+  for (const figure of figures) {
+    figure.hidden = !had.has(figure.dataset.figure);
+    if (!figure.hidden) watcher.observe(figure);
+  }
+}
+
+// The kinds that the campaign of these figures has by now; none where nobody answers: once somebody
+// does, `update` asks again.
+async function offered(figures) {
+  if (!figures.length) return new Set();
+  const address = figures[0].querySelector("[data-spec]").dataset.spec.replace(/\/[^/]*$/, "");
+  const offers = await getJson(address).catch(() => ({ figures: [] }));
+  return new Set(offers.figures.filter(({ missing }) => !missing).map(({ kind }) => kind));
 }
 
 // Draws those anew that have been in sight, and shows hidden ones that can be had by now.
@@ -21,13 +35,10 @@ export async function update(root = document) {
   const figures = [...root.querySelectorAll("[data-figure]")];
   const drawn = figures.filter((figure) => !figure.hidden && seen.has(figure)).map(redraw);
   const hidden = figures.filter((figure) => figure.hidden);
-  if (hidden.length) {
-    const offers = await getJson(hidden[0].querySelector("[data-spec]").dataset.spec.replace(/\/[^/]*$/, ""));
-    const had = new Set(offers.figures.filter(({ missing }) => !missing).map(({ kind }) => kind));
-    for (const figure of hidden.filter(({ dataset }) => had.has(dataset.figure))) {
-      figure.hidden = false;
-      watcher.observe(figure);
-    }
+  const had = await offered(hidden);
+  for (const figure of hidden.filter(({ dataset }) => had.has(dataset.figure))) {
+    figure.hidden = false;
+    watcher.observe(figure);
   }
   await Promise.all(drawn);
 }

@@ -13,6 +13,7 @@ let url;
 const NEWEST_FIRST = "-number";
 let sort = NEWEST_FIRST;
 let shown = STEP;
+let asked = 0;
 
 // Takes filters, order and the opened trial from the address, as `note` keeps them there.
 export async function start(campaignUrl) {
@@ -28,15 +29,15 @@ export async function start(campaignUrl) {
     const row = event.target.closest("tr.trial");
     if (row && !String(getSelection())) toggle(Number(row.dataset.number));
   });
-  const asked = new URLSearchParams(location.search);
+  const address = new URLSearchParams(location.search);
   for (const name of ["state", "purpose"]) {
     const select = filters.elements[name];
-    if ([...select.options].some((option) => option.value === asked.get(name))) select.value = asked.get(name);
+    if ([...select.options].some((option) => option.value === address.get(name))) select.value = address.get(name);
   }
-  const button = table.tHead.querySelector(`[data-sort="${CSS.escape(asked.get("sort")?.replace(/^-/, "") ?? "")}"]`);
-  if (button) order(button, asked.get("sort"));
+  const button = table.tHead.querySelector(`[data-sort="${CSS.escape(address.get("sort")?.replace(/^-/, "") ?? "")}"]`);
+  if (button) order(button, address.get("sort"));
   if (isFiltered() || sort !== NEWEST_FIRST) await update();
-  const opened = Number(asked.get("trial"));
+  const opened = Number(address.get("trial"));
   if (opened) await open(opened);
 }
 
@@ -58,7 +59,9 @@ const isFiltered = () => [...new FormData(filters).values()].some(Boolean);
 export async function update() {
   note();
   const query = new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown });
+  const mine = ++asked;
   const fragment = await getNodes(`${url}/fragments/trials?${query}`);
+  if (mine !== asked) return; // what was asked since is answered by another
   more.hidden = !fragment.querySelector("[data-more]");
   const old = new Map([...body.querySelectorAll("tr.trial")].map((row) => [row.dataset.number, row]));
   const focused = document.activeElement?.closest("tr.trial")?.dataset.number;
@@ -107,9 +110,9 @@ async function toggle(number) {
     details.set(number, detail);
     button.closest("tr").after(detail);
     note();
-    await fill(cell, number);
   }
   button.setAttribute("aria-expanded", String(!open));
+  if (!open) await fill(details.get(number).cells[0], number);
 }
 
 async function fill(cell, number) {
