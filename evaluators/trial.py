@@ -88,7 +88,8 @@ class TrialProtocol:
     @property
     def fewest_iterations(self) -> int:
         """Timed at a GAS value in any case, however long they take."""
-        return min(self.measured_iterations, FEWEST if self.adds_iterations else self.most)
+        least = self.measured_iterations
+        return min(least, FEWEST) if self.adds_iterations else least
 
     @property
     def long_s(self) -> float:

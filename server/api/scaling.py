@@ -16,6 +16,7 @@ from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from server.api.calibrations import calibration_for
 from server.api.dependencies import CampaignId, Rank, SettingsOf, StoreOf, problems
+from server.api.predictions import STRATEGY
 from server.figures.source import CampaignBelief
 from server.programs import chosen_program
 from server.store import NotFound
@@ -27,20 +28,7 @@ router = APIRouter(tags=["predictions"])
 
 LAYOUT: dict[str, Any] = {
     "175B from 128 to 1,024 GPUs of Frontier": {
-        "value": {
-            "model": "gpt-175b",
-            "machine": "frontier",
-            "strategy": {
-                "tensor_parallel": 4,
-                "pipeline_parallel": 16,
-                "micro_batch_size": 1,
-                "gradient_accumulation_steps": 320,
-                "zero_stage": 1,
-                "num_nodes": 16,
-                "precision": "fp16",
-            },
-            "nodes": [16, 32, 64, 128],
-        }
+        "value": STRATEGY["175B on Frontier"]["value"] | {"nodes": [16, 32, 64, 128]}
     }
 }
 Widths = Annotated[

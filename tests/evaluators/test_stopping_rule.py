@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.measurement import FEWEST_OF_LONG
 from evaluators import stopping_rule
 from evaluators.program import run_watch
-from evaluators.stopping_rule import Verdict, standard_error_s, verdict
+from evaluators.stopping_rule import FEWEST, Verdict, standard_error_s, verdict
 from evaluators.trial import TrialProtocol
 
 GO_ON, ENOUGH, GIVE_UP, OUT_OF_TIME = Verdict
@@ -35,6 +36,10 @@ def test_measuring_ends_when_the_spread_is_small_and_goes_on_while_it_is_large()
     assert decided(*NOISY) is GO_ON
     assert decided(*NOISY, target_spread=0.1) is ENOUGH
     assert decided(*NOISY, most=3) is ENOUGH
+
+
+def test_a_trial_takes_as_few_long_iterations_as_its_cost_is_foreseen_with() -> None:
+    assert FEWEST == FEWEST_OF_LONG
 
 
 def test_two_long_iterations_that_agree_are_enough() -> None:
