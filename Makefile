@@ -67,7 +67,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet $(LOCKED) --editable '.[trials,postgresql]' --group dev
+	$(PIP) install --quiet $(LOCKED) --editable '.[trials,ray,postgresql]' --group dev
 	@touch $@
 
 lock: ## write the versions installed now, with every extra, as the lock
