@@ -13,6 +13,15 @@ from autotune.schemas.calibrations import (
     EarlierObservation,
     ObservationShape,
 )
+from autotune.schemas.campaigns import (
+    Campaign,
+    CampaignPage,
+    CampaignState,
+    Event,
+    FewNodes,
+    StartedFrom,
+    StartWorth,
+)
 from autotune.schemas.comparisons import (
     MOST_COMPARED,
     CampaignComparison,
@@ -56,63 +65,56 @@ from autotune.schemas.predictions import (
     SweepQuery,
     SweepRow,
 )
-from autotune.schemas.requests import (
-    NO_BASELINE,
-    NO_CALIBRATION,
-    BatchBounds,
-    Budget,
-    BudgetExtension,
-    CampaignCreate,
-    Dimension,
-    MachineChoice,
-    MachineShape,
-    ModelChoice,
-    ModelShape,
-    PredictionQuery,
-    ProtocolSpec,
-    Range,
-    ScreenLayers,
-    ScreenNodes,
-    SlurmChoice,
-    SpaceQuery,
-    SpaceSpec,
-    StrategyShape,
-)
-from autotune.schemas.resources import (
-    FAILURES,
-    Accumulation,
+from autotune.schemas.profiles import ProfileDetail, ProfileSummary
+from autotune.schemas.recommendations import (
     Baseline,
-    Campaign,
-    CampaignPage,
-    CampaignState,
-    Event,
-    Expectation,
-    FewNodes,
     FrontPoint,
     LaunchNeed,
     LaunchScript,
     Neighbour,
     ParetoCost,
     ParetoFront,
-    ProfileDetail,
-    ProfileSummary,
     Ranked,
     Recommendation,
     SpaceStanding,
-    StartedFrom,
-    StartWorth,
     TrainingCost,
     TrainingSaving,
-    Trial,
-    TrialMetrics,
-    TrialPage,
-    TrialState,
+)
+from autotune.schemas.requests import (
+    NO_BASELINE,
+    NO_CALIBRATION,
+    Budget,
+    BudgetExtension,
+    CampaignCreate,
+    PredictionQuery,
+    ProtocolSpec,
+    ScreenLayers,
+    ScreenNodes,
+    SlurmChoice,
+    SpaceQuery,
 )
 from autotune.schemas.scaling import (
     ScaledStrategy,
     ScalingQuery,
     ScalingSeries,
     ScalingStudy,
+)
+from autotune.schemas.shapes import (
+    MachineChoice,
+    MachineShape,
+    ModelChoice,
+    ModelShape,
+    StrategyShape,
+)
+from autotune.schemas.spaces import BatchBounds, Dimension, Range, SpaceSpec
+from autotune.schemas.trials import (
+    FAILURES,
+    Accumulation,
+    Expectation,
+    Trial,
+    TrialMetrics,
+    TrialPage,
+    TrialState,
 )
 from autotune.schemas.wire import (
     EvaluatorName,
@@ -184,7 +186,6 @@ __all__ = [
     "ParetoCost",
     "ParetoFront",
     "PictureFormat",
-    "Plan",
     "PlanRemedy",
     "PlannedStrategy",
     "Positive",

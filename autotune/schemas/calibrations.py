@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from autotune.schemas.requests import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Positive, Wire
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from autotune.schemas.resources import CampaignState, Ranked
+from autotune.schemas.campaigns import CampaignState
+from autotune.schemas.recommendations import Ranked
 from autotune.schemas.wire import Objective, Wire
 
 MOST_COMPARED = 8

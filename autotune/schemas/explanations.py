@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from autotune.schemas.requests import StrategyShape
+from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
 from search_spaces.dimension import Scalar
 

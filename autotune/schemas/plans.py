@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.predictions import CampaignCost, CampaignGain, SweepRow
-from autotune.schemas.requests import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.resources import StartedFrom
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Objective, Wire
 from search_spaces.dimension import Scalar
 

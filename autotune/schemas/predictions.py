@@ -7,14 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from autotune.schemas.calibrations import CalibrationSummary
-from autotune.schemas.requests import (
-    CalibrationChoice,
-    MachineShape,
-    ModelShape,
-    SpaceQuery,
-    StrategyShape,
-)
-from autotune.schemas.resources import FewNodes
+from autotune.schemas.campaigns import FewNodes
+from autotune.schemas.requests import CalibrationChoice, SpaceQuery
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Wire
 from search_spaces.dimension import Scalar
 

@@ -1,4 +1,4 @@
-"""What a request holds: models, machines, spaces, strategies, campaigns."""
+"""What is asked: of a campaign, and of the service before anything runs."""
 
 from __future__ import annotations
 
@@ -8,64 +8,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from autotune.schemas import notation
+from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
+from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.wire import EvaluatorName, Objective, Positive, Wire
-from search_spaces.dimension import LARGEST_WHOLE, Scalar
-from search_spaces.strategy import Precision
-from search_spaces.transformer import ActivationCheckpointing
-
-
-class ModelShape(Wire):
-    """A transformer's shape; what is left out follows GPT-3 (`ffn_hidden_size` = 4 x hidden)."""
-
-    name: str = "custom"
-    num_layers: Positive
-    hidden_size: Positive
-    num_attention_heads: Positive
-    num_query_groups: Positive | None = None
-    ffn_hidden_size: Positive | None = None
-    gated_mlp: bool = False
-    seq_length: Positive = 2048
-    vocab_size: Positive = 51200
-    tied_embeddings: bool = True
-
-
-class MachineShape(Wire):
-    """A machine in full, as in a machine file (see `search_spaces.machine.Machine`)."""
-
-    name: str
-    description: str = ""
-    gpu: str
-    gpus_per_node: Positive
-    max_nodes: Positive
-    memory_gib: Annotated[float, Field(gt=0)]
-    peak_tflops: Annotated[float, Field(gt=0)] | None
-    memory_bandwidth_gb_per_s: Annotated[float, Field(gt=0)]
-    intra_node_gb_per_s: Annotated[float, Field(gt=0)]
-    inter_node_gb_per_s: Annotated[float, Field(gt=0)]
-    gpu_idle_watt: Annotated[float, Field(ge=0)] | None = None
-    gpu_max_watt: Annotated[float, Field(gt=0)] | None = None
-    host_watt: Annotated[float, Field(ge=0)] | None = None
-    sources: tuple[str, ...] = ()
-
-
-class Range(Wire):
-    """All values from `minimum` to `maximum` in steps of `step`."""
-
-    minimum: Positive
-    maximum: Positive
-    step: Positive = 1
-
-
-Dimension = Annotated[
-    Literal["auto"] | Range | list[Scalar] | Scalar, BeforeValidator(notation.dimension)
-]
-"""A dimension is fixed (`4`), a list (`[1, 2, 4]`), a range, or `"auto"`; or a text of these, as
-`autotune.schemas.notation` reads it."""
-
-Switch = Annotated[
-    Literal["auto"] | Range | list[Scalar] | Scalar, BeforeValidator(notation.switch)
-]
-"""A dimension that is on or off."""
 
 Tokens = Annotated[
     float,
@@ -73,62 +18,6 @@ Tokens = Annotated[
     BeforeValidator(notation.tokens, json_schema_input_type=float | str),
 ]
 """A number of tokens: `300e9`, or `"300B"`."""
-
-
-class BatchBounds(Wire):
-    """Bounds of the global batch size in samples; equal ones fix it, none leave it free."""
-
-    minimum: Positive | None = None
-    maximum: Positive | None = None
-
-
-BatchChoice = Annotated[
-    Positive | BatchBounds,
-    BeforeValidator(notation.global_batch, json_schema_input_type=int | BatchBounds | str),
-]
-
-
-class SpaceSpec(Wire):
-    """What may be tried. Starts from a ready space where one is named; each field overrides it."""
-
-    preset: str | None = Field(None, description='a ready space of the catalog, such as "table-v"')
-    tensor_parallel: Dimension | None = None
-    pipeline_parallel: Dimension | None = None
-    micro_batch_size: Dimension | None = None
-    gradient_accumulation_steps: Dimension | None = None
-    zero_stage: Dimension | None = None
-    num_nodes: Dimension | None = None
-    activation_checkpointing: Dimension | None = None
-    sequence_parallel: Switch | None = None
-    flash_attention: Switch | None = None
-    virtual_stages: Dimension | None = None
-    precision: Dimension | None = None
-    global_batch_size: BatchChoice | None = None
-
-
-Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
-"""A larger one is a slip, and too large for arithmetic."""
-
-
-class StrategyShape(Wire):
-    """One strategy (see `search_spaces.strategy.Strategy`)."""
-
-    tensor_parallel: Count
-    pipeline_parallel: Count
-    micro_batch_size: Count
-    gradient_accumulation_steps: Count
-    zero_stage: Annotated[int, Field(ge=0, le=3)]
-    num_nodes: Count
-    activation_checkpointing: ActivationCheckpointing = "full"
-    sequence_parallel: bool = False
-    flash_attention: bool = True
-    virtual_stages: Count = 1
-    precision: Precision = "bf16"
-
-
-ModelChoice = str | ModelShape
-"""A preset ("gpt-22b"), a bare size ("13B"), or a shape."""
-MachineChoice = str | MachineShape
 
 
 class Budget(Wire):
@@ -205,7 +94,6 @@ BaselineChoice = (
     | None
 )
 
-
 ScreenNodes = Annotated[
     Literal["auto", "off"] | Positive,
     Field(
@@ -213,7 +101,6 @@ ScreenNodes = Annotated[
         "on more, with fewer replicas; the best are confirmed on all of theirs"
     ),
 ]
-
 
 ScreenLayers = Annotated[
     Literal["off"] | Positive,

@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.schemas.calibrations import CalibrationSummary
-from autotune.schemas.requests import MachineShape, ModelShape, PredictionQuery, StrategyShape
+from autotune.schemas.requests import PredictionQuery
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Positive, Wire
 
 MOST_WIDTHS = 50
