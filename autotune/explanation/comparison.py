@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.explanation.dimension_words import COST_WORDS, capitalised, percent, told_apart
+from autotune.dimension_words import COST_WORDS, capitalised, percent, told_apart
 from autotune.explanation.parts import TIME_WORDS, Origin, StrategyParts
 
 HARDLY = 0.01

@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Array, Columns
-from autotune.explanation.dimension_words import (
+from autotune.dimension_words import (
     RATE_WORDS,
     capitalised,
     percent,

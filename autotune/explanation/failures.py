@@ -11,7 +11,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
-from autotune.explanation.dimension_words import gibibytes, with_values_words
+from autotune.dimension_words import gibibytes, with_values_words
 from autotune.explanation.steps import EVEN
 from autotune.schemas import Objective
 from autotune.search import SearchTrial

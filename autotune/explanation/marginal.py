@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from autotune.cost_model.columns import Array
-from autotune.explanation.dimension_words import NAMES, capitalised, percent, step_words
+from autotune.dimension_words import NAMES, capitalised, percent, step_words
 from autotune.explanation.interval import interval
 from autotune.explanation.rates import BelievedRates
 from autotune.explanation.shapley import Integers, group_sums, grouped

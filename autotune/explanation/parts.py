@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from autotune.calibration import Calibration
-from autotune.explanation.dimension_words import percent
+from autotune.dimension_words import percent
 from autotune.resolution import strategy_of
 from autotune.schemas import Objective, Ranked, Recommendation, StrategyShape, TrialMetrics
 from autotune.search.layouts import log_work

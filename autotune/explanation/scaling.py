@@ -11,7 +11,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.calibration.projection import REPEATS
 from autotune.cost_model.columns import Array, Columns
-from autotune.explanation.dimension_words import value_words
+from autotune.dimension_words import value_words
 from autotune.explanation.interval import interval
 from autotune.explanation.steps import Surroundings, at_batch
 from search_spaces.errors import InvalidInput

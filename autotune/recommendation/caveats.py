@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.dimension_words import NAMES, SWITCHED, any_value_words
 from autotune.failures import cause_of
 from autotune.objectives import BETTER
 from autotune.recommendation.ranking import Contender
@@ -28,21 +29,8 @@ was lost is no layout's."""
 
 OF_MEMORY = re.compile(r"memory|\bRAM\b|SIGKILL", re.IGNORECASE)
 
-SWITCHED: Mapping[str, str] = {
-    "sequence_parallel": "sequence parallelism",
-    "flash_attention": "FlashAttention",
-}
-COUNTED: Mapping[str, str] = {
-    "tensor_parallel": "TP",
-    "pipeline_parallel": "PP",
-    "micro_batch_size": "micro-batch size",
-    "zero_stage": "ZeRO",
-    "num_nodes": "node count",
-    "virtual_stages": "virtual stages",
-    "activation_checkpointing": "activation checkpointing",
-    "precision": "precision",
-}
-"""What a reader calls each dimension of a layout: those that are on or off, and the others."""
+TOLD_APART = [name for name in NAMES if name not in {*SWITCHED, "gradient_accumulation_steps"}]
+"""Dimensions of a layout, but for those that are on or off."""
 
 LONGEST_ERROR = 160
 
@@ -211,7 +199,7 @@ def _global_batch(ranked: Sequence[Contender]) -> str | None:
     return (
         f"The best strategy trains with a global batch of {ranked[0].metrics.global_batch_size} "
         f"samples, and the measured layouts with {sizes[0]} to {sizes[-1]}: a different global "
-        "batch may converge differently. Fix global_batch_size to compare at one."
+        "batch may converge differently. Fix the global batch of the space to compare at one."
     )
 
 
@@ -232,12 +220,9 @@ class CrashedKind:
 
     @property
     def words(self) -> str:
-        if self.dimension in SWITCHED:
-            # Both values cannot have crashed everywhere: then nothing would be recommended.
-            return f"with{'' if self.values[0] else 'out'} {SWITCHED[self.dimension]}"
-        *others, last = (str(value) for value in self.values)
-        values = f"{', '.join(others)} or {last}" if others else last
-        return f"with {COUNTED[self.dimension]} {values}"
+        # Both values of a switch cannot have crashed everywhere: nothing would be recommended.
+        words = any_value_words(self.dimension, self.values)
+        return words if self.dimension in SWITCHED else f"with {words}"
 
 
 def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
@@ -246,7 +231,7 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
     The widest kind is told; of those that it holds nothing more is said. Where the same trials
     share the values of several dimensions, nobody can tell which is to blame, and all are named.
     """
-    kinds = [kind for name in [*SWITCHED, *COUNTED] for kind in _kinds_of(name, trials)]
+    kinds = [kind for name in [*SWITCHED, *TOLD_APART] for kind in _kinds_of(name, trials)]
     explained: set[int] = set()
     for kind in sorted(kinds, key=lambda kind: -len(kind.numbers)):
         if len(kind.numbers - explained) >= FEWEST_CRASHES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autotune.recommendation.caveats import COUNTED, SWITCHED
+from autotune.dimension_words import value_words
 from autotune.resolution import strategy_shape
 from autotune.schemas import Neighbour, SpaceStanding
 from autotune.search import NearbyLayout, Outlook, Proposer, SearchTrial
@@ -71,7 +71,7 @@ def _neighbour(nearby: NearbyLayout) -> Neighbour:
     known = state in {"ok", None}
     return Neighbour(
         dimension=step.dimension,
-        step=_words(step.dimension, step.strategy),
+        step=value_words(step.dimension, getattr(step.strategy, step.dimension)),
         strategy=strategy_shape(step.strategy),
         state=state,
         relative_to_best=nearby.relative if known else None,
@@ -79,13 +79,6 @@ def _neighbour(nearby: NearbyLayout) -> Neighbour:
         relative_high=nearby.relative_high if known else None,
         fit_probability=nearby.fit_probability,
     )
-
-
-def _words(dimension: str, strategy: Strategy) -> str:
-    value = getattr(strategy, dimension)
-    if dimension in SWITCHED:
-        return f"{'with' if value else 'without'} {SWITCHED[dimension]}"
-    return f"{COUNTED[dimension]} {value}"
 
 
 def _sentence(outlook: Outlook, near: int, *, of: int, surroundings: str | None) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.dimension_words import percent, told_apart
 from autotune.explanation import MEMORY_WORDS, TIME_WORDS
-from autotune.explanation.dimension_words import percent, told_apart
 from autotune.resolution import strategy_of
 from autotune.schemas import ExplainedStrategy, Explanation
 from server.dashboard.wording import figure, mark, probability, seconds, times

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from autotune.cost_model.columns import Array
+from autotune.dimension_words import NAMES, capitalised, value_words
 from autotune.explanation import DimensionImpact, impacts
-from autotune.explanation.dimension_words import NAMES, capitalised, value_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
 from server.figures.drawn import DrawnFigure

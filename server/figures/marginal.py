@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from autotune.dimension_words import NAMES, capitalised, value_words
 from autotune.explanation import Marginal, impacts
 from autotune.explanation import marginal as marginal_of
-from autotune.explanation.dimension_words import NAMES, capitalised, value_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
 from server.figures.drawn import DrawnFigure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from autotune.dimension_words import value_words
 from autotune.explanation import (
     MEMORY_WORDS,
     TIME_WORDS,
@@ -13,7 +14,6 @@ from autotune.explanation import (
     compared_of,
     parts_of,
 )
-from autotune.explanation.dimension_words import value_words
 from autotune.explanation.parts import Origin, Role
 from autotune.resolution import strategy_shape
 from autotune.schemas import FigureTable, StrategyShape, Wire

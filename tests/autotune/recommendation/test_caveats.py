@@ -133,7 +133,7 @@ def test_values_of_one_dimension_that_crash_alike_are_one_kind() -> None:
         for size in (2, 4, 8)
     ]
     [sentence] = crashes(trials)
-    assert sentence.startswith("All 3 trials with micro-batch size 2, 4 or 8 crashed (size 2 is")
+    assert sentence.startswith("All 3 trials with MBS 2, 4 or 8 crashed (size 2 is")
     assert len(sentence) < 300
 
 

@@ -42,8 +42,8 @@ def test_neighbours_are_the_next_values_of_each_dimension_measured_or_predicted(
     trials = [ok(space(), best), ok(space(), layout(4, 4), factor=0.5), oom(layout(2, 8))]
     found = told(trials, best)
     steps = [each.step for each in found.neighbours]
-    assert steps == ["TP 1", "TP 4", "micro-batch size 2", "micro-batch size 8"]
-    predicted, too_big = at(found, "TP 1"), at(found, "micro-batch size 8")
+    assert steps == ["TP 1", "TP 4", "MBS 2", "MBS 8"]
+    predicted, too_big = at(found, "TP 1"), at(found, "MBS 8")
     assert (predicted.state, too_big.state) == (None, "oom")
     assert too_big.relative_to_best is None
     assert too_big.fit_probability == 0.0

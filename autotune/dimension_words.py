@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autotune.schemas import Objective
 from search_spaces.dimension import Scalar
@@ -65,6 +65,16 @@ def value_words(dimension: str, value: Scalar) -> str:
     if dimension == "activation_checkpointing":
         return "no checkpointing" if value == "none" else f"{value} checkpointing"
     return str(value)
+
+
+def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
+    """Return a choice of one or more values: `MBS 2, 4 or 8`, `2 or 4 nodes`."""
+    words = [value_words(dimension, value) for value in values]
+    if dimension in COUNTED:
+        words[1:] = [each.removeprefix(f"{COUNTED[dimension]} ") for each in words[1:]]
+    elif dimension in {"num_nodes", "activation_checkpointing"}:
+        words[:-1] = [each.rpartition(" ")[0] for each in words[:-1]]
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
