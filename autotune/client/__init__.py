@@ -14,9 +14,13 @@ What both share — requests, answers, retries, files — is in `calls`, `patien
 `files`. Nothing of the server is imported.
 """
 
-from autotune.client.asynchronous import AsyncCampaign, AsyncClient, AsyncRecommendation
-from autotune.client.calls import CampaignInput
-from autotune.client.synchronous import CampaignHandle, Client, RecommendationHandle
+from autotune.client.asynchronous.campaign import AsyncCampaign
+from autotune.client.asynchronous.client import AsyncClient
+from autotune.client.asynchronous.recommendation import AsyncRecommendation
+from autotune.client.calls.campaigns import CampaignInput
+from autotune.client.synchronous.campaign import CampaignHandle
+from autotune.client.synchronous.client import Client
+from autotune.client.synchronous.recommendation import RecommendationHandle
 
 __all__ = [
     "AsyncCampaign",

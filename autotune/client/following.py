@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import httpx2
 
-from autotune.client.calls import PREFIX, reader
+from autotune.client.calls.call import PREFIX, reader
 from autotune.client.patience import (
     LOST_ON_THE_WAY,
     REFUSED_FOR_NOW,

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import httpx2
 
 from autotune.client.address import default_url
-from autotune.client.calls import Call
+from autotune.client.calls.call import Call
 from autotune.errors import ServiceUnreachable
 
 ANSWER_S = 30.0

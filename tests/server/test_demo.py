@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from autotune.client import AsyncCampaign, CampaignInput
-from autotune.client.asynchronous import AsyncTransport
+from autotune.client.asynchronous.transport import AsyncTransport
 from autotune.client.patience import Patience
 from autotune.prediction import check_campaign
 from autotune.resolution import machine_shape, model_shape

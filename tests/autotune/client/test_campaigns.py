@@ -11,11 +11,11 @@ import pytest
 
 from autotune import AsyncClient, Client
 from autotune.client import CampaignHandle
-from autotune.client.asynchronous import AsyncTransport
+from autotune.client.asynchronous.transport import AsyncTransport
 from autotune.client.files import save_archive
 from autotune.client.following import Follower
 from autotune.client.patience import Patience
-from autotune.client.synchronous import Transport
+from autotune.client.synchronous.transport import Transport
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState
 from tests.autotune.client.conftest import CAMPAIGN, campaign_input

@@ -100,7 +100,7 @@ def test_retry_after_in_seconds_or_as_a_date(header: str, expected_s: float | No
 
 def test_patience_has_an_end() -> None:
     patience = Patience(attempts=2, longest_wait_s=10)
-    call = calls.models()
+    call = calls.catalog.models()
     busy = httpx2.Response(503, headers={"Retry-After": "5"})
     assert patience.after_answer(busy, call, attempt=1) == 5.0
     assert patience.after_answer(busy, call, attempt=2) is None

@@ -58,15 +58,16 @@ def test_a_question_is_spelled_out_and_defaults_are_the_commands(service: Served
         assert simulated.space.machine.name == "frontier"
         on_slurm = client.dry_run(model="gpt-22b", nodes=2, slurm={"profile": "frontier"})
         assert on_slurm.space.machine.name == "frontier"
-    by_default = calls._campaign({"model": "tiny"})
+    question = calls.campaigns.question
+    by_default = question({"model": "tiny"})
     assert (by_default.machine, by_default.evaluator) == ("local", "local")
-    assert calls._campaign({"model": "tiny", "machine": "frontier"}).evaluator == "simulated"
+    assert question({"model": "tiny", "machine": "frontier"}).evaluator == "simulated"
 
 
 def test_fields_of_a_newer_service_are_passed_over(finished: CampaignHandle) -> None:
     body = finished.campaign.model_dump(mode="json")
     body["model"]["of_a_newer_version"] = body["of_a_newer_version"] = 1
-    read = calls.campaign(finished.id).read
+    read = calls.campaigns.campaign(finished.id).read
     assert read(json.dumps(body).encode()) == Campaign.model_validate(
         finished.campaign.model_dump(mode="json")
     )

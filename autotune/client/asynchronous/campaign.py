@@ -1,0 +1,171 @@
+"""A campaign as a handle: its trials, its figures, its answer, and what can be done to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+from autotune.client import calls
+from autotune.client.asynchronous.recommendation import AsyncRecommendation
+from autotune.client.asynchronous.transport import AsyncTransport
+from autotune.client.calls.figures import FigureInput
+from autotune.client.dataframe import dataframe
+from autotune.client.files import save_archive
+from autotune.client.following import Follower
+from autotune.client.views import CampaignView
+from autotune.schemas import (
+    Campaign,
+    Event,
+    Explanation,
+    FigureKind,
+    FigureOffers,
+    FigureScheme,
+    PictureFormat,
+    ScalingStudy,
+    Trial,
+)
+
+
+class AsyncCampaign(CampaignView):
+    """One campaign; `campaign` is how it stood when last asked for."""
+
+    def __init__(self, transport: AsyncTransport, campaign: Campaign) -> None:
+        super().__init__(campaign)
+        self._transport = transport
+
+    async def refresh(self) -> Self:
+        self.campaign = await self._transport.send(calls.campaigns.campaign(self.id))
+        return self
+
+    async def watch(self, *, after: int = 0) -> AsyncIterator[Event]:
+        """Yield events from number `after` on (0: from the campaign's start), until it is at rest.
+
+        A broken connection is taken up where it broke, with no event lost or repeated.
+        """
+        await self.refresh()
+        async for event in self._transport.follow(Follower(self.campaign, after=after)):
+            self.campaign = event.campaign or self.campaign
+            yield event
+
+    async def wait(self, *, timeout_s: float | None = None) -> Self:
+        """Wait until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
+        deadline = self.deadline(timeout_s)
+        while not (await self.refresh()).at_rest:
+            await asyncio.sleep(self.pause_s(deadline))
+        return self
+
+    async def trials(
+        self,
+        *,
+        state: str | None = None,
+        purpose: str | None = None,
+        sort: str = "number",
+        limit: int | None = None,
+    ) -> list[Trial]:
+        """Return all trials, or those of one state or purpose; `sort` as in `-tokens_per_s`, and
+        the first `limit` of them where that is given."""
+        trials: list[Trial] = []
+        cursor: str | None = None
+        while True:
+            page = await self._transport.send(
+                calls.trials.trials(self.id, state=state, purpose=purpose, sort=sort, cursor=cursor)
+            )
+            trials.extend(page.items)
+            cursor = page.next
+            if cursor is None or (limit is not None and len(trials) >= limit):
+                return trials[:limit]
+
+    async def to_dataframe(self) -> Any:
+        """Return all trials as a pandas.DataFrame: a row each, by number, under flat names.
+
+        The columns are `autotune.trial_table.COLUMNS`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return dataframe(await self.trials())
+
+    async def trial(self, number: int) -> Trial:
+        return await self._transport.send(calls.trials.trial(self.id, number))
+
+    async def log(self, number: int, *, lines: int = 200) -> str:
+        """Return the last lines of a trial's log."""
+        return await self._transport.send(calls.trials.log(self.id, number, lines=lines))
+
+    async def best(self) -> AsyncRecommendation:
+        """Return the recommendation; raises ApiError with status 404 while there is none."""
+        answer = await self._transport.send(calls.campaigns.recommendation(self.id))
+        return AsyncRecommendation(self._transport, answer)
+
+    async def scaling(self, *, rank: int = 1, nodes: Sequence[int] = ()) -> ScalingStudy:
+        """Return how the strategy at `rank` scales, measured where a trial ran it and predicted
+        elsewhere from what the trials have shown."""
+        call = calls.campaigns.scaling(self.id, rank=rank, nodes=nodes)
+        return await self._transport.send(call)
+
+    async def figures(self) -> FigureOffers:
+        """Return which kinds of figures there are of this campaign, and why not the others."""
+        return await self._transport.send(calls.figures.figures(self.id))
+
+    async def figure(self, kind: FigureKind, **options: Unpack[FigureInput]) -> dict[str, Any]:
+        """Return a figure as data: its caption, its table and its series.
+
+        Raises ApiError with status 404 where the campaign has none of this kind, and says why.
+        """
+        return await self._transport.send(calls.figures.figure(self.id, kind, options))
+
+    async def chart(
+        self, kind: FigureKind, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+    ) -> dict[str, Any]:
+        """Return a figure as Vega-Lite with its rows."""
+        return await self._transport.send(
+            calls.figures.chart(self.id, kind, options, scheme=scheme)
+        )
+
+    async def picture(
+        self,
+        kind: FigureKind,
+        picture: PictureFormat = "svg",
+        *,
+        scheme: FigureScheme = "light",
+        **options: Unpack[FigureInput],
+    ) -> bytes:
+        """Return a figure as a picture, with its title and caption."""
+        call = calls.figures.picture(self.id, kind, options, scheme=scheme, picture=picture)
+        return await self._transport.send(call)
+
+    async def explain(self) -> Explanation:
+        """Return why its best won and what lies beyond its space, or why nothing ran."""
+        return await self._transport.send(calls.campaigns.explanation(self.id))
+
+    async def artefacts(self) -> list[str]:
+        """Return the names of the files that `download` writes."""
+        return (await self.best()).artefacts()
+
+    async def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
+        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`)."""
+        archive = await self._transport.send(calls.campaigns.archive(self.id, rank=rank))
+        return save_archive(archive, Path(path))
+
+    async def pause(self) -> Self:
+        return await self._control("pause")
+
+    async def resume(self) -> Self:
+        return await self._control("resume")
+
+    async def cancel(self) -> Self:
+        return await self._control("cancel")
+
+    async def _control(self, action: str) -> Self:
+        self.campaign = await self._transport.send(calls.campaigns.control(self.id, action))
+        return self
+
+    async def extend(self, **budget: Any) -> Self:
+        """Raise the budget (the fields of `BudgetExtension`); a campaign that is done goes on."""
+        self.campaign = await self._transport.send(calls.campaigns.extend(self.id, budget))
+        return self
+
+    async def delete(self) -> None:
+        await self._transport.send(calls.campaigns.delete(self.id))

@@ -1,0 +1,38 @@
+"""What a service knows by name."""
+
+from __future__ import annotations
+
+from autotune.client import calls
+from autotune.client.asynchronous.connection import AsyncConnection
+from autotune.schemas import MachineShape, ModelShape, ProfileDetail, ProfileSummary
+
+
+class AsyncCatalog(AsyncConnection):
+    """Models, machines, spaces and cluster profiles."""
+
+    async def models(self) -> list[str]:
+        """Return the names of models; any size such as "13B" is taken as well."""
+        return await self._transport.send(calls.catalog.models())
+
+    async def model(self, name: str) -> ModelShape:
+        """Return the shape that a name or a size stands for."""
+        return await self._transport.send(calls.catalog.model(name))
+
+    async def machines(self) -> list[str]:
+        """Return the names of machines; `local` is the one that the service runs on."""
+        return await self._transport.send(calls.catalog.machines())
+
+    async def machine(self, name: str) -> MachineShape:
+        return await self._transport.send(calls.catalog.machine(name))
+
+    async def spaces(self) -> list[str]:
+        """Return the names of ready search spaces."""
+        return await self._transport.send(calls.catalog.spaces())
+
+    async def profiles(self) -> list[ProfileSummary]:
+        """Return the cluster profiles that the service knows, its user's own and the ready ones."""
+        return await self._transport.send(calls.catalog.profiles())
+
+    async def profile(self, name: str) -> ProfileDetail:
+        """Return all that a cluster profile says."""
+        return await self._transport.send(calls.catalog.profile(name))

@@ -1,0 +1,161 @@
+"""Requests that make campaigns, read them and control them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+from urllib.parse import quote
+
+from autotune.client.calls.call import Call, encoded, get, post, reader
+from autotune.client.calls.subject import LOCAL, subject
+from autotune.client.files import MachineInput, ModelInput
+from autotune.schemas import (
+    Budget,
+    BudgetExtension,
+    Campaign,
+    CampaignComparison,
+    CampaignCreate,
+    CampaignPage,
+    CampaignPlan,
+    DryRun,
+    EvaluatorName,
+    Explanation,
+    Objective,
+    ProtocolSpec,
+    Recommendation,
+    ScalingStudy,
+    ScreenLayers,
+    ScreenNodes,
+    SlurmChoice,
+    SpaceSpec,
+    StrategyShape,
+)
+from autotune.validation import validated
+
+
+class _RequiredCampaignInput(TypedDict):
+    model: ModelInput
+
+
+class CampaignInput(_RequiredCampaignInput, total=False):
+    """Keywords of `create` and `dry_run`; the fields of `autotune.schemas.CampaignCreate`."""
+
+    machine: MachineInput | None
+    evaluator: EvaluatorName | None
+    name: str
+    nodes: int
+    pool_nodes: int | None
+    slurm: SlurmChoice | Mapping[str, Any] | None
+    objective: Objective
+    min_headroom_gib: float
+    baseline: str | StrategyShape | Mapping[str, Any] | None
+    space: SpaceSpec | Mapping[str, Any] | None
+    budget: Budget | Mapping[str, Any] | None
+    protocol: ProtocolSpec | Mapping[str, Any] | None
+    tokens: float | str | None
+    seed: int
+    fresh: bool
+    screen_nodes: ScreenNodes
+    screen_layers: ScreenLayers
+    time_scale: float
+
+
+def create(fields: CampaignInput) -> Call[Campaign]:
+    """Make a campaign once: each call has a key of its own, sent again with each retry."""
+    return Call(
+        method="POST",
+        path="/campaigns",
+        headers={"Idempotency-Key": str(uuid.uuid4())},
+        body=encoded(question(fields)),
+        read=reader(Campaign),
+    )
+
+
+def dry_run(fields: CampaignInput) -> Call[DryRun]:
+    return Call(
+        method="POST",
+        path="/campaigns",
+        params={"dry_run": "true"},
+        body=encoded(question(fields)),
+        read=reader(DryRun),
+    )
+
+
+def plan(fields: CampaignInput) -> Call[CampaignPlan]:
+    return post("/plans", question(fields), CampaignPlan)
+
+
+def question(fields: CampaignInput) -> CampaignCreate:
+    """Return the question with what the command line assumes, too, where nothing was said.
+
+    What is as the service assumes it is not sent.
+    """
+    said: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    machine = said.get("machine", LOCAL)
+    usual: EvaluatorName = "local" if machine == LOCAL else "simulated"
+    evaluator = said.get("evaluator", "slurm" if "slurm" in said else usual)
+    defaults = CampaignCreate.model_fields
+    told = {name: value for name, value in said.items() if value != defaults[name].default}
+    about = subject(fields["model"], machine)
+    return validated(CampaignCreate, told | about | {"evaluator": evaluator})
+
+
+def profile_named(slurm: SlurmChoice | Mapping[str, Any]) -> str:
+    """Return the profile of a choice; raises InvalidInputs for what is none."""
+    choice = slurm if isinstance(slurm, SlurmChoice) else validated(SlurmChoice, slurm)
+    return choice.profile
+
+
+def campaign(campaign_id: int) -> Call[Campaign]:
+    return get(f"/campaigns/{campaign_id}", Campaign)
+
+
+def campaigns(*, state: str | None, cursor: str | None) -> Call[CampaignPage]:
+    return get("/campaigns", CampaignPage, state=state, cursor=cursor)
+
+
+def compare(ids: Sequence[int]) -> Call[CampaignComparison]:
+    return get("/comparison", CampaignComparison, ids=",".join(map(str, ids)))
+
+
+def control(campaign_id: int, action: str) -> Call[Campaign]:
+    """Pause, resume or cancel a campaign; `action` is one of these words."""
+    return Call(
+        method="POST",
+        path=f"/campaigns/{campaign_id}/{action}",
+        read=reader(Campaign),
+    )
+
+
+def extend(campaign_id: int, budget: Mapping[str, Any]) -> Call[Campaign]:
+    """Give a campaign more; `budget` holds the fields of `BudgetExtension`."""
+    return post(f"/campaigns/{campaign_id}/extend", validated(BudgetExtension, budget), Campaign)
+
+
+def delete(campaign_id: int) -> Call[None]:
+    return Call(method="DELETE", path=f"/campaigns/{campaign_id}", read=lambda _: None)
+
+
+def recommendation(campaign_id: int) -> Call[Recommendation]:
+    return get(f"/campaigns/{campaign_id}/recommendation", Recommendation)
+
+
+def explanation(campaign_id: int) -> Call[Explanation]:
+    return get(f"/campaigns/{campaign_id}/explanation", Explanation)
+
+
+def artefact(campaign_id: int, name: str, *, rank: int) -> Call[str]:
+    path = f"/campaigns/{campaign_id}/artefacts/{quote(name, safe='')}"
+    return Call(method="GET", path=path, params={"rank": str(rank)}, read=bytes.decode)
+
+
+def archive(campaign_id: int, *, rank: int) -> Call[bytes]:
+    path = f"/campaigns/{campaign_id}/artefacts.zip"
+    return Call(method="GET", path=path, params={"rank": str(rank)}, read=bytes)
+
+
+def scaling(campaign_id: int, *, rank: int, nodes: Sequence[int]) -> Call[ScalingStudy]:
+    counts = ",".join(map(str, nodes)) or None
+    path = f"/campaigns/{campaign_id}/scaling"
+    return get(path, ScalingStudy, rank=str(rank), nodes=counts)

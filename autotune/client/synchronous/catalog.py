@@ -1,0 +1,39 @@
+# Generated from `asynchronous` by `make client`: change that and run it again.
+"""What a service knows by name."""
+
+from __future__ import annotations
+
+from autotune.client import calls
+from autotune.client.synchronous.connection import Connection
+from autotune.schemas import MachineShape, ModelShape, ProfileDetail, ProfileSummary
+
+
+class Catalog(Connection):
+    """Models, machines, spaces and cluster profiles."""
+
+    def models(self) -> list[str]:
+        """Return the names of models; any size such as "13B" is taken as well."""
+        return self._transport.send(calls.catalog.models())
+
+    def model(self, name: str) -> ModelShape:
+        """Return the shape that a name or a size stands for."""
+        return self._transport.send(calls.catalog.model(name))
+
+    def machines(self) -> list[str]:
+        """Return the names of machines; `local` is the one that the service runs on."""
+        return self._transport.send(calls.catalog.machines())
+
+    def machine(self, name: str) -> MachineShape:
+        return self._transport.send(calls.catalog.machine(name))
+
+    def spaces(self) -> list[str]:
+        """Return the names of ready search spaces."""
+        return self._transport.send(calls.catalog.spaces())
+
+    def profiles(self) -> list[ProfileSummary]:
+        """Return the cluster profiles that the service knows, its user's own and the ready ones."""
+        return self._transport.send(calls.catalog.profiles())
+
+    def profile(self, name: str) -> ProfileDetail:
+        """Return all that a cluster profile says."""
+        return self._transport.send(calls.catalog.profile(name))
