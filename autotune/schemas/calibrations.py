@@ -22,16 +22,21 @@ FORMER_ENERGY = "joules_per_token"
 
 
 class ObservationShape(Wire):
-    """One strategy as it ran, or failed to. `fitted`: whether memory sufficed, where that is known
-    (a trial may end for another reason). `gpu_joules_per_token`: what the GPUs alone drew, which
-    documents of earlier versions have as `joules_per_token`."""
+    """One strategy as it ran, or failed to."""
 
     model: ModelShape
+    """The model in full."""
     strategy: StrategyShape
+    """The strategy."""
     iteration_time_s: Seconds | None = None
+    """Time of an optimizer step, s; null where it was not timed."""
     peak_memory_gib: Gibibytes | None = None
+    """Peak memory of the fullest GPU, GiB; null where it is not known."""
     fitted: bool | None = None
+    """Whether memory sufficed; null where that is not known: a trial may end for another reason."""
     gpu_joules_per_token: Annotated[float, Field(gt=0)] | None = None
+    """Energy that the GPUs alone drew, J for a token; null where it was not sampled. Documents of
+    earlier versions call it `joules_per_token`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -44,64 +49,89 @@ class ObservationShape(Wire):
 
 
 class EarlierObservation(ObservationShape):
-    """The same of an earlier campaign's trial, as a later one keeps it when it begins.
-
-    `age_days` is the trial's age then; `versions` are of what it ran with, by package.
-    """
+    """The same of an earlier campaign's trial, as a later one keeps it when it begins."""
 
     campaign_id: int
+    """The earlier campaign."""
     versions: dict[str, str]
+    """Versions of what it ran with, by package."""
     age_days: float
+    """Age of the trial when the later campaign began, days."""
 
 
 class CalibrationDocument(Wire):
     """A calibration as it is exported and imported. All follows from its observations."""
 
     format: Literal["autotune-calibration-1"] = "autotune-calibration-1"
+    """Version of this format."""
     machine: MachineShape
+    """The machine in full."""
     software: Annotated[str, Field(max_length=500)] = ""
+    """Software stack that the observations are of, in words."""
     simulated: bool = False
+    """Whether they come from the cost model and no machine."""
     observations: Annotated[
         list[ObservationShape], Field(min_length=1, max_length=MOST_OBSERVATIONS)
     ]
+    """What the constants are fitted to."""
 
 
 class CalibrationCreate(Wire):
     """Fit to the trials of campaigns, which ran on one machine; their models may differ."""
 
     name: CalibrationName
+    """Name to keep it under; it has to be free."""
     campaigns: Annotated[list[Positive], Field(min_length=1, max_length=100)]
-    software: Annotated[str, Field(max_length=500)] | None = Field(
-        None, description="the stack they ran on; taken from the trials' versions if not given"
-    )
+    """Campaigns to whose trials it is fitted."""
+    software: Annotated[str, Field(max_length=500)] | None = None
+    """The stack that they ran on; null: as the trials' versions say."""
 
 
 class ConstantShape(Wire):
-    """One constant before and after. Spreads are standard deviations of its logarithm."""
+    """One constant of the cost model before and after.
+
+    Spreads are standard deviations of its logarithm.
+    """
 
     name: str
+    """Name of the constant."""
     unit: str
+    """Its unit."""
     prior: float
+    """Its value before any observation."""
     value: float
+    """Its value with the observations."""
     prior_spread: float
+    """Spread before any observation."""
     spread: float
+    """Spread with the observations."""
 
 
 class CalibrationSummary(Wire):
-    """What a prediction rests on. `out_of_memory` counts observations that did not fit."""
+    """What a prediction rests on."""
 
     name: str
+    """Its name."""
     machine: str
+    """Name of the machine."""
     software: str
+    """Software stack that the observations are of, in words."""
     simulated: bool
+    """Whether they come from the cost model and no machine."""
     created_at: datetime | None = None
+    """When it was kept; null where it is kept nowhere."""
     observations: int
+    """Strategies that were observed."""
     timed: int
+    """Observations with a time."""
     out_of_memory: int
+    """Observations that did not fit."""
     models: list[str]
+    """Names of the models that were observed."""
 
 
 class CalibrationDetail(CalibrationSummary):
     """With its constants, those first that the observations say most about."""
 
     constants: list[ConstantShape]
+    """The constants, those first that the observations say most about."""

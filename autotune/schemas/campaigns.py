@@ -6,8 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import Field
-
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.shapes import MachineShape, ModelShape
 from autotune.schemas.trials import Trial
@@ -27,86 +25,119 @@ class CampaignState(StrEnum):
 
 
 class StartedFrom(Wire):
-    """So many trials of an earlier campaign, which may have been deleted since."""
+    """Trials of an earlier campaign that a later one started from."""
 
     campaign_id: int
+    """The earlier campaign."""
     name: str
+    """Its name."""
     trials: int
+    """How many of its trials were taken."""
     deleted: bool = False
+    """Whether it has been deleted since."""
 
 
 class StartWorth(Wire):
     """What a campaign's start from earlier trials was worth.
 
-    Medians, over its `trials` that were timed, of the relative error of the time foreseen before
-    the first of them: from general knowledge alone, and with the earlier trials.
+    Errors are medians of the relative error of the time foreseen before the first trial.
     """
 
     trials: int
+    """Trials that were timed, of which the medians are."""
     error_without: float
+    """Error from general knowledge alone, as a share."""
     error_with: float
+    """Error with the earlier trials, as a share."""
 
 
 class FewNodes(Wire):
-    """On how few nodes, or with how few of the model's layers, trials run that stand for more; None
-    where none do. `reason` says in a sentence why so, `outcome` whether what was projected came
-    true, once that is known."""
+    """On how few nodes, or with how few of the model's layers, trials run that stand for more."""
 
     nodes: int | None
+    """Nodes that such trials run on; null where all run in full."""
     layers: int | None = None
+    """Layers that such trials run with; null where they have all."""
     reason: str
+    """Why so, in a sentence."""
     outcome: str = ""
+    """Whether what was projected came true, in a sentence; empty until that is known."""
 
 
 class Campaign(Wire):
-    """A campaign as it stands. `reason` says in a sentence why it paused, ended or failed.
-
-    `started_from` is None until its search begins, and empty where it began from nothing; so is
-    `screening` until then.
-    """
+    """A campaign as it stands."""
 
     id: int
+    """Unique in the service."""
     name: str
+    """What people call it; may be empty."""
     state: CampaignState
+    """How it stands."""
     reason: str
+    """Why it paused, ended or failed, in a sentence; empty otherwise."""
     simulated: bool
+    """Whether its figures come from the cost model and no machine."""
     request: CampaignCreate
+    """What was asked, with the defaults that were taken."""
     model: ModelShape
+    """The model in full."""
     machine: MachineShape
+    """The machine in full."""
     created_at: datetime
+    """When it was asked for."""
     started_at: datetime | None
+    """When its search began; null until then."""
     finished_at: datetime | None
+    """When it ended; null until then."""
     trials: int
+    """Trials of the search so far, the baseline among them."""
     pending: int
-    waiting: int = Field(0, description="those of `pending` that wait for nodes")
+    """Trials that have not ended."""
+    waiting: int = 0
+    """Those of `pending` that wait for nodes."""
     failures: int
+    """Trials that failed."""
     confirmations: int
+    """Trials that measured one of the best once more."""
     node_hours: float
-    best_trial: int | None = Field(
-        None, description="number of the first trial of the layout that is recommended so far"
-    )
-    best_objective: float | None = Field(
-        None, description="the recommended layout's figure: the median of its trials"
-    )
-    fastest_trial: int | None = Field(None, description="number of the fastest single trial")
-    fastest_objective: float | None = Field(
-        None, description="that trial's figure, which another run may not confirm"
-    )
+    """Node-hours that all trials took."""
+    best_trial: int | None = None
+    """Number of the first trial of the layout that is recommended so far; null while there is
+    none."""
+    best_objective: float | None = None
+    """The recommended layout's objective, the median of its trials; null while there is none."""
+    fastest_trial: int | None = None
+    """Number of the fastest single trial; null while there is none."""
+    fastest_objective: float | None = None
+    """That trial's objective, which another run may not confirm; null while there is none."""
     started_from: list[StartedFrom] | None = None
+    """Earlier trials that it started from; null until its search begins, empty where it began from
+    nothing."""
     start_worth: StartWorth | None = None
+    """What that start was worth; null while it is not known."""
     screening: FewNodes | None = None
+    """On how few nodes or layers its trials run; null until its search begins."""
 
 
 class CampaignPage(Wire):
+    """A page of campaigns."""
+
     items: list[Campaign]
-    next: str | None = Field(None, description="cursor of the next page; None on the last")
+    """Campaigns of this page, newest first."""
+    next: str | None = None
+    """Cursor of the next page; null on the last."""
 
 
 class Event(Wire):
-    """Sent over SSE; `id` grows by one for each change and survives restarts."""
+    """A change, sent over SSE, with the campaign or trial as it stands when it is sent."""
 
     id: int
+    """Grows by one for each change, and survives restarts."""
     campaign_id: int
+    """Campaign that has changed."""
     kind: Literal["campaign", "trial", "recommendation"]
+    """What has changed."""
     campaign: Campaign | None = None
+    """The campaign; null where a trial has changed."""
     trial: Trial | None = None
+    """The trial; null where the campaign has changed."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from autotune.schemas.campaigns import CampaignState
 from autotune.schemas.recommendations import Ranked
-from autotune.schemas.wire import Objective, Wire
+from autotune.schemas.wire import Objective, Positive, Wire
 
 MOST_COMPARED = 8
 """More lines than this nobody tells apart in one chart."""
@@ -17,42 +17,61 @@ MOST_COMPARED = 8
 class ProgressStep(Wire):
     """The best rate so far, from here on."""
 
-    trial: Annotated[int, Field(ge=1, description="number of the trial within its campaign")]
-    node_hours: Annotated[float, Field(ge=0, description="spent on trials until then")]
+    trial: Positive
+    """Number of the trial within its campaign."""
+    node_hours: Annotated[float, Field(ge=0)]
+    """Node-hours spent on trials until then."""
     objective: float
+    """The best objective, from here on."""
 
 
 class ComparedCampaign(Wire):
     """One of the campaigns, and what came of it."""
 
     campaign_id: int
+    """The campaign."""
     name: str
+    """What people call it; may be empty."""
     state: CampaignState
+    """How it stands."""
     simulated: bool
+    """Whether its figures come from the cost model and no machine."""
     objective: Objective
+    """What was to be as high as possible."""
     trials: int
+    """Trials of the search, the baseline among them."""
     failures: int
+    """Trials that failed."""
     node_hours: float
-    winner: Ranked | None = Field(None, description="what it recommends; None while nothing ran")
-    provisional: bool = Field(False, description="the winner may still change")
+    """Node-hours that all trials took."""
+    winner: Ranked | None = None
+    """What it recommends; null while nothing ran."""
+    provisional: bool = False
+    """Whether the winner may still change."""
     speedup_over_baseline: float | None = None
-    progress: list[ProgressStep] = Field(
-        description="improvements, trials on few nodes left out; the last repeats the best at the "
-        "end of what was spent"
-    )
+    """The winner's objective over the baseline's; null where there is no such figure."""
+    progress: list[ProgressStep]
+    """Improvements, trials on few nodes left out; the last repeats the best at the end of what was
+    spent."""
 
 
 class QuestionDifference(Wire):
     """What the campaigns were asked differently."""
 
-    field: str = Field(description="as the request names it, such as `space.tensor_parallel`")
-    values: list[str] = Field(description="of each campaign, in their order")
+    field: str
+    """The field as the request names it, such as `space.tensor_parallel`."""
+    values: list[str]
+    """What each campaign has there, in their order."""
 
 
 class CampaignComparison(Wire):
     """Campaigns side by side, in the order in which they were asked for."""
 
     campaigns: list[ComparedCampaign]
+    """The campaigns."""
     differences: list[QuestionDifference]
-    comparable: bool = Field(description="whether their rates may be held against each other")
-    sentence: str = Field(description="what the comparison comes to, or why it is none")
+    """What they were asked differently."""
+    comparable: bool
+    """Whether their rates may be held against each other."""
+    sentence: str
+    """What the comparison comes to, or why it is none."""

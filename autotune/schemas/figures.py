@@ -33,52 +33,67 @@ FigureScheme = Literal["light", "dark"]
 
 
 class FigureTable(Wire):
-    """The same as the picture, for those who do not see it: the cells of each row as text."""
+    """The same as the picture, for those who do not see it."""
 
     columns: list[str]
+    """Headings."""
     rows: list[list[str]]
+    """Cells of each row, as text."""
 
 
 class FigureChoice(Wire):
-    """A query parameter by which a figure can be narrowed: `value` is what it is narrowed to now,
-    empty for all where it is not `required`; `label` is its name for people."""
+    """A query parameter by which a figure can be narrowed."""
 
     name: str
+    """Name of the parameter."""
     label: str
+    """Its name for people."""
     values: list[str]
+    """What it may be."""
     value: str = ""
+    """What it is narrowed to now; empty for all where it is not `required`."""
     required: bool = False
+    """Whether it always has one of the values."""
 
 
 class Figure(Wire):
-    """What all figures have; each kind adds its series.
-
-    `caption` says in a sentence what it shows. `choices` are given where there is more than one
-    value to choose from.
-    """
+    """What all figures have; each kind adds its series."""
 
     campaign_id: int
+    """The campaign."""
     kind: FigureKind
+    """What it shows."""
     title: str
+    """Its title."""
     caption: str
+    """What it shows, in a sentence."""
     simulated: bool
+    """Whether its figures come from the cost model and no machine."""
     table: FigureTable
+    """The same as a table."""
     choices: list[FigureChoice] = Field(default_factory=list)
+    """What it can be narrowed to, where there is more than one value to choose from."""
 
 
 class FigureOffer(Wire):
-    """A kind of figure; `missing` says why the campaign has none of it, and is empty where it
-    has."""
+    """A kind of figure, and whether a campaign has it."""
 
     kind: FigureKind
+    """The kind."""
     title: str
+    """Its title."""
     shows: str
+    """What it shows, in words."""
     missing: str = ""
+    """Why the campaign has none of it; empty where it has."""
 
 
 class FigureOffers(Wire):
-    """All kinds of figures, in the order of a report; `simulated` of what they show."""
+    """All kinds of figures, in the order of a report."""
 
     campaign_id: int
+    """The campaign."""
     simulated: bool
-    figures: list[FigureOffer] = Field(description="those with an empty `missing` can be had")
+    """Whether what they show comes from the cost model and no machine."""
+    figures: list[FigureOffer]
+    """The kinds; those with an empty `missing` can be had."""

@@ -12,102 +12,122 @@ from autotune.schemas.wire import Objective, Wire
 
 
 class Ranked(Wire):
-    """A strategy of the recommendation.
-
-    `significant` is whether the best beats it by more than both spreads, None for the best itself.
-    `keeps_headroom` is whether it left the memory that the campaign asks for.
-    `joules_per_token` is of all nodes, hosts included; a prediction unless `energy_sampled` of its
-    `metrics`; None where the machine's power figures are not known. `gpu_joules_per_token` is what
-    its GPUs alone drew through the measured iterations, the median of its trials; None where that
-    was not sampled.
-    Where it was not measured on its own nodes, `projected_from_nodes` says from how many its
-    `metrics` are projected, and `projected_from_layers` with how many layers, where not with all;
-    it is then never `confirmed`.
-    """
+    """A strategy of the recommendation."""
 
     rank: int
+    """1 is the best."""
     trial_numbers: list[int]
+    """Trials of its layout."""
     strategy: StrategyShape
+    """The strategy."""
     metrics: TrialMetrics
+    """Its figures, the median of its trials; projected where it was not measured on its own
+    nodes."""
     predicted_iteration_time_s: float | None
+    """Median prediction of the time of an optimizer step before it ran, s."""
     relative_to_best: float
+    """Its objective over that of the best."""
     significant: bool | None
+    """Whether the best beats it by more than both spreads; null for the best itself."""
     confirmed: bool
+    """Whether it was measured once more, with success."""
     memory_headroom_gib: float | None
-    failed_confirmation: bool = Field(
-        False, description="it failed when it was run once more, and is ranked last"
-    )
+    """Memory that its fullest GPU has left, GiB; null where it is not known."""
+    failed_confirmation: bool = False
+    """Whether it failed when it was run once more; it is then ranked last."""
     keeps_headroom: bool = True
+    """Whether it leaves the memory that the campaign asks for."""
     joules_per_token: float | None = None
+    """Energy of all nodes, hosts included, J for a token: a prediction unless
+    `metrics.energy_sampled`; null where the machine's power figures are not known."""
     gpu_joules_per_token: float | None = None
+    """Energy that its GPUs alone drew through the measured iterations, J for a token, the median of
+    its trials; null where it was not sampled."""
     projected_from_nodes: int | None = None
+    """Nodes of the trials that its figures are projected from; null where it was measured on its
+    own. What is projected is never `confirmed`."""
     projected_from_layers: int | None = None
+    """Layers of the trials that its figures are projected from; null where they had all."""
 
 
 ParetoCost = Literal["num_nodes", "joules_per_token"]
 
 
 class FrontPoint(Wire):
-    """A measured layout that none beats in both the rate and what it takes.
-
-    `joules_per_token` is of all nodes, hosts included; a prediction unless `energy_sampled`; None
-    where the machine's power figures are not known.
-    """
+    """A measured layout that none beats in both the rate and what it takes."""
 
     trial_numbers: list[int]
+    """Trials of the layout."""
     strategy: StrategyShape
+    """The strategy."""
     tokens_per_s: float
+    """Tokens trained in a second."""
     joules_per_token: float | None
+    """Energy of all nodes, hosts included, J for a token: a prediction unless `energy_sampled`;
+    null where the machine's power figures are not known."""
     energy_sampled: bool
+    """Whether the GPUs' part of that energy is what they drew."""
     confirmed: bool
+    """Whether it was measured once more, with success."""
 
 
 class ParetoFront(Wire):
-    """The front of tokens/s against one of the things that it takes; both rise along `points`."""
+    """The front of the rate against one of the things that it takes."""
 
     against: ParetoCost
+    """What the rate is held against."""
     points: list[FrontPoint]
+    """Its layouts; the rate and what it takes both rise along them."""
 
 
 class TrainingCost(Wire):
-    """What training `tokens` tokens would take with the best strategy, from its measured rate.
-
-    `assumed` is whether nobody has said how many tokens there will be.
-    `energy_mwh` is of all nodes, hosts included: what the strategy's own GPUs drew where
-    `energy_sampled`, and otherwise predicted from the machine's power figures as its trials have
-    calibrated them; None where these are not known.
-    """
+    """What a whole training would take with the best strategy, from its measured rate."""
 
     tokens: float
+    """Tokens of the training."""
     iterations: int
+    """Optimizer steps."""
     days: float
+    """Days without interruption."""
     node_hours: float
+    """Node-hours."""
     energy_mwh: float | None
+    """Energy of all nodes, hosts included, MWh; null where the machine's power figures are not
+    known."""
     energy_sampled: bool = False
+    """Whether the GPUs' part of that energy is what they drew; otherwise it is predicted."""
     assumed: bool = False
+    """Whether nobody has said how many tokens there will be."""
 
 
 class TrainingSaving(Wire):
-    """What training `tokens` tokens with the best strategy saves against the baseline, at the
-    global batch of the best where the baseline's trial tells of that; negative what it takes more.
+    """What a whole training with the best strategy saves against the baseline.
 
-    `energy_mwh` is of all nodes, hosts included; None where it is not known of both.
-    `repaid_after_tokens` are those after which it has saved the node-hours that the campaign spent;
-    None where it saves none.
+    It is told at the global batch of the best where the baseline's trial tells of that; negative is
+    what it takes more.
     """
 
     tokens: float
+    """Tokens of the training."""
     days: float
+    """Days that it saves."""
     node_hours: float
+    """Node-hours that it saves."""
     energy_mwh: float | None
+    """Energy of all nodes that it saves, hosts included, MWh; null where it is not known of
+    both."""
     repaid_after_tokens: float | None
+    """Tokens after which it has saved the node-hours that the campaign spent; null where it saves
+    none."""
 
 
 class LaunchNeed(Wire):
-    """What a user has to give a launch script: a variable of the environment, and its meaning."""
+    """What a user has to give a launch script."""
 
     variable: str
+    """Name of a variable of the environment."""
     meaning: str
+    """What it has to say."""
 
 
 class LaunchScript(Wire):
@@ -118,90 +138,115 @@ class LaunchScript(Wire):
     """
 
     file: str
+    """Name of the script, one of the `artefacts`."""
     needs: list[LaunchNeed]
+    """What has to be given; empty where it runs as it is."""
     remark: str
+    """What it trains on as it is, and for how long, in a sentence."""
 
 
 class Baseline(Wire):
-    """The layout that a campaign measured first.
-
-    `given` is whether it is the user's own, and not a customary one. `metrics` are at its own GAS,
-    the median of its trials; None where it gave none. `comparison` says in a sentence how the best
-    stands against it, or what became of it.
-    """
+    """The layout that a campaign measured first."""
 
     given: bool
+    """Whether it is the user's own, and not a customary one."""
     trial_number: int
+    """Its trial."""
     strategy: StrategyShape
+    """The strategy."""
     state: TrialState
+    """How its trial stands, or how it ended."""
     metrics: TrialMetrics | None
+    """Its figures at its own GAS, the median of its trials; null where it gave none."""
     comparison: str
+    """How the best stands against it, or what became of it, in a sentence."""
 
 
 class Neighbour(Wire):
-    """A layout that differs from the best in one dimension, by the next value of the space.
-
-    `step` says in words what differs. `relative_to_best` is its rate over the best's: measured
-    where `state` is ok, predicted where it is None, and None where its trial failed; low and high
-    are the ends of the 80 % interval. `fit_probability` is that memory suffices, with the headroom
-    that was asked for; 1 or 0 where a trial has shown it.
-    """
+    """A layout that differs from the best in one dimension, by the next value of the space."""
 
     dimension: str
+    """The dimension."""
     step: str
+    """What differs, in words."""
     strategy: StrategyShape
+    """The strategy."""
     state: Literal["ok", "oom", "failed"] | None
+    """How its trial ended; null where it has none."""
     relative_to_best: float | None
+    """Its rate over that of the best: measured where `state` is `ok`, predicted where it is null;
+    null where its trial failed."""
     relative_low: float | None
+    """Lower end of the 80 % interval of that ratio."""
     relative_high: float | None
+    """Upper end of the 80 % interval of that ratio."""
     fit_probability: float
+    """Probability that memory suffices with the headroom that was asked for; 1 or 0 where a trial
+    has shown it."""
 
 
 class SpaceStanding(Wire):
-    """How sure it is that the recommended layout is the best of its space.
-
-    `expected_gain` is what is left to win: the share by which the rate would rise, on average, if
-    the best of all were known. `near_best` of the neighbours are at most 2 % below it; half of them
-    make a broad basin, a quarter or fewer a sharp peak. `sentence` says all of it.
-    """
+    """How sure it is that the recommended layout is the best of its space."""
 
     probability_best: float
+    """Probability that it is the best."""
     expected_gain: float
+    """What is left to win: the share by which the rate would rise, on average, if the best of all
+    were known."""
     untried: int
+    """Layouts of the space that have not run."""
     near_best: int
+    """Neighbours that are at most 2 % below it."""
     surroundings: Literal["sharp peak", "ridge", "broad basin"] | None
+    """Half of the neighbours near it make a broad basin, a quarter or fewer a sharp peak; null
+    where it has no neighbours."""
     neighbours: list[Neighbour]
+    """Layouts that differ from it in one dimension."""
     sentence: str
+    """All of this in words."""
 
 
 class Recommendation(Wire):
-    """The answer of a campaign; `provisional` while it still runs or its best is unconfirmed.
-
-    `speedup_over_baseline` is the best's objective over the baseline's (tokens for a second, a
-    GPU's second, a node-hour or a joule), at the global batch of the best where the baseline's
-    trial tells of that; None where there is no such figure.
-    """
+    """The answer of a campaign."""
 
     campaign_id: int
+    """The campaign."""
     provisional: bool
+    """Whether it may change: the campaign still runs, or its best is unconfirmed."""
     simulated: bool
+    """Whether its figures come from the cost model and no machine."""
     objective: Objective
+    """What was to be as high as possible."""
     best: Ranked
+    """The best strategy."""
     runners_up: list[Ranked]
-    standing: SpaceStanding | None = Field(
-        None, description="None where the best is not of the campaign's space"
-    )
+    """The next ones, in their order."""
+    standing: SpaceStanding | None = None
+    """How it stands in its space; null where it is not of the campaign's space."""
     pareto: list[ParetoFront] = Field(default_factory=list)
+    """Fronts of the rate against nodes and against energy; the latter only where the machine's
+    power figures are known."""
     baseline: Baseline | None = None
+    """The layout that was measured first; null where the campaign did without."""
     speedup_over_baseline: float | None = None
+    """The best's objective over the baseline's, at the global batch of the best where the
+    baseline's trial tells of that; null where there is no such figure."""
     training: TrainingCost
-    saving: TrainingSaving | None = Field(
-        None, description="None where the baseline has no figures, or is the best itself"
-    )
+    """What a whole training would take with the best."""
+    saving: TrainingSaving | None = None
+    """What it would save against the baseline; null where that has no figures, or is the best
+    itself."""
     accumulations: list[Accumulation]
+    """Iteration times of the best's layout at other GAS values."""
     trials: int
+    """Trials of the campaign, confirmations among them."""
     failures: int
+    """Trials that failed."""
     node_hours: float
+    """Node-hours that all trials took."""
     caveats: list[str]
-    artefacts: list[str] = Field(description="file names, each downloadable")
-    launch: LaunchScript | None = Field(None, description="the one of `artefacts` to start with")
+    """What to know before relying on it, a sentence each."""
+    artefacts: list[str]
+    """Names of the files that launch it, each downloadable."""
+    launch: LaunchScript | None = None
+    """The one of `artefacts` to start with; null where there is none."""

@@ -24,140 +24,120 @@ class Budget(Wire):
     """When a campaign ends; whichever comes first. Confirmations come on top of `max_trials`."""
 
     max_trials: Positive = 30
+    """Trials of the search at most, the baseline among them."""
     max_node_hours: Annotated[float, Field(gt=0)] | None = None
+    """Node-hours of all trials at most, the confirmations among them; null: no bound."""
     deadline: datetime | None = None
-    stop_early: bool = Field(
-        True,
-        description="end the search once it is not worth going on: nothing untried is likely to be "
-        "better by 1 %, or by the account of `train_tokens`; no runner-up is then measured again "
-        "that is not worth it either",
-    )
-    train_tokens: Tokens | None = Field(
-        None,
-        description="tokens of the training that the layout is for: the search ends once the next "
-        "trial costs more node-hours than it is expected to save over them; more energy, where the "
-        "objective is tokens_per_joule",
-    )
+    """When the last trial may start; null: no bound."""
+    stop_early: bool = True
+    """End the search once it is not worth going on: nothing untried is likely to be better by 1 %,
+    or by the account of `train_tokens`; no runner-up is then measured again that is not worth it
+    either."""
+    train_tokens: Tokens | None = None
+    """Tokens of the training that the layout is for: the search ends once the next trial costs more
+    node-hours than it is expected to save over them; more energy, where the objective is
+    `tokens_per_joule`."""
 
 
 class ProtocolSpec(Wire):
     """How each trial measures, and how many of the best are measured once more."""
 
     warmup_iterations: Annotated[int, Field(ge=0, le=100)] = 1
-    measured_iterations: Annotated[int, Field(ge=1, le=1000)] = Field(
-        3,
-        description="timed at each GAS at the least; of iterations of 20 s and more "
-        "two that agree are enough",
-    )
-    most_iterations: Annotated[int, Field(ge=1, le=1000)] = Field(
-        10,
-        description="timed at each GAS at most, while the spread is large; "
-        "never fewer than `measured_iterations`",
-    )
-    target_spread: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.01,
-        description="standard error of the median iteration time, as a share of it, "
-        "at which a GAS is measured well enough",
-    )
-    give_up_below: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.8,
-        description="share of the best trial's rate below which a trial of the search ends early; "
-        "0: never",
-    )
+    """Iterations at each GAS that are run and not timed."""
+    measured_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Iterations timed at each GAS at the least; of iterations of 20 s and more two that agree are
+    enough."""
+    most_iterations: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Iterations timed at each GAS at most, while the spread is large; never fewer than
+    `measured_iterations`."""
+    target_spread: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """Standard error of the median iteration time, as a share of it, at which a GAS is measured
+    well enough."""
+    give_up_below: Annotated[float, Field(ge=0, lt=1)] = 0.8
+    """Share of the best trial's rate below which a trial of the search ends early; 0: never."""
     time_limit_s: Annotated[float, Field(gt=0, le=86400)] = 1200.0
+    """Seconds that a trial may run, from when it has its nodes."""
     confirmations: Annotated[int, Field(ge=0, le=10)] = 3
+    """How many of the best layouts are measured once more when the search has ended."""
 
 
 class SlurmChoice(Wire):
     """How trials go to Slurm. The profile is named, and never given: its text runs in every job."""
 
-    profile: Annotated[str, Field(min_length=1, max_length=100)] = Field(
-        description="a cluster profile of the service, as GET /profiles lists them"
-    )
-    mode: Literal["sbatch", "pilot"] = Field(
-        "sbatch", description="one job for each trial, or steps inside one allocation"
-    )
+    profile: Annotated[str, Field(min_length=1, max_length=100)]
+    """A cluster profile of the service, as `GET /profiles` lists them."""
+    mode: Literal["sbatch", "pilot"] = "sbatch"
+    """One job for each trial (`sbatch`), or steps inside one allocation (`pilot`)."""
 
 
 NO_BASELINE = "none"
 """Instead of a layout: the campaign does without a baseline."""
 
-BaselineChoice = (
-    Annotated[
-        Annotated[str, Field(max_length=20_000)] | StrategyShape,
-        Field(
-            description="the layout that is measured first and that the result is told against: "
-            'a strategy, "tp=8,pp=4,mbs=1,zero=1", or a line of Megatron\'s arguments; '
-            f'"{NO_BASELINE}" does without; where nothing is said, a customary one'
-        ),
-    ]
-    | None
-)
-
-ScreenNodes = Annotated[
-    Literal["auto", "off"] | Positive,
-    Field(
-        description="on how few nodes trials of the search may run that stand for the same layout "
-        "on more, with fewer replicas; the best are confirmed on all of theirs"
-    ),
-]
-
-ScreenLayers = Annotated[
-    Literal["off"] | Positive,
-    Field(
-        description="with how many of the model's layers trials of the search run that stand for "
-        "the same layout with all, in pipelines and on nodes fewer by the same factor"
-    ),
-]
+BaselineChoice = Annotated[str, Field(max_length=20_000)] | StrategyShape | None
+ScreenNodes = Literal["auto", "off"] | Positive
+ScreenLayers = Literal["off"] | Positive
 
 
 class CampaignCreate(Wire):
     """One question: how should this model be laid out on these nodes?"""
 
     name: str = Field("", max_length=200)
+    """What people call it; empty: it has its number alone."""
     model: ModelChoice
+    """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
     machine: MachineChoice
-    nodes: Positive = Field(1, description="the most nodes that a strategy may use")
-    pool_nodes: Positive | None = Field(
-        None, description="nodes that trials may hold at the same time; `nodes` where not given"
-    )
+    """A machine of the catalog (`frontier`), or one in full."""
+    nodes: Positive = 1
+    """The most nodes that a strategy may use."""
+    pool_nodes: Positive | None = None
+    """Nodes that trials may hold at the same time; null: `nodes`."""
     evaluator: EvaluatorName
-    slurm: SlurmChoice | None = Field(
-        None, description="with the slurm evaluator, and only with it"
-    )
+    """What runs the trials: the cost model with noise (`simulated`), this machine (`local`), or a
+    cluster (`slurm`)."""
+    slurm: SlurmChoice | None = None
+    """With the slurm evaluator, and only with it."""
     objective: Objective = "tokens_per_s"
-    min_headroom_gib: Annotated[float, Field(ge=0)] = Field(
-        0.0,
-        description="memory that the fullest GPU is to have left: what leaves less is not "
-        "searched for, and is ranked last",
-    )
+    """What is to be as high as possible."""
+    min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
+    """Memory that the fullest GPU is to have left, GiB: what leaves less is not searched for, and
+    is ranked last."""
     space: SpaceSpec = SpaceSpec()
+    """What may be tried; automatic where nothing is said."""
     baseline: BaselineChoice = None
+    """The layout that is measured first and that the result is told against: a strategy,
+    `"tp=8,pp=4,mbs=1,zero=1"`, or a line of Megatron's arguments; `"none"` does without; null: a
+    customary one."""
     budget: Budget = Budget()
+    """When it ends."""
     protocol: ProtocolSpec = ProtocolSpec()
-    tokens: Tokens | None = Field(
-        None,
-        description="training tokens that the recommendation's days and energy are for, unless "
-        "`budget.train_tokens` says it; where nothing is said, 20 for each parameter, and 300e9 "
-        "at most",
-    )
+    """How each trial measures."""
+    tokens: Tokens | None = None
+    """Training tokens that the recommendation's days and energy are for, unless
+    `budget.train_tokens` says it; where nothing is said, 20 for each parameter, and 300e9 at
+    most."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Seed of all that is drawn at random."""
     screen_nodes: ScreenNodes = "auto"
+    """On how few nodes trials of the search may run that stand for the same layout on more, with
+    fewer replicas; the best are confirmed on all of theirs."""
     screen_layers: ScreenLayers = "off"
-    fresh: bool = Field(
-        False, description="start from nothing, not from earlier trials of the machine"
-    )
-    time_scale: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0, description="simulated evaluator: seconds waited for each simulated second"
-    )
+    """With how many of the model's layers trials of the search run that stand for the same layout
+    with all, in pipelines and on nodes fewer by the same factor."""
+    fresh: bool = False
+    """Start from nothing, not from earlier trials of the machine."""
+    time_scale: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Simulated evaluator: seconds waited for each simulated second."""
 
 
 class BudgetExtension(Wire):
     """More of the budget; what is left out stays."""
 
     max_trials: Positive | None = None
+    """Trials of the search at most, in all; null: as it was."""
     max_node_hours: Annotated[float, Field(gt=0)] | None = None
+    """Node-hours at most, in all; null: as it was."""
     deadline: datetime | None = None
+    """When the last trial may start; null: as it was."""
 
 
 class ProgramChoice(Wire):
@@ -165,35 +145,39 @@ class ProgramChoice(Wire):
     whatever one of the programs can do is."""
 
     evaluator: EvaluatorName = "simulated"
-    slurm: SlurmChoice | None = Field(
-        None, description="with the slurm evaluator, and only with it"
-    )
+    """What is to run the trials."""
+    slurm: SlurmChoice | None = None
+    """With the slurm evaluator, and only with it."""
 
 
 class SpaceQuery(ProgramChoice):
+    """A space, and what it is for."""
+
     model: ModelChoice
+    """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
     machine: MachineChoice
+    """A machine of the catalog (`frontier`), or one in full."""
     nodes: Positive = 1
+    """The most nodes that a strategy may use."""
     space: SpaceSpec = SpaceSpec()
+    """What may be tried; automatic where nothing is said."""
 
 
 NO_CALIBRATION = "none"
 """Instead of a name: what is generally known of the machine's kind."""
 
-CalibrationChoice = Annotated[
-    str | None,
-    Field(
-        description=f'the name of a calibration of this machine, or "{NO_CALIBRATION}"; where '
-        "nothing is said, the newest of the machine"
-    ),
-]
-
 
 class PredictionQuery(ProgramChoice):
+    """A strategy, and what its prediction rests on."""
+
     model: ModelChoice
+    """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
     machine: MachineChoice
+    """A machine of the catalog (`frontier`), or one in full."""
     strategy: StrategyShape
-    calibration: CalibrationChoice = None
-    min_headroom_gib: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="memory of the fullest GPU that is to be left for it to count as fitting"
-    )
+    """The strategy that is asked about."""
+    calibration: str | None = None
+    """Name of a calibration of this machine, or `"none"` for what is generally known of the
+    machine's kind; null: the newest of the machine."""
+    min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
+    """Memory of the fullest GPU that is to be left for a strategy to count as fitting, GiB."""

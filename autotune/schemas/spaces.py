@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from autotune.schemas import notation
 from autotune.schemas.wire import Positive, Wire
@@ -15,8 +15,11 @@ class Range(Wire):
     """All values from `minimum` to `maximum` in steps of `step`."""
 
     minimum: Positive
+    """The smallest value."""
     maximum: Positive
+    """No value is larger."""
     step: Positive = 1
+    """From one value to the next."""
 
 
 Dimension = Annotated[
@@ -35,7 +38,9 @@ class BatchBounds(Wire):
     """Bounds of the global batch size in samples; equal ones fix it, none leave it free."""
 
     minimum: Positive | None = None
+    """The smallest batch, samples; null: no bound."""
     maximum: Positive | None = None
+    """The largest batch, samples; null: no bound."""
 
 
 BatchChoice = Annotated[
@@ -45,18 +50,37 @@ BatchChoice = Annotated[
 
 
 class SpaceSpec(Wire):
-    """What may be tried. Starts from a ready space where one is named; each field overrides it."""
+    """What may be tried. Starts from a ready space where one is named; each field overrides it.
 
-    preset: str | None = Field(None, description='a ready space of the catalog, such as "table-v"')
+    A dimension is one value (`4`), a list (`[1, 2, 4]`), a range (`{"minimum": 4, "maximum": 20,
+    "step": 4}`), `"auto"`, or a text of these (`"4..20 step 4"`). Where neither the ready space nor
+    the request says anything, `tensor_parallel` to `num_nodes` are automatic and the others have
+    one value.
+    """
+
+    preset: str | None = None
+    """A ready space of the catalog, such as `table-v`."""
     tensor_parallel: Dimension | None = None
+    """GPUs that each layer is split over (TP)."""
     pipeline_parallel: Dimension | None = None
+    """Stages that the layers are cut into (PP)."""
     micro_batch_size: Dimension | None = None
+    """Samples of one micro-batch (MBS)."""
     gradient_accumulation_steps: Dimension | None = None
+    """Micro-batches of each replica in one optimizer step (GAS)."""
     zero_stage: Dimension | None = None
+    """What ZeRO shards over the replicas, 0 to 3."""
     num_nodes: Dimension | None = None
+    """Nodes, the campaign's `nodes` at most."""
     activation_checkpointing: Dimension | None = None
+    """`none`, `selective` or `full`; otherwise `full`."""
     sequence_parallel: Switch | None = None
+    """`true` or `false`; otherwise `false`."""
     flash_attention: Switch | None = None
+    """`true` or `false`; otherwise `true`."""
     virtual_stages: Dimension | None = None
+    """Chunks of layers of each stage (VP); otherwise 1."""
     precision: Dimension | None = None
+    """`bf16`, `fp16` or `fp32`; otherwise what the machine's GPUs compute best with."""
     global_batch_size: BatchChoice | None = None
+    """Samples of one optimizer step: one size, bounds, or a text of these (`"512..1024"`)."""

@@ -22,23 +22,34 @@ Positive = Annotated[int, Field(gt=0)]
 class Wire(BaseModel):
     """Base of all: unknown fields are refused, not dropped, and so are infinity and NaN."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class FieldProblem(Wire):
     """One field of a request that cannot be used: its value, why, and what would do."""
 
     field: str
+    """Name of the field as the request has it, such as `budget.max_trials`."""
     value: Any = None
+    """What was given; cut short where it is long."""
     reason: str
+    """Why it cannot be used."""
     valid: str = ""
+    """What would do; empty where there is nothing to say."""
 
 
 class Problem(Wire):
     """RFC 9457 `application/problem+json`."""
 
     type: str = "about:blank"
+    """Always `about:blank`: the status says what kind of problem it is."""
     title: str
+    """The status in words."""
     status: int
+    """HTTP status of the answer."""
     detail: str
+    """The whole problem in one line."""
     errors: list[FieldProblem] = Field(default_factory=list)
+    """Each field that is refused; empty where no field is to blame."""

@@ -24,35 +24,46 @@ from server.figures.trajectory import thin
 
 
 class CalibrationPoint(Wire):
-    """One trial.
-
-    `error` is the measured time over the predicted one, less 1, in per cent; low and high are the
-    ends of the 80 % interval about the prediction; all None where it ran out of memory, of which
-    `fit_probability` was foreseen.
-    """
+    """One trial; errors are the measured time over the predicted one, less 1, in per cent, and null
+    where it ran out of memory."""
 
     number: int
+    """The trial."""
     purpose: TrialPurpose
+    """Why it was run."""
     outcome: Outcome
+    """How it ended."""
     strategy: str
+    """The strategy in a line."""
     predicted_s: float | None
+    """Predicted time of an optimizer step, s."""
     measured_s: float | None
+    """Measured time of an optimizer step, s."""
     error: float | None
+    """Its error."""
     low: float | None
+    """Lower end of the 80 % interval about the prediction, as an error."""
     high: float | None
+    """Upper end of the 80 % interval about the prediction, as an error."""
     within: bool | None
+    """Whether it came within that interval."""
     fit_probability: float
+    """Probability with which memory was foreseen to suffice."""
 
 
 class CalibrationFigure(DrawnFigure):
-    """`covered` of the `timed` trials came within their interval; it should be 80 %. Of thousands,
-    a share of each outcome is among `points`."""
+    """What was predicted of each trial against what was measured."""
 
     kind: Literal["calibration"] = "calibration"
+    """What it shows."""
     timed: int
+    """Trials that were timed."""
     covered: int
+    """Those of them that came within their 80 % interval; it should be 80 %."""
     median_error: float | None
+    """Median of the absolute errors, per cent; null where none was timed."""
     points: list[CalibrationPoint]
+    """The trials; of thousands, a share of each outcome."""
 
     @classmethod
     def of(cls, source: FigureSource) -> CalibrationFigure:

@@ -29,42 +29,54 @@ LEVELS = {"light": ("#0072B2", "#E69F00"), "dark": ("#56B4E9", "#E69F00")}
 
 
 class ImpactBar(Wire):
-    """One dimension. Figures are in per cent of the rate: `impact` is by how much the choice of its
-    value moves a strategy from the mean, on average; low and high end its 80 % interval; `share` is
-    of all dimensions together."""
+    """One dimension; figures are in per cent of the rate."""
 
     dimension: str
+    """The dimension."""
     name: str
+    """Its name for people."""
     impact: float
+    """By how much the choice of its value moves a strategy from the mean, on average."""
     low: float
+    """Lower end of the 80 % interval of that."""
     high: float
+    """Upper end of the 80 % interval of that."""
     share: float
+    """Its share of the impact of all dimensions together, 0 to 1."""
     values: list[str]
+    """Its values, in rising order."""
     by_level: list[float]
+    """What each of the values adds to the rate on average, per cent."""
 
 
 class ImpactDot(Wire):
-    """One strategy in one dimension.
-
-    `change` is what its value adds to its rate, in per cent; `level` from 0 for the dimension's
-    lowest value to 1 for its highest; `offset` sets dots of one place beside each other.
-    """
+    """One strategy in one dimension."""
 
     dimension: str
+    """The dimension."""
     name: str
+    """Its name for people."""
     value: str
+    """The strategy's value of it."""
     level: float
+    """That value from 0 for the dimension's lowest to 1 for its highest."""
     change: float
+    """What the value adds to the strategy's rate, per cent."""
     offset: float
+    """Sets dots of one place beside each other."""
 
 
 class ImpactFigure(DrawnFigure):
     """Mean absolute Shapley values, the greatest first."""
 
     kind: Literal["impact"] = "impact"
+    """What it shows."""
     strategies: int
+    """Strategies of the space."""
     unit: str
+    """Unit of the rate."""
     bars: list[ImpactBar]
+    """A bar for each dimension, the greatest impact first."""
 
     @classmethod
     def of(cls, source: FigureSource) -> ImpactFigure:
@@ -126,9 +138,13 @@ class BeeswarmFigure(DrawnFigure):
     """The Shapley values themselves: a dot for each strategy in each dimension."""
 
     kind: Literal["beeswarm"] = "beeswarm"
+    """What it shows."""
     strategies: int
+    """Strategies of the space."""
     unit: str
+    """Unit of the rate."""
     dots: list[ImpactDot]
+    """Dots of each dimension; of many strategies, evenly spread ones."""
 
     @classmethod
     def of(cls, source: FigureSource) -> BeeswarmFigure:

@@ -45,37 +45,51 @@ HOLLOW = frozenset({"predicted", "too_large"})
 
 
 class MapPlace(Wire):
-    """One TP and PP.
-
-    `rate` is of its best `strategy`; low and high end the 80 % interval where it is predicted; all
-    None where nothing runs. Of `strategies`, `fit_probability` is the best one's, or the highest of
-    any. `trials` have ended there, `out_of_memory` of them for want of it.
-    """
+    """One TP and PP."""
 
     tensor_parallel: int
+    """GPUs that each layer is split over (TP)."""
     pipeline_parallel: int
+    """Stages that the layers are cut into (PP)."""
     state: PlaceState
+    """What became of it: `predicted`: nothing ran there yet; `out_of_memory`: what was tried there
+    ran out of it, and the rest is not likely to fit; `too_large`: nothing was tried there, and
+    nothing is likely to fit."""
     rate: float | None
+    """Rate of its best strategy; null where nothing runs."""
     low: float | None
+    """Lower end of the 80 % interval of a predicted rate; null where it is measured."""
     high: float | None
+    """Upper end of the 80 % interval of a predicted rate; null where it is measured."""
     strategy: StrategyShape | None
+    """Its best strategy; null where nothing runs."""
     fit_probability: float
+    """Probability that the best strategy fits, or the highest of any."""
     strategies: int
+    """Legal strategies there."""
     trials: int
+    """Trials that have ended there."""
     out_of_memory: int
+    """Trials that ran out of memory there."""
 
 
 class LayoutMapFigure(DrawnFigure):
-    """`micro_batch_size` and `num_nodes` are what it was narrowed to; the two lists, what it can
-    be narrowed to. Places without a legal strategy are left out."""
+    """The best rate for each TP and PP; places without a legal strategy are left out."""
 
     kind: Literal["map"] = "map"
+    """What it shows."""
     unit: str
+    """Unit of the rate."""
     micro_batch_size: int | None
+    """What it was narrowed to; null for all."""
     num_nodes: int | None
+    """What it was narrowed to; null for all."""
     micro_batch_sizes: list[int]
+    """Micro-batch sizes that it can be narrowed to."""
     nodes: list[int]
+    """Numbers of nodes that it can be narrowed to."""
     cells: list[MapPlace]
+    """The places."""
 
     @classmethod
     def of(

@@ -17,31 +17,43 @@ ROW_PX = 19
 
 
 class MarginalValue(Wire):
-    """One value of a dimension. `change` of the rate against the mean of the space, per cent, were
-    all else equal; low and high end its 80 % interval."""
+    """One value of a dimension; changes are of the rate against the mean of the space, were all
+    else equal."""
 
     value: str
+    """The value."""
     strategies: int
+    """Strategies that have it."""
     change: float
+    """Change of the rate, per cent."""
     low: float
+    """Lower end of the 80 % interval of that."""
     high: float
+    """Upper end of the 80 % interval of that."""
 
 
 class MarginalCurve(Wire):
-    """One dimension; `sentence` is that of its largest clear step."""
+    """One dimension."""
 
     dimension: str
+    """The dimension."""
     name: str
+    """Its name for people."""
     points: list[MarginalValue]
+    """Its values, in rising order."""
     sentence: str
+    """The largest clear step, in words."""
 
 
 class MarginalFigure(DrawnFigure):
     """A curve for each dimension, that of the greatest impact first."""
 
     kind: Literal["marginal"] = "marginal"
+    """What it shows."""
     unit: str
+    """Unit of the rate."""
     curves: list[MarginalCurve]
+    """The dimensions, the greatest impact first."""
 
     @classmethod
     def of(cls, source: FigureSource) -> MarginalFigure:

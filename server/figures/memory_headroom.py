@@ -26,26 +26,36 @@ FARTHEST = 0.3
 
 
 class HeadroomPoint(Wire):
-    """One trial. `headroom_gib` is what it left of a GPU's memory: measured, or, of one that ran
-    out of it, by what was predicted of it before (negative where that was more than there is)."""
+    """One trial."""
 
     number: int
+    """The trial."""
     purpose: TrialPurpose
+    """Why it was run."""
     strategy: str
+    """The strategy in a line."""
     outcome: Outcome
+    """How it ended."""
     headroom_gib: float
+    """Memory of a GPU that it left, GiB: measured, or, of one that ran out of it, by what was
+    predicted of it before; negative where that was more than there is."""
     rate: float | None
+    """Its rate; null where it ran out of memory."""
 
 
 class MemoryFigure(DrawnFigure):
-    """`wanted_gib` is the headroom that the campaign asks for. Of thousands of trials, a share of
-    each outcome is among `points`."""
+    """The rate of each trial against the memory that it left."""
 
     kind: Literal["memory"] = "memory"
+    """What it shows."""
     unit: str
+    """Unit of the rate."""
     gpu_memory_gib: float
+    """Memory of a GPU, GiB."""
     wanted_gib: float
+    """Headroom that the campaign asks for, GiB."""
     points: list[HeadroomPoint]
+    """The trials; of thousands, a share of each outcome."""
 
     @classmethod
     def of(cls, source: FigureSource) -> MemoryFigure:

@@ -19,24 +19,33 @@ KINDS = ("on the front", "beaten in both")
 
 
 class ParetoPoint(Wire):
-    """One layout; `cost` in the unit of `ParetoFigure.against`."""
+    """One layout."""
 
     trial_numbers: list[int]
+    """Its trials."""
     strategy: str
+    """The strategy in a line."""
     cost: float
+    """What it takes, in the unit of `against`."""
     tokens_per_s: float
+    """Tokens trained in a second."""
     on_front: bool
+    """Whether none beats it in both."""
     predicted: bool
+    """Whether its energy was not sampled but follows from the machine's power figures."""
 
 
 class ParetoFigure(DrawnFigure):
-    """`offered` are the costs that this campaign's layouts differ in. `predicted`, of a point: its
-    energy was not sampled but follows from the machine's power figures."""
+    """The rate against one of the things that it takes."""
 
     kind: Literal["pareto"] = "pareto"
+    """What it shows."""
     against: ParetoCost
+    """What the rate is held against."""
     offered: list[ParetoCost]
+    """What this campaign's layouts differ in."""
     points: list[ParetoPoint]
+    """The layouts that ran."""
 
     @classmethod
     def of(cls, source: FigureSource, *, against: ParetoCost | None = None) -> ParetoFigure:

@@ -67,26 +67,31 @@ ROLES: Mapping[Role, str] = {
 
 
 class ComparedParts(Wire):
-    """One strategy's bar.
-
-    `total` is the sum of `parts`; `origin` says where it is from. Which part has how much of it is
-    always predicted. `name` says what sets the strategy apart from the others.
-    """
+    """One strategy's bar; which part has how much of it is always predicted."""
 
     role: Role
+    """What it is to the campaign."""
     name: str
+    """What sets the strategy apart from the others."""
     strategy: StrategyShape
+    """The strategy."""
     total: float
+    """Sum of the parts, in the unit of the figure."""
     origin: Origin
+    """Where the total is from."""
     parts: dict[str, float]
+    """Size of each part, in the unit of the figure."""
 
 
 class PartsFigure(DrawnFigure):
-    """Time for a token (or the objective's other cost) in per cent of the best's."""
+    """What a token takes by part, in per cent of what it takes the best."""
 
     kind: Literal["parts"] = "parts"
+    """What it shows."""
     unit: str
+    """What a token takes: time, GPU time, node-hours or energy."""
     bars: list[ComparedParts]
+    """The best, its runners-up and the baseline."""
 
     @classmethod
     def of(cls, source: FigureSource) -> PartsFigure:
@@ -131,12 +136,16 @@ class PartsFigure(DrawnFigure):
 
 
 class MemoryPartsFigure(DrawnFigure):
-    """Peak memory of the fullest GPU, GiB, under what can be used of its `gpu_memory_gib`."""
+    """Peak memory of the fullest GPU by part, GiB."""
 
     kind: Literal["memory_parts"] = "memory_parts"
+    """What it shows."""
     limit_gib: float
+    """Memory of a GPU that can be used, GiB."""
     gpu_memory_gib: float
+    """Memory of a GPU, GiB."""
     bars: list[ComparedParts]
+    """The best, its runners-up and the baseline."""
 
     @classmethod
     def of(cls, source: FigureSource) -> MemoryPartsFigure:

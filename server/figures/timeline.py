@@ -26,35 +26,49 @@ OVERLAP = 1.5
 
 
 class TimelineTrial(Wire):
-    """One trial on its nodes, which are numbered from 0: `first_node` and the next.
+    """One trial on its nodes.
 
-    Times are seconds since the campaign's first trial was asked for: `asked_s`, `started_s` (it has
-    its nodes from then on), `trained_s` (its first timed iteration, about) and `ended_s`.
+    Times are seconds since the campaign's first trial was asked for.
     """
 
     number: int
+    """The trial."""
     outcome: Outcome
+    """How it ended."""
     strategy: str
+    """The strategy in a line."""
     first_node: int
+    """The first of its nodes, which are numbered from 0."""
     num_nodes: int
+    """Nodes that it ran on, one after the other."""
     asked_s: float
+    """When it was asked for."""
     started_s: float
+    """When it had its nodes."""
     trained_s: float
+    """When its first timed iteration began, about."""
     ended_s: float
+    """When it ended."""
 
 
 class TimelineFigure(DrawnFigure):
-    """`utilisation` is the share of the nodes' time that trials held, `training` that in which they
-    timed iterations. `replayed`: the trials are simulated and did not take their time; they are
-    laid out as they would have run, in their order, each as soon as it had its nodes."""
+    """The nodes over time."""
 
     kind: Literal["timeline"] = "timeline"
+    """What it shows."""
     nodes: int
+    """Nodes that trials may hold."""
     span_s: float
+    """From the first trial to the last end, s."""
     utilisation: float
+    """Share of the nodes' time that trials held, 0 to 1."""
     training: float
+    """Share of the nodes' time in which trials timed iterations, 0 to 1."""
     replayed: bool
+    """Whether the trials are simulated and did not take their time: they are laid out as they would
+    have run, in their order, each as soon as it had its nodes."""
     trials: list[TimelineTrial]
+    """The trials that have ended."""
 
     @classmethod
     def of(cls, source: FigureSource) -> TimelineFigure:

@@ -7,8 +7,6 @@ from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import Field
-
 from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
 from autotune.schemas import Campaign, FigureTable, Objective, Trial, TrialPurpose, Wire
 from server.dashboard.wording import axis_unit, figure, plural, strategy_line
@@ -44,57 +42,78 @@ Axis = Literal["trial", "time", "node_hours"]
 
 
 class TrajectoryPoint(Wire):
-    """One finished trial. `x` is in the unit of `Trajectory.x_title`; `objective` is None for a
-    failure, which is drawn below the axis all the same."""
+    """One finished trial."""
 
     number: int
+    """The trial."""
     x: float
+    """Its place on the horizontal axis, in the unit of `x_title`."""
     objective: float | None
+    """What it reached; null for a failure, which is drawn below the axis all the same."""
     outcome: Outcome
+    """How it ended."""
     purpose: TrialPurpose
+    """Why it was run."""
     strategy: str
+    """The strategy in a line."""
     note: str
+    """Why it failed; empty where it did not."""
 
 
 class BestStep(Wire):
-    """The best objective so far, from `x` on."""
+    """The best objective so far."""
 
     x: float
+    """From here on, in the unit of `x_title`."""
     objective: float
+    """The best objective."""
     number: int
+    """The trial that reached it."""
     strategy: str
+    """Its strategy in a line."""
 
 
 class BaselineLevel(Wire):
     """What the baseline reached: the level that all else is seen against."""
 
     number: int
+    """The baseline's trial."""
     objective: float
+    """What it reached."""
     label: str
+    """Whether it is the user's own layout or the customary one, in words."""
 
 
 class Trajectory(Wire):
-    """The search as it went: the source study's figure 9 (Dash et al. 2023, arXiv:2312.12705).
-
-    `drawn` is smaller than `finished` where points were thinned; improvements, confirmations, the
-    baseline and at least a share of every kind of failure are always among the drawn.
-    """
+    """The search as it went: the source study's figure 9 (Dash et al. 2023, arXiv:2312.12705)."""
 
     campaign_id: int
+    """The campaign."""
     objective: Objective
+    """What was to be as high as possible."""
     objective_title: str
+    """Its unit."""
     simulated: bool
+    """Whether its figures come from the cost model and no machine."""
     by: Axis
+    """What the horizontal axis counts."""
     x_title: str
+    """That in words, with its unit."""
     points: list[TrajectoryPoint]
-    best: list[BestStep] = Field(
-        description="improvements; the last step repeats the best at the end"
-    )
+    """The trials that are drawn. Of thousands, improvements, confirmations, the baseline and at
+    least a share of every kind of failure are always among them."""
+    best: list[BestStep]
+    """Improvements; the last step repeats the best at the end."""
     baseline: BaselineLevel | None
+    """What the baseline reached; null where there is none."""
     finished: int
+    """Trials that have finished."""
     drawn: int
+    """Trials that are drawn."""
     failures: dict[Outcome, int]
+    """How many trials ended in each kind of failure."""
     summary: str
+    """The search in a sentence."""
 
 
 def trajectory(
@@ -331,7 +350,9 @@ class TrajectoryFigure(DrawnFigure):
     """The search trajectory as one of a campaign's figures."""
 
     kind: Literal["trajectory"] = "trajectory"
+    """What it shows."""
     series: Trajectory
+    """The search as it went."""
 
     @classmethod
     def of(cls, source: FigureSource, *, by: Axis = "trial") -> TrajectoryFigure:
