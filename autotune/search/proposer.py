@@ -24,6 +24,7 @@ from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts,
 from autotune.search.neighbourhood import NearbyLayout, Step
 from autotune.search.outlook import DRAWS, Outlook, Rival
 from autotune.search.pairs import Projections
+from autotune.search.projection_check import ProjectionCheck
 from autotune.search.proposal import Proposal
 from autotune.search.stand_ins import Runs, StandIns
 from autotune.search.suspects import suspected
@@ -37,10 +38,6 @@ HOPELESS = 0.02
 
 FAILURES_TO_DESPAIR = 2
 """Trials that ran out of memory before that: no formula alone ends a search."""
-
-CHECK_AFTER = 3
-"""Stand-ins that were timed when the best of their layouts is measured in full, unless some layout
-has been measured both ways by then."""
 
 LIKELY = 0.5
 """Probability that a stand-in fits, below which its layout runs in full if it is likelier to fit
@@ -80,9 +77,16 @@ class Proposer:
         self._headroom_gib = headroom_gib
         self._stand_ins = stand_ins
         self._pool_nodes = pool_nodes or space.nodes
-        self._objective = objective
         self._layouts = Layouts.of(space, objective=objective)
         self._runs = Runs.of(space, self._layouts, stand_ins=stand_ins)
+        self._projection_check: ProjectionCheck | None = None
+        if stand_ins is not None:
+            self._projection_check = ProjectionCheck(
+                space=space,
+                layouts=self._layouts,
+                stand_ins=stand_ins,
+                pool_nodes=self._pool_nodes,
+            )
         self._evidence = Evidence(
             space,
             self._layouts,
@@ -300,54 +304,14 @@ class Proposer:
         return self._proposal(known, strategy, instead, expected_saving=saving)
 
     def _check(self, known: Known) -> Proposal | None:
-        """Return what shows whether projections come true, where that is not known yet.
-
-        A layout that was measured in full runs on few nodes, too, which costs little; or else the
-        best that was measured on few runs in full.
-        """
-        if self._stand_ins is None or known.projections.count:
+        """Return what shows whether projections come true, where that is not known yet."""
+        if self._projection_check is None:
             return None
-        full = self._full_with_stand_in(known)
-        if any(trial.state == "running" for trial in full):
-            return None
-        narrow = {t.strategy: t.state for t in known.trials if t.stands_for is not None}
-        for trial in full:
-            instead = self._stand_ins.of(trial.strategy)
-            if trial.state != "ok":
-                continue
-            if narrow.get(instead) == "running":
-                return None
-            if instead in narrow:
-                continue
-            proposal = self._proposal(known, trial.strategy, instead)
-            if proposal.fit_probability >= LIKELY:
+        for strategy, instead in self._projection_check.runs(known):
+            proposal = self._proposal(known, strategy, instead)
+            if instead is None or proposal.fit_probability >= LIKELY:
                 return proposal
-        return self._leader(known, tried=[trial.strategy for trial in full])
-
-    def _leader(self, known: Known, *, tried: Sequence[Strategy]) -> Proposal | None:
-        """Return the best of the layouts that were timed on few nodes, in full; None while they are
-        too few."""
-        timed = [layout for layout, run in known.runs.items() if run != layout]
-        if len(timed) < CHECK_AFTER:
-            return None
-        timed.sort(key=lambda layout: known.measured[layout], reverse=True)
-        strategies = [self._layouts.lattice.strategy(layout) for layout in timed]
-        untried = [
-            strategy
-            for strategy in strategies
-            if strategy not in tried and strategy.num_nodes <= self._pool_nodes
-        ]
-        return self._proposal(known, untried[0], None) if untried else None
-
-    def _full_with_stand_in(self, known: Known) -> list[SearchTrial]:
-        """Return the trials in full of layouts that can be stood in for."""
-        full = [trial for trial in known.trials if trial.stands_for is None]
-        if not full or self._stand_ins is None:
-            return []
-        gpus = self._space.machine.gpus_per_node
-        lattice = Lattice.of([trial.strategy for trial in full], gpus_per_node=gpus)
-        possible = self._stand_ins.possible(self._space, lattice)
-        return [trial for trial, can in zip(full, possible, strict=True) if can]
+        return None
 
     @cached_property
     def _measurable(self) -> Mask:
