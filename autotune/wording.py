@@ -9,3 +9,15 @@ def token_count(number: float) -> str:
         if number >= scale:
             return f"{float(f'{number / scale:.3g}'):g} {name}"
     return f"{number:,.0f}"
+
+
+def figure(value: float | None) -> str:
+    """Return three or more significant digits, thousands separated; a dash for None."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    if size >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if size >= 1 else f"{value:.3g}"

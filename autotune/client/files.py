@@ -7,11 +7,15 @@ import zipfile
 from pathlib import Path
 
 from autotune.files import write_whole
-from autotune.schemas import MachineChoice, MachineShape, ModelChoice, ModelShape
+from autotune.schemas import FigureForm, MachineChoice, MachineShape, ModelChoice, ModelShape
+from search_spaces.errors import InvalidInput
 
 ModelInput = str | Path | ModelShape
 """A preset's name, a bare size such as "13B", a file (read here, not by the service), a shape."""
 MachineInput = str | Path | MachineShape
+
+FIGURE_FORMS: tuple[FigureForm, ...] = ("svg", "png", "pdf", "vega.json", "json")
+"""A longer end before that with which it ends itself."""
 
 
 def model_choice(model: ModelInput) -> ModelChoice:
@@ -40,6 +44,20 @@ def machine_choice(machine: MachineInput) -> MachineChoice:
     from search_spaces.catalog import read_machine
 
     return machine_shape(read_machine(machine))
+
+
+def figure_form(path: Path, *, field: str = "path") -> FigureForm:
+    """Return what a figure is written as, by the end of the file's name.
+
+    Raises:
+        InvalidInput: `field`: it ends as nothing that a figure can be had as.
+    """
+    name = path.name.lower()
+    for form in FIGURE_FORMS:
+        if name.endswith(f".{form}"):
+            return form
+    valid = "a name that ends in .svg, .png, .pdf, .json (its data) or .vega.json (Vega-Lite)"
+    raise InvalidInput(field, str(path), "its end names no format", valid=valid)
 
 
 def save_archive(archive: bytes, path: Path) -> list[Path]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
+from autotune.client.calls.call import Call
 from autotune.html import facts
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of
@@ -11,11 +13,13 @@ from autotune.schemas import (
     Baseline,
     Campaign,
     CampaignState,
+    FigureForm,
     Ranked,
     Recommendation,
     StrategyShape,
     TrialMetrics,
 )
+from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 
 AT_REST = frozenset(
@@ -36,7 +40,7 @@ class CampaignView:
     def _repr_html_(self) -> str:
         item = self.campaign
         unit = OBJECTIVE_UNITS[item.request.objective]
-        best = "–" if item.best_objective is None else f"{item.best_objective:,.4g} {unit}"
+        best = "–" if item.best_objective is None else f"{figure(item.best_objective)} {unit}"
         return facts(
             f"Campaign {item.id}: {item.name}",
             [
@@ -45,7 +49,7 @@ class CampaignView:
                 ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
                 ("trials", f"{item.trials}, {item.failures} failed"),
                 ("recommended", f"{best} ({_origin(item.simulated)})"),
-                ("node-hours", f"{item.node_hours:,.4g}"),
+                ("node-hours", figure(item.node_hours)),
             ],
         )
 
@@ -91,8 +95,8 @@ class RecommendationView:
             f"Recommended by campaign {found.campaign_id}",
             [
                 ("layout", strategy_of(self.strategy).short()),
-                ("throughput", f"{metrics.tokens_per_s:,.4g} tokens/s{mfu}"),
-                ("iteration", f"{metrics.iteration_time_s:.4g} s ({_origin(found.simulated)})"),
+                ("throughput", f"{figure(metrics.tokens_per_s)} tokens/s{mfu}"),
+                ("iteration", f"{figure(metrics.iteration_time_s)} s ({_origin(found.simulated)})"),
                 *([("baseline", found.baseline.comparison)] if found.baseline else []),
                 ("status", status),
             ],
@@ -142,6 +146,26 @@ class RecommendationView:
         a cluster (`train.sbatch`), or else Megatron-DeepSpeed on a cluster."""
         launch = self.recommendation.launch
         return launch.file if launch else "launch.sbatch"
+
+
+class FigureRequest(Protocol):
+    """What asks for one figure in any of its forms."""
+
+    def __call__(self, *, form: FigureForm) -> Call[bytes]: ...
+
+
+class PlotView:
+    """A figure as a picture: `svg` is its text."""
+
+    def __init__(self, name: str, svg: str) -> None:
+        self.name = name
+        self.svg = svg
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
 
 
 def _origin(simulated: bool) -> str:

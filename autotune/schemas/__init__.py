@@ -26,6 +26,7 @@ from autotune.schemas.comparisons import (
     MOST_COMPARED,
     CampaignComparison,
     ComparedCampaign,
+    ProgressAxis,
     ProgressStep,
     QuestionDifference,
 )
@@ -39,6 +40,7 @@ from autotune.schemas.explanations import (
 from autotune.schemas.figures import (
     Figure,
     FigureChoice,
+    FigureForm,
     FigureKind,
     FigureOffer,
     FigureOffers,
@@ -166,6 +168,7 @@ __all__ = [
     "FieldProblem",
     "Figure",
     "FigureChoice",
+    "FigureForm",
     "FigureKind",
     "FigureOffer",
     "FigureOffers",
@@ -194,6 +197,7 @@ __all__ = [
     "Problem",
     "ProfileDetail",
     "ProfileSummary",
+    "ProgressAxis",
     "ProgressStep",
     "ProtocolSpec",
     "QuestionDifference",

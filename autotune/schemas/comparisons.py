@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,9 @@ from autotune.schemas.wire import Objective, Positive, Wire
 
 MOST_COMPARED = 8
 """More lines than this nobody tells apart in one chart."""
+
+ProgressAxis = Literal["trial", "node_hours"]
+"""What the progress of several campaigns is drawn over."""
 
 
 class ProgressStep(Wire):

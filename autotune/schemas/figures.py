@@ -29,6 +29,10 @@ of each trial against what was measured. `timeline`: the nodes over time."""
 
 PictureFormat = Literal["svg", "png", "pdf"]
 
+FigureForm = Literal["json", "vega.json"] | PictureFormat
+"""What a figure can be had as, by the end of a file's name: `json` is its data, `vega.json` its
+chart."""
+
 FigureScheme = Literal["light", "dark"]
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from autotune.html import facts
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import TrialPurpose, Wire
+from autotune.wording import figure
 from search_spaces.strategy import Strategy
 
 
@@ -190,7 +191,7 @@ class Trial(Wire):
         """Return it for a notebook."""
         figures = self.metrics
         origin = "simulated" if self.simulated else "measured"
-        rate = "–" if figures is None else f"{figures.tokens_per_s:,.4g} tokens/s ({origin})"
+        rate = "–" if figures is None else f"{figure(figures.tokens_per_s)} tokens/s ({origin})"
         layout = Strategy(**self.strategy.model_dump()).short()
         pairs = [("state", str(self.state)), ("layout", layout), ("throughput", rate)]
         pairs += [("error", self.error)] if self.error else []

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
-from autotune.schemas import MOST_COMPARED, CampaignComparison
+from autotune.schemas import MOST_COMPARED, CampaignComparison, PictureFormat, ProgressAxis
 from search_spaces.errors import InvalidInput
 from server.api.dependencies import LARGEST_ID, StoreOf, problems
+from server.api.figures import PICTURES, SchemeOf
 from server.api.recommendations import recommendation_of
+from server.figures.comparison import progress_chart, progress_picture
+from server.figures.export import MEDIA_TYPES, export
 from server.store import NotFound
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials
@@ -27,6 +31,7 @@ Ids = Annotated[
         examples=["2,4"],
     ),
 ]
+By = Annotated[ProgressAxis, Query(description="what the horizontal axis counts")]
 
 
 @router.get("/comparison", responses=problems(404))
@@ -35,6 +40,31 @@ def read(store: StoreOf, ids: Ids) -> CampaignComparison:
     404 where there is no campaign of one of the ids."""
     with store.session() as session:
         return comparison_of(session, distinct_ids(ids))
+
+
+@router.get("/comparison.vega.json", responses=problems(404))
+def chart(
+    store: StoreOf, ids: Ids, by: By = "node_hours", scheme: SchemeOf = "light"
+) -> dict[str, Any]:
+    """Return the best so far of each of these campaigns as Vega-Lite with its rows."""
+    return progress_chart(read(store, ids), by=by, scheme=scheme)
+
+
+@router.get(
+    "/comparison.{picture}",
+    response_class=Response,
+    responses={**PICTURES, **problems(404)},
+)
+def picture(
+    store: StoreOf,
+    ids: Ids,
+    picture: Annotated[PictureFormat, Path(description="format of the picture")],
+    by: By = "node_hours",
+    scheme: SchemeOf = "light",
+) -> Response:
+    """Return the same as a picture, with what the comparison comes to."""
+    drawn = progress_picture(read(store, ids), by=by, scheme=scheme)
+    return Response(export(drawn, picture), media_type=MEDIA_TYPES[picture])
 
 
 def distinct_ids(text: str) -> list[int]:

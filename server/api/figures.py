@@ -20,6 +20,15 @@ router = APIRouter(prefix="/campaigns/{campaign_id}/figures", tags=["figures"])
 
 Kind = Annotated[FigureKind, Path(description="what the figure shows")]
 SchemeOf = Annotated[Scheme, Query(description="colours for a light or a dark ground")]
+PICTURES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {
+            media: {"schema": {"type": "string", "format": "binary"}}
+            for media in MEDIA_TYPES.values()
+        }
+    }
+}
+"""What an answer with a picture is, as the reference has it."""
 
 
 def _options(
@@ -77,15 +86,7 @@ def series(
 @router.get(
     "/{kind}.{picture}",
     response_class=Response,
-    responses={
-        200: {
-            "content": {
-                media: {"schema": {"type": "string", "format": "binary"}}
-                for media in MEDIA_TYPES.values()
-            }
-        },
-        **problems(404),
-    },
+    responses={**PICTURES, **problems(404)},
 )
 def picture(
     request: Request,

@@ -7,9 +7,9 @@ import hashlib
 import json
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
-from autotune.schemas import FigureKind, FigureOffers, PictureFormat
+from autotune.schemas import FigureForm, FigureKind, FigureOffers
 from server.api.kept import Kept
 from server.figures.drawn import DrawnFigure
 from server.figures.export import export
@@ -27,8 +27,6 @@ SOURCES = 8
 
 FIGURES = 60
 FILES = 60
-
-FigureForm = Literal["json", "vega.json"] | PictureFormat
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from autotune.dimension_words import percent, told_apart
 from autotune.explanation import MEMORY_WORDS, TIME_WORDS
 from autotune.resolution import strategy_of
 from autotune.schemas import ExplainedStrategy, Explanation
-from server.dashboard.wording import figure, mark, probability, seconds, times
+from autotune.wording import figure
+from server.dashboard.wording import mark, probability, seconds, times
 
 ROLES = {"winner": "Winner", "runner_up": "Runner-up", "baseline": "Baseline"}
 

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from sqlalchemy.orm import Session
 
-from autotune.schemas import MOST_COMPARED, CampaignComparison
+from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
 from search_spaces.errors import InvalidInput
 from server.api.comparisons import Ids, comparison_of, distinct_ids
 from server.api.dependencies import StoreOf
 from server.dashboard.bundle import bundle_name
 from server.dashboard.rendering import render
-from server.figures.comparison import ProgressAxis, campaign_label, progress_chart
+from server.figures.comparison import campaign_label, progress_chart
 from server.figures.style import Scheme
 from server.store import NotFound
 from server.store.campaigns import list_campaigns

@@ -8,10 +8,11 @@ from typing import Any, get_args
 
 from autotune.resolution import model_shape
 from autotune.schemas import CampaignCreate, ProfileSummary, SpaceSpec, StrategyShape
+from autotune.wording import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.strategy import Precision
 from search_spaces.transformer import ActivationCheckpointing
-from server.dashboard.wording import figure, parameters
+from server.dashboard.wording import parameters
 from server.profiles import profile_summaries
 
 LOCAL = "local"

@@ -20,6 +20,7 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
+from autotune.wording import figure
 from server.api.explanations import Explanations
 from server.api.recommendations import recommendation_of
 from server.api.standings import Standings
@@ -27,7 +28,7 @@ from server.api.trials import log_file
 from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series
-from server.dashboard.wording import count, figure, mark, not_started, nothing_ran, plural
+from server.dashboard.wording import count, mark, not_started, nothing_ran, plural
 from server.figures.trajectory import trajectory
 from server.settings import Settings
 from server.store import NotFound

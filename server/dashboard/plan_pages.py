@@ -12,7 +12,8 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.plan_sentences import HARDLY, tokens
 from autotune.resolution import strategy_of
 from autotune.schemas import CampaignPlan, PlannedStrategy, PlanRemedy, Prediction, StrategyShape
-from server.dashboard.wording import figure, percent, seconds
+from autotune.wording import figure
+from server.dashboard.wording import percent, seconds
 
 WIDTH = 1000.0
 """Of a bar, in units of its own; the page stretches it."""

@@ -23,7 +23,7 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
-from autotune.wording import token_count
+from autotune.wording import figure, token_count
 from server.dashboard import prefill, wording
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ def rate_reached(compared: ComparedCampaign) -> str:
     if compared.winner is None:
         return "–"
     reached = getattr(compared.winner.metrics, compared.objective)
-    return f"{wording.figure(reached)} {OBJECTIVE_UNITS[compared.objective]}"
+    return f"{figure(reached)} {OBJECTIVE_UNITS[compared.objective]}"
 
 
 def size(model: ModelShape) -> str:
@@ -82,7 +82,7 @@ def peak_memory(trial: Trial) -> str:
     """Return the fullest rank's peak, also where the trial failed."""
     measured = trial.metrics.peak_memory_gib if trial.metrics else None
     peak = max(trial.peak_memory_gib_by_rank, default=measured)
-    return "–" if peak is None else f"{wording.figure(peak)} GiB"
+    return "–" if peak is None else f"{figure(peak)} GiB"
 
 
 def remark(trial: Trial) -> str:
@@ -108,7 +108,7 @@ def energy(trial: Trial) -> str:
     """Return the energy as it was sampled, or why it was not."""
     if trial.gpu_joules_per_token is None:
         return trial.energy_note
-    return f"{wording.figure(trial.gpu_joules_per_token)} J/token ({trial.energy_note})"
+    return f"{figure(trial.gpu_joules_per_token)} J/token ({trial.energy_note})"
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -119,7 +119,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "duration": wording.duration,
     "energy": energy,
     "fastest_single": wording.fastest_single,
-    "figure": wording.figure,
+    "figure": figure,
     "fits": wording.fits,
     "gain": wording.gain,
     "in_words": wording.in_words,

@@ -19,22 +19,11 @@ from autotune.schemas import (
     TrainingSaving,
     Trial,
 )
+from autotune.wording import figure
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
 CAMPAIGNS_SHOWN = 3
-
-
-def figure(value: float | None) -> str:
-    """Return three or more significant digits, thousands separated; a dash for None."""
-    if value is None:
-        return "–"
-    size = abs(value)
-    if size >= 100 or value == int(value):
-        return f"{value:,.0f}"
-    if size >= 10:
-        return f"{value:.1f}"
-    return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
 
 
 def count(value: int) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import CampaignComparison, ComparedCampaign
+from autotune.schemas import CampaignComparison, ComparedCampaign, ProgressAxis
+from server.figures.drawn import standing_alone
 from server.figures.style import PALETTES, Scheme, Spec, axis, finish, scale
-
-ProgressAxis = Literal["trial", "node_hours"]
 
 X_TITLES: dict[ProgressAxis, str] = {
     "trial": "trial",
@@ -87,3 +86,16 @@ def progress_chart(
     )
     data: dict[str, list[dict[str, Any]]] = {"progress": [dict(row) for row in rows]}
     return finish(alt.layer(lines, points), palette, data, height=300)
+
+
+def progress_picture(
+    comparison: CampaignComparison, *, by: ProgressAxis = "node_hours", scheme: Scheme = "light"
+) -> Spec:
+    """Draw the same as a picture that stands alone, with what the comparison comes to."""
+    ids = [str(campaign.campaign_id) for campaign in comparison.campaigns]
+    return standing_alone(
+        progress_chart(comparison, by=by, scheme=scheme),
+        title=f"Campaigns {', '.join(ids[:-1])} and {ids[-1]}",
+        caption=comparison.sentence,
+        scheme=scheme,
+    )

@@ -28,19 +28,29 @@ class DrawnFigure(Figure, ABC):
     def picture(self, *, scheme: Scheme = "light") -> Spec:
         """Return it as Vega-Lite that stands alone: of a width of its own, on a ground, with its
         title and caption, and with the word that it is simulated."""
-        palette, spec = PALETTES[scheme], self.chart(scheme=scheme)
         said = f"{self.title} of campaign {self.campaign_id}"
-        title = {
-            "text": f"{said} (simulated)" if self.simulated else said,
-            "subtitle": wrap(self.caption, CAPTION_LETTERS),
-            "anchor": "start",
-            "frame": "group",
-            "color": palette.text,
-            "subtitleColor": palette.faint,
-            "fontSize": 15,
-            "subtitleFontSize": 12,
-            "subtitlePadding": 6,
-            "offset": 14,
-        }
-        sized = {"width": PICTURE_WIDTH_PX, "background": palette.card, "padding": 16}
-        return spec | sized | {"title": title}
+        return standing_alone(
+            self.chart(scheme=scheme),
+            title=f"{said} (simulated)" if self.simulated else said,
+            caption=self.caption,
+            scheme=scheme,
+        )
+
+
+def standing_alone(spec: Spec, *, title: str, caption: str, scheme: Scheme) -> Spec:
+    """Return a chart with a width of its own, on a ground, under its title and caption."""
+    palette = PALETTES[scheme]
+    heading = {
+        "text": title,
+        "subtitle": wrap(caption, CAPTION_LETTERS),
+        "anchor": "start",
+        "frame": "group",
+        "color": palette.text,
+        "subtitleColor": palette.faint,
+        "fontSize": 15,
+        "subtitleFontSize": 12,
+        "subtitlePadding": 6,
+        "offset": 14,
+    }
+    sized = {"width": PICTURE_WIDTH_PX, "background": palette.card, "padding": 16}
+    return spec | sized | {"title": heading}

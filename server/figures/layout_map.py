@@ -11,8 +11,9 @@ from autotune.recommendation import all_contenders
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import strategy_shape
 from autotune.schemas import FigureChoice, FigureTable, StrategyShape, Wire
+from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.dashboard.wording import figure, plural, probability, strategy_line
+from server.dashboard.wording import plural, probability, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, Spec, finish

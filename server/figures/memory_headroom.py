@@ -6,7 +6,8 @@ from typing import Literal
 
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, TrialPurpose, TrialState, Wire
-from server.dashboard.wording import figure, plural, strategy_line
+from autotune.wording import figure
+from server.dashboard.wording import plural, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.marks import (
     LANE_ROWS,

@@ -8,8 +8,9 @@ from typing import Literal
 from autotune.recommendation import all_contenders
 from autotune.recommendation.pareto import COSTS, pareto_fronts
 from autotune.schemas import FigureChoice, FigureTable, ParetoCost, Wire
+from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.dashboard.wording import figure, plural, strategy_line
+from server.dashboard.wording import plural, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import FIGURE, PALETTES, Scheme, Spec, finish

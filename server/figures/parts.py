@@ -17,8 +17,8 @@ from autotune.explanation import (
 from autotune.explanation.parts import Origin, Role
 from autotune.resolution import strategy_shape
 from autotune.schemas import FigureTable, StrategyShape, Wire
+from autotune.wording import figure
 from search_spaces.strategy import DIMENSIONS, Strategy
-from server.dashboard.wording import figure
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, Spec, finish

@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
 from autotune.schemas import Campaign, FigureTable, Objective, Trial, TrialPurpose, Wire
-from server.dashboard.wording import axis_unit, figure, plural, strategy_line
+from autotune.wording import figure
+from server.dashboard.wording import axis_unit, plural, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.marks import (
     LANE_ROWS,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 from autotune.client import calls
+from autotune.client.asynchronous.plot import AsyncPlot
 from autotune.client.asynchronous.recommendation import AsyncRecommendation
 from autotune.client.asynchronous.transport import AsyncTransport
 from autotune.client.calls.figures import FigureInput
@@ -133,8 +135,21 @@ class AsyncCampaign(CampaignView):
         **options: Unpack[FigureInput],
     ) -> bytes:
         """Return a figure as a picture, with its title and caption."""
-        call = calls.figures.picture(self.id, kind, options, scheme=scheme, picture=picture)
+        call = calls.figures.file(self.id, kind, options, scheme=scheme, form=picture)
         return await self._transport.send(call)
+
+    async def plot(
+        self, kind: FigureKind, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+    ) -> AsyncPlot:
+        """Return a figure as a notebook shows it, with its title and caption; `.save("map.pdf")`
+        writes it into a file.
+
+        Raises:
+            InvalidInput: field `kind`: there is no such figure.
+            ApiError: with status 404 where the campaign has none of this kind, and why.
+        """
+        ask = partial(calls.figures.file, self.id, kind, options, scheme=scheme)
+        return await AsyncPlot.drawn(self._transport, ask, name=f"{kind} of campaign {self.id}")
 
     async def explain(self) -> Explanation:
         """Return why its best won and what lies beyond its space, or why nothing ran."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from autotune.client import calls
 from autotune.client.asynchronous.calibrations import AsyncCalibrations
 from autotune.client.asynchronous.campaign import AsyncCampaign
 from autotune.client.asynchronous.catalog import AsyncCatalog
+from autotune.client.asynchronous.plot import AsyncPlot
 from autotune.client.asynchronous.predictions import AsyncPredictions
 from autotune.client.calls.campaigns import CampaignInput
 from autotune.client.files import MachineInput, ModelInput
@@ -18,7 +20,9 @@ from autotune.schemas import (
     CampaignPlan,
     DryRun,
     EvaluatorName,
+    FigureScheme,
     Objective,
+    ProgressAxis,
     ProtocolSpec,
     ScreenLayers,
     ScreenNodes,
@@ -167,3 +171,12 @@ class AsyncClient(AsyncCatalog, AsyncPredictions, AsyncCalibrations):
     async def compare(self, *ids: int) -> CampaignComparison:
         """Return two or more campaigns side by side, by their ids."""
         return await self._transport.send(calls.campaigns.compare(ids))
+
+    async def plot_comparison(
+        self, *ids: int, by: ProgressAxis = "node_hours", scheme: FigureScheme = "light"
+    ) -> AsyncPlot:
+        """Return the best so far of two or more campaigns, over their trials or over what these
+        cost, as a notebook shows it."""
+        ask = partial(calls.figures.comparison, ids, by=by, scheme=scheme)
+        name = f"comparison of campaigns {', '.join(map(str, ids))}"
+        return await AsyncPlot.drawn(self._transport, ask, name=name)

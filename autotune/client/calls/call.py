@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -94,6 +94,11 @@ def get(path: str, answer: type[WireModel], **params: str | None) -> Call[WireMo
 
 def post(path: str, request: BaseModel, answer: type[WireModel]) -> Call[WireModel]:
     return Call(method="POST", path=path, body=encoded(request), read=reader(answer))
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Return numbers as a query parameter has several."""
+    return ",".join(map(str, numbers))
 
 
 def encoded(document: BaseModel) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 from urllib.parse import quote
 
-from autotune.client.calls.call import Call, encoded, get, post, reader
+from autotune.client.calls.call import Call, encoded, get, listed, post, reader
 from autotune.client.calls.subject import LOCAL, subject
 from autotune.client.files import MachineInput, ModelInput
 from autotune.schemas import (
@@ -116,7 +116,7 @@ def campaigns(*, state: str | None, cursor: str | None) -> Call[CampaignPage]:
 
 
 def compare(ids: Sequence[int]) -> Call[CampaignComparison]:
-    return get("/comparison", CampaignComparison, ids=",".join(map(str, ids)))
+    return get("/comparison", CampaignComparison, ids=listed(ids))
 
 
 def control(campaign_id: int, action: str) -> Call[Campaign]:
@@ -156,6 +156,6 @@ def archive(campaign_id: int, *, rank: int) -> Call[bytes]:
 
 
 def scaling(campaign_id: int, *, rank: int, nodes: Sequence[int]) -> Call[ScalingStudy]:
-    counts = ",".join(map(str, nodes)) or None
+    counts = listed(nodes) or None
     path = f"/campaigns/{campaign_id}/scaling"
     return get(path, ScalingStudy, rank=str(rank), nodes=counts)

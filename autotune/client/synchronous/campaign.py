@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -13,6 +14,7 @@ from autotune.client.calls.figures import FigureInput
 from autotune.client.dataframe import dataframe
 from autotune.client.files import save_archive
 from autotune.client.following import Follower
+from autotune.client.synchronous.plot import Plot
 from autotune.client.synchronous.recommendation import RecommendationHandle
 from autotune.client.synchronous.transport import Transport
 from autotune.client.views import CampaignView
@@ -132,8 +134,21 @@ class CampaignHandle(CampaignView):
         **options: Unpack[FigureInput],
     ) -> bytes:
         """Return a figure as a picture, with its title and caption."""
-        call = calls.figures.picture(self.id, kind, options, scheme=scheme, picture=picture)
+        call = calls.figures.file(self.id, kind, options, scheme=scheme, form=picture)
         return self._transport.send(call)
+
+    def plot(
+        self, kind: FigureKind, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+    ) -> Plot:
+        """Return a figure as a notebook shows it, with its title and caption; `.save("map.pdf")`
+        writes it into a file.
+
+        Raises:
+            InvalidInput: field `kind`: there is no such figure.
+            ApiError: with status 404 where the campaign has none of this kind, and why.
+        """
+        ask = partial(calls.figures.file, self.id, kind, options, scheme=scheme)
+        return Plot.drawn(self._transport, ask, name=f"{kind} of campaign {self.id}")
 
     def explain(self) -> Explanation:
         """Return why its best won and what lies beyond its space, or why nothing ran."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from autotune.client import calls
@@ -12,6 +13,7 @@ from autotune.client.files import MachineInput, ModelInput
 from autotune.client.synchronous.calibrations import Calibrations
 from autotune.client.synchronous.campaign import CampaignHandle
 from autotune.client.synchronous.catalog import Catalog
+from autotune.client.synchronous.plot import Plot
 from autotune.client.synchronous.predictions import Predictions
 from autotune.schemas import (
     Budget,
@@ -19,7 +21,9 @@ from autotune.schemas import (
     CampaignPlan,
     DryRun,
     EvaluatorName,
+    FigureScheme,
     Objective,
+    ProgressAxis,
     ProtocolSpec,
     ScreenLayers,
     ScreenNodes,
@@ -168,3 +172,12 @@ class Client(Catalog, Predictions, Calibrations):
     def compare(self, *ids: int) -> CampaignComparison:
         """Return two or more campaigns side by side, by their ids."""
         return self._transport.send(calls.campaigns.compare(ids))
+
+    def plot_comparison(
+        self, *ids: int, by: ProgressAxis = "node_hours", scheme: FigureScheme = "light"
+    ) -> Plot:
+        """Return the best so far of two or more campaigns, over their trials or over what these
+        cost, as a notebook shows it."""
+        ask = partial(calls.figures.comparison, ids, by=by, scheme=scheme)
+        name = f"comparison of campaigns {', '.join(map(str, ids))}"
+        return Plot.drawn(self._transport, ask, name=name)

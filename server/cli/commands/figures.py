@@ -10,17 +10,14 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import typer
 
 from autotune.client import CampaignHandle
+from autotune.client.files import figure_form
 from autotune.files import write_whole
-from autotune.schemas import FigureKind, FigureScheme, ParetoCost, PictureFormat
+from autotune.schemas import FigureKind, FigureScheme, ParetoCost
 from search_spaces.errors import InvalidInput
 from server.cli.commands.campaigns import CampaignId
 from server.cli.options import OptionGroup, ServiceOptions, chosen
 from server.cli.output import Json, document, note, out, text
 from server.cli.tables import figures as tables
-
-CHART = ".vega.json"
-DATA = ".json"
-FORMATS = "a name that ends in .svg, .png, .pdf, .json (its data) or .vega.json (Vega-Lite)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,20 +111,15 @@ def _written(
     options: dict[str, Any],
 ) -> Path:
     """Write a figure as the file's end says; raises InvalidInput for another end."""
-    name = target.name.lower()
-    if name.endswith(CHART):
+    form = figure_form(target, field="to_file")
+    if form == "vega.json":
         chart = handle.chart(kind, scheme=scheme, **options)
         content = jsons.dumps(chart, ensure_ascii=False).encode()
-    elif name.endswith(DATA):
+    elif form == "json":
         data = handle.figure(kind, **options)
         content = jsons.dumps(data, indent=2, ensure_ascii=False).encode()
     else:
-        formats: tuple[PictureFormat, ...] = get_args(PictureFormat)
-        ends = {f".{each}": each for each in formats}
-        if target.suffix.lower() not in ends:
-            raise InvalidInput("to_file", str(target), "its end names no format", valid=FORMATS)
-        wanted = ends[target.suffix.lower()]
-        content = handle.picture(kind, wanted, scheme=scheme, **options)
+        content = handle.picture(kind, form, scheme=scheme, **options)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, content)
     return target

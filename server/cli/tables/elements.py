@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.schemas import CalibrationSummary, MachineShape, StrategyShape
+from autotune.wording import figure
 from search_spaces.strategy import Strategy
 from server.dashboard.wording import (
     duration,
-    figure,
     iteration_expected,
     mark,
     not_started,

@@ -27,6 +27,7 @@ WITHOUT_AWAIT = {
     "AsyncCatalog": "Catalog",
     "AsyncClient": "Client",
     "AsyncConnection": "Connection",
+    "AsyncPlot": "Plot",
     "AsyncPredictions": "Predictions",
     "AsyncRecommendation": "RecommendationHandle",
     "AsyncTransport": "Transport",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ from autotune.client.patience import Patience
 from autotune.client.synchronous.transport import Transport
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState
+from search_spaces.errors import InvalidInput
 from tests.autotune.client.conftest import CAMPAIGN, campaign_input
 from tests.serving import Served
 
@@ -153,6 +155,8 @@ def test_the_async_client(service: Served, tmp_path: Path) -> None:
             assert "#SBATCH" in await (await first.best()).launch_script()
             assert len(await first.trials()) == len(await second.trials())
             assert (await first.trial(1)).number == 1
+            plot = await first.plot("trajectory", by="node_hours")
+            assert (await plot.save(tmp_path / "search.svg")).read_text() == plot.svg
             written = await first.download(tmp_path / "files")
             assert {path.name for path in written} == set(await first.artefacts())
             assert [c.id async for c in client.campaigns()][:2] == [second.id, first.id]
@@ -171,9 +175,31 @@ def test_figures_as_data_and_as_a_chart(finished: CampaignHandle) -> None:
     assert data["num_nodes"] == 2
     chart = finished.chart("map", scheme="dark", num_nodes=2)
     assert chart["usermeta"]["caption"] == data["caption"]
-    assert finished.picture("trajectory").startswith(b"<svg")
     with pytest.raises(ApiError, match="no strategy of this campaign has it"):
         finished.figure("map", num_nodes=1000)
+
+
+def test_a_plot_shows_itself_and_is_saved(
+    client: Client, finished: CampaignHandle, tmp_path: Path
+) -> None:
+    plot = finished.plot("map", num_nodes=2)
+    assert repr(plot) == f"<map of campaign {finished.id}>"
+    assert plot._repr_svg_().startswith("<svg")
+    assert "(simulated)" in plot.svg
+    assert plot.save(tmp_path / "map.svg").read_text() == plot.svg
+    assert json.loads(plot.save(tmp_path / "map.json").read_text())["num_nodes"] == 2
+    assert "datasets" in json.loads(plot.save(tmp_path / "map.vega.json").read_text())
+    with pytest.raises(InvalidInput, match=r"its end names no format \(valid: a name that ends"):
+        plot.save(tmp_path / "map.gif")
+    with pytest.raises(InvalidInput, match=r"did you mean impact\? \(valid: trajectory, parts"):
+        finished.plot("impct")  # type: ignore[arg-type]
+    with pytest.raises(ApiError, match="did you mean num_nodes"):
+        finished.plot("map", nodes=2)  # type: ignore[call-arg]
+    other = client.create(**campaign_input(seed=3))
+    compared = client.plot_comparison(finished.id, other.id, by="trial")
+    assert f"Campaigns {finished.id} and {other.id}" in compared.svg
+    data = json.loads(compared.save(tmp_path / "compared.json").read_text())
+    assert data["sentence"] == client.compare(finished.id, other.id).sentence
 
 
 def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:

@@ -22,6 +22,18 @@ def test_campaigns_are_compared_in_the_order_asked(client: TestClient, store: St
     assert found.sentence == "Fewer than two of them have a result."
 
 
+def test_their_progress_is_a_picture(client: TestClient, store: Store) -> None:
+    ids = f"{created(store, seed=1).id},{created(store, seed=2).id}"
+    chart = client.get(f"{COMPARISON}.vega.json", params={"ids": ids, "scheme": "dark"})
+    assert chart.is_success, chart.text
+    assert chart.json()["datasets"] == {"progress": []}
+    drawn = client.get(f"{COMPARISON}.svg", params={"ids": ids, "by": "trial"})
+    assert drawn.headers["content-type"] == "image/svg+xml"
+    assert "Campaigns 1 and 2" in drawn.text
+    assert "Fewer than two of them have a result." in drawn.text
+    assert client.get(f"{COMPARISON}.svg", params={"ids": ids, "by": "time"}).status_code == 422
+
+
 @pytest.mark.parametrize("ids", ["1", "1,1", ",".join(map(str, range(1, 11))), "one,two", ""])
 def test_what_is_no_choice_of_campaigns_is_refused(client: TestClient, ids: str) -> None:
     answer = client.get(COMPARISON, params={"ids": ids})

@@ -9,12 +9,12 @@ import pytest
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
 from autotune.schemas import Campaign, StartedFrom, StartWorth, TrainingSaving, TrialPurpose
+from autotune.wording import figure
 from search_spaces.catalog import load_machine
 from server.dashboard.wording import (
     age,
     axis_unit,
     duration,
-    figure,
     gain,
     in_words,
     not_started,
