@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from autotune.calibration import Calibration
-from autotune.calibration.projection import REPEATS
+from autotune.calibration.projection import REPEATS, projected
 from autotune.cost_model.columns import Array, Columns
 from autotune.dimension_words import value_words
 from autotune.explanation.interval import interval
 from autotune.explanation.steps import Surroundings, at_batch
+from autotune.schemas import ScalingKind, TrialState
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-ScalingKind = Literal["strong", "weak"]
-"""`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
-
 DRAWS = 1000
+
+FAILED_WORDS: Mapping[TrialState, str] = {
+    TrialState.OOM: "out of memory",
+    TrialState.CRASHED: "crashed",
+    TrialState.TIMEOUT: "out of time",
+}
+OTHERWISE_FAILED = "without a result"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +62,16 @@ class ScalingCurve:
     """One layout over all numbers of nodes that it can run on, fewest first.
 
     Attributes:
+        points: without those that failed.
+        failed: strategies of which no step could be timed -> how their trial ended.
         omitted: number of nodes -> why the layout has no point there.
-        sentence: the efficiency on most nodes in words.
+        sentence: the efficiency on most nodes in words, and what failed.
     """
 
     kind: ScalingKind
     strategy: Strategy
     points: tuple[ScalingPoint, ...]
+    failed: Mapping[Strategy, TrialState]
     omitted: Mapping[int, str]
     sentence: str
 
@@ -77,10 +84,14 @@ def scaling(
     kind: ScalingKind,
     nodes: Sequence[int],
     measured: Mapping[Strategy, float] | None = None,
+    failed: Mapping[Strategy, TrialState] | None = None,
+    simulated: bool = False,
     program: ProgramCapabilities = ANY_PROGRAM,
     seed: int = 0,
 ) -> ScalingCurve:
     """Return the scaling of one layout, predicted but where it was measured.
+
+    Efficiencies are over the fewest nodes on which it has not failed.
 
     Args:
         calibration: of the machine; it should know what was `measured`.
@@ -88,20 +99,43 @@ def scaling(
             has on the strategy's own nodes.
         nodes: on which it is looked at.
         measured: strategy -> seconds of a step.
+        failed: strategy -> how the trial ended that could time no step of it.
+        simulated: whether what is `measured` is, which the sentence then says.
         seed: of the draws that intervals are from.
 
     Raises:
         InvalidInput: field `nodes`: the layout can run on none of them.
     """
-    machine = calibration.machine
-    points, omitted = _points(calibration, transformer, strategy, kind, nodes, program)
-    if not points:
+    legal, omitted = _points(calibration, transformer, strategy, kind, nodes, program)
+    if not legal:
         reasons = "; ".join(f"{count}: {reason}" for count, reason in omitted.items())
         reason = f"the layout can run on none of them ({reasons})"
         raise InvalidInput("nodes", list(nodes), reason, valid="numbers of nodes that it divides")
-    lattice = Lattice.of(points, gpus_per_node=machine.gpus_per_node)
+    fell = {each: state for each in legal if (state := (failed or {}).get(each)) is not None}
+    ran = [each for each in legal if each not in fell]
+    points = _timed(calibration, transformer, ran, measured or {}, seed=seed) if ran else ()
+    return ScalingCurve(
+        kind=kind,
+        strategy=strategy,
+        points=points,
+        failed=fell,
+        omitted=omitted,
+        sentence=_sentence(kind, points, fell, simulated=simulated),
+    )
+
+
+def _timed(
+    calibration: Calibration,
+    transformer: Transformer,
+    points: Sequence[Strategy],
+    measured: Mapping[Strategy, float],
+    *,
+    seed: int,
+) -> tuple[ScalingPoint, ...]:
+    """Return what is known of the layout on each number of nodes, the first being the base."""
+    lattice = Lattice.of(points, gpus_per_node=calibration.machine.gpus_per_node)
     columns = Columns.of(transformer, lattice)
-    seconds = [(measured or {}).get(each) for each in points]
+    seconds = [measured.get(each) for each in points]
     logs = _log_times(calibration, columns, seconds, seed=seed)
     tokens = lattice.global_batch_size * float(transformer.seq_length)
     each_gpu = np.log(tokens / lattice.world_size) - logs
@@ -109,7 +143,7 @@ def scaling(
     times, fits = np.exp(logs), calibration.fit_probability(columns)
     time_low, time_high = interval(times[0], times[1:])
     low, high = interval(relative[0], relative[1:])
-    curve = tuple(
+    return tuple(
         ScalingPoint(
             strategy=each,
             num_nodes=each.num_nodes,
@@ -126,13 +160,6 @@ def scaling(
             fit_probability=1.0 if seconds[row] is not None else float(fits[row]),
         )
         for row, each in enumerate(points)
-    )
-    return ScalingCurve(
-        kind=kind,
-        strategy=strategy,
-        points=curve,
-        omitted=omitted,
-        sentence=_sentence(kind, curve),
     )
 
 
@@ -173,30 +200,71 @@ def _log_times(
     calibration: Calibration, columns: Columns, seconds: Sequence[float | None], *, seed: int
 ) -> Array:
     """Return the logarithm of each time, shape (1 + draws, n): first the middle, then as they may
-    all be at once. A measured one differs between draws by what a repeated run does."""
+    all be at once.
+
+    A measured one differs between draws by what a repeated run does. Where one is measured, the
+    others follow from that on the nearest number of nodes: what the formulas get wrong of a layout
+    is alike on all of them.
+    """
     generator = np.random.default_rng(seed)
-    mean, _, _ = calibration.time.predict(columns)
-    draws = calibration.time.draws(columns, count=DRAWS, generator=generator)
-    logs = np.vstack([mean, draws])
-    for row, measured_s in enumerate(seconds):
-        if measured_s is not None:
-            logs[0, row] = np.log(measured_s)
-            logs[1:, row] = logs[0, row] + generator.normal(0.0, REPEATS, DRAWS)
+    ran = [row for row, measured_s in enumerate(seconds) if measured_s is not None]
+    if not ran:
+        mean, _, _ = calibration.time.predict(columns)
+        draws = calibration.time.draws(columns, count=DRAWS, generator=generator)
+        return np.vstack([mean, draws])
+    widths = np.broadcast_to(np.log2(columns["data_parallel"]), len(columns))
+    rows = np.arange(len(columns))
+    nearest = np.array(ran)[np.abs(widths[:, np.newaxis] - widths[ran]).argmin(axis=1)]
+    timed = np.array([np.nan if each is None else np.log(each) for each in seconds])
+    others = np.setdiff1d(rows, ran)
+    logs = np.vstack([timed, timed + generator.normal(0.0, REPEATS, (DRAWS, len(rows)))])
+    if len(others):
+        base = nearest[others]
+        mean, variance = projected(
+            calibration.time,
+            narrow=columns.take(base),
+            wide=columns.take(others),
+            log_time=timed[base],
+        )
+        noise = generator.normal(size=(DRAWS, len(others))) * np.sqrt(variance)
+        logs[:, others] = np.vstack([mean, mean + noise])
     return np.asarray(logs)
 
 
-def _sentence(kind: ScalingKind, points: Sequence[ScalingPoint]) -> str:
+def _sentence(
+    kind: ScalingKind,
+    points: Sequence[ScalingPoint],
+    failed: Mapping[Strategy, TrialState],
+    *,
+    simulated: bool,
+) -> str:
+    fell = "; ".join(_failures(failed))
+    if not points:
+        return f"No step could be timed: {fell}"
     least, most = points[0], points[-1]
     if least is most:
-        return f"{value_words('num_nodes', least.num_nodes)} alone: nothing to compare"
+        kept = f"{value_words('num_nodes', least.num_nodes)} alone: nothing to compare"
+        return f"{kept}; {fell}" if fell else kept
     batch = (
         f"the same batch of {most.global_batch_size}"
         if kind == "strong"
         else f"a batch that grows from {least.global_batch_size} to {most.global_batch_size}"
     )
-    origin = "measured" if least.measured and most.measured else "predicted"
-    return (
+    origin = "predicted"
+    if least.measured and most.measured:
+        origin = "simulated" if simulated else "measured"
+    kept = (
         f"From {least.num_nodes} to {most.num_nodes} nodes with {batch}, "
         f"{100 * most.efficiency:.0f} % of the rate for each GPU is kept, {origin} "
         f"({100 * most.efficiency_low:.0f} to {100 * most.efficiency_high:.0f} %)"
     )
+    return f"{kept}; {fell}" if fell else kept
+
+
+def _failures(failed: Mapping[Strategy, TrialState]) -> Iterator[str]:
+    """Yield each way to fail with the numbers of nodes: `out of memory on 16 and 32 nodes`."""
+    words = {each: FAILED_WORDS.get(state, OTHERWISE_FAILED) for each, state in failed.items()}
+    for why in dict.fromkeys(words.values()):
+        nodes = [str(each.num_nodes) for each, cause in words.items() if cause == why]
+        listed = " and ".join(filter(None, [", ".join(nodes[:-1]), nodes[-1]]))
+        yield f"{why} on {listed} node{'s' if nodes != ['1'] else ''}"

@@ -7,14 +7,16 @@ from typing import get_args
 
 from autotune.calibration import Calibration, calibration_for
 from autotune.explanation import ScalingCurve, scaling
-from autotune.explanation.scaling import ScalingKind
 from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
 from autotune.schemas import (
     CalibrationSummary,
     ScaledStrategy,
+    ScalingKind,
     ScalingQuery,
     ScalingSeries,
     ScalingStudy,
+    TrialState,
+    UnscaledStrategy,
 )
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -63,7 +65,10 @@ def scaling_series(
     strategy: Strategy,
     *,
     nodes: Sequence[int],
+    kinds: Sequence[ScalingKind] = get_args(ScalingKind),
     measured: Mapping[Strategy, float] | None = None,
+    failed: Mapping[Strategy, TrialState] | None = None,
+    simulated: bool = False,
     program: ProgramCapabilities = ANY_PROGRAM,
 ) -> list[ScalingSeries]:
     """Return strong and weak scaling, one of them alone where the layout can run in no other way.
@@ -71,6 +76,8 @@ def scaling_series(
     Args:
         calibration: of the machine; it knows what was `measured`, strategy -> seconds of a step.
         nodes: on which it is looked at; halves and doubles of its own where none are given.
+        kinds: of scaling that are wanted.
+        failed, simulated: as for `scaling`.
 
     Raises:
         InvalidInput: field `nodes`: the layout can run on none of them.
@@ -80,10 +87,10 @@ def scaling_series(
     if beyond:
         reason = f"{machine.name} has {machine.max_nodes} nodes"
         raise InvalidInput("nodes", beyond[0], reason, valid=f"1 to {machine.max_nodes}")
-    wanted = list(nodes) or list(_widths(strategy, machine))
+    wanted = list(nodes) or list(usual_widths(strategy, machine))
     series: list[ScalingSeries] = []
     refused: InvalidInput | None = None
-    for kind in get_args(ScalingKind):
+    for kind in kinds:
         try:
             curve = scaling(
                 calibration,
@@ -92,6 +99,8 @@ def scaling_series(
                 kind=kind,
                 nodes=wanted,
                 measured=measured,
+                failed=failed,
+                simulated=simulated,
                 program=program,
             )
         except InvalidInput as refusal:
@@ -103,7 +112,8 @@ def scaling_series(
     return series
 
 
-def _widths(strategy: Strategy, machine: Machine) -> Iterator[int]:
+def usual_widths(strategy: Strategy, machine: Machine) -> Iterator[int]:
+    """Yield halves and doubles of a strategy's own number of nodes."""
     own = strategy.num_nodes
     for power in range(-HALVINGS, DOUBLINGS + 1):
         nodes = own << power if power >= 0 else own >> -power
@@ -115,6 +125,7 @@ def _widths(strategy: Strategy, machine: Machine) -> Iterator[int]:
 def _series(curve: ScalingCurve) -> ScalingSeries:
     return ScalingSeries(
         kind=curve.kind,
+        strategy=strategy_shape(curve.strategy),
         points=[
             ScaledStrategy(
                 num_nodes=point.num_nodes,
@@ -132,6 +143,10 @@ def _series(curve: ScalingCurve) -> ScalingSeries:
                 fit_probability=point.fit_probability,
             )
             for point in curve.points
+        ],
+        failed=[
+            UnscaledStrategy(num_nodes=each.num_nodes, strategy=strategy_shape(each), state=state)
+            for each, state in curve.failed.items()
         ],
         omitted=dict(curve.omitted),
         sentence=curve.sentence,

@@ -100,6 +100,7 @@ from autotune.schemas.scaling import (
     ScalingQuery,
     ScalingSeries,
     ScalingStudy,
+    UnscaledStrategy,
 )
 from autotune.schemas.shapes import (
     MachineChoice,
@@ -124,6 +125,7 @@ from autotune.schemas.wire import (
     Objective,
     Positive,
     Problem,
+    ScalingKind,
     TrialPurpose,
     Wire,
 )
@@ -205,6 +207,7 @@ __all__ = [
     "Ranked",
     "Recommendation",
     "ScaledStrategy",
+    "ScalingKind",
     "ScalingQuery",
     "ScalingSeries",
     "ScalingStudy",
@@ -230,5 +233,6 @@ __all__ = [
     "TrialPage",
     "TrialPurpose",
     "TrialState",
+    "UnscaledStrategy",
     "Wire",
 ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.requests import PredictionQuery
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.wire import Positive, Wire
+from autotune.schemas.trials import TrialState
+from autotune.schemas.wire import Positive, ScalingKind, Wire
 
 MOST_WIDTHS = 50
 
@@ -53,14 +52,29 @@ class ScaledStrategy(Wire):
     """Probability that memory suffices; 1 where it was timed."""
 
 
-class ScalingSeries(Wire):
-    """Scaling of one kind."""
+class UnscaledStrategy(Wire):
+    """The layout on a number of nodes on which no step could be timed."""
 
-    kind: Literal["strong", "weak"]
+    num_nodes: int
+    """Nodes."""
+    strategy: StrategyShape
+    """The layout there."""
+    state: TrialState
+    """How the last trial ended that tried."""
+
+
+class ScalingSeries(Wire):
+    """Scaling of one kind, of one layout."""
+
+    kind: ScalingKind
     """With the same global batch on all nodes (`strong`), or with one in proportion to the nodes
     (`weak`)."""
+    strategy: StrategyShape
+    """The layout as it was asked about, with the nodes and the batch that it has."""
     points: list[ScaledStrategy]
-    """The layout on each number of nodes, fewest first."""
+    """The layout on each number of nodes, fewest first, but for those that `failed`."""
+    failed: list[UnscaledStrategy] = Field(default_factory=list)
+    """What was tried and could not be timed."""
     omitted: dict[int, str]
     """Number of nodes, and why the layout cannot run there."""
     sentence: str

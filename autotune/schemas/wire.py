@@ -16,6 +16,9 @@ TrialPurpose = Literal["search", "confirmation", "baseline"]
 """Why a trial is run: to search, to measure one of the best once more, or to have the layout
 measured that the result is told against. A baseline counts as a trial of the search."""
 
+ScalingKind = Literal["strong", "weak"]
+"""`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
+
 Positive = Annotated[int, Field(gt=0)]
 
 

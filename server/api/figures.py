@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
-from autotune.schemas import FigureKind, FigureOffers, ParetoCost, PictureFormat
+from autotune.schemas import FigureKind, FigureOffers, ParetoCost, PictureFormat, ScalingKind
 from server.api.dependencies import CampaignId, FiguresOf, problems
 from server.api.kept_figures import FigureFile
 from server.figures.export import MEDIA_TYPES
@@ -44,9 +44,16 @@ def _options(
     against: Annotated[
         ParetoCost | None, Query(description="of the Pareto front: what the rate is held against")
     ] = None,
+    scaling: Annotated[
+        ScalingKind | None, Query(description="of scaling: which of the two is shown")
+    ] = None,
 ) -> FigureOptions:
     return FigureOptions(
-        by=by, micro_batch_size=micro_batch_size, num_nodes=num_nodes, against=against
+        by=by,
+        micro_batch_size=micro_batch_size,
+        num_nodes=num_nodes,
+        against=against,
+        scaling=scaling,
     )
 
 

@@ -3,26 +3,20 @@ measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
 
-from autotune.prediction import scaling_series, scaling_study
-from autotune.recommendation import recommend
+from autotune.prediction import scaling_study
 from autotune.resolution import strategy_of
-from autotune.schemas import ScalingQuery, ScalingStudy, Trial, TrialState
+from autotune.schemas import ScalingQuery, ScalingStudy
 from search_spaces.errors import InvalidInput
-from search_spaces.strategy import Strategy
 from server.api.calibrations import calibration_for
-from server.api.dependencies import CampaignId, Rank, SettingsOf, StoreOf, problems
+from server.api.dependencies import CampaignId, FiguresOf, Rank, SettingsOf, StoreOf, problems
 from server.api.predictions import STRATEGY
-from server.figures.source import CampaignBelief
+from server.figures.scaling import scaled
 from server.programs import chosen_program
 from server.store import NotFound
-from server.store.campaigns import get_campaign, profile_of
-from server.store.history import earlier_observations
-from server.store.trials import all_trials
 
 router = APIRouter(tags=["predictions"])
 
@@ -55,16 +49,12 @@ def predicted(
 
 @router.get("/campaigns/{campaign_id}/scaling", responses=problems(404))
 def of_campaign(
-    campaign_id: CampaignId, store: StoreOf, rank: Rank = 1, nodes: Widths = None
+    campaign_id: CampaignId, figures: FiguresOf, rank: Rank = 1, nodes: Widths = None
 ) -> ScalingStudy:
     """Tell how the strategy of a rank scales: measured where a trial ran, predicted elsewhere from
     all that the campaign's trials have shown; 404 while none has succeeded."""
-    with store.session() as session:
-        campaign = get_campaign(session, campaign_id)
-        trials = all_trials(session, campaign_id)
-        profile = profile_of(session, campaign_id) if campaign.request.slurm else None
-        kept = earlier_observations(session, campaign_id) if campaign.started_from else []
-    recommendation = recommend(campaign, trials)
+    source = figures.source(campaign_id, figures.last_event(campaign_id))
+    recommendation = source.recommendation
     if recommendation is None:
         reason = f"campaign {campaign_id} has nothing that could scale: no trial has succeeded"
         raise NotFound("recommendation", campaign_id, reason=reason)
@@ -72,33 +62,15 @@ def of_campaign(
     if rank not in ranked:
         reason = "the recommendation does not go that far"
         raise InvalidInput("rank", rank, reason, valid=f"1 to {max(ranked)}")
-    belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
     strategy = ranked[rank].strategy
+    counts = [int(each) for each in nodes.split(",")] if nodes else []
+    with source.belief.lock:
+        series = scaled(source, [strategy_of(strategy)], nodes=counts)
     return ScalingStudy(
-        model=campaign.model,
-        machine=campaign.machine,
+        model=source.campaign.model,
+        machine=source.campaign.machine,
         strategy=strategy,
         campaign_id=campaign_id,
-        simulated=campaign.simulated,
-        series=scaling_series(
-            belief.calibration,
-            belief.transformer,
-            strategy_of(strategy),
-            nodes=[int(each) for each in nodes.split(",")] if nodes else (),
-            measured=measured_steps(trials),
-            program=belief.space.program,
-        ),
+        simulated=source.campaign.simulated,
+        series=series,
     )
-
-
-def measured_steps(trials: Sequence[Trial]) -> dict[Strategy, float]:
-    """Return the seconds of each step that trials have timed, by what ran; of several the last."""
-    return {
-        strategy_of(trial.strategy).with_accumulation(each.gradient_accumulation_steps): (
-            each.iteration_time_s
-        )
-        for trial in trials
-        if trial.state is TrialState.OK and trial.num_layers is None
-        for each in trial.accumulations
-        if each.measured
-    }

@@ -46,6 +46,7 @@ FIGURES = (
     ("calibration", "Predicted against measured"),
     ("memory", "Rate against memory headroom"),
     ("pareto", "What the rate costs"),
+    ("scaling", "On more nodes, or fewer"),
     ("timeline", "The nodes over time"),
 )
 """Kinds and headings of what was learned, as far as a campaign has them."""

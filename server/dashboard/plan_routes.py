@@ -12,9 +12,10 @@ from server.api.dependencies import PlansOf, SettingsOf, StoreOf
 from server.api.predictions import prediction
 from server.api.scaling import predicted
 from server.dashboard import form
+from server.dashboard.bundle import bundle_name
 from server.dashboard.plan_pages import memory_context, plan_context
 from server.dashboard.rendering import render
-from server.dashboard.scaling_chart import ScalingChart
+from server.figures.scaling import scaling_chart, scaling_table
 
 router = APIRouter()
 
@@ -25,6 +26,7 @@ View = Annotated[Literal["page", "form"], Query(description="how much of it is s
 def page(request: Request, settings: SettingsOf) -> Response:
     context = {
         "here": "plan",
+        "bundle": bundle_name(),
         "models": form.model_choices(),
         "machines": form.machine_choices(),
         "spaces": form.space_choices(),
@@ -62,5 +64,13 @@ def scaling(
     settings: SettingsOf,
 ) -> Response:
     study = predicted(query, store, settings)
-    charts = [ScalingChart.of(series) for series in study.series]
+    charts = [
+        {
+            "series": series,
+            "light": scaling_chart([series], simulated=False, scheme="light"),
+            "dark": scaling_chart([series], simulated=False, scheme="dark"),
+            "table": scaling_table([series], simulated=False),
+        }
+        for series in study.series
+    ]
     return render(request, "_scaling.html", {"charts": charts})

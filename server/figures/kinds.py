@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from autotune.schemas import FigureKind, FigureOffer, ParetoCost
+from autotune.schemas import FigureKind, FigureOffer, ParetoCost, ScalingKind
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.figures import (
     calibration,
@@ -18,6 +18,7 @@ from server.figures import (
     memory_headroom,
     pareto,
     parts,
+    scaling,
     timeline,
 )
 from server.figures.calibration import CalibrationFigure
@@ -28,6 +29,7 @@ from server.figures.marginal import MarginalFigure
 from server.figures.memory_headroom import MemoryFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
+from server.figures.scaling import ScalingFigure
 from server.figures.source import FigureSource
 from server.figures.timeline import TimelineFigure
 from server.figures.trajectory import Axis, TrajectoryFigure
@@ -42,6 +44,7 @@ AnyFigure = Annotated[
     | LayoutMapFigure
     | MemoryFigure
     | ParetoFigure
+    | ScalingFigure
     | CalibrationFigure
     | TimelineFigure,
     Field(discriminator="kind"),
@@ -57,12 +60,14 @@ class FigureOptions:
         by: what the trajectory's horizontal axis counts.
         micro_batch_size, num_nodes: of the map; None for the best of all.
         against: of the Pareto front; None for the first that the campaign has.
+        scaling: strong or weak; None for the first that the campaign has.
     """
 
     by: Axis = "trial"
     micro_batch_size: int | None = None
     num_nodes: int | None = None
     against: ParetoCost | None = None
+    scaling: ScalingKind | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +149,13 @@ DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
         shows="the layouts that nothing beats in both",
         make=lambda source, options: ParetoFigure.of(source, against=options.against),
         missing=pareto.missing,
+    ),
+    "scaling": FigureDefinition(
+        title="Scaling over nodes",
+        shows="the efficiency on more nodes, measured and predicted, against the ideal",
+        make=lambda source, options: ScalingFigure.of(source, scaling=options.scaling),
+        missing=scaling.missing,
+        rests_on="calibration",
     ),
     "calibration": FigureDefinition(
         title="Predicted and measured",

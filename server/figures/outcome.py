@@ -52,7 +52,12 @@ def outcome_of(trial: Trial) -> Outcome:
     if trial.state is TrialState.OK:
         found = Outcome.SIMULATED if trial.simulated else Outcome.MEASURED
         return Outcome.CONFIRMED if trial.purpose == "confirmation" else found
-    return _OUTCOMES.get(trial.state, Outcome.OTHER)
+    return outcome_of_state(trial.state)
+
+
+def outcome_of_state(state: TrialState) -> Outcome:
+    """Return how a failure is drawn."""
+    return _OUTCOMES.get(state, Outcome.OTHER)
 
 
 def objective_of(trial: Trial, objective: Objective) -> float | None:

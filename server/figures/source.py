@@ -16,10 +16,11 @@ from autotune.schemas import Campaign, EarlierObservation, Recommendation, Trial
 from autotune.search import SearchTrial
 from autotune.search.trial import merged
 from search_spaces.machine import Machine
+from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 from server.runner.scheduling import search_trials
-from server.runner.start import SearchStart, space_of_campaign
+from server.runner.start import SearchStart, program_of_campaign, space_of_campaign
 
 MAY_FIT = 0.1
 """Probability of fitting from which on a strategy counts among those that are compared."""
@@ -87,6 +88,12 @@ class CampaignBelief:
         return space_of_campaign(
             self.campaign.request, self.transformer, self.machine, profile=self.profile
         )
+
+    @cached_property
+    def program(self) -> ProgramCapabilities:
+        """Of what runs its trials."""
+        request = self.campaign.request
+        return program_of_campaign(request, self.transformer, profile=self.profile)
 
     @cached_property
     def calibration(self) -> Calibration:

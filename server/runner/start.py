@@ -20,6 +20,7 @@ from autotune.schemas import CampaignCreate, EarlierObservation, StartWorth, Tri
 from evaluators.cluster import profile_from_dict
 from evaluators.program.support import capabilities_of
 from search_spaces.machine import Machine
+from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 from server.store.campaigns import campaign_row
@@ -81,9 +82,16 @@ def space_of_campaign(
     Args:
         profile: of its cluster, as the campaign keeps it.
     """
-    kept = profile_from_dict(profile, source="campaign") if profile else None
-    program = capabilities_of(request.evaluator, transformer, kept)
+    program = program_of_campaign(request, transformer, profile=profile)
     return space_of(request.space, transformer, machine, nodes=request.nodes, program=program)
+
+
+def program_of_campaign(
+    request: CampaignCreate, transformer: Transformer, *, profile: Mapping[str, Any] | None
+) -> ProgramCapabilities:
+    """Return what can be done by the program that runs a campaign's trials."""
+    kept = profile_from_dict(profile, source="campaign") if profile else None
+    return capabilities_of(request.evaluator, transformer, kept)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,6 +14,7 @@ from autotune.schemas import (
     FigureScheme,
     ParetoCost,
     ProgressAxis,
+    ScalingKind,
 )
 from search_spaces.errors import InvalidInput, closest
 
@@ -22,12 +23,14 @@ T = TypeVar("T")
 
 class FigureInput(TypedDict, total=False):
     """What a figure may be narrowed to: `by` is of the trajectory ("trial", "time", "node_hours"),
-    `micro_batch_size` and `num_nodes` of the map, `against` of the Pareto front."""
+    `micro_batch_size` and `num_nodes` of the map, `against` of the Pareto front, `scaling` of
+    that figure."""
 
     by: str
     micro_batch_size: int
     num_nodes: int
     against: ParetoCost
+    scaling: ScalingKind
 
 
 def figures(campaign_id: int) -> Call[FigureOffers]:

@@ -12,7 +12,7 @@ import typer
 from autotune.client import CampaignHandle
 from autotune.client.files import figure_form
 from autotune.files import write_whole
-from autotune.schemas import FigureKind, FigureScheme, ParetoCost
+from autotune.schemas import FigureKind, FigureScheme, ParetoCost, ScalingKind
 from search_spaces.errors import InvalidInput
 from server.cli.commands.campaigns import CampaignId
 from server.cli.options import OptionGroup, ServiceOptions, chosen
@@ -44,6 +44,10 @@ class FigureFlags(OptionGroup):
         ParetoCost | None,
         typer.Option("--against", help="Of pareto: what the rate is held against."),
     ] = None
+    scaling: Annotated[
+        ScalingKind | None,
+        typer.Option("--scaling", help="Of scaling: which of the two is shown."),
+    ] = None
 
     def options(self) -> dict[str, Any]:
         """Return what was given of it."""
@@ -52,6 +56,7 @@ class FigureFlags(OptionGroup):
             micro_batch_size=self.micro_batch_size,
             num_nodes=self.num_nodes,
             against=self.against,
+            scaling=self.scaling,
         )
 
 

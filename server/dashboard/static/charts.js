@@ -14,12 +14,15 @@ const OPTIONS = {
 };
 
 // Draws `element.dataset.spec` (with `query` added) into the element; resolves to {view, spec}, or
-// to null where that failed.
+// to null where that failed. An element that holds its chart in both schemes is drawn from that.
 export async function draw(element, query = {}) {
-  const search = new URLSearchParams({ ...query, scheme: dark.matches ? "dark" : "light" });
-  const response = await fetch(`${element.dataset.spec}?${search}`);
-  if (!response.ok) return complain(element, response);
-  const spec = await response.json();
+  const scheme = dark.matches ? "dark" : "light";
+  let spec = element.dataset[scheme] && JSON.parse(element.dataset[scheme]);
+  if (!spec) {
+    const response = await fetch(`${element.dataset.spec}?${new URLSearchParams({ ...query, scheme })}`);
+    if (!response.ok) return complain(element, response);
+    spec = await response.json();
+  }
   views.get(element)?.result.finalize();
   const result = await window.vegaEmbed(element, spec, OPTIONS);
   element.classList.remove("vega-embed", "failed");

@@ -1,6 +1,7 @@
 // The page of plans: the question as one types it, its answer, and the memory of one strategy.
 
 import { answers } from "./answers.js";
+import { draw, tidy } from "./charts.js";
 import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
 
 const question = document.getElementById("question");
@@ -30,6 +31,7 @@ const scalingAnswers = answers({
   question: oneStrategy,
   region: scaling,
   progress: document.getElementById("scaling-progress"),
+  shown: drawScaling,
 });
 
 function oneStrategy() {
@@ -41,6 +43,13 @@ function oneStrategy() {
 function showScaling() {
   if (memory.querySelector(".verdict")) scalingAnswers.now();
   else scaling.replaceChildren();
+}
+
+// The charts' script is large, and the answers above do without it.
+async function drawScaling() {
+  tidy();
+  await import(document.body.dataset.charts);
+  await Promise.all([...scaling.querySelectorAll(".plot")].map((plot) => draw(plot)));
 }
 
 function showBest() {

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from autotune.recommendation import recommend
 from autotune.resolution import strategy_of
 from autotune.schemas import Campaign, ScalingStudy
-from server.api.scaling import measured_steps
+from server.figures.scaling import measured_steps
 from server.store import Store
 from server.store.trials import all_trials
 from tests.server.asking import created

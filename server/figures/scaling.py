@@ -1,0 +1,360 @@
+"""How layouts scale over nodes: what was measured filled, what is predicted hollow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from autotune.prediction import scaling_series
+from autotune.prediction.scaling import usual_widths
+from autotune.resolution import strategy_of
+from autotune.schemas import (
+    FAILURES,
+    FigureChoice,
+    FigureTable,
+    ScaledStrategy,
+    ScalingKind,
+    ScalingSeries,
+    StrategyShape,
+    Trial,
+    TrialState,
+)
+from autotune.wording import figure
+from search_spaces.errors import InvalidInput
+from search_spaces.strategy import Strategy
+from server.dashboard.wording import count, mark, seconds, strategy_line
+from server.figures.drawn import DrawnFigure
+from server.figures.marks import LANE_ROWS, above_lane, lane_layers, lane_middle, outcome_channels
+from server.figures.outcome import outcome_of_state
+from server.figures.source import FigureSource
+from server.figures.style import FIGURE, PALETTES, Palette, Scheme, Spec, finish
+
+TITLES: Mapping[ScalingKind, str] = {
+    "strong": "Strong scaling",
+    "weak": "Weak scaling",
+}
+PREDICTED = "predicted"
+STEP = 0.05
+"""Of the efficiency, to a multiple of which its axis is rounded."""
+ROOM = 0.03
+"""Of the efficiency, for the labels below the intervals."""
+HIGHEST_BOTTOM = 0.85
+"""Of the axis: what is nearly ideal is not to look far from it."""
+LABEL_DOWN_PX = 13
+
+
+class ScalingFigure(DrawnFigure):
+    """The efficiency of layouts on more nodes."""
+
+    kind: Literal["scaling"] = "scaling"
+    """What it shows."""
+    scaling: ScalingKind
+    """Which of the two is shown."""
+    offered: list[ScalingKind]
+    """In which ways its layouts are scaled."""
+    series: list[ScalingSeries]
+    """Scaling in that way, of each layout."""
+
+    @classmethod
+    def of(cls, source: FigureSource, *, scaling: ScalingKind | None = None) -> ScalingFigure:
+        """Raises InvalidInput where its layouts were not to scale, or cannot, in that way."""
+        found = scaled(source, scaled_strategies(source))
+        offered = list(dict.fromkeys(series.kind for series in found))
+        shown = scaling or offered[0]
+        if shown not in offered:
+            reason = f"its layouts are not scaled {shown}ly"
+            raise InvalidInput("scaling", shown, reason, valid=", ".join(offered))
+        series = [each for each in found if each.kind == shown]
+        choice = FigureChoice(
+            name="scaling", label="scaling", values=[*offered], value=shown, required=True
+        )
+        return cls(
+            **source.head(title=TITLES[shown], caption=_caption(series)),
+            table=scaling_table(series, simulated=source.campaign.simulated),
+            choices=[choice] if len(offered) > 1 else [],
+            scaling=shown,
+            offered=offered,
+            series=series,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        return scaling_chart(self.series, simulated=self.simulated, scheme=scheme)
+
+
+def missing(source: FigureSource) -> str:
+    """Return why nothing can be told of scaling."""
+    return "" if source.recommendation else "no trial has given a measurement yet"
+
+
+def scaled_strategies(source: FigureSource) -> list[Strategy]:
+    """Return the layouts whose scaling a campaign tells of: what it recommends."""
+    recommendation = source.recommendation
+    return [] if recommendation is None else [strategy_of(recommendation.best.strategy)]
+
+
+def scaled(
+    source: FigureSource, strategies: Sequence[Strategy], *, nodes: Sequence[int] = ()
+) -> list[ScalingSeries]:
+    """Return how layouts scale: measured where a trial of the campaign ran them, and predicted
+    elsewhere from all that its trials have shown.
+
+    Args:
+        nodes: on which they are looked at; where none are given, halves and doubles of each one's
+            own, and all on which it ran.
+
+    Raises:
+        InvalidInput: field `nodes`: a layout can run on none of them.
+    """
+    belief = source.belief
+    measured, failed = measured_steps(source.trials), failed_steps(source.trials)
+    ran = {_layout(step): set[int]() for step in (*measured, *failed)}
+    for step in (*measured, *failed):
+        ran[_layout(step)].add(step.num_nodes)
+    return [
+        series
+        for strategy in strategies
+        for series in scaling_series(
+            belief.calibration,
+            belief.transformer,
+            strategy,
+            nodes=nodes
+            or sorted({*usual_widths(strategy, belief.machine), *ran.get(_layout(strategy), ())}),
+            measured=measured,
+            failed=failed,
+            simulated=source.campaign.simulated,
+            program=belief.program,
+        )
+    ]
+
+
+def _layout(strategy: Strategy) -> Strategy:
+    """Return what a strategy is on whatever nodes, with whatever batch."""
+    return replace(strategy, num_nodes=1, gradient_accumulation_steps=1)
+
+
+def measured_steps(trials: Sequence[Trial]) -> dict[Strategy, float]:
+    """Return the seconds of each step that trials have timed, by what ran; of several the last."""
+    return {
+        strategy_of(trial.strategy).with_accumulation(each.gradient_accumulation_steps): (
+            each.iteration_time_s
+        )
+        for trial in trials
+        if trial.state is TrialState.OK and trial.num_layers is None
+        for each in trial.accumulations
+        if each.measured
+    }
+
+
+def failed_steps(trials: Sequence[Trial]) -> dict[Strategy, TrialState]:
+    """Return how the last trial ended of each strategy of which none has succeeded."""
+    ran = {trial.strategy for trial in trials if trial.state is TrialState.OK}
+    return {
+        strategy_of(trial.strategy): trial.state
+        for trial in sorted(trials, key=lambda trial: trial.number)
+        if trial.state in FAILURES and trial.num_layers is None and trial.strategy not in ran
+    }
+
+
+def _caption(series: Sequence[ScalingSeries]) -> str:
+    if len(series) == 1:
+        return f"{series[0].sentence}."
+    return " ".join(f"{layout_line(each.strategy)}: {each.sentence}." for each in series)
+
+
+def layout_line(strategy: StrategyShape) -> str:
+    """Return a layout without its nodes and accumulation, which scaling changes."""
+    parts = strategy_line(strategy).split(" · ")
+    changing = ("GAS", str(strategy.num_nodes))
+    return " · ".join(part for part in parts if part.split()[0] not in changing)
+
+
+def scaling_table(series: Sequence[ScalingSeries], *, simulated: bool) -> FigureTable:
+    """Return every point, and what could not be timed."""
+    columns = ["Nodes", "GPUs", "Batch", "GAS", "Step", "tokens/s", "Efficiency", "80 %", "Is"]
+    several = len(series) > 1
+    rows = [
+        [layout_line(each.strategy)] * several + row
+        for each in series
+        for _, row in sorted(_rows(each, mark(simulated)))
+    ]
+    return FigureTable(columns=["Layout"] * several + columns, rows=rows)
+
+
+def _rows(series: ScalingSeries, ran: str) -> Iterator[tuple[int, list[str]]]:
+    for point in series.points:
+        yield (
+            point.num_nodes,
+            [
+                count(point.num_nodes),
+                count(point.gpus),
+                count(point.global_batch_size),
+                str(point.strategy.gradient_accumulation_steps),
+                seconds(point.iteration_time_s),
+                figure(point.tokens_per_s),
+                _percent(point.efficiency),
+                _interval(point),
+                ran if point.measured else PREDICTED,
+            ],
+        )
+    for each in series.failed:
+        gas = str(each.strategy.gradient_accumulation_steps)
+        said = outcome_of_state(each.state).value
+        row = [count(each.num_nodes), "–", "–", gas, "–", "–", "–", "–", said]
+        yield each.num_nodes, row
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _interval(point: ScaledStrategy) -> str:
+    return f"{100 * point.efficiency_low:.1f} to {100 * point.efficiency_high:.1f} %"
+
+
+def scaling_chart(
+    series: Sequence[ScalingSeries], *, simulated: bool, scheme: Scheme = "light"
+) -> Spec:
+    """Draw the efficiency of layouts over nodes, under the line of the ideal; those that failed
+    stand in a strip below.
+
+    Args:
+        series: of one kind, a layout each.
+    """
+    import altair as alt
+
+    palette = PALETTES[scheme]
+    points = [point for each in series for point in each.points]
+    failed = [failure for each in series for failure in each.failed]
+    kinds = [mark(simulated), PREDICTED]
+    layouts = [layout_line(each.strategy) for each in series]
+    colours = [palette.measured, palette.confirmed, palette.crashed, palette.timeout]
+    ran = palette.measured if len(series) == 1 else palette.faint
+    widths = sorted(
+        {*(point.num_nodes for point in points), *(failure.num_nodes for failure in failed)}
+    )
+    x = alt.X(
+        "nodes:Q",
+        title="nodes",
+        axis=alt.Axis(values=widths, format=",d", labelOverlap="parity"),
+        scale=alt.Scale(type="log", base=2, nice=False, padding=26),
+    )
+    y = alt.Y(
+        "efficiency:Q",
+        title="rate for each GPU over that on the fewest nodes",
+        axis=alt.Axis(format=".0%", tickCount=6),
+        scale=alt.Scale(
+            domain=_extent(points),
+            nice=False,
+            range=above_lane() if failed else alt.Undefined,
+        ),
+    )
+    by_layout = alt.Stroke(
+        "layout:N",
+        title=None,
+        scale=alt.Scale(domain=layouts, range=colours[: len(layouts)]),
+        legend=alt.Legend(columns=1, labelLimit=520) if len(layouts) > 1 else None,
+    )
+    fill = alt.Fill(
+        "kind:N",
+        title=None,
+        scale=alt.Scale(domain=kinds, range=[ran, palette.card]),
+        legend=alt.Legend(symbolStrokeColor=palette.faint, symbolStrokeWidth=1.5),
+    )
+    tooltip = [
+        alt.Tooltip("layout:N", title="layout"),
+        alt.Tooltip("nodes:Q", title="nodes", format=",d"),
+        alt.Tooltip("batch:Q", title="global batch", format=",d"),
+        alt.Tooltip("step:N", title="step"),
+        alt.Tooltip("tokens_per_s:Q", title="tokens/s", format=FIGURE),
+        alt.Tooltip("said:N", title="efficiency"),
+        alt.Tooltip("between:N", title="80 %"),
+        alt.Tooltip("kind:N", title="is"),
+    ]
+    base = alt.Chart(alt.NamedData("points")).encode(x=x, y=y)
+    ideal = alt.Chart(alt.NamedData("ideal")).encode(y=y)
+    rule = ideal.mark_rule(color=palette.faint, strokeDash=[5, 4], strokeWidth=1.5)
+    named = ideal.mark_text(align="left", dx=4, dy=-6, color=palette.faint, fontSize=11)
+    bars = base.mark_rule(strokeWidth=1.5, strokeOpacity=0.7).encode(
+        y=alt.Y("low:Q"), y2="high:Q", stroke=by_layout
+    )
+    line = base.mark_line(strokeWidth=1.3, strokeOpacity=0.7).encode(stroke=by_layout)
+    marks = base.mark_point(size=75, strokeWidth=1.8, opacity=1).encode(
+        stroke=by_layout, fill=fill, tooltip=tooltip
+    )
+    labels = alt.Chart(alt.NamedData("labelled")).encode(x=x, y=alt.Y("low:Q"))
+    layers = [
+        *(lane_layers(palette) if failed else []),
+        rule,
+        named.encode(x=alt.value(0), text="label:N"),
+        bars,
+        line,
+        marks,
+        labels.mark_text(dy=LABEL_DOWN_PX, color=palette.text, fontSize=11).encode(text="said:N"),
+    ]
+    if failed:
+        layers.append(_failures(palette, series, x, simulated=simulated))
+    data: dict[str, list[dict[str, Any]]] = {
+        **LANE_ROWS,
+        "ideal": [{"efficiency": 1.0, "label": "ideal"}],
+        "points": _points(series, kinds),
+        "labelled": _points(series, kinds) if len(series) == 1 else [],
+        "failed": _failed_rows(series),
+    }
+    return finish(alt.layer(*layers), palette, data, height=300)
+
+
+def _failures(palette: Palette, series: Sequence[ScalingSeries], x: Any, *, simulated: bool) -> Any:
+    import altair as alt
+
+    drawn = {outcome_of_state(failure.state) for each in series for failure in each.failed}
+    colour, shape = outcome_channels(palette, simulated=simulated, drawn=drawn)
+    marks = alt.Chart(alt.NamedData("failed")).mark_point(
+        filled=True, size=90, opacity=1, strokeWidth=0
+    )
+    tooltip = [
+        alt.Tooltip("layout:N", title="layout"),
+        alt.Tooltip("nodes:Q", title="nodes", format=",d"),
+        alt.Tooltip("outcome:N", title="result"),
+    ]
+    return marks.encode(x=x, y=lane_middle(), color=colour, shape=shape, tooltip=tooltip)
+
+
+def _extent(points: Sequence[ScaledStrategy]) -> list[float]:
+    """Return the ends of the axis of efficiency: whole steps round all intervals and the ideal."""
+    low = min((point.efficiency_low for point in points), default=1.0)
+    high = max((point.efficiency_high for point in points), default=1.0)
+    bottom = max(0.0, STEP * int(min(low - ROOM, HIGHEST_BOTTOM) / STEP))
+    return [bottom, max(1.0, high) + STEP / 2]
+
+
+def _points(series: Sequence[ScalingSeries], kinds: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "layout": layout_line(each.strategy),
+            "nodes": point.num_nodes,
+            "batch": point.global_batch_size,
+            "step": seconds(point.iteration_time_s),
+            "tokens_per_s": point.tokens_per_s,
+            "efficiency": point.efficiency,
+            "low": point.efficiency_low,
+            "high": point.efficiency_high,
+            "said": _percent(point.efficiency),
+            "between": _interval(point),
+            "kind": kinds[not point.measured],
+        }
+        for each in series
+        for point in each.points
+    ]
+
+
+def _failed_rows(series: Sequence[ScalingSeries]) -> list[dict[str, Any]]:
+    return [
+        {
+            "layout": layout_line(each.strategy),
+            "nodes": failure.num_nodes,
+            "outcome": outcome_of_state(failure.state).value,
+        }
+        for each in series
+        for failure in each.failed
+    ]
