@@ -29,7 +29,7 @@ from server.api.conditional import ConditionalAnswers
 from server.api.explanations import Explanations
 from server.api.filters import known_filters
 from server.api.kept_figures import KeptFigures
-from server.api.origin import OriginGuard, trusted_hosts
+from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
 from server.api.standings import Standings
 from server.dashboard import routes as dashboard
@@ -91,7 +91,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
     app.add_middleware(ConditionalAnswers)
-    app.add_middleware(OriginGuard, hosts=trusted_hosts(settings))
+    app.add_middleware(OriginGuard, hosts=TrustedHosts.of(settings))
     install(app)
     api = APIRouter(prefix="/api/v1", dependencies=[Depends(known_filters)])
     for resource in RESOURCES:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address
+from socket import gethostname
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune.schemas import FieldProblem
 from server.problems import problem
@@ -16,6 +18,14 @@ from server.settings import Settings
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+INERT = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+}
+"""For what is no page: a figure's own styles are all that a browser may use of it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -25,38 +35,68 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def trusted_hosts(settings: Settings) -> frozenset[str] | None:
-    """Return the names under which the service may be addressed; None where any will do.
+@dataclass(frozen=True, kw_only=True)
+class TrustedHosts:
+    """The names under which the service may be addressed.
 
-    Bound to loopback, a request for another name comes from a page whose name was made to resolve
-    to 127.0.0.1 (DNS rebinding). Bound to the network, its names are not known here.
+    A request for another name comes from a page whose name was made to resolve to this machine (DNS
+    rebinding). An address in figures cannot be rebound, so any will do where the service listens to
+    the network, whose addresses it does not know.
     """
-    if not is_loopback(settings.host):
-        return None
-    return LOOPBACK_NAMES | {settings.host} | set(settings.allowed_hosts)
+
+    names: frozenset[str]
+    any_address: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> TrustedHosts:
+        names = LOOPBACK_NAMES | {settings.host.lower()}
+        names |= {name.lower() for name in settings.allowed_hosts}
+        if is_loopback(settings.host):
+            return cls(names=names, any_address=False)
+        own = gethostname().lower()
+        return cls(names=names | {own, own.partition(".")[0]}, any_address=True)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.names or (self.any_address and _is_address(name))
 
 
 class OriginGuard:
-    """Refuses requests for names that are not the service's, and cross-origin writes."""
+    """Refuses requests for names that are not the service's, and cross-origin writes.
 
-    def __init__(self, app: ASGIApp, *, hosts: frozenset[str] | None) -> None:
+    Every answer that says nothing else is marked as one that no browser runs, frames or guesses at.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: TrustedHosts) -> None:
         self.app = app
         self.hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope) if scope["type"] == "http" else None
-        await (refusal or self.app)(scope, receive, send)
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in INERT.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await (self._refusal(scope) or self.app)(scope, receive, marked)
 
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the answer to a request that is not to be served; None for any other."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
-        if self.hosts is not None and host_name(host) not in self.hosts:
+        if host_name(host) not in self.hosts:
             reason = "the service does not go by this name"
-            valid = f"{', '.join(sorted(self.hosts))}, or a name listed in AUTOTUNE_ALLOWED_HOSTS"
+            known = ", ".join(sorted(self.hosts.names))
+            valid = f"{known}, or a name listed in AUTOTUNE_ALLOWED_HOSTS"
             named = FieldProblem(field="Host", value=host, reason=reason, valid=valid)
             return problem(HTTPStatus.MISDIRECTED_REQUEST, reason, errors=[named])
-        if scope["method"] not in SAFE_METHODS and not same_origin(origin, host):
+        own = f"{scope['scheme']}://{host}"
+        if scope["method"] not in SAFE_METHODS and origin not in {None, own}:
+            # Browsers send Origin with every write; other clients send none.
             reason = "only this service's own pages may change something"
             named = FieldProblem(field="Origin", value=origin, reason=reason)
             return problem(HTTPStatus.FORBIDDEN, reason, errors=[named])
@@ -71,9 +111,9 @@ def host_name(authority: str) -> str:
         return ""
 
 
-def same_origin(origin: str | None, host: str) -> bool:
-    """Return whether a page of this service, or no page at all, sent the request.
-
-    Browsers send Origin with every write; other clients send none.
-    """
-    return origin is None or origin.partition("://")[2] == host
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from socket import gethostname
+
 import pytest
 from fastapi.testclient import TestClient
 
-from server.api.origin import trusted_hosts
+from server.api.origin import TrustedHosts
 from server.settings import Settings
 from tests.server.asking import body
 
@@ -22,14 +24,30 @@ def test_a_name_made_to_resolve_to_loopback_is_refused(client: TestClient, host:
     assert "localhost" in error["valid"]
 
 
-def test_further_names_can_be_allowed_and_a_public_service_has_any() -> None:
-    settings = Settings(allowed_hosts=("login3.cluster",))
-    assert "login3.cluster" in (trusted_hosts(settings) or ())
-    assert trusted_hosts(Settings(host="0.0.0.0")) is None
+def test_further_names_can_be_allowed() -> None:
+    hosts = TrustedHosts.of(Settings(allowed_hosts=("Login3.cluster",)))
+    assert "login3.cluster" in hosts
+    assert "10.0.0.7" not in hosts
+
+
+@pytest.mark.parametrize("bound", ["0.0.0.0", "::", "10.0.0.7"])
+def test_a_service_on_the_network_is_no_other_ones_name(bound: str) -> None:
+    hosts = TrustedHosts.of(Settings(host=bound))
+    assert "evil.example" not in hosts
+    assert all(
+        name in hosts for name in ("localhost", "10.0.0.7", "fd00::7", gethostname().lower())
+    )
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:81", "http://localhost"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://127.0.0.1:81",
+        "http://localhost",
+        "https://127.0.0.1:80",
+    ],
 )
 def test_another_sites_page_changes_nothing(client: TestClient, origin: str) -> None:
     headers = {"Origin": origin, "Host": "127.0.0.1:80"}
@@ -43,3 +61,11 @@ def test_the_services_own_pages_and_other_programs_may(client: TestClient) -> No
     own = {"Origin": "http://localhost:8765", "Host": "localhost:8765"}
     assert client.post("/api/v1/campaigns", json=body(), headers=own).status_code == 201
     assert client.post("/api/v1/campaigns", json=body()).status_code == 201
+
+
+def test_no_browser_runs_or_guesses_at_an_answer(client: TestClient) -> None:
+    refused = client.get("/api/v1/models", headers={"Host": "evil.example"})
+    for answer in (client.get("/api/v1/models"), client.get("/static/live.js"), refused):
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert "default-src 'self'" in client.get("/").headers["Content-Security-Policy"]
