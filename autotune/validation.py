@@ -25,7 +25,6 @@ BOUNDS = {
     "ge": "at least {}",
     "lt": "less than {}",
     "le": "at most {}",
-    "max_length": "at most {} characters",
     "expected": "{}",
 }
 KINDS = {
@@ -35,6 +34,10 @@ KINDS = {
     "int_parsing": "a whole number",
 }
 """What would be valid, by the type of Pydantic's error, where its bounds do not say so."""
+TOO_LONG = {"too_long": "values", "string_too_long": "characters"}
+"""What a value is counted in, by the type of Pydantic's error."""
+SHOWN = 40
+"""Characters of a value that is too long."""
 
 
 def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireModel:
@@ -52,7 +55,8 @@ def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
     """Return one problem for each refused field.
 
     A field that takes several forms (a name or a shape) yields an error for each form; those that
-    point deepest tell what is wrong inside of the form that was meant, the others are dropped.
+    point deepest tell what is wrong inside of the form that was meant, the others are dropped. The
+    same holds of a value that is of one form but for its length, or for a character in it.
     """
     by_form: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for error in errors:
@@ -78,9 +82,10 @@ def _is_form(name: str) -> bool:
 
 
 def _of_form(outer: str, members: list[tuple[str, Mapping[str, Any]]]) -> list[FieldProblem]:
+    meant = [member for member in members if member[1]["type"] in {*TOO_LONG, "not_storable"}]
     deep = [member for member in members if member[0]]
     by_field: dict[str, list[FieldProblem]] = {}
-    for inner, error in deep or members:
+    for inner, error in meant or deep or members:
         field = f"{outer}.{inner}" if inner else outer
         by_field.setdefault(field, []).append(_problem(field, error))
     return [
@@ -102,6 +107,10 @@ def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:
     value = error.get("input")
     if error["type"] == "missing":
         reason, value = "it is required", None
+    elif error["type"] in TOO_LONG:
+        unit = TOO_LONG[error["type"]]
+        reason, valid = "it is too long", f"at most {context['max_length']} {unit}"
+        value = f"{str(value)[:SHOWN]}…"
     elif error["type"] == "extra_forbidden":
         near = closest(field.rpartition(".")[2], FIELDS)
         reason, valid = "there is no such field", " or ".join(near)

@@ -26,9 +26,11 @@ from server.api import (
     trials,
 )
 from server.api.conditional import ConditionalAnswers
+from server.api.dependencies import problems
 from server.api.explanations import Explanations
 from server.api.filters import known_filters
 from server.api.kept_figures import KeptFigures
+from server.api.limits import BodyLimit, StreamLimit
 from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
 from server.api.standings import Standings
@@ -50,6 +52,7 @@ RESOURCES = (
     calibrations,
     events,
 )
+TOO_LARGE = {"413": problems(413)[413]}
 DESCRIPTION = "How should this model be laid out on this cluster so that it trains fastest?"
 
 
@@ -62,6 +65,10 @@ class Application(FastAPI):
             schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
             named = {**schema.pop("$defs"), Problem.__name__: schema}
             document["components"]["schemas"] |= named
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    if "requestBody" in operation:
+                        operation["responses"] |= TOO_LARGE
         return super().openapi()
 
 
@@ -90,6 +97,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.explanations = Explanations(app.state.figures)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
+    app.add_middleware(StreamLimit, most=settings.most_streams)
+    app.add_middleware(BodyLimit)
     app.add_middleware(ConditionalAnswers)
     app.add_middleware(OriginGuard, hosts=TrustedHosts.of(settings))
     install(app)

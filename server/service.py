@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
 
 from server.app import create_app
+from server.connections import BoundedConnection
 from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
@@ -29,6 +31,7 @@ class WebServer(uvicorn.Server):
             port=settings.port,
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
+            http=partial(BoundedConnection, limit_s=settings.request_limit_s),  # type: ignore[arg-type]
         )
         super().__init__(config)
 

@@ -46,6 +46,12 @@ class Settings(BaseSettings):
     )
     stream_life_s: float = Field(600.0, gt=0, description="longest life of an event stream")
     stream_poll_s: float = Field(0.5, gt=0, description="how often a stream looks for events")
+    most_streams: int = Field(
+        1000, ge=1, description="event streams that may be open at the same time"
+    )
+    request_limit_s: float = Field(
+        30.0, gt=0, description="in which a client has to send a request, and to take an answer"
+    )
     log_level: str = Field("INFO", description="of the runner: DEBUG, INFO, WARNING or ERROR")
 
     @field_validator("data_dir", "profiles_dir")

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.wire import Positive, Wire
+from autotune.schemas.wire import Positive, Wire, storable
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 CalibrationName = Annotated[str, Field(pattern=NAME)]
+Software = Annotated[str, Field(max_length=500), AfterValidator(storable)]
 Seconds = Annotated[float, Field(gt=0)]
 Gibibytes = Annotated[float, Field(gt=0)]
 MOST_OBSERVATIONS = 1000
@@ -66,7 +67,7 @@ class CalibrationDocument(Wire):
     """Version of this format."""
     machine: MachineShape
     """The machine in full."""
-    software: Annotated[str, Field(max_length=500)] = ""
+    software: Software = ""
     """Software stack that the observations are of, in words."""
     simulated: bool = False
     """Whether they come from the cost model and no machine."""
@@ -83,7 +84,7 @@ class CalibrationCreate(Wire):
     """Name to keep it under; it has to be free."""
     campaigns: Annotated[list[Positive], Field(min_length=1, max_length=100)]
     """Campaigns to whose trials it is fitted."""
-    software: Annotated[str, Field(max_length=500)] | None = None
+    software: Software | None = None
     """The stack that they ran on; null: as the trials' versions say."""
 
 

@@ -10,7 +10,7 @@ from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.requests import SpaceQuery
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.wire import Wire
+from autotune.schemas.wire import Label, Wire
 from search_spaces.dimension import Scalar
 
 
@@ -199,7 +199,7 @@ class Prediction(Wire):
 class SweepQuery(SpaceQuery):
     """A space, and what its prediction rests on."""
 
-    calibration: str | None = None
+    calibration: Label | None = None
     """Name of a calibration of this machine, or `"none"` for what is generally known of the
     machine's kind; null: the newest of the machine."""
     most: Annotated[int, Field(ge=1, le=1000)] = 20

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from autotune.schemas import notation
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
 from autotune.schemas.spaces import SpaceSpec
-from autotune.schemas.wire import EvaluatorName, Objective, Positive, Wire
+from autotune.schemas.wire import EvaluatorName, Label, Objective, Positive, Wire, storable
 
 Tokens = Annotated[
     float,
@@ -64,7 +64,7 @@ class ProtocolSpec(Wire):
 class SlurmChoice(Wire):
     """How trials go to Slurm. The profile is named, and never given: its text runs in every job."""
 
-    profile: Annotated[str, Field(min_length=1, max_length=100)]
+    profile: Annotated[Label, Field(min_length=1, max_length=100)]
     """A cluster profile of the service, as `GET /profiles` lists them."""
     mode: Literal["sbatch", "pilot"] = "sbatch"
     """One job for each trial (`sbatch`), or steps inside one allocation (`pilot`)."""
@@ -73,7 +73,9 @@ class SlurmChoice(Wire):
 NO_BASELINE = "none"
 """Instead of a layout: the campaign does without a baseline."""
 
-BaselineChoice = Annotated[str, Field(max_length=20_000)] | StrategyShape | None
+BaselineChoice = (
+    Annotated[str, Field(max_length=20_000), AfterValidator(storable)] | StrategyShape | None
+)
 ScreenNodes = Literal["auto", "off"] | Positive
 ScreenLayers = Literal["off"] | Positive
 
@@ -81,7 +83,7 @@ ScreenLayers = Literal["off"] | Positive
 class CampaignCreate(Wire):
     """One question: how should this model be laid out on these nodes?"""
 
-    name: str = Field("", max_length=200)
+    name: Label = ""
     """What people call it; empty: it has its number alone."""
     model: ModelChoice
     """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
@@ -176,7 +178,7 @@ class PredictionQuery(ProgramChoice):
     """A machine of the catalog (`frontier`), or one in full."""
     strategy: StrategyShape
     """The strategy that is asked about."""
-    calibration: str | None = None
+    calibration: Label | None = None
     """Name of a calibration of this machine, or `"none"` for what is generally known of the
     machine's kind; null: the newest of the machine."""
     min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from autotune.schemas.wire import Positive, Wire
+from autotune.schemas.wire import Description, Label, Positive, Wire
 from search_spaces.dimension import LARGEST_WHOLE
 from search_spaces.strategy import Precision
 from search_spaces.transformer import ActivationCheckpointing
@@ -18,7 +18,7 @@ Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
 class ModelShape(Wire):
     """A transformer's shape; what is left out follows GPT-3."""
 
-    name: str = "custom"
+    name: Label = "custom"
     """Name of the model."""
     num_layers: Positive
     """Transformer layers."""
@@ -45,11 +45,11 @@ class ModelShape(Wire):
 class MachineShape(Wire):
     """A machine in full, as in a machine file: a cluster of equal nodes."""
 
-    name: str
+    name: Label
     """Name of the machine."""
-    description: str = ""
+    description: Description = ""
     """The machine in a sentence."""
-    gpu: str
+    gpu: Label
     """Kind of its GPUs. A GPU is what one rank runs on: on MI250X that is one GCD."""
     gpus_per_node: Positive
     """GPUs of a node."""
@@ -72,7 +72,7 @@ class MachineShape(Wire):
     """Power of one GPU at its cap, W; null where not known, and then no energy is given."""
     host_watt: Annotated[float, Field(ge=0)] | None = None
     """Power of a node without its GPUs, W; null where not known, and then no energy is given."""
-    sources: tuple[str, ...] = ()
+    sources: Annotated[tuple[Description, ...], Field(max_length=50)] = ()
     """Where each figure was read."""
 
 
@@ -110,7 +110,7 @@ class StrategyShape(Wire):
     """Number format of the matrix products."""
 
 
-ModelChoice = str | ModelShape
+ModelChoice = Label | ModelShape
 """A preset ("gpt-22b"), a bare size ("13B"), or a shape."""
 
-MachineChoice = str | MachineShape
+MachineChoice = Label | MachineShape

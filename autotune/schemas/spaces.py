@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from autotune.schemas import notation
-from autotune.schemas.wire import Positive, Wire
-from search_spaces.dimension import Scalar
+from autotune.schemas.wire import MOST_VALUES, Label, Positive, Wire
 
 
 class Range(Wire):
@@ -22,15 +21,14 @@ class Range(Wire):
     """From one value to the next."""
 
 
-Dimension = Annotated[
-    Literal["auto"] | Range | list[Scalar] | Scalar, BeforeValidator(notation.dimension)
-]
+Value = int | bool | Label
+Values = Annotated[list[Value], Field(max_length=MOST_VALUES)]
+
+Dimension = Annotated[Literal["auto"] | Range | Values | Value, BeforeValidator(notation.dimension)]
 """A dimension is fixed (`4`), a list (`[1, 2, 4]`), a range, or `"auto"`; or a text of these, as
 `autotune.schemas.notation` reads it."""
 
-Switch = Annotated[
-    Literal["auto"] | Range | list[Scalar] | Scalar, BeforeValidator(notation.switch)
-]
+Switch = Annotated[Literal["auto"] | Range | Values | Value, BeforeValidator(notation.switch)]
 """A dimension that is on or off."""
 
 
@@ -58,7 +56,7 @@ class SpaceSpec(Wire):
     one value.
     """
 
-    preset: str | None = None
+    preset: Label | None = None
     """A ready space of the catalog, such as `table-v`."""
     tensor_parallel: Dimension | None = None
     """GPUs that each layer is split over (TP)."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 EvaluatorName = Literal["simulated", "local", "slurm"]
 Objective = Literal[
@@ -20,6 +21,22 @@ ScalingKind = Literal["strong", "weak"]
 """`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
 
 Positive = Annotated[int, Field(gt=0)]
+
+
+def storable(text: str) -> str:
+    """Return the text; raises PydanticCustomError for one that no database keeps."""
+    whole = "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+    if not whole:
+        reason = "it has a NUL character, or half of a pair of surrogates, which no database keeps"
+        raise PydanticCustomError("not_storable", "{reason}", {"reason": reason})
+    return text
+
+
+Label = Annotated[str, Field(max_length=200), AfterValidator(storable)]
+"""A name, or the value of a dimension that is no number."""
+Description = Annotated[str, Field(max_length=2000), AfterValidator(storable)]
+MOST_VALUES = 1000
+"""In a list of a dimension's values."""
 
 
 class Wire(BaseModel):

@@ -105,11 +105,6 @@ def _saved(
     if name == NO_CALIBRATION:
         reason = "predictions take this word for no calibration at all"
         faults.append(InvalidInput("name", name, reason, valid="another name"))
-    texts = {"software": document.software, "machine.name": document.machine.name}
-    for field, text in texts.items():
-        if "\0" in text:
-            reason = "it has a NUL character, which no database keeps in a text"
-            faults.append(InvalidInput(field, text, reason, valid="a text without it"))
     if faults:
         raise InvalidInputs(faults)
     with store.session() as session:

@@ -69,10 +69,11 @@ def problems(*statuses: int) -> Responses:
     meanings = {
         403: "refused: another site's page sent it",
         404: "there is no such thing",
+        413: "the request is too large",
         409: "its state does not allow it",
         421: "the service does not go by this name",
         422: "a field is refused; `errors` names each with its value, reason and what is valid",
-        503: "the database does not answer now",
+        503: "the database does not answer now, or too many streams of events are open",
         507: "the disk is full; nothing was stored",
     }
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}

@@ -257,6 +257,12 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "required",
     ),
     "a name too long": ({"name": "x" * 201}, "name", "at most 200 characters"),
+    "a name that no database keeps": ({"name": "a\0b"}, "name", "NUL character"),
+    "too many values": (
+        {"space": {"gradient_accumulation_steps": list(range(1, 1002))}},
+        "space.gradient_accumulation_steps",
+        "at most 1000 values",
+    ),
     "no number": ({"min_headroom_gib": "NaN"}, "min_headroom_gib", "finite"),
     "no number of tokens": ({"tokens": "NaN"}, "tokens", "300B, 1.4T or 300e9"),
 }
