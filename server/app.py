@@ -29,7 +29,10 @@ from server.api.conditional import ConditionalAnswers
 from server.api.dependencies import problems
 from server.api.explanations import Explanations
 from server.api.filters import known_filters
+from server.api.kept_answers import KeptAnswers
+from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_figures import KeptFigures
+from server.api.kept_recommendations import KeptRecommendations
 from server.api.limits import BodyLimit, StreamLimit
 from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
@@ -91,10 +94,12 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.store, app.state.settings = store, settings
-    app.state.standings = Standings(store)
-    app.state.figures = KeptFigures(store)
+    kept = app.state.campaigns = KeptCampaigns(store)
+    app.state.recommendations = KeptRecommendations(kept, Standings(store))
+    app.state.figures = KeptFigures(kept)
+    app.state.explanations = Explanations(kept)
+    app.state.answers = KeptAnswers(kept)
     app.state.plans = Plans(store, settings)
-    app.state.explanations = Explanations(app.state.figures)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
     app.add_middleware(StreamLimit, most=settings.most_streams)

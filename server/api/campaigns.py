@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi import APIRouter, Body, Header, Query, Request, Response
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -25,7 +25,16 @@ from autotune.schemas import (
 )
 from evaluators.cluster import profile_as_dict
 from server.api.admission import admit
-from server.api.dependencies import CampaignId, Cursor, SettingsOf, StoreOf, problems
+from server.api.dependencies import (
+    AnswersOf,
+    CampaignId,
+    CampaignsOf,
+    Cursor,
+    SettingsOf,
+    StoreOf,
+    problems,
+)
+from server.api.kept_answers import as_json
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import (
@@ -35,7 +44,6 @@ from server.store.campaigns import (
     delete_campaign,
     extend_campaign,
     find_replay,
-    get_campaign,
     list_campaigns,
     pause_campaign,
     resume_campaign,
@@ -173,10 +181,13 @@ def listing(
         return list_campaigns(session, state=state, cursor=cursor, limit=limit)
 
 
-@router.get("/{campaign_id}", responses=problems(404))
-def read(campaign_id: CampaignId, store: StoreOf) -> Campaign:
-    with store.session() as session:
-        return get_campaign(session, campaign_id)
+@router.get("/{campaign_id}", response_model=Campaign, responses=problems(404))
+def read(
+    request: Request, campaign_id: CampaignId, campaigns: CampaignsOf, answers: AnswersOf
+) -> Response:
+    return answers.of(
+        request, campaign_id, lambda event: as_json(campaigns.campaign(campaign_id, event))
+    )
 
 
 @router.post("/{campaign_id}/pause", responses=problems(403, 404, 409, 507))

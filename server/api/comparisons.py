@@ -6,19 +6,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
-from sqlalchemy.orm import Session
 
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
 from autotune.schemas import MOST_COMPARED, CampaignComparison, PictureFormat, ProgressAxis
 from search_spaces.errors import InvalidInput
-from server.api.dependencies import LARGEST_ID, StoreOf, problems
+from server.api.dependencies import LARGEST_ID, CampaignsOf, RecommendationsOf, problems
 from server.api.figures import PICTURES, SchemeOf
-from server.api.recommendations import recommendation_of
+from server.api.kept_campaigns import KeptCampaigns
+from server.api.kept_recommendations import KeptRecommendations
 from server.figures.comparison import progress_chart, progress_picture
 from server.figures.export import MEDIA_TYPES, export
-from server.store import NotFound
-from server.store.campaigns import get_campaign
-from server.store.trials import all_trials
 
 router = APIRouter(tags=["campaigns"])
 
@@ -35,19 +32,24 @@ By = Annotated[ProgressAxis, Query(description="what the horizontal axis counts"
 
 
 @router.get("/comparison", responses=problems(404))
-def read(store: StoreOf, ids: Ids) -> CampaignComparison:
+def read(
+    campaigns: CampaignsOf, recommendations: RecommendationsOf, ids: Ids
+) -> CampaignComparison:
     """Return what these campaigns were asked differently, how each went, and which found the best;
     404 where there is no campaign of one of the ids."""
-    with store.session() as session:
-        return comparison_of(session, distinct_ids(ids))
+    return comparison_of(campaigns, recommendations, distinct_ids(ids))
 
 
 @router.get("/comparison.vega.json", responses=problems(404))
 def chart(
-    store: StoreOf, ids: Ids, by: By = "node_hours", scheme: SchemeOf = "light"
+    campaigns: CampaignsOf,
+    recommendations: RecommendationsOf,
+    ids: Ids,
+    by: By = "node_hours",
+    scheme: SchemeOf = "light",
 ) -> dict[str, Any]:
     """Return the best so far of each of these campaigns as Vega-Lite with its rows."""
-    return progress_chart(read(store, ids), by=by, scheme=scheme)
+    return progress_chart(read(campaigns, recommendations, ids), by=by, scheme=scheme)
 
 
 @router.get(
@@ -56,14 +58,15 @@ def chart(
     responses={**PICTURES, **problems(404)},
 )
 def picture(
-    store: StoreOf,
+    campaigns: CampaignsOf,
+    recommendations: RecommendationsOf,
     ids: Ids,
     picture: Annotated[PictureFormat, Path(description="format of the picture")],
     by: By = "node_hours",
     scheme: SchemeOf = "light",
 ) -> Response:
     """Return the same as a picture, with what the comparison comes to."""
-    drawn = progress_picture(read(store, ids), by=by, scheme=scheme)
+    drawn = progress_picture(read(campaigns, recommendations, ids), by=by, scheme=scheme)
     return Response(export(drawn, picture), media_type=MEDIA_TYPES[picture])
 
 
@@ -80,16 +83,19 @@ def distinct_ids(text: str) -> list[int]:
     return ids
 
 
-def comparison_of(session: Session, ids: list[int]) -> CampaignComparison:
+def comparison_of(
+    campaigns: KeptCampaigns, recommendations: KeptRecommendations, ids: list[int]
+) -> CampaignComparison:
+    """Return the campaigns of these ids side by side; raises NotFound."""
     results = []
     for campaign_id in ids:
-        campaign = get_campaign(session, min(campaign_id, LARGEST_ID))
-        trials = all_trials(session, campaign.id)
-        try:
-            recommendation = recommendation_of(session, campaign, trials)
-        except NotFound:
-            recommendation = None
+        event = campaigns.last_event(min(campaign_id, LARGEST_ID))
+        source = campaigns.source(campaign_id, event)
         results.append(
-            CampaignResult(campaign=campaign, trials=trials, recommendation=recommendation)
+            CampaignResult(
+                campaign=source.campaign,
+                trials=source.trials,
+                recommendation=recommendations.without_standing(campaign_id, event),
+            )
         )
     return side_by_side(results)

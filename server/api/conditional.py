@@ -14,7 +14,7 @@ JSON = "application/json"
 
 
 class ConditionalAnswers:
-    """Middleware of the resources: each JSON answer has an ETag, which follows from its bytes."""
+    """Middleware of the resources: each JSON answer that brings no ETag has one, of its bytes."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -41,8 +41,10 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            kind = Headers(raw=message["headers"]).get("content-type", "")
-            if message["status"] == HTTPStatus.OK and kind.partition(";")[0] == JSON:
+            headers = Headers(raw=message["headers"])
+            kind = headers.get("content-type", "")
+            fresh = message["status"] == HTTPStatus.OK and "etag" not in headers
+            if fresh and kind.partition(";")[0] == JSON:
                 self._start = message
             else:
                 await self._send(message)
@@ -61,7 +63,7 @@ class _Answer:
         headers["ETag"] = tag
         headers.setdefault("Cache-Control", "no-cache")
         status, body = start["status"], self._body
-        if _has(self._asked.get("if-none-match", ""), tag):
+        if is_known(self._asked.get("if-none-match", ""), tag):
             status, body = HTTPStatus.NOT_MODIFIED, b""
             del headers["content-length"], headers["content-type"]
         await self._send({**start, "status": int(status), "headers": headers.raw})
@@ -70,7 +72,7 @@ class _Answer:
         )
 
 
-def _has(known: str, tag: str) -> bool:
+def is_known(known: str, tag: str) -> bool:
     """Return whether a client's `If-None-Match` names the tag; weak ones are compared as strong."""
     tags = [each.strip().removeprefix("W/") for each in known.split(",")]
     return "*" in tags or tag in tags

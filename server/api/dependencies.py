@@ -8,9 +8,11 @@ from fastapi import Depends, Path, Query, Request
 
 from autotune.schemas import Problem
 from server.api.explanations import Explanations
+from server.api.kept_answers import KeptAnswers
+from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_figures import KeptFigures
+from server.api.kept_recommendations import KeptRecommendations
 from server.api.planning import Plans
-from server.api.standings import Standings
 from server.settings import Settings
 from server.store import Store
 
@@ -28,9 +30,19 @@ def _settings(request: Request) -> Settings:
     return settings
 
 
-def _standings(request: Request) -> Standings:
-    standings: Standings = request.app.state.standings
-    return standings
+def _campaigns(request: Request) -> KeptCampaigns:
+    campaigns: KeptCampaigns = request.app.state.campaigns
+    return campaigns
+
+
+def _recommendations(request: Request) -> KeptRecommendations:
+    recommendations: KeptRecommendations = request.app.state.recommendations
+    return recommendations
+
+
+def _answers(request: Request) -> KeptAnswers:
+    answers: KeptAnswers = request.app.state.answers
+    return answers
 
 
 def _figures(request: Request) -> KeptFigures:
@@ -50,7 +62,9 @@ def _explanations(request: Request) -> Explanations:
 
 StoreOf = Annotated[Store, Depends(_store)]
 SettingsOf = Annotated[Settings, Depends(_settings)]
-StandingsOf = Annotated[Standings, Depends(_standings)]
+CampaignsOf = Annotated[KeptCampaigns, Depends(_campaigns)]
+RecommendationsOf = Annotated[KeptRecommendations, Depends(_recommendations)]
+AnswersOf = Annotated[KeptAnswers, Depends(_answers)]
 FiguresOf = Annotated[KeptFigures, Depends(_figures)]
 PlansOf = Annotated[Plans, Depends(_plans)]
 ExplanationsOf = Annotated[Explanations, Depends(_explanations)]

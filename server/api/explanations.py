@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from sqlalchemy.orm import Session
-
 from autotune.explanation import explain
 from autotune.schemas import Explanation
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.space import SearchSpace
 from server.api.kept import Kept
-from server.api.kept_figures import KeptFigures
+from server.api.kept_campaigns import KeptCampaigns
 from server.figures.source import FigureSource
 from server.runner.scheduling import search_trials
-from server.store.events import newest_events
 
 EXPLANATIONS = 200
 
@@ -23,20 +20,18 @@ class Explanations:
     """An explanation is kept until something happens in its campaign, and rests on what is believed
     for the campaign's figures: that costs up to a second."""
 
-    def __init__(self, figures: KeptFigures) -> None:
-        self._figures = figures
+    def __init__(self, campaigns: KeptCampaigns) -> None:
+        self._campaigns = campaigns
         self._kept: Kept[Explanation] = Kept(EXPLANATIONS)
 
-    def of(self, campaign_id: int) -> Explanation:
-        """Return the explanation as a campaign's trials stand; raises NotFound."""
-        event = self._figures.last_event(campaign_id)
+    def of(self, campaign_id: int, event: int) -> Explanation:
+        """Return the explanation as a campaign stands after an event, its last; raises NotFound."""
         return self._kept.of(
-            (campaign_id, event), lambda: _explained(self._figures.source(campaign_id, event))
+            (campaign_id, event), lambda: _explained(self._campaigns.source(campaign_id, event))
         )
 
-    def ready(self, session: Session, campaign_id: int) -> Explanation | None:
-        """Return what `of` would return where that takes no time; None where it does."""
-        event = newest_events(session, [campaign_id]).get(campaign_id)
+    def ready(self, campaign_id: int, event: int) -> Explanation | None:
+        """Return what holds after an event where that takes no time; None where it does."""
         return self._kept.ready((campaign_id, event))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -10,7 +9,6 @@ from fastapi.responses import Response
 
 from autotune.schemas import FigureKind, FigureOffers, ParetoCost, PictureFormat, ScalingKind
 from server.api.dependencies import CampaignId, FiguresOf, problems
-from server.api.kept_figures import FigureFile
 from server.figures.export import MEDIA_TYPES
 from server.figures.kinds import AnyFigure, FigureOptions
 from server.figures.style import Scheme
@@ -77,8 +75,7 @@ def chart(
 ) -> Response:
     """Return a figure as Vega-Lite with its rows, as wide as what it is put into; `usermeta` has
     its title, caption and table."""
-    file = figures.file(campaign_id, kind, options, "vega.json", scheme=scheme)
-    return _answer(request, file, "application/json")
+    return figures.file(campaign_id, kind, options, "vega.json", scheme=scheme).response(request)
 
 
 @router.get("/{kind}.json", response_model=AnyFigure, responses=problems(404))
@@ -86,8 +83,7 @@ def series(
     request: Request, campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Options
 ) -> Response:
     """Return a figure as data: its series, its caption, and its table."""
-    file = figures.file(campaign_id, kind, options, "json")
-    return _answer(request, file, "application/json")
+    return figures.file(campaign_id, kind, options, "json").response(request)
 
 
 @router.get(
@@ -105,16 +101,4 @@ def picture(
     scheme: SchemeOf = "light",
 ) -> Response:
     """Return a figure as a picture, with its title and caption."""
-    file = figures.file(campaign_id, kind, options, picture, scheme=scheme)
-    return _answer(request, file, MEDIA_TYPES[picture])
-
-
-def _answer(request: Request, file: FigureFile, media_type: str) -> Response:
-    """Return a file, compressed where that is understood; nothing where it is known already."""
-    headers = {"ETag": f'W/"{file.tag}"', "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
-    if file.tag in request.headers.get("if-none-match", ""):
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        headers["Content-Encoding"] = "gzip"
-        return Response(file.compressed, media_type=media_type, headers=headers)
-    return Response(file.content, media_type=media_type, headers=headers)
+    return figures.file(campaign_id, kind, options, picture, scheme=scheme).response(request)

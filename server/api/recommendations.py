@@ -4,50 +4,56 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Sequence
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
-from sqlalchemy.orm import Session
 
-from autotune.recommendation import recommend
-from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import Campaign, Explanation, Ranked, Recommendation, Trial
-from evaluators.artefacts import Launch, artefact_names, artefacts, launch_script
-from evaluators.cluster import profile_from_dict
+from autotune.schemas import Explanation, Recommendation
+from evaluators.artefacts import artefacts
 from search_spaces.errors import InvalidInput
 from server.api.dependencies import (
+    AnswersOf,
     CampaignId,
+    CampaignsOf,
     ExplanationsOf,
     Rank,
-    StandingsOf,
-    StoreOf,
+    RecommendationsOf,
     problems,
 )
-from server.store import NotFound, Store
-from server.store.campaigns import get_campaign, profile_of
-from server.store.trials import all_trials
+from server.api.kept_answers import as_json
+from server.api.kept_campaigns import KeptCampaigns
+from server.api.kept_recommendations import KeptRecommendations, existing, launch_of
+from server.store import NotFound
 
 router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["recommendation"])
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-@router.get("/recommendation", responses=problems(404))
-def read(campaign_id: CampaignId, store: StoreOf, standings: StandingsOf) -> Recommendation:
+@router.get("/recommendation", response_model=Recommendation, responses=problems(404))
+def read(
+    request: Request,
+    campaign_id: CampaignId,
+    answers: AnswersOf,
+    recommendations: RecommendationsOf,
+) -> Response:
     """Return the best strategy so far, how it stands in its space, and its runners-up; 404 while no
     trial has succeeded."""
-    with store.session() as session:
-        campaign = get_campaign(session, campaign_id)
-        trials = all_trials(session, campaign_id)
-        recommendation = recommendation_of(session, campaign, trials)
-    return standings.added_to(recommendation, campaign, trials)
+    return answers.of(
+        request,
+        campaign_id,
+        lambda event: as_json(existing(recommendations.of(campaign_id, event), campaign_id)),
+    )
 
 
-@router.get("/explanation", responses=problems(404))
-def explanation(campaign_id: CampaignId, explanations: ExplanationsOf) -> Explanation:
+@router.get("/explanation", response_model=Explanation, responses=problems(404))
+def explanation(
+    request: Request, campaign_id: CampaignId, answers: AnswersOf, explanations: ExplanationsOf
+) -> Response:
     """Return where time and memory of the best, its runners-up and the baseline go, and what lies
     beyond the space; or why nothing ran, and what to ask instead."""
-    return explanations.of(campaign_id)
+    return answers.of(
+        request, campaign_id, lambda event: as_json(explanations.of(campaign_id, event))
+    )
 
 
 @router.get(
@@ -56,10 +62,14 @@ def explanation(campaign_id: CampaignId, explanations: ExplanationsOf) -> Explan
     responses=problems(404),
 )
 def artefact(
-    campaign_id: CampaignId, file: str, store: StoreOf, rank: Rank = 1
+    campaign_id: CampaignId,
+    file: str,
+    campaigns: CampaignsOf,
+    recommendations: RecommendationsOf,
+    rank: Rank = 1,
 ) -> PlainTextResponse:
     """Return one of the files that launch the strategy of this rank."""
-    files = files_of(store, campaign_id, rank=rank)
+    files = files_of(campaigns, recommendations, campaign_id, rank=rank)
     if file not in files:
         reason = f"there is no file {file!r}; there are {', '.join(files)}"
         raise NotFound("file", file, reason=reason)
@@ -74,9 +84,14 @@ def artefact(
         **problems(404),
     },
 )
-def archive(campaign_id: CampaignId, store: StoreOf, rank: Rank = 1) -> Response:
+def archive(
+    campaign_id: CampaignId,
+    campaigns: CampaignsOf,
+    recommendations: RecommendationsOf,
+    rank: Rank = 1,
+) -> Response:
     """Return all of them in one archive; the same bytes for the same strategy."""
-    files = files_of(store, campaign_id, rank=rank)
+    files = files_of(campaigns, recommendations, campaign_id, rank=rank)
     folder = f"campaign-{campaign_id}-rank-{rank}"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
@@ -90,54 +105,22 @@ def archive(campaign_id: CampaignId, store: StoreOf, rank: Rank = 1) -> Response
     return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
 
 
-def recommendation_of(
-    session: Session, campaign: Campaign, trials: Sequence[Trial]
-) -> Recommendation:
-    """Return what follows from all trials of a campaign, with the names of its launch files
-    and what the first of them needs.
-
-    Raises:
-        NotFound: none of the trials has succeeded.
-    """
-    recommendation = recommend(campaign, trials)
-    if recommendation is None:
-        reason = f"campaign {campaign.id} has no recommendation yet: no trial has succeeded"
-        raise NotFound("recommendation", campaign.id, reason=reason)
-    launch = _launch(session, campaign, recommendation.best)
-    names = sorted(artefact_names(launch))
-    script = launch_script(launch, names)
-    return recommendation.model_copy(update={"artefacts": names, "launch": script})
-
-
-def files_of(store: Store, campaign_id: int, *, rank: int) -> dict[str, str]:
+def files_of(
+    campaigns: KeptCampaigns, recommendations: KeptRecommendations, campaign_id: int, *, rank: int
+) -> dict[str, str]:
     """Return the launch files of the strategy of a rank, file name -> text.
 
     Raises:
         NotFound: there is no recommendation.
         InvalidInput: field `rank`: the recommendation does not go that far.
     """
-    with store.session() as session:
-        campaign = get_campaign(session, campaign_id)
-        recommendation = recommendation_of(session, campaign, all_trials(session, campaign_id))
-        best = (recommendation.best, *recommendation.runners_up)
-        ranked = {strategy.rank: strategy for strategy in best}
-        if rank not in ranked:
-            valid = f"1 to {max(ranked)}"
-            raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
-        return artefacts(_launch(session, campaign, ranked[rank]))
-
-
-def _launch(session: Session, campaign: Campaign, ranked: Ranked) -> Launch:
-    """Return the launch of a strategy, with the cluster's profile as the campaign keeps it."""
-    kept = profile_of(session, campaign.id)
-    return Launch(
-        transformer=transformer_of(campaign.model),
-        machine=machine_of(campaign.machine),
-        strategy=strategy_of(ranked.strategy),
-        name=campaign.name,
-        evaluator=campaign.request.evaluator,
-        profile=None if kept is None else profile_from_dict(kept, source="campaign"),
-    )
+    event = campaigns.last_event(campaign_id)
+    recommendation = existing(recommendations.without_standing(campaign_id, event), campaign_id)
+    ranked = {each.rank: each for each in (recommendation.best, *recommendation.runners_up)}
+    if rank not in ranked:
+        valid = f"1 to {max(ranked)}"
+        raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
+    return artefacts(launch_of(campaigns.source(campaign_id, event), ranked[rank]))
 
 
 def _attachment(name: str) -> dict[str, str]:

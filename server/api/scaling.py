@@ -12,7 +12,14 @@ from autotune.resolution import strategy_of
 from autotune.schemas import ScalingQuery, ScalingStudy
 from search_spaces.errors import InvalidInput
 from server.api.calibrations import calibration_for
-from server.api.dependencies import CampaignId, FiguresOf, Rank, SettingsOf, StoreOf, problems
+from server.api.dependencies import (
+    CampaignId,
+    CampaignsOf,
+    Rank,
+    SettingsOf,
+    StoreOf,
+    problems,
+)
 from server.api.predictions import STRATEGY
 from server.figures.scaling import scaled
 from server.programs import chosen_program
@@ -49,11 +56,11 @@ def predicted(
 
 @router.get("/campaigns/{campaign_id}/scaling", responses=problems(404))
 def of_campaign(
-    campaign_id: CampaignId, figures: FiguresOf, rank: Rank = 1, nodes: Widths = None
+    campaign_id: CampaignId, campaigns: CampaignsOf, rank: Rank = 1, nodes: Widths = None
 ) -> ScalingStudy:
     """Tell how the strategy of a rank scales: measured where a trial ran, predicted elsewhere from
     all that the campaign's trials have shown; 404 while none has succeeded."""
-    source = figures.source(campaign_id, figures.last_event(campaign_id))
+    source = campaigns.latest(campaign_id)
     recommendation = source.recommendation
     if recommendation is None:
         reason = f"campaign {campaign_id} has nothing that could scale: no trial has succeeded"

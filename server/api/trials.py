@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
-from fastapi.responses import PlainTextResponse, StreamingResponse
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from autotune.schemas import (
     Trial,
@@ -20,7 +20,16 @@ from autotune.schemas import (
 )
 from autotune.trial_table import COLUMNS, row_of
 from evaluators.trial_files import LOG
-from server.api.dependencies import CampaignId, Cursor, SettingsOf, StoreOf, TrialNumber, problems
+from server.api.dependencies import (
+    AnswersOf,
+    CampaignId,
+    Cursor,
+    SettingsOf,
+    StoreOf,
+    TrialNumber,
+    problems,
+)
+from server.api.kept_answers import as_json
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
@@ -63,10 +72,12 @@ UNITS = {
 }
 
 
-@router.get("/trials", responses=problems(404))
+@router.get("/trials", response_model=TrialPage, responses=problems(404))
 def listing(
+    request: Request,
     campaign_id: CampaignId,
     store: StoreOf,
+    answers: AnswersOf,
     state: TrialState | None = None,
     purpose: TrialPurpose | None = None,
     sort: Annotated[
@@ -79,10 +90,15 @@ def listing(
     ] = "number",
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-) -> TrialPage:
+) -> Response:
     """Return trials, filtered and sorted; those without the figure sorted by come last."""
-    with store.session() as session:
-        return list_trials(session, campaign_id, state, purpose, sort, cursor, limit)
+
+    def page(event: int) -> bytes:  # noqa: ARG001  (the last, of which the rows tell)
+        with store.session() as session:
+            found = list_trials(session, campaign_id, state, purpose, sort, cursor, limit)
+        return as_json(found)
+
+    return answers.of(request, campaign_id, page)
 
 
 @router.get(

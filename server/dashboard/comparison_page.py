@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from sqlalchemy.orm import Session
 
 from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
 from search_spaces.errors import InvalidInput
 from server.api.comparisons import Ids, comparison_of, distinct_ids
-from server.api.dependencies import StoreOf
+from server.api.dependencies import CampaignsOf, RecommendationsOf, StoreOf
+from server.api.kept_campaigns import KeptCampaigns
+from server.api.kept_recommendations import KeptRecommendations
 from server.dashboard.bundle import bundle_name
 from server.dashboard.rendering import render
 from server.figures.comparison import campaign_label, progress_chart
@@ -27,13 +28,15 @@ router = APIRouter(prefix="/compare")
 def page(
     request: Request,
     store: StoreOf,
+    campaigns: CampaignsOf,
+    recommendations: RecommendationsOf,
     ids: Annotated[list[str] | None, Query(max_length=100)] = None,
 ) -> Response:
     """Return the campaigns of `ids` side by side, given once with commas or once for each; without
     two of them what there is to choose from."""
     words = [word.strip() for part in ids or [] for word in part.split(",") if word.strip()]
+    found, refusal = _compared(campaigns, recommendations, words) if words else (None, "")
     with store.session() as session:
-        found, refusal = _compared(session, words) if words else (None, "")
         choices = list_campaigns(session).items
     context: dict[str, Any] = {
         "here": "compare",
@@ -51,14 +54,19 @@ def page(
 
 @router.get("/charts/progress.vega.json")
 def progress_vega(
-    store: StoreOf, ids: Ids, by: ProgressAxis = "node_hours", scheme: Scheme = "light"
+    campaigns: CampaignsOf,
+    recommendations: RecommendationsOf,
+    ids: Ids,
+    by: ProgressAxis = "node_hours",
+    scheme: Scheme = "light",
 ) -> dict[str, Any]:
-    with store.session() as session:
-        comparison = comparison_of(session, distinct_ids(ids))
+    comparison = comparison_of(campaigns, recommendations, distinct_ids(ids))
     return progress_chart(comparison, by=by, scheme=scheme)
 
 
-def _compared(session: Session, words: list[str]) -> tuple[CampaignComparison | None, str]:
+def _compared(
+    campaigns: KeptCampaigns, recommendations: KeptRecommendations, words: list[str]
+) -> tuple[CampaignComparison | None, str]:
     """Return the comparison, or why there is none."""
     wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
     if wrong:
@@ -66,7 +74,7 @@ def _compared(session: Session, words: list[str]) -> tuple[CampaignComparison | 
     if len(set(map(int, words))) == 1:
         return None, ""  # one to compare with: the page offers the others
     try:
-        return comparison_of(session, distinct_ids(",".join(words))), ""
+        return comparison_of(campaigns, recommendations, distinct_ids(",".join(words))), ""
     except NotFound as error:
         return None, f"{error.reason[:1].upper()}{error.reason[1:]}."
     except InvalidInput as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,20 +19,24 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.wording import figure
-from server.api.explanations import Explanations
-from server.api.recommendations import recommendation_of
-from server.api.standings import Standings
 from server.api.trials import log_file
 from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series
-from server.dashboard.wording import count, mark, not_started, nothing_ran, plural
+from server.dashboard.wording import (
+    age,
+    count,
+    duration,
+    mark,
+    not_started,
+    nothing_ran,
+    plural,
+)
+from server.figures.source import FigureSource
 from server.figures.trajectory import trajectory
 from server.settings import Settings
-from server.store import NotFound
 from server.store.campaigns import get_campaign
-from server.store.events import last_event_id
-from server.store.trials import all_trials, get_trial, list_trials, reasons_to_wait
+from server.store.trials import get_trial, list_trials, reasons_to_wait
 
 NEWEST_FIRST = "-number"
 ROWS = 100
@@ -100,12 +102,8 @@ COLUMNS = (
 )
 
 
-def summary_context(
-    session: Session, campaign: Campaign, *, now: datetime | None = None
-) -> Context:
+def summary_context(session: Session, campaign: Campaign) -> Context:
     """Return the header: state, progress, figures, and the buttons that fit the state."""
-    start = campaign.started_at or campaign.created_at
-    end = campaign.finished_at or now or datetime.now(UTC)
     maximum = max(campaign.request.budget.max_trials, campaign.trials)
     done = campaign.state is CampaignState.DONE
     labels = [(a, ACTION_LABELS.get(a, a.capitalize())) for a in ACTIONS[campaign.state]]
@@ -117,8 +115,21 @@ def summary_context(
         "searched": maximum if done else searched(campaign),
         "running": running(campaign),
         "not_started": why_not_started(session, campaign),
-        "elapsed_s": (end - start).total_seconds(),
+        "elapsed_s": elapsed_s(campaign),
     }
+
+
+def elapsed_s(campaign: Campaign) -> float:
+    """Return since when a campaign runs, or for how long it ran."""
+    start = campaign.started_at or campaign.created_at
+    return ((campaign.finished_at or datetime.now(UTC)) - start).total_seconds()
+
+
+def times_shown(campaign: Campaign) -> tuple[str, str] | None:
+    """Return what the header says of the time that has passed; None where it says nothing of it."""
+    if campaign.finished_at and campaign.best_objective is not None:
+        return None
+    return duration(elapsed_s(campaign)), age(campaign.started_at or campaign.created_at)
 
 
 def searched(campaign: Campaign) -> int:
@@ -162,24 +173,29 @@ def progress_text(campaign: Campaign) -> str:
     }[campaign.state]
 
 
-def campaign_context(session: Session, campaign_id: int, explanations: Explanations) -> Context:
-    """Return the whole page of one campaign; raises NotFound.
+def campaign_context(
+    session: Session,
+    source: FigureSource,
+    event: int,
+    *,
+    recommendation: Recommendation | None,
+    explanation: Explanation | None,
+) -> Context:
+    """Return the whole page of one campaign as it stands after an event.
 
-    The last event's id is read first: what changes while the page is made is sent again. The
-    explanation is part of it only where it is worked out already: otherwise the page asks for it.
+    What changes while the page is made is sent again: its stream goes on after that event.
+    Without an explanation the page asks for it.
     """
-    last_event = last_event_id(session)
-    campaign = get_campaign(session, campaign_id)
-    trials = all_trials(session, campaign_id)
+    trials = source.trials
     return (
-        summary_context(session, campaign)
-        | recommendation_context(session, campaign, trials)
-        | explanation_context(explanations.ready(session, campaign_id))
+        summary_context(session, source.campaign)
+        | recommendation_context(source, recommendation)
+        | explanation_context(explanation)
         | {
             "here": "campaign",
-            "last_event": last_event,
+            "last_event": event,
             "bundle": bundle_name(),
-            "trajectory": trajectory(campaign, trials),
+            "trajectory": trajectory(source.campaign, trials).summary,
             "trials": trials[: -ROWS - 1 : -1],
             "more": len(trials) > ROWS,
             "filtered": False,
@@ -193,12 +209,12 @@ def campaign_context(session: Session, campaign_id: int, explanations: Explanati
 
 def rows_context(
     session: Session,
-    campaign_id: int,
+    campaign: Campaign,
     *,
-    state: TrialState | None = None,
-    purpose: str | None = None,
-    sort: str = NEWEST_FIRST,
-    shown: int = ROWS,
+    state: TrialState | None,
+    purpose: str | None,
+    sort: str,
+    shown: int,
 ) -> Context:
     """Return the first rows of the table of trials as they are filtered and sorted.
 
@@ -206,31 +222,26 @@ def rows_context(
         NotFound: there is no such campaign.
         InvalidInput: trials cannot be sorted so.
     """
-    page = list_trials(session, campaign_id, state, purpose, sort, None, shown)
+    page = list_trials(session, campaign.id, state, purpose, sort, None, shown)
     filtered = state is not None or purpose is not None
     return {
-        "campaign": get_campaign(session, campaign_id),
+        "campaign": campaign,
         "trials": page.items,
         "more": page.next is not None,
         "filtered": filtered,
     }
 
 
-def recommendation_context(
-    session: Session, campaign: Campaign, trials: Sequence[Trial]
-) -> Context:
-    """Return the recommendation as it stands, or None in its place."""
-    recommendation: Recommendation | None = None
-    baseline, _ = baseline_result(campaign, trials)
+def recommendation_context(source: FigureSource, recommendation: Recommendation | None) -> Context:
+    """Return the recommendation of a campaign, None where it has none yet."""
+    baseline, _ = baseline_result(source.campaign, source.trials)
     sentence = ""
-    with suppress(NotFound):
-        recommendation = recommendation_of(session, campaign, trials)
+    if recommendation is not None:
         sentence = accumulation_summary(
             recommendation.accumulations, simulated=recommendation.simulated
         )
     return {
-        "campaign": campaign,
-        "known_trials": trials,
+        "campaign": source.campaign,
         "recommendation": recommendation,
         "baseline": baseline,
         "accumulation_summary": sentence,
@@ -246,16 +257,6 @@ def explanation_context(explanation: Explanation | None) -> Context:
         "time": time_chart(explanation),
         "memory": memory_chart(explanation),
     }
-
-
-def with_standing(context: Context, standings: Standings) -> Context:
-    """Return the context of a recommendation with how that stands in its space; no session is
-    needed, and none should be open."""
-    recommendation: Recommendation | None = context["recommendation"]
-    if recommendation is None:
-        return context
-    told = standings.added_to(recommendation, context["campaign"], context["known_trials"])
-    return context | {"recommendation": told}
 
 
 def trial_context(session: Session, campaign_id: int, number: int, settings: Settings) -> Context:

@@ -45,6 +45,11 @@ def render(
     return TEMPLATES.TemplateResponse(request, template, context, status, HEADERS)
 
 
+def rendered(template: str, context: dict[str, Any]) -> bytes:
+    """Return the same as bytes, which are sent with these headers, too."""
+    return TEMPLATES.env.get_template(template).render(context).encode()
+
+
 def title(campaign: Campaign) -> str:
     return campaign.name or f"Campaign {campaign.id}"
 

@@ -16,19 +16,17 @@ from server.api.dependencies import (
     LARGEST_ID,
     CampaignId,
     Cursor,
-    ExplanationsOf,
     SettingsOf,
-    StandingsOf,
     StoreOf,
     TrialNumber,
 )
 from server.dashboard import chart_routes, comparison_page, form, pages, plan_routes, prefill
 from server.dashboard.bundle import bundle_path
+from server.dashboard.campaign_views import CampaignViewsOf
 from server.dashboard.rendering import HERE, render
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign, list_campaigns
 from server.store.events import last_event_id
-from server.store.trials import all_trials
 
 MOST_ROWS = 5000
 YEAR_S = 365 * 24 * 3600
@@ -109,21 +107,13 @@ def new_campaign(
 
 
 @router.get("/campaigns/{campaign_id}")
-def campaign(
-    request: Request,
-    campaign_id: str,
-    store: StoreOf,
-    standings: StandingsOf,
-    explanations: ExplanationsOf,
-) -> Response:
+def campaign(request: Request, campaign_id: str, views: CampaignViewsOf) -> Response:
     """Return the page of one campaign, or a page that says why there is none."""
     try:
-        with store.session() as session:
-            context = pages.campaign_context(session, _number(campaign_id), explanations)
+        return views.page(request, _number(campaign_id))
     except NotFound:
         context = {"here": "missing", "campaign_id": campaign_id}
         return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
-    return render(request, "campaign.html", pages.with_standing(context, standings))
 
 
 def _number(campaign_id: str) -> int:
@@ -133,53 +123,40 @@ def _number(campaign_id: str) -> int:
 
 
 @router.get("/campaigns/{campaign_id}/fragments/summary")
-def summary(request: Request, campaign_id: CampaignId, store: StoreOf) -> Response:
-    with store.session() as session:
-        context = pages.summary_context(session, get_campaign(session, campaign_id))
-    return render(request, "_summary.html", context)
+def summary(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
+    return views.summary(request, campaign_id)
 
 
 @router.get("/campaigns/{campaign_id}/fragments/outcome")
-def outcome(
-    request: Request, campaign_id: CampaignId, store: StoreOf, standings: StandingsOf
-) -> Response:
+def outcome(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
     """Return the answer, and the rest of the recommendation, each in an element of its own."""
-    with store.session() as session:
-        read = get_campaign(session, campaign_id)
-        trials = all_trials(session, campaign_id)
-        context = pages.recommendation_context(session, read, trials)
-    return render(request, "_outcome.html", pages.with_standing(context, standings))
+    return views.outcome(request, campaign_id)
 
 
 @router.get("/campaigns/{campaign_id}/fragments/explanation")
-def explanation(
-    request: Request, campaign_id: CampaignId, explanations: ExplanationsOf
-) -> Response:
-    context = pages.explanation_context(explanations.of(campaign_id))
-    return render(request, "_explanation.html", context)
+def explanation(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
+    return views.explanation(request, campaign_id)
 
 
 @router.get("/campaigns/{campaign_id}/fragments/trials")
 def trials(
     request: Request,
     campaign_id: CampaignId,
-    store: StoreOf,
+    views: CampaignViewsOf,
     state: TrialState | Literal[""] = "",
     purpose: TrialPurpose | Literal[""] = "",
     sort: Annotated[str, Query(max_length=50)] = pages.NEWEST_FIRST,
     shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = pages.ROWS,
 ) -> Response:
     """Return rows of the table of trials; an empty filter is none."""
-    with store.session() as session:
-        context = pages.rows_context(
-            session,
-            campaign_id,
-            state=TrialState(state) if state else None,
-            purpose=purpose or None,
-            sort=sort,
-            shown=shown,
-        )
-    return render(request, "_trials.html", context)
+    return views.rows(
+        request,
+        campaign_id,
+        state=TrialState(state) if state else None,
+        purpose=purpose or None,
+        sort=sort,
+        shown=shown,
+    )
 
 
 @router.get("/campaigns/{campaign_id}/fragments/trials/{number}")

@@ -288,8 +288,6 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
     """Draw the objective by trial or time, the best so far as steps, failures in a strip below.
 
     A dashed line is the baseline's objective.
-
-    `usermeta` holds the rest of the series, so that a page need not ask for it as well.
     """
     import altair as alt
 
@@ -331,8 +329,7 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
         measured.encode(x=x, y=y, color=colour, shape=shape, tooltip=[*which, rate]),
         failed.encode(x=x, y=lane_middle(), color=colour, shape=shape, tooltip=[*which, error]),
     )
-    spec = finish(layers, palette, trajectory_rows(series), height=320)
-    return spec | {"usermeta": series.model_dump(mode="json", exclude={"points"})}
+    return finish(layers, palette, trajectory_rows(series), height=320)
 
 
 def trajectory_rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
@@ -368,3 +365,9 @@ class TrajectoryFigure(DrawnFigure):
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         return trajectory_chart(self.series, scheme=scheme)
+
+    def described_chart(self, *, scheme: Scheme = "light") -> Spec:
+        """Return it with the rest of its series, so that a page need not ask for that as well."""
+        spec = super().described_chart(scheme=scheme)
+        rest = self.series.model_dump(mode="json", exclude={"points"})
+        return spec | {"usermeta": spec["usermeta"] | {"series": rest}}

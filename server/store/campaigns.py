@@ -163,7 +163,16 @@ def delete_campaign(session: Session, campaign_id: int) -> list[str]:
         reason = f"campaign {campaign_id} still has running trials"
         raise Conflict("campaign", campaign_id, reason, valid="cancel it, wait for them to end")
     session.delete(row)
+    for later in _started_from(session, campaign_id):
+        announce(session, "campaign", campaign_id=later)
     return [token for token, _ in trials]
+
+
+def _started_from(session: Session, campaign_id: int) -> list[int]:
+    """Return the ids of the campaigns that started from trials of this one."""
+    starts = select(CampaignRow.id, CampaignRow.started_from)
+    rows = session.execute(starts.where(CampaignRow.started_from.is_not(None)))
+    return [row[0] for row in rows if any(s["campaign_id"] == campaign_id for s in row[1] or ())]
 
 
 def change_state(

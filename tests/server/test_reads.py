@@ -15,6 +15,9 @@ from tests.server.dashboard.campaigns import Campaigns
 from tests.server.statements import statements_of
 
 ALL_TRIALS = re.compile(r"trials\.strategy.* ORDER BY trials\.number", re.DOTALL)
+EVENT = 1
+"""Its last: until another comes, nothing else is read again."""
+
 CAMPAIGN = 5
 """Its row, the sums over its trials, its fastest trial, its confirmations, and the few trials that
 decide with them what is recommended."""
@@ -33,13 +36,13 @@ def done(sqlite_settings: Settings) -> Campaign:
 @pytest.mark.parametrize(
     ("address", "most"),
     {
-        "/campaigns/{}": CAMPAIGN + TRIALS + 3,  # the last event, the profile, what it started from
-        "/campaigns/{}/fragments/summary": CAMPAIGN,
-        "/campaigns/{}/fragments/outcome": CAMPAIGN + TRIALS + 1,
-        "/campaigns/{}/charts/trajectory.json": CAMPAIGN + TRIALS,
-        "/campaigns/{}/charts/accumulations.json": CAMPAIGN + TRIALS + 1,
-        "/api/v1/campaigns/{}/recommendation": CAMPAIGN + TRIALS + 1,
-        "/api/v1/campaigns/{}/artefacts.zip": CAMPAIGN + TRIALS + 2,
+        "/campaigns/{}": EVENT + CAMPAIGN + TRIALS + 1,  # what it started from
+        "/campaigns/{}/fragments/summary": EVENT + CAMPAIGN,
+        "/campaigns/{}/fragments/outcome": EVENT + CAMPAIGN + TRIALS + 1,
+        "/campaigns/{}/charts/accumulations.json": EVENT + CAMPAIGN + TRIALS,
+        "/api/v1/campaigns/{}/figures/trajectory.json": 2 * EVENT + CAMPAIGN + TRIALS,
+        "/api/v1/campaigns/{}/recommendation": EVENT + CAMPAIGN + TRIALS + 1,
+        "/api/v1/campaigns/{}/artefacts.zip": EVENT + CAMPAIGN + TRIALS,
     }.items(),
 )
 def test_a_campaigns_trials_are_read_once(
@@ -50,3 +53,6 @@ def test_a_campaigns_trials_are_read_once(
         assert client.get(address.format(done.id)).is_success
     assert sum(bool(ALL_TRIALS.search(text)) for text in statements) <= 1, statements
     assert len(statements) <= most, statements
+    with statements_of(store) as again:
+        assert client.get(address.format(done.id)).is_success
+    assert len(again) <= 2 * EVENT, again

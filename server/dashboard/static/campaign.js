@@ -72,6 +72,7 @@ function onEvent(event) {
   showSummary();
   if (event.kind === "trial") {
     known = Math.max(known, event.trial?.number ?? 0);
+    trajectory.begin();
     showTrials();
     if (event.trial) trials.refresh(event.trial.number);
   }

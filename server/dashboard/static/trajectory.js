@@ -18,11 +18,18 @@ export async function start(onTrial) {
   await redraw(onTrial);
 }
 
+// There is nothing to draw before the first trial.
+export function begin() {
+  plot.hidden = false;
+}
+
 async function redraw(onTrial) {
+  if (plot.hidden) return;
   const result = await draw(plot, { by: axis() });
   if (!result) return;
-  drawnKind = kind(result.spec.usermeta);
-  describe(result.spec.usermeta);
+  const { series } = result.spec.usermeta;
+  drawnKind = kind(series);
+  describe(series);
   result.view.addEventListener("click", (event, item) => {
     if (item?.datum?.number) onTrial(item.datum.number);
   });
@@ -33,7 +40,8 @@ const kind = (series) => [series.x_title, series.finished > 0, series.best.lengt
 
 // New rows into the chart as it stands; drawn anew where its axes are other ones.
 export async function update(onTrial) {
-  const series = await getJson(`${url}?by=${axis()}`);
+  if (plot.hidden) return;
+  const { series } = await getJson(`${url}?by=${axis()}`);
   const view = viewOf(plot);
   if (!view || kind(series) !== drawnKind) return redraw(onTrial);
   describe(series);

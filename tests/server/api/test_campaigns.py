@@ -10,10 +10,17 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import event
 
-from autotune.schemas import Campaign, CampaignPage, DryRun, EarlierObservation, StartWorth
+from autotune.schemas import (
+    Campaign,
+    CampaignPage,
+    CampaignState,
+    DryRun,
+    EarlierObservation,
+    StartWorth,
+)
 from server.settings import Settings
 from server.store import Store
-from server.store.campaigns import campaign_row
+from server.store.campaigns import campaign_row, change_state
 from server.store.history import keep_start, note_worth
 from tests.server.asking import STRATEGY, body, created, with_trials
 from tests.server.conftest import ADDRESS
@@ -49,6 +56,7 @@ def test_a_campaign_says_what_it_started_from(client: TestClient, store: Store) 
         row = campaign_row(session, later.id)
         keep_start(session, row, [shown])
         note_worth(row, StartWorth(trials=2, error_without=0.5, error_with=0.1))
+        change_state(session, row, CampaignState.RUNNING)
     start = {"campaign_id": first.id, "name": first.name, "trials": 1}
     assert client.get(address).json()["started_from"] == [start | {"deleted": False}]
     client.post(f"{CAMPAIGNS}/{first.id}/cancel")

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, Explanation
 from server.api.explanations import Explanations
-from server.api.kept_figures import KeptFigures
+from server.api.kept_campaigns import KeptCampaigns
 from server.store import NotFound, Store
 from tests.server.asking import created, with_trials
 from tests.server.conftest import ADDRESS
@@ -36,17 +36,16 @@ def test_it_is_worked_out_once_until_something_happens(
 ) -> None:
     store: Store = finished[0].state.store
     campaign = created(store)
-    subject = Explanations(KeptFigures(store))
-    with store.session() as session:
-        assert subject.ready(session, campaign.id) is None
+    campaigns = KeptCampaigns(store)
+    subject, event = Explanations(campaigns), campaigns.last_event(campaign.id)
+    assert subject.ready(campaign.id, event) is None
     with ThreadPoolExecutor(8) as pool:
-        first, *others = pool.map(subject.of, [campaign.id] * 8)
+        first, *others = pool.map(subject.of, [campaign.id] * 8, [event] * 8)
     assert all(other is first for other in others)
-    with store.session() as session:
-        assert subject.ready(session, campaign.id) is first
+    assert subject.ready(campaign.id, event) is first
     with_trials(store, campaign, 1)
-    with store.session() as session:
-        assert subject.ready(session, campaign.id) is None
-    assert subject.of(campaign.id) is not first
+    later = campaigns.last_event(campaign.id)
+    assert subject.ready(campaign.id, later) is None
+    assert subject.of(campaign.id, later) is not first
     with pytest.raises(NotFound):
-        subject.of(99999)
+        campaigns.last_event(99999)

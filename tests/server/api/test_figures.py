@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, FigureKind, FigureOffers
 from server.api.kept import Kept
+from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_figures import KeptFigures
 from server.figures.kinds import FigureOptions
 from server.settings import Settings
@@ -104,7 +105,7 @@ def test_many_viewers_cost_one_computation_until_something_happens(
 ) -> None:
     campaigns = Campaigns(sqlite_settings)
     campaign = campaigns.running(ok=3, too_big=1)
-    figures, options = KeptFigures(campaigns.store), FigureOptions()
+    figures, options = KeptFigures(KeptCampaigns(campaigns.store)), FigureOptions()
     with ThreadPoolExecutor(8) as pool:
         seen = list(pool.map(lambda _: figures.figure(campaign.id, "impact", options), range(8)))
     assert all(each is seen[0] for each in seen)

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.schemas import CampaignState, EarlierObservation
 from server.figures.trajectory import Trajectory, trajectory
-from server.store.campaigns import campaign_row
+from server.store.campaigns import campaign_row, change_state
 from server.store.history import keep_start
 from server.store.trials import all_trials
 from tests.server.asking import STRATEGY
@@ -64,7 +64,9 @@ def test_a_page_says_what_its_campaign_started_from(service: Service) -> None:
         age_days=0.0,
     )
     with service.campaigns.store.transaction() as session:
-        keep_start(session, campaign_row(session, later.id), [shown] * 3)
+        row = campaign_row(session, later.id)
+        keep_start(session, row, [shown] * 3)
+        change_state(session, row, CampaignState.RUNNING)
     said = f"Started from 3 trials of campaign {first.id}."
     assert said in get(service, address)[2]
     assert said in get(service, f"{address}/fragments/summary")[2]
@@ -73,7 +75,8 @@ def test_a_page_says_what_its_campaign_started_from(service: Service) -> None:
 @pytest.mark.parametrize("by", ["trial", "time", "node_hours"])
 def test_trajectory_twin_is_the_series(service: Service, by: Any) -> None:
     campaign = service.campaigns.running(ok=3, too_big=2)
-    twin = get_json(service, f"/campaigns/{campaign.id}/charts/trajectory.json?by={by}")
+    address = f"/api/v1/campaigns/{campaign.id}/figures/trajectory.json?by={by}"
+    twin = get_json(service, address)["series"]
     with service.campaigns.store.session() as session:
         trials = all_trials(session, campaign.id)
     assert Trajectory.model_validate(twin) == trajectory(campaign, trials, by=by)
@@ -82,7 +85,9 @@ def test_trajectory_twin_is_the_series(service: Service, by: Any) -> None:
 
 def test_a_charts_specification_carries_its_rows(service: Service) -> None:
     campaign = service.campaigns.running(ok=3, too_big=2)
-    spec = get_json(service, f"/campaigns/{campaign.id}/charts/trajectory.vega.json?scheme=dark")
+    address = f"/api/v1/campaigns/{campaign.id}/figures/trajectory.vega.json?scheme=dark"
+    spec = get_json(service, address)
+    assert spec["usermeta"]["series"]["finished"] == 5
     datasets = spec["datasets"]
     numbers = [row["number"] for row in datasets["measured"] + datasets["failed"]]
     assert sorted(numbers) == [1, 2, 3, 4, 5]

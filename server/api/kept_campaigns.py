@@ -1,0 +1,64 @@
+"""Campaigns as they stand after their last event, read once for all who ask."""
+
+from __future__ import annotations
+
+from autotune.schemas import Campaign
+from server.api.kept import Kept
+from server.figures.source import CampaignBelief, FigureSource
+from server.store import NotFound, Store
+from server.store.campaigns import get_campaign, profile_of
+from server.store.events import newest_events
+from server.store.history import earlier_observations
+from server.store.trials import all_trials
+
+CAMPAIGNS = 500
+SOURCES = 8
+"""Campaigns whose trials are kept; they are the largest part of it."""
+
+
+class KeptCampaigns:
+    """What is read of a campaign is kept until something happens in it, and what is believed of its
+    space, which costs most, until a trial says something else.
+
+    No connection to the database is held while anything is worked out.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._campaigns: Kept[Campaign] = Kept(CAMPAIGNS)
+        self._sources: Kept[FigureSource] = Kept(SOURCES)
+        self._beliefs: Kept[CampaignBelief] = Kept(SOURCES)
+
+    def last_event(self, campaign_id: int) -> int:
+        """Return the id of a campaign's last event; raises NotFound."""
+        with self._store.session() as session:
+            found = newest_events(session, [campaign_id])
+        if campaign_id not in found:
+            raise NotFound("campaign", campaign_id)
+        return found[campaign_id]
+
+    def campaign(self, campaign_id: int, event: int) -> Campaign:
+        """Return a campaign as it stands after an event, its last; raises NotFound."""
+        return self._campaigns.of((campaign_id, event), lambda: self._campaign(campaign_id))
+
+    def source(self, campaign_id: int, event: int) -> FigureSource:
+        """Return the same with its trials; raises NotFound."""
+        return self._sources.of((campaign_id, event), lambda: self._source(campaign_id, event))
+
+    def latest(self, campaign_id: int) -> FigureSource:
+        """Return a campaign with its trials as they stand now; raises NotFound."""
+        return self.source(campaign_id, self.last_event(campaign_id))
+
+    def _campaign(self, campaign_id: int) -> Campaign:
+        with self._store.session() as session:
+            return get_campaign(session, campaign_id)
+
+    def _source(self, campaign_id: int, event: int) -> FigureSource:
+        campaign = self.campaign(campaign_id, event)
+        with self._store.session() as session:
+            trials = all_trials(session, campaign_id)
+            profile = profile_of(session, campaign_id) if campaign.request.slurm else None
+            kept = earlier_observations(session, campaign_id) if campaign.started_from else []
+        belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
+        belief = self._beliefs.of(belief.key, lambda: belief)
+        return FigureSource(campaign=campaign, trials=trials, belief=belief)

@@ -1,0 +1,79 @@
+"""What campaigns recommend, worked out once for all who ask."""
+
+from __future__ import annotations
+
+from autotune.resolution import strategy_of
+from autotune.schemas import Ranked, Recommendation
+from evaluators.artefacts import Launch, artefact_names, launch_script
+from evaluators.cluster import profile_from_dict
+from server.api.kept import Kept
+from server.api.kept_campaigns import KeptCampaigns
+from server.api.standings import Standings
+from server.figures.source import FigureSource
+from server.store import NotFound
+
+RECOMMENDATIONS = 200
+
+
+class KeptRecommendations:
+    """A recommendation is kept until something happens in its campaign."""
+
+    def __init__(self, campaigns: KeptCampaigns, standings: Standings) -> None:
+        self._campaigns = campaigns
+        self._standings = standings
+        self._alone: Kept[Recommendation | None] = Kept(RECOMMENDATIONS)
+        self._whole: Kept[Recommendation | None] = Kept(RECOMMENDATIONS)
+
+    def of(self, campaign_id: int, event: int) -> Recommendation | None:
+        """Return what follows from all trials of a campaign after an event, its last, and how it
+        stands in its space.
+
+        None while no trial has succeeded; raises NotFound where there is no such campaign.
+        """
+        return self._whole.of((campaign_id, event), lambda: self._stood(campaign_id, event))
+
+    def without_standing(self, campaign_id: int, event: int) -> Recommendation | None:
+        """Return the same but for how it stands in its space, which costs a fit."""
+        return self._alone.of(
+            (campaign_id, event), lambda: _launched(self._campaigns.source(campaign_id, event))
+        )
+
+    def _stood(self, campaign_id: int, event: int) -> Recommendation | None:
+        recommendation = self.without_standing(campaign_id, event)
+        if recommendation is None:
+            return None
+        source = self._campaigns.source(campaign_id, event)
+        return self._standings.added_to(recommendation, source.campaign, source.trials)
+
+
+def existing(recommendation: Recommendation | None, campaign_id: int) -> Recommendation:
+    """Return a campaign's recommendation; raises NotFound where there is none."""
+    if recommendation is None:
+        reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
+        raise NotFound("recommendation", campaign_id, reason=reason)
+    return recommendation
+
+
+def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
+    """Return the launch of a strategy, with the cluster's profile as the campaign keeps it."""
+    campaign, kept = source.campaign, source.belief.profile
+    return Launch(
+        transformer=source.belief.transformer,
+        machine=source.belief.machine,
+        strategy=strategy_of(ranked.strategy),
+        name=campaign.name,
+        evaluator=campaign.request.evaluator,
+        profile=None if kept is None else profile_from_dict(dict(kept), source="campaign"),
+    )
+
+
+def _launched(source: FigureSource) -> Recommendation | None:
+    """Return the recommendation with the names of its launch files and what the first of them
+    needs."""
+    recommendation = source.recommendation
+    if recommendation is None:
+        return None
+    launch = launch_of(source, recommendation.best)
+    names = sorted(artefact_names(launch))
+    script = launch_script(launch, names)
+    return recommendation.model_copy(update={"artefacts": names, "launch": script})

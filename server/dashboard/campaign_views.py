@@ -1,0 +1,141 @@
+"""The page of a campaign and its fragments, kept as they are sent until something happens in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.responses import Response
+
+from autotune.schemas import TrialState
+from server.api.dependencies import (
+    AnswersOf,
+    CampaignsOf,
+    ExplanationsOf,
+    RecommendationsOf,
+    StoreOf,
+)
+from server.api.explanations import Explanations
+from server.api.kept_answers import KeptAnswers
+from server.api.kept_campaigns import KeptCampaigns
+from server.api.kept_recommendations import KeptRecommendations
+from server.dashboard import pages
+from server.dashboard.rendering import HEADERS, rendered
+from server.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignViews:
+    """Each returns the answer to a request, or raises NotFound where there is no such campaign."""
+
+    store: Store
+    campaigns: KeptCampaigns
+    recommendations: KeptRecommendations
+    explanations: Explanations
+    answers: KeptAnswers
+
+    def page(self, request: Request, campaign_id: int) -> Response:
+        """The explanation is part of it only where it is worked out already."""
+
+        def whole(event: int) -> bytes:
+            source = self.campaigns.source(campaign_id, event)
+            recommendation = self.recommendations.of(campaign_id, event)
+            with self.store.session() as session:
+                context = pages.campaign_context(
+                    session,
+                    source,
+                    event,
+                    recommendation=recommendation,
+                    explanation=self.explanations.ready(campaign_id, event),
+                )
+            return rendered("campaign.html", context)
+
+        def besides(event: int) -> Hashable:
+            explained = self.explanations.ready(campaign_id, event) is not None
+            return explained, self._times_shown(campaign_id, event)
+
+        return self._html(request, campaign_id, whole, besides=besides)
+
+    def summary(self, request: Request, campaign_id: int) -> Response:
+        def header(event: int) -> bytes:
+            campaign = self.campaigns.campaign(campaign_id, event)
+            with self.store.session() as session:
+                return rendered("_summary.html", pages.summary_context(session, campaign))
+
+        return self._html(
+            request,
+            campaign_id,
+            header,
+            besides=lambda event: self._times_shown(campaign_id, event),
+        )
+
+    def outcome(self, request: Request, campaign_id: int) -> Response:
+        def both(event: int) -> bytes:
+            source = self.campaigns.source(campaign_id, event)
+            recommendation = self.recommendations.of(campaign_id, event)
+            return rendered("_outcome.html", pages.recommendation_context(source, recommendation))
+
+        return self._html(request, campaign_id, both)
+
+    def explanation(self, request: Request, campaign_id: int) -> Response:
+        def why(event: int) -> bytes:
+            explanation = self.explanations.of(campaign_id, event)
+            return rendered("_explanation.html", pages.explanation_context(explanation))
+
+        return self._html(request, campaign_id, why)
+
+    def rows(
+        self,
+        request: Request,
+        campaign_id: int,
+        *,
+        state: TrialState | None,
+        purpose: str | None,
+        sort: str,
+        shown: int,
+    ) -> Response:
+        def page(event: int) -> bytes:
+            campaign = self.campaigns.campaign(campaign_id, event)
+            with self.store.session() as session:
+                context = pages.rows_context(
+                    session, campaign, state=state, purpose=purpose, sort=sort, shown=shown
+                )
+            return rendered("_trials.html", context)
+
+        return self._html(request, campaign_id, page)
+
+    def _times_shown(self, campaign_id: int, event: int) -> Hashable:
+        return pages.times_shown(self.campaigns.campaign(campaign_id, event))
+
+    def _html(
+        self,
+        request: Request,
+        campaign_id: int,
+        make: Callable[[int], bytes],
+        *,
+        besides: Callable[[int], Hashable] = lambda _: None,
+    ) -> Response:
+        return self.answers.of(
+            request, campaign_id, make, media_type="text/html", headers=HEADERS, besides=besides
+        )
+
+
+def _views(
+    store: StoreOf,
+    campaigns: CampaignsOf,
+    recommendations: RecommendationsOf,
+    explanations: ExplanationsOf,
+    answers: AnswersOf,
+) -> CampaignViews:
+    return CampaignViews(
+        store=store,
+        campaigns=campaigns,
+        recommendations=recommendations,
+        explanations=explanations,
+        answers=answers,
+    )
+
+
+CampaignViewsOf = Annotated[CampaignViews, Depends(_views)]
