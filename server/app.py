@@ -38,6 +38,7 @@ from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
 from server.api.standings import Standings
 from server.dashboard import routes as dashboard
+from server.data_folder import closed_folder
 from server.problems import install
 from server.settings import Settings
 from server.store import Store
@@ -81,7 +82,7 @@ def create_app(settings: Settings) -> FastAPI:
     Raises:
         InvalidInput: the database's URL is not one.
     """
-    settings.trials_dir.mkdir(parents=True, exist_ok=True)
+    closed_folder(closed_folder(settings.data_dir) / settings.trials_dir.name)
     store = Store(settings.url)
     store.upgrade()
     app = Application(

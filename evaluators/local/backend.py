@@ -129,6 +129,8 @@ class _WarmClient:
     def __init__(self) -> None:
         self._socket, self._theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
+        # Compiled operators are loaded from it: its name is not to be guessed by other users.
+        self._extensions = tempfile.TemporaryDirectory(prefix="autotune-")
         self.last_words = ""
         self._unread = b""
         self._process: subprocess.Popen[bytes] | None = None
@@ -145,9 +147,7 @@ class _WarmClient:
     def _keep(self, started: threading.Event) -> None:
         root = str(Path(evaluators.__file__).parents[1])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        # Only ever made if something is compiled, which nothing is.
-        extensions = Path(tempfile.gettempdir()) / f"autotune-torch-extensions-{os.getpid()}"
-        variables = environment(device_of_trials(), extensions=extensions)
+        variables = environment(device_of_trials(), extensions=Path(self._extensions.name))
         descriptor = self._theirs.fileno()
         try:
             self._process = subprocess.Popen(
@@ -191,6 +191,7 @@ class _WarmClient:
         if self._process:
             self._process.kill()
         self._keeper.join(CLOSE_LIMIT_S)
+        self._extensions.cleanup()
         with self._errors as errors:
             errors.seek(0)
             lines = errors.read().decode("utf-8", "replace").splitlines()

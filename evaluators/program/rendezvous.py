@@ -5,10 +5,14 @@ from __future__ import annotations
 FIRST_PORT, PORTS = 20000, 1000
 """Below the ports that the kernel gives to outgoing connections (from 32768 on)."""
 
+LOCKS = "/tmp/autotune-$UID-locks"
+
 # Run on whatever host starts the steps. A node's name is usually one of the network's, too; where
 # it is not, Slurm knows the address. A port is held by a lock for as long as anything that was
 # started from here runs, so no two runs of one host ever take the same; one at which something
-# else listens is passed over.
+# else listens is passed over. The locks' folder has a name that anybody can guess: where it is not
+# this user's own, closed to all others, nothing in it is opened: this run's lock is then for nobody
+# else to see, and its first port is taken by chance.
 RENDEZVOUS = rf"""if [[ -z "${{MASTER_ADDR:-}}" ]]; then
     MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
 fi
@@ -17,9 +21,14 @@ if ! getent hosts "$MASTER_ADDR" >/dev/null; then
         sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')"
     MASTER_ADDR="${{address:-$MASTER_ADDR}}"
 fi
-locks="/tmp/autotune-ports-$UID"
-mkdir -p "$locks"
+locks="{LOCKS}"
+mkdir -m 700 "$locks" 2>/dev/null
 offset=$(( $(cksum <<<"$PWD" | cut -d ' ' -f 1) ))
+if [[ -L "$locks" || ! -O "$locks" || "$(stat --format %a "$locks")" != 700 ]]; then
+    echo "autotune: $locks is not this user's alone; ports are taken without locks" >&2
+    locks="$(mktemp -d)"
+    offset=$RANDOM
+fi
 for ((tried = 0; tried < {PORTS}; tried++)); do
     MASTER_PORT=$(( {FIRST_PORT} + (offset + tried) % {PORTS} ))
     {{ exec {{lock}}>>"$locks/$MASTER_PORT"; }} 2>/dev/null

@@ -10,6 +10,7 @@ from types import FrameType
 import structlog
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
+from server.data_folder import closed_folder
 from server.problems import cause, is_full_disk
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
@@ -36,6 +37,7 @@ def run_until_stopped(settings: Settings) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+    closed_folder(settings.data_dir)
     store = Store(settings.url)
     store.upgrade()
     with ownership(store, "runner"):

@@ -12,6 +12,7 @@ from typing import IO
 
 import structlog
 
+from server.data_folder import closed_folder
 from server.settings import Settings
 
 FIRST_DELAY_S = 0.5
@@ -47,7 +48,7 @@ class RunnerSupervisor:
 
     def start(self) -> None:
         """Start the runner; return as soon as its process exists. Call it once."""
-        self._settings.data_dir.mkdir(parents=True, exist_ok=True)
+        closed_folder(self._settings.data_dir)
         self._thread.start()
         self._started.wait()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
 from sqlite3 import OperationalError
@@ -71,7 +73,8 @@ def _set_journal_mode(connection: SqliteConnection, mode: str) -> None:
 def _sqlite(url: URL) -> Engine:
     """Return the engine of an SQLite file, whose folder is made where there is none."""
     file = Path(str(url.database)).absolute()
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _close_to_others(file)
     url = url.set(database=str(file))
     engine = create_engine(url, pool_size=POOL_SIZE, hide_parameters=True)
     shared = is_shared(file.parent)
@@ -96,6 +99,15 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
     return engine
+
+
+def _close_to_others(file: Path) -> None:
+    """Let this user alone read and write the database; what SQLite puts beside it follows suit."""
+    with suppress(OSError):  # what else keeps it from being made, SQLite says
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm", "-journal"))):
+        with suppress(OSError):
+            part.chmod(0o600)
 
 
 def file_system_of(folder: Path, mounts: dict[str, str]) -> str:

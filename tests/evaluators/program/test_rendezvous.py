@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.program.rendezvous import FIRST_PORT, PORTS, RENDEZVOUS
+from evaluators.program.rendezvous import FIRST_PORT, LOCKS, PORTS, RENDEZVOUS
 from tests.cluster import Cluster
 
 ADDRESS = "127.0.0.1"
 
 
-def meet(folder: Path, **variables: str) -> tuple[subprocess.Popen[str], str, int]:
+def meet(
+    folder: Path, *, locks: Path | None = None, **variables: str
+) -> tuple[subprocess.Popen[str], str, int]:
     """A process that holds the port until its input ends; and what it found."""
     script = folder / "meet.sh"
-    script.write_text(f'{RENDEZVOUS}\necho "$MASTER_ADDR $MASTER_PORT"\ncat\n')
+    rendezvous = RENDEZVOUS.replace(LOCKS, str(locks)) if locks else RENDEZVOUS
+    script.write_text(f'{rendezvous}\necho "$MASTER_ADDR $MASTER_PORT"\ncat\n')
     process = subprocess.Popen(
         ["bash", str(script)],
         cwd=folder,
@@ -56,6 +59,22 @@ def test_a_port_at_which_something_listens_is_passed_over(tmp_path: Path) -> Non
         second, _, other = meet(tmp_path, MASTER_ADDR=ADDRESS)
         second.communicate(timeout=10)
     assert other != port
+
+
+@pytest.mark.parametrize("trap", ["open to others", "a link"])
+def test_a_folder_of_locks_that_others_can_write_is_not_used(tmp_path: Path, trap: str) -> None:
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    locks.chmod(0o777)
+    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
+        os.mkfifo(locks / str(port))  # opening it would wait for ever
+    named = locks
+    if trap == "a link":
+        locks.chmod(0o700)
+        named = tmp_path / "link"
+        named.symlink_to(locks)
+    process, _, _ = meet(tmp_path, locks=named, MASTER_ADDR=ADDRESS)
+    process.communicate(timeout=10)
 
 
 @pytest.mark.xdist_group("slurm")
