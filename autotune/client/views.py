@@ -87,16 +87,21 @@ class RecommendationView:
     def __init__(self, recommendation: Recommendation) -> None:
         self.recommendation = recommendation
 
+    def __repr__(self) -> str:
+        layout = strategy_of(self.strategy).short()
+        return f"<recommendation of campaign {self.recommendation.campaign_id}: {layout}>"
+
     def _repr_html_(self) -> str:
         found, metrics = self.recommendation, self.metrics
-        mfu = "" if metrics.mfu is None else f", MFU {metrics.mfu:.1%}"
+        mfu = "" if metrics.mfu is None else f", MFU {100 * metrics.mfu:.1f} %"
+        origin = _origin(found.simulated)
         status = "provisional" if found.provisional else "confirmed by another run"
         return facts(
             f"Recommended by campaign {found.campaign_id}",
             [
                 ("layout", strategy_of(self.strategy).short()),
-                ("throughput", f"{figure(metrics.tokens_per_s)} tokens/s{mfu}"),
-                ("iteration", f"{figure(metrics.iteration_time_s)} s ({_origin(found.simulated)})"),
+                ("throughput", f"{figure(metrics.tokens_per_s)} tokens/s{mfu} ({origin})"),
+                ("iteration", f"{figure(metrics.iteration_time_s)} s ({origin})"),
                 *([("baseline", found.baseline.comparison)] if found.baseline else []),
                 ("status", status),
             ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -186,6 +186,10 @@ class Trial(Wire):
     """Nodes that it ran on; null where not known."""
     versions: dict[str, str]
     """Versions of what it ran with, by package."""
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Print it in an interactive shell: in a line, not with all its fields."""
+        printer.text(f"<trial {self.number} of campaign {self.campaign_id} {self.state}>")
 
     def _repr_html_(self) -> str:
         """Return it for a notebook."""
