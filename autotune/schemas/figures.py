@@ -16,6 +16,7 @@ FigureKind = Literal[
     "beeswarm",
     "marginal",
     "map",
+    "parallel",
     "memory",
     "pareto",
     "scaling",
@@ -24,10 +25,10 @@ FigureKind = Literal[
 ]
 """`trajectory`: the search as it went. `parts`, `memory_parts`: where time and memory of the best
 layouts go. `impact`, `beeswarm`: how much each dimension decides, in all and in each strategy.
-`marginal`: the rate along each dimension. `map`: the best rate for each TP and PP. `memory`: the
-rate against the memory left. `pareto`: against nodes or energy. `scaling`: the
-efficiency of a layout on more nodes. `calibration`: what was predicted of each trial against what
-was measured. `timeline`: the nodes over time."""
+`marginal`: the rate along each dimension. `map`: the best rate for each TP and PP. `parallel`: each
+trial through the values of all dimensions. `memory`: the rate against the memory left. `pareto`:
+against nodes or energy. `scaling`: the efficiency of a layout on more nodes. `calibration`: what
+was predicted of each trial against what was measured. `timeline`: the nodes over time."""
 
 PictureFormat = Literal["svg", "png", "pdf"]
 

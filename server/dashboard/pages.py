@@ -45,6 +45,7 @@ FIGURES = (
     ("impact", "What each parameter decides"),
     ("beeswarm", "Which of its values help"),
     ("marginal", "From one value to the next"),
+    ("parallel", "All dimensions at once"),
     ("calibration", "Predicted against measured"),
     ("memory", "Rate against memory headroom"),
     ("pareto", "What the rate costs"),

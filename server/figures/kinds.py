@@ -16,6 +16,7 @@ from server.figures import (
     layout_map,
     marginal,
     memory_headroom,
+    parallel,
     pareto,
     parts,
     scaling,
@@ -27,6 +28,7 @@ from server.figures.impact import BeeswarmFigure, ImpactFigure
 from server.figures.layout_map import LayoutMapFigure
 from server.figures.marginal import MarginalFigure
 from server.figures.memory_headroom import MemoryFigure
+from server.figures.parallel import ParallelFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
 from server.figures.scaling import ScalingFigure
@@ -42,6 +44,7 @@ AnyFigure = Annotated[
     | BeeswarmFigure
     | MarginalFigure
     | LayoutMapFigure
+    | ParallelFigure
     | MemoryFigure
     | ParetoFigure
     | ScalingFigure
@@ -137,6 +140,12 @@ DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
         ),
         missing=layout_map.missing,
         rests_on="space",
+    ),
+    "parallel": FigureDefinition(
+        title="All dimensions at once",
+        shows="each trial as a line through the values of all that differs, coloured by its rate",
+        make=lambda source, _: ParallelFigure.of(source),
+        missing=parallel.missing,
     ),
     "memory": FigureDefinition(
         title="Rate and memory left",

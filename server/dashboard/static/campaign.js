@@ -85,7 +85,7 @@ function onEvent(event) {
 const tableReady = trials.start(page);
 actions.start(api, { onChange: everything, onLeave: (leaving) => (gone = leaving) });
 await Promise.all([tableReady, trajectory.start(trials.open), drawAll(document.getElementById("recommendation"))]);
-figures.mount();
+figures.mount(trials.open);
 launch.start(document.getElementById("answer"));
 if ("later" in document.getElementById("explanation").dataset) showExplanation();
 follow(`${api}/events`, Number(lastEvent), {

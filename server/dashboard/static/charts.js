@@ -13,8 +13,9 @@ const OPTIONS = {
   logLevel: 1, // errors: a chart that is still empty is none
 };
 
-// Draws `element.dataset.spec` (with `query` added) into the element; resolves to {view, spec}, or
-// to null where that failed. An element that holds its chart in both schemes is drawn from that.
+// Draws `element.dataset.spec` (with `query` added) into the element, which is told `drawn` with its
+// {view, spec}; resolves to the same, or to null where that failed. An element that holds its chart
+// in both schemes is drawn from that.
 export async function draw(element, query = {}) {
   const scheme = dark.matches ? "dark" : "light";
   let spec = element.dataset[scheme] && JSON.parse(element.dataset[scheme]);
@@ -27,6 +28,7 @@ export async function draw(element, query = {}) {
   const result = await window.vegaEmbed(element, spec, OPTIONS);
   element.classList.remove("vega-embed", "failed");
   views.set(element, { result, query });
+  element.dispatchEvent(new CustomEvent("drawn", { detail: result }));
   return result;
 }
 

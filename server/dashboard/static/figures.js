@@ -1,5 +1,6 @@
 // Figures of a campaign: each is drawn once it comes into sight, with its sentence and its table.
 
+import { brush, isBrushed, onAxis } from "./brush.js";
 import { draw } from "./charts.js";
 import { getJson } from "./requests.js";
 
@@ -11,9 +12,14 @@ const watcher = new IntersectionObserver(
   { rootMargin: MARGIN },
 );
 
-// Watches every `[data-figure]` under `root` (the macro `figure` writes them) that can be had.
-export async function mount(root = document) {
+// Watches every `[data-figure]` under `root` (the macro `figure` writes them) that can be had. A
+// click on what is drawn of a trial calls `onTrial(number)`.
+export async function mount(onTrial, root = document) {
   const figures = [...root.querySelectorAll("[data-figure]")];
+  for (const figure of figures) {
+    const plot = figure.querySelector("[data-spec]");
+    plot.addEventListener("drawn", ({ detail }) => answer(figure, plot, detail, onTrial));
+  }
   const had = await offered(figures);
   for (const figure of figures) {
     figure.hidden = !had.has(figure.dataset.figure);
@@ -52,6 +58,17 @@ export function narrow(figure, query) {
 function show(figure) {
   watcher.unobserve(figure);
   return redraw(figure);
+}
+
+// Lets a chart that was drawn answer to the pointer.
+function answer(figure, plot, { view, spec }, onTrial) {
+  view.addEventListener("click", (event, item) => {
+    if (item?.datum?.number && !onAxis(plot, event)) onTrial(item.datum.number);
+  });
+  if (!isBrushed(spec)) return;
+  const status = figure.querySelector("[data-brushed]");
+  status.hidden = false;
+  brush(plot, spec, { status, onTrial });
 }
 
 async function redraw(figure) {

@@ -10,6 +10,25 @@ from tests.server.dashboard.conftest import Open, Service
 from tests.server.dashboard.perception import UNNAMED, explained
 
 FIGURE = "[data-figure=impact]"
+PARALLEL = "[data-figure=parallel]"
+
+ALONE = """() => document.querySelectorAll("[data-figure]:not([data-figure=parallel])")
+    .forEach((figure) => figure.remove())"""
+"""Others that are drawn later would move it away under the pointer."""
+
+PLACE_ON_AXIS = """async ([name, place]) => {
+    const { viewOf } = await import("/static/charts.js");
+    const plot = document.querySelector("[data-figure=parallel] .plot");
+    plot.scrollIntoView({ block: "center", behavior: "instant" });
+    const [view, corner] = [viewOf(plot), plot.querySelector("canvas").getBoundingClientRect()];
+    const { axis } = view.data("axes").find((each) => each.name === name);
+    const [left, top] = view.origin();
+    const around = view.padding();
+    return {
+        x: corner.left + left + around.left + view.scale("x")(axis),
+        y: corner.top + top + around.top + view.scale("y")(place),
+    };
+}"""
 
 
 def test_a_figure_has_its_picture_its_sentence_and_its_table(service: Service, visit: Open) -> None:
@@ -51,6 +70,37 @@ def test_a_map_is_narrowed_by_its_selectors(service: Service, visit: Open) -> No
     expect(figure.get_by_label("micro-batch")).to_have_value("")
     link = figure.get_by_role("link", name="SVG", include_hidden=True)
     expect(link).to_have_attribute("href", re.compile(r"map\.svg\?num_nodes=2$"))
+
+
+def test_lines_are_brushed_and_lead_to_their_trials(service: Service, visit: Open) -> None:
+    space = {"tensor_parallel": [1, 2, 4, 8], "num_nodes": [2, 4]}
+    campaign = service.campaigns.done(space=space)
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}", reduced_motion="reduce"))
+    page.evaluate(ALONE)
+    figure = page.locator(PARALLEL)
+    figure.scroll_into_view_if_needed()
+    told = figure.get_by_role("status")
+    expect(told).to_contain_text("Drag along an axis")
+    head, middle = (page.evaluate(PLACE_ON_AXIS, ["rate", place]) for place in (1.05, 0.5))
+    page.mouse.move(**head)
+    page.mouse.down()
+    page.mouse.move(**middle, steps=3)
+    page.mouse.up()
+    chart = page.request.get(f"{service.url}/api/v1/campaigns/{campaign.id}/figures/parallel.json")
+    lines = chart.json()["lines"]
+    within = [line for line in lines if line["places"][-1] >= 0.5]
+    assert 0 < len(within) < len(lines)
+    expect(told).to_contain_text(f"{len(within)} of {len(lines)} trials")
+    expect(told).to_contain_text(f"the best is trial {within[-1]['number']}")
+    failed = page.evaluate(PLACE_ON_AXIS, ["rate", -0.12])
+    page.mouse.click(**failed)
+    expect(told).to_contain_text(f"{campaign.failures} of them failed")
+    told.get_by_role("button", name="Clear").click()
+    expect(told).to_contain_text("Drag along an axis")
+    page.mouse.click(**middle)
+    told.get_by_role("button", name=f"Open trial {lines[-1]['number']}").click()
+    opener = page.get_by_role("button", name=f"Details of trial {lines[-1]['number']}")
+    expect(opener).to_have_attribute("aria-expanded", "true")
 
 
 def test_a_figure_appears_with_the_first_measurement(service: Service, visit: Open) -> None:

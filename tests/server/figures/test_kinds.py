@@ -50,7 +50,13 @@ def test_a_campaign_without_trials_has_none_and_says_why(stages: Stages, kind: F
     assert missing(kind, stages.source(stages.create())).startswith("no trial ")
 
 
-FROM_FAILURES: set[FigureKind] = {"trajectory", "map", "memory", "calibration", "timeline"}
+FROM_FAILURES: set[FigureKind] = {
+    *("trajectory", "map", "parallel", "memory", "calibration", "timeline")
+}
+OF_DIFFERENCES: dict[FigureKind, str] = {
+    "pareto": "the layouts that ran differ in neither nodes nor energy",
+    "parallel": "its trials differ in no dimension",
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,12 +70,10 @@ def test_failures_alone_are_drawn_where_they_tell_something(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_trial_is_enough_but_for_a_front(stages: Stages, kind: FigureKind) -> None:
+def test_one_trial_is_enough_but_for_differences(stages: Stages, kind: FigureKind) -> None:
     source = stages.source(stages.running(ok=1))
-    if kind == "pareto":
-        assert missing(kind, source) == "the layouts that ran differ in neither nodes nor energy"
-    else:
-        assert missing(kind, source) == ""
+    assert missing(kind, source) == OF_DIFFERENCES.get(kind, "")
+    if kind not in OF_DIFFERENCES:
         assert "<svg" in compiled(source, kind)
 
 

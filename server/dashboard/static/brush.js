@@ -1,0 +1,121 @@
+// Brushing of parallel coordinates: only the lines within the ranges of the brushed axes stay clear.
+
+import { viewOf } from "./charts.js";
+
+const NEAR_PX = 18;
+const LEAST_PX = 4;
+const HINT = "Drag along an axis, or tap one of its values, to see only the trials with it.";
+
+const brushes = new Map();
+
+export const isBrushed = (spec) => Boolean(spec.params?.some(({ name }) => name === "brush"));
+
+// Begins, or goes on after it was drawn anew, to brush `plot`. What is within is told in `status`,
+// where `onTrial(number)` is called for the best of it.
+export function brush(plot, spec, { status, onTrial }) {
+  const axes = spec.datasets.axes;
+  const before = brushes.get(plot);
+  const same = before && JSON.stringify([before.axes, before.ticks]) === JSON.stringify([axes, spec.datasets.ticks]);
+  const { ran, failed, ticks } = spec.datasets;
+  const ranges = same ? before.ranges : {};
+  brushes.set(plot, { axes, ticks, lines: [...failed, ...ran], ranges, status, onTrial, gesture: null });
+  if (!before) listen(plot);
+  show(plot);
+}
+
+// Whether a click is on an axis, which is brushed by it, and not on a line.
+export const onAxis = (plot, event) => brushes.has(plot) && axisAt(plot, event) !== null;
+
+function listen(plot) {
+  plot.addEventListener("pointerdown", (event) => {
+    const axis = event.button === 0 ? axisAt(plot, event) : null;
+    if (!axis) return;
+    brushes.get(plot).gesture = { axis, from: placeAt(plot, event), y: event.clientY, moved: false };
+    if (event.pointerType === "mouse") plot.setPointerCapture(event.pointerId);
+  });
+  plot.addEventListener("pointermove", (event) => {
+    const { gesture, ranges } = brushes.get(plot);
+    plot.classList.toggle("on-axis", Boolean(gesture || axisAt(plot, event)));
+    if (!gesture || event.pointerType === "touch") return;
+    gesture.moved ||= Math.abs(event.clientY - gesture.y) > LEAST_PX;
+    if (!gesture.moved) return;
+    ranges[gesture.axis.axis] = [gesture.from, placeAt(plot, event)].sort((a, b) => a - b);
+    show(plot);
+  });
+  plot.addEventListener("pointerup", () => {
+    const state = brushes.get(plot);
+    if (state.gesture && !state.gesture.moved) tap(state);
+    state.gesture = null;
+    show(plot);
+  });
+  plot.addEventListener("pointercancel", () => (brushes.get(plot).gesture = null));
+}
+
+// A value that is tapped is all that is left; tapped again, everything is back. On an axis that
+// measures, what is above is left.
+function tap({ gesture: { axis, from }, ranges, ticks }) {
+  if (axis.axis in ranges) {
+    const [low, high] = ranges[axis.axis];
+    delete ranges[axis.axis];
+    if (low <= from && from <= high) return;
+  }
+  const places = ticks.filter((tick) => tick.axis === axis.axis).map(({ place }) => place);
+  const place = places.sort((a, b) => Math.abs(a - from) - Math.abs(b - from))[0];
+  if (axis.reach) ranges[axis.axis] = [place - axis.reach, place + axis.reach];
+  else ranges[axis.axis] = from < 0 ? [-1, 0] : [from, 2];
+}
+
+function show(plot) {
+  const view = viewOf(plot);
+  const { ranges, lines, axes, status, onTrial } = brushes.get(plot);
+  const brushed = Object.entries(ranges);
+  const isWithin = (line) => brushed.every(([axis, [low, high]]) => low <= line[axis] && line[axis] <= high);
+  const within = lines.filter(isWithin);
+  const beside = brushed.length ? lines.filter((line) => !isWithin(line)).map(({ number }) => [number, true]) : [];
+  view.signal("brush", { ...ranges }).signal("beside", Object.fromEntries(beside)).runAsync();
+  if (!brushed.length) {
+    if (status.textContent !== HINT) status.replaceChildren(HINT);
+    return;
+  }
+  const best = within.at(-1);
+  const failed = within.filter(({ rate }) => rate === null).length;
+  const words = [`${within.length} of ${lines.length} ${within.length === 1 ? "trials is" : "trials are"} within what is brushed`];
+  if (failed) words.push(`${failed} of them failed`);
+  if (best?.rate != null) {
+    const rate = best.rate.toLocaleString("en", { maximumSignificantDigits: 4 });
+    words.push(`the best is trial ${best.number} with ${rate} ${axes.at(-1).title}`);
+  }
+  const shown = best ? [" ", button(`Open trial ${best.number}`, () => onTrial(best.number))] : [];
+  const clear = button("Clear", () => {
+    for (const [axis] of brushed) delete ranges[axis];
+    show(plot);
+  });
+  status.replaceChildren(`${words.join("; ")}.`, ...shown, " ", clear);
+}
+
+function button(label, action) {
+  const element = document.createElement("button");
+  element.type = "button";
+  element.textContent = label;
+  element.addEventListener("click", action);
+  return element;
+}
+
+// Where in the chart an event is, in px from the upper left corner of what its axes span.
+function point(plot, event) {
+  const corner = plot.querySelector("canvas").getBoundingClientRect();
+  const view = viewOf(plot);
+  const [left, top] = view.origin();
+  const { left: aside, top: above } = view.padding();
+  return { x: event.clientX - corner.left - left - aside, y: event.clientY - corner.top - top - above };
+}
+
+function axisAt(plot, event) {
+  const scale = viewOf(plot).scale("x");
+  const { x } = point(plot, event);
+  const { axes } = brushes.get(plot);
+  const near = Math.min(NEAR_PX, scale.step() / 3);
+  return axes.find(({ axis }) => Math.abs(scale(axis) - x) <= near) ?? null;
+}
+
+const placeAt = (plot, event) => viewOf(plot).scale("y").invert(point(plot, event).y);

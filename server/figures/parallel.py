@@ -1,0 +1,320 @@
+"""All dimensions at once, in parallel coordinates: a line for each trial, coloured by its rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any, Literal
+
+from autotune.dimension_words import value_words
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.schemas import FigureTable, TrialPurpose, Wire
+from server.dashboard.wording import plural, strategy_line
+from server.figures.drawn import DrawnFigure
+from server.figures.marks import outcome_channels
+from server.figures.outcome import FAILURES, NOT_DRAWN, Outcome, objective_of, outcome_of
+from server.figures.parallel_axes import (
+    FAILED_PLACE,
+    AxisScale,
+    LevelScale,
+    ParallelAxis,
+    PlottedTrial,
+    differing,
+    joined,
+    labelled,
+    measured_scales,
+)
+from server.figures.source import FigureSource
+from server.figures.style import FIGURE, PALETTES, Palette, Scheme, Spec, finish
+from server.figures.trajectory import thin
+
+LINES = 400
+"""More are a mat: of more trials a share of each outcome is drawn."""
+
+ALWAYS = 100
+"""The fastest so many are drawn in any case."""
+
+FASTEST = 0.1
+"""Share of the trials that ran whose common values are told, of LEAST_FASTEST at least."""
+
+LEAST_FASTEST = 3
+
+HEIGHT_PX = 400
+HEAD_PLACE = 1.13
+"""The upper end of what is drawn, over the names of the axes."""
+
+DASHES: Mapping[Outcome, list[int]] = {
+    Outcome.OOM: [6, 3],
+    Outcome.TIMEOUT: [2, 3],
+    Outcome.CRASHED: [9, 3, 2, 3],
+    Outcome.OTHER: [1, 4],
+}
+"""Failures differ by more than their colour."""
+
+RAMPS: Mapping[Scheme, list[float]] = {"light": [0.6, 0.0], "dark": [0.38, 1.0]}
+"""The part of viridis, from the slowest to the fastest, that stands out from the ground."""
+
+WEIGHTS = ((60, 2.2, 0.9), (200, 1.6, 0.7), (inf, 1.2, 0.5))
+"""Of lines: up to how many, their width, px, and their opacity."""
+
+HARDLY = 0.05
+"""Opacity of lines that are beside what is brushed."""
+
+BRUSH, BESIDE = "brush", "beside"
+"""The parameters of a chart: the ends of the range of each axis that is brushed, by its key; and,
+by their numbers, the trials that are not within all of them, as `true`. Whoever draws the chart
+sets both: to look a number up is what an interpreter has the time for with thousands of marks."""
+
+
+class ParallelLine(Wire):
+    """One trial."""
+
+    number: int
+    """The trial."""
+    purpose: TrialPurpose
+    """Why it was run."""
+    outcome: Outcome
+    """How it ended."""
+    strategy: str
+    """The strategy in a line."""
+    rate: float | None
+    """What the campaign optimises; null where it failed."""
+    values: list[str]
+    """Its value of each axis, in words."""
+    places: list[float]
+    """Where it crosses each axis, from 0 at the foot to 1 at the head; below the foot where a
+    failed trial has no such figure."""
+
+
+class ParallelFigure(DrawnFigure):
+    """Each trial through its values of all that differs."""
+
+    kind: Literal["parallel"] = "parallel"
+    """What it shows."""
+    unit: str
+    """Unit of the rate."""
+    axes: list[ParallelAxis]
+    """The dimensions that differ, then memory and rate where any trial ran."""
+    lines: list[ParallelLine]
+    """The trials in the order of their rates, failed ones first; of thousands, the fastest and a
+    share of each outcome."""
+    finished: int
+    """Trials that have ended, drawn or not."""
+
+    @classmethod
+    def of(cls, source: FigureSource) -> ParallelFigure:
+        unit = OBJECTIVE_UNITS[source.campaign.request.objective]
+        trials = _plotted(source)
+        drawn = thin(trials, keep={each.number for each in trials[-ALWAYS:]}, maximum=LINES)
+        scales: list[AxisScale] = [LevelScale.of(name, trials) for name in differing(trials)]
+        scales += measured_scales(trials, rate_title=unit)
+        axes = [scale.axis for scale in scales]
+        lines = [_line(each, scales) for each in drawn]
+        rows = [[str(line.number), *line.values, line.outcome.value] for line in reversed(lines)]
+        share = f" {len(drawn):,} are drawn, the fastest among them."
+        caption = _caption(trials) + (share if len(drawn) < len(trials) else "")
+        return cls(
+            **source.head(title="All dimensions at once", caption=caption),
+            table=FigureTable(
+                columns=["Trial", *(axis.title for axis in axes), "Outcome"], rows=rows
+            ),
+            unit=unit,
+            axes=axes,
+            lines=lines,
+            finished=len(trials),
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        import altair as alt
+
+        palette = PALETTES[scheme]
+        keys, rows = self._keys(), self._rows()
+        failed = [row for row in rows if row["rate"] is None]
+        ran = [row for row in rows if row["rate"] is not None]
+        foot = FAILED_PLACE if failed and ran else -0.05
+        x = alt.X("axis:N", axis=None, scale=alt.Scale(type="point", domain=keys, padding=0.45))
+        y = alt.Y(
+            "place:Q", axis=None, scale=alt.Scale(domain=[foot - 0.04, HEAD_PLACE], nice=False)
+        )
+        tooltip = [
+            alt.Tooltip("number:O", title="trial"),
+            alt.Tooltip("strategy:N", title="layout"),
+            alt.Tooltip("rate:Q", title=self.unit, format=FIGURE),
+            alt.Tooltip("outcome:N", title="outcome"),
+        ]
+
+        def through(name: str, *, seen: float, **how: Any) -> Any:
+            """Lines through all axes, those beside what is brushed hardly seen."""
+            opacity = alt.condition(f"{BESIDE}[datum.number]", alt.value(HARDLY), alt.value(seen))
+            lines = alt.Chart(alt.NamedData(name)).transform_fold([*keys], as_=["axis", "place"])
+            return lines.mark_line(strokeJoin="round", **how).encode(
+                x=x, y=y, detail="number:N", strokeOpacity=opacity, tooltip=tooltip
+            )
+
+        width, seen = next(how for most, *how in WEIGHTS if len(rows) <= most)
+        layers = [
+            through("ran", strokeWidth=width, seen=seen).encode(stroke=_ramp(ran, scheme)),
+            through("best", strokeWidth=3.5, seen=1.0, stroke=palette.text),
+        ]
+        if failed:
+            marked = [line.outcome for line in self.lines if line.rate is None]
+            colour, shape = outcome_channels(palette, simulated=self.simulated, drawn=marked)
+            lines = through("failed", strokeWidth=min(width, 1.4), seen=min(seen, 0.75))
+            ends = alt.Chart(alt.NamedData("ends")).mark_point(
+                filled=True, size=50, strokeWidth=0, opacity=1
+            )
+            layers.insert(0, lines.encode(color=colour, strokeDash=_dashes()))
+            layers.append(ends.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip))
+        names = _names(x, y, palette, narrow_px=62 * len(keys))
+        drawn = alt.layer(*_frame(x, y, palette, foot=foot), *layers, *names)
+        spec = finish(drawn, palette, self._data(failed, ran), height=HEIGHT_PX)
+        return spec | {"params": [{"name": name, "value": {}} for name in (BRUSH, BESIDE)]}
+
+    def _data(
+        self, failed: list[dict[str, Any]], ran: list[dict[str, Any]]
+    ) -> dict[str, list[dict[str, Any]]]:
+        keys = self._keys()
+        axes = list(zip(keys, self.axes, strict=True))
+        return {
+            "failed": failed,
+            "ran": ran,
+            "best": ran[-1:],
+            "ends": [row | {"axis": keys[-1], "place": row[keys[-1]]} for row in failed],
+            "axes": [
+                axis.model_dump(include={"name", "title", "reach"}) | {"axis": key}
+                for key, axis in axes
+            ],
+            "ticks": [
+                tick.model_dump() | {"axis": key}
+                for key, axis in axes
+                for tick in (labelled(axis.ticks) if axis.reach else axis.ticks)
+            ],
+        }
+
+    def _keys(self) -> list[str]:
+        """Return a field for each axis: their order as words is that of the axes."""
+        return [f"at_{number:02}" for number in range(len(self.axes))]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        keys = self._keys()
+        return [
+            line.model_dump(mode="json", include={"number", "outcome", "strategy", "rate"})
+            | dict(zip(keys, line.places, strict=True))
+            for line in self.lines
+        ]
+
+
+def missing(source: FigureSource) -> str:
+    """Return why there is nothing to set side by side."""
+    trials = _plotted(source)
+    if not trials:
+        return "no trial has ended yet"
+    return "" if differing(trials) else "its trials differ in no dimension"
+
+
+def _plotted(source: FigureSource) -> list[PlottedTrial]:
+    """Return the trials that have ended, failed ones first, then by their rates; those that stand
+    for more nodes are left out, as their rates are of few."""
+    objective = source.campaign.request.objective
+    ended = [
+        (objective_of(trial, objective), trial)
+        for trial in source.trials
+        if trial.state not in NOT_DRAWN and trial.stands_for_nodes is None
+    ]
+    ended.sort(key=lambda each: (each[0] is not None, each[0] or 0.0, -each[1].number))
+    return [
+        PlottedTrial(
+            number=trial.number,
+            purpose=trial.purpose,
+            outcome=outcome_of(trial),
+            strategy=trial.strategy,
+            rate=rate,
+            peak_memory_gib=trial.metrics.peak_memory_gib
+            if rate is not None and trial.metrics
+            else None,
+            order=place / max(len(ended) - 1, 1),
+        )
+        for place, (rate, trial) in enumerate(ended)
+    ]
+
+
+def _line(trial: PlottedTrial, scales: Sequence[AxisScale]) -> ParallelLine:
+    return ParallelLine(
+        number=trial.number,
+        purpose=trial.purpose,
+        outcome=trial.outcome,
+        strategy=strategy_line(trial.strategy),
+        rate=trial.rate,
+        values=[scale.words(trial) for scale in scales],
+        places=[round(scale.place(trial), 4) for scale in scales],
+    )
+
+
+def _caption(trials: Sequence[PlottedTrial]) -> str:
+    """Return what the fastest have in common."""
+    ran = [trial for trial in trials if trial.rate is not None]
+    fewer = len(trials) - len(ran)
+    failed = f"{plural(fewer, 'trial')} failed" if fewer else "none failed"
+    if not ran:
+        return f"Nothing has run: {failed}."
+    top = ran[-max(LEAST_FASTEST, round(FASTEST * len(ran))) :]
+    same = set(differing(ran)) - set(differing(top))
+    words = [value_words(n, getattr(top[0].strategy, n)) for n in differing(ran) if n in same]
+    shared = f"all have {joined(words)}" if words else "have no value in common"
+    bold = f"the bold line is the fastest, trial {ran[-1].number}"
+    if len(top) == len(ran):
+        return f"{plural(len(ran), 'trial')} ran, {failed}; {bold}."
+    return f"Of {len(ran):,} trials that ran the fastest {len(top)} {shared}; {failed}; {bold}."
+
+
+def _dashes() -> Any:
+    import altair as alt
+
+    domain = [outcome.value for outcome in FAILURES]
+    dashes = alt.Scale(domain=domain, range=[DASHES[outcome] for outcome in FAILURES])
+    return alt.StrokeDash("outcome:N", legend=None, scale=dashes)
+
+
+def _ramp(ran: Sequence[Mapping[str, Any]], scheme: Scheme) -> Any:
+    import altair as alt
+
+    rates = [row["rate"] for row in ran] or [0.0]
+    colours = alt.SchemeParams(name="viridis", extent=RAMPS[scheme])
+    scale = alt.Scale(domain=[min(rates), max(rates)], scheme=colours)
+    return alt.Stroke("rate:Q", legend=None, scale=scale)
+
+
+def _frame(x: Any, y: Any, palette: Palette, *, foot: float) -> list[Any]:
+    """Return the axes, and what is brushed of them."""
+    import altair as alt
+
+    axes = alt.Chart(alt.NamedData("axes"))
+    lines = axes.transform_calculate(place=str(foot), head="1.05")
+    brushed = axes.transform_filter(f"{BRUSH}[datum.axis]").transform_calculate(
+        place=f"{BRUSH}[datum.axis][0]", head=f"{BRUSH}[datum.axis][1]"
+    )
+    rule = lines.mark_rule(color=palette.faint, strokeWidth=1)
+    part = brushed.mark_rule(color=palette.measured, strokeWidth=16, strokeOpacity=0.35)
+    return [each.encode(x=x, y=y, y2="head:Q") for each in (rule, part)]
+
+
+def _names(x: Any, y: Any, palette: Palette, *, narrow_px: int) -> list[Any]:
+    """Return the values of the axes and, over them, their names, aslant where they have not
+    `narrow_px`. Each has the ground's colour about it, as lines pass behind it."""
+    import altair as alt
+
+    ticks = alt.Chart(alt.NamedData("ticks")).encode(x=x, y=y, text="label:N")
+    values: Spec = {"align": "left", "dx": 4, "baseline": "middle", "fontSize": 11}
+    ground = ticks.mark_text(stroke=palette.card, strokeWidth=3.5, color=palette.card, **values)
+    heads = alt.Chart(alt.NamedData("axes")).transform_calculate(place="1.07")
+    slanted = f"width < {narrow_px}"
+    names = heads.mark_text(
+        fontSize=12,
+        fontWeight="bold",
+        color=palette.text,
+        baseline="bottom",
+        align=alt.expr(f"{slanted} ? 'left' : 'center'"),
+        angle=alt.expr(f"{slanted} ? -40 : 0"),
+    )
+    written = ticks.mark_text(color=palette.text, **values)
+    return [ground, written, names.encode(x=x, y=y, text="title:N")]

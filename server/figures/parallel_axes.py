@@ -1,0 +1,232 @@
+"""The axes of parallel coordinates: one for each dimension in which trials differ, and one for each
+figure that was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from autotune.dimension_words import COUNTED
+from autotune.schemas import StrategyShape, TrialPurpose, Wire
+from autotune.wording import figure
+from search_spaces.dimension import NAMED, Scalar
+from search_spaces.strategy import DIMENSIONS
+from server.figures.outcome import Outcome
+
+FAILED_PLACE = -0.12
+"""Where a failed trial stands on the axes of what is measured: below all values."""
+
+LABELLED = 9
+"""Values that an axis names at most, its first and its last among them."""
+
+WIDEST_BAND = 0.12
+BAND_OF_A_GAP = 0.3
+BAND_OF_A_TRIAL = 0.004
+"""Lines of one value are set apart in the order of their rates: by this share of an axis at most,
+of the gap between two values, and for each trial."""
+
+LABELS: Mapping[str, str] = {
+    **COUNTED,
+    "num_nodes": "Nodes",
+    "activation_checkpointing": "Ckpt",
+    "sequence_parallel": "SP",
+    "flash_attention": "Flash",
+    "precision": "Precision",
+}
+"""Of dimensions, as short as an axis needs them."""
+
+
+class AxisTick(Wire):
+    """A value that is named beside an axis."""
+
+    place: float
+    """Where it stands, from 0 at the axis's foot to 1 at its head."""
+    label: str
+    """The value in a word."""
+
+
+class ParallelAxis(Wire):
+    """One axis."""
+
+    name: str
+    """A dimension, `peak_memory_gib`, or `rate`."""
+    title: str
+    """Its name for people."""
+    reach: float
+    """Half the way from a value's place to the next one's; 0 where any figure may stand between."""
+    ticks: list[AxisTick]
+    """Its values, the lowest first; round ones of what is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlottedTrial:
+    """What is drawn of a trial that has ended.
+
+    Attributes:
+        rate: what the campaign optimises; None where the trial failed.
+        peak_memory_gib: of the fullest GPU; None where it failed or told nothing.
+        order: from 0 for the slowest of all trials to 1 for the fastest.
+    """
+
+    number: int
+    purpose: TrialPurpose
+    outcome: Outcome
+    strategy: StrategyShape
+    rate: float | None
+    peak_memory_gib: float | None
+    order: float
+
+
+class AxisScale(Protocol):
+    """Where trials stand on an axis."""
+
+    @property
+    def axis(self) -> ParallelAxis: ...
+
+    def words(self, trial: PlottedTrial) -> str:
+        """Return the trial's value as a table has it."""
+        ...
+
+    def place(self, trial: PlottedTrial) -> float:
+        """Return where its line crosses the axis."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelScale:
+    """A dimension, its values at equal distances however far apart they are.
+
+    Attributes:
+        values: two or more, the lowest first.
+        band: by how much lines of one value are set apart.
+    """
+
+    dimension: str
+    values: tuple[Scalar, ...]
+    band: float
+
+    @classmethod
+    def of(cls, dimension: str, trials: Sequence[PlottedTrial]) -> LevelScale:
+        values = {getattr(trial.strategy, dimension) for trial in trials}
+        order = NAMED.get(dimension)
+        ordered = tuple(sorted(values, key=order.index if order else int))
+        gap = 1.0 / max(len(ordered) - 1, 1)
+        band = min(WIDEST_BAND, BAND_OF_A_GAP * gap, BAND_OF_A_TRIAL * len(trials))
+        return cls(dimension=dimension, values=ordered, band=band)
+
+    @property
+    def axis(self) -> ParallelAxis:
+        last = max(len(self.values) - 1, 1)
+        ticks = [
+            AxisTick(place=level / last, label=scalar_words(value))
+            for level, value in enumerate(self.values)
+        ]
+        title = LABELS[self.dimension]
+        return ParallelAxis(name=self.dimension, title=title, reach=0.5 / last, ticks=ticks)
+
+    def words(self, trial: PlottedTrial) -> str:
+        return scalar_words(getattr(trial.strategy, self.dimension))
+
+    def place(self, trial: PlottedTrial) -> float:
+        level = self.values.index(getattr(trial.strategy, self.dimension))
+        return level / max(len(self.values) - 1, 1) + self.band * (trial.order - 0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredScale:
+    """A figure that was measured, from the lowest to the highest.
+
+    Attributes:
+        failed: whether there are trials without it.
+    """
+
+    name: Literal["rate", "peak_memory_gib"]
+    title: str
+    low: float
+    high: float
+    failed: bool
+
+    @property
+    def axis(self) -> ParallelAxis:
+        ticks = [
+            AxisTick(place=self._place(value), label=compact(value))
+            for value in round_values(self.low, self.high)
+        ]
+        if self.failed:
+            ticks.insert(0, AxisTick(place=FAILED_PLACE, label="failed"))
+        return ParallelAxis(name=self.name, title=self.title, reach=0.0, ticks=ticks)
+
+    def words(self, trial: PlottedTrial) -> str:
+        return figure(getattr(trial, self.name))
+
+    def place(self, trial: PlottedTrial) -> float:
+        value: float | None = getattr(trial, self.name)
+        return FAILED_PLACE if value is None else self._place(value)
+
+    def _place(self, value: float) -> float:
+        return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+
+
+def differing(trials: Sequence[PlottedTrial]) -> list[str]:
+    """Return the dimensions of which trials have more than one value."""
+    return [n for n in DIMENSIONS if len({getattr(t.strategy, n) for t in trials}) > 1]
+
+
+def measured_scales(trials: Sequence[PlottedTrial], *, rate_title: str) -> list[AxisScale]:
+    """Return the scales of memory and rate, as far as any trial has told of them."""
+    titles: dict[Literal["peak_memory_gib", "rate"], str] = {
+        "peak_memory_gib": "GiB",
+        "rate": rate_title,
+    }
+    scales: list[AxisScale] = []
+    for name, title in titles.items():
+        found = [value for trial in trials if (value := getattr(trial, name)) is not None]
+        if found:
+            failed, ends = len(found) < len(trials), {"low": min(found), "high": max(found)}
+            scales.append(MeasuredScale(name=name, title=title, failed=failed, **ends))
+    return scales
+
+
+def labelled(ticks: Sequence[AxisTick]) -> list[AxisTick]:
+    """Return all, of which no more than LABELLED keep their labels, evenly among them."""
+    last = len(ticks) - 1
+    named = {round(n * last / (LABELLED - 1)) for n in range(LABELLED)}
+    return [
+        tick if last < LABELLED or n in named else tick.model_copy(update={"label": ""})
+        for n, tick in enumerate(ticks)
+    ]
+
+
+def scalar_words(value: Scalar) -> str:
+    """Return a dimension's value in a word: a switch is on or off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return them in one: `TP 8, MBS 2 and ZeRO 1`."""
+    head = ", ".join(words[:-1])
+    return f"{head} and {words[-1]}" if head else words[-1]
+
+
+def compact(value: float) -> str:
+    """Return a round figure in few letters: `1.2M`, `168k`, `48`."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+def round_values(low: float, high: float, *, most: int = 6) -> list[float]:
+    """Return at most so many figures of one or two digits at equal distances from `low` to `high`;
+    the figure itself where both are one."""
+    if high <= low:
+        return [low]
+    least = (high - low) / most
+    size = 10.0 ** math.floor(math.log10(least))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= least)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return [n * step for n in range(first, last + 1)]

@@ -1,0 +1,82 @@
+"""Parallel coordinates: where lines cross the axes, which are drawn, and what the fastest share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.schemas import StrategyShape, TrialState
+from server.figures.outcome import NOT_DRAWN
+from server.figures.parallel import ALWAYS, LINES, ParallelFigure
+from server.figures.parallel_axes import FAILED_PLACE, LABELLED, AxisTick, labelled, round_values
+from server.figures.source import CampaignBelief, FigureSource
+from tests.server.figures.conftest import Stages
+from tests.server.figures.subjects import campaign, trial
+
+MEASURED = ["peak_memory_gib", "rate"]
+
+
+def of_layouts(*layouts: dict[str, Any]) -> FigureSource:
+    """Trials of these layouts, each faster than the one before."""
+    shown = campaign()
+    usual = trial(1, 1.0).strategy
+    trials = [
+        trial(n, 10.0 * n, strategy=StrategyShape(**usual.model_dump() | layout))
+        for n, layout in enumerate(layouts, start=1)
+    ]
+    return FigureSource(campaign=shown, trials=trials, belief=CampaignBelief.of(shown, trials))
+
+
+def test_a_line_crosses_each_axis_at_its_value(done: FigureSource) -> None:
+    figure = ParallelFigure.of(done)
+    ended = {t.number: t for t in done.trials if t.state not in NOT_DRAWN}
+    shapes = [t.strategy.model_dump() for t in ended.values()]
+    varying = [name for name in shapes[0] if len({shape[name] for shape in shapes}) > 1]
+    assert {axis.name for axis in figure.axes} == {*varying, *MEASURED}
+    assert {line.number for line in figure.lines} == set(ended)
+    rates = [line.rate for line in figure.lines if line.rate is not None]
+    assert rates == sorted(rates)
+    for line in figure.lines:
+        ran = ended[line.number].state is TrialState.OK
+        for axis, place, words in zip(figure.axes, line.places, line.values, strict=True):
+            if axis.name == "rate":
+                at = (line.rate - rates[0]) / (rates[-1] - rates[0]) if line.rate else FAILED_PLACE
+                assert place == pytest.approx(at, abs=1e-4)
+            elif axis.name in MEASURED:
+                assert (place == FAILED_PLACE) is not ran
+            else:
+                nearest = min(axis.ticks, key=lambda tick: abs(tick.place - place))
+                assert nearest.label == words
+                assert words == str(getattr(ended[line.number].strategy, axis.name))
+
+
+def test_of_thousands_the_fastest_are_drawn_and_every_failure_has_its_share(stages: Stages) -> None:
+    source = stages.source(stages.many(1200))
+    figure = ParallelFigure.of(source)
+    assert figure.finished == 1200
+    assert len(figure.lines) <= LINES + ALWAYS
+    rates = sorted(t.metrics.tokens_per_s for t in source.measured if t.metrics)
+    assert [line.rate for line in figure.lines[-ALWAYS:]] == rates[-ALWAYS:]
+    assert any(line.rate is None for line in figure.lines)
+
+
+def test_it_says_what_the_fastest_share() -> None:
+    slow = [{"tensor_parallel": t, "zero_stage": z} for t in (1, 2, 4) for z in (0, 1)]
+    fast = [{"micro_batch_size": m, "sequence_parallel": True} for m in (1, 2, 4)]
+    figure = ParallelFigure.of(of_layouts(*slow, *fast))
+    assert figure.caption == (
+        "Of 9 trials that ran the fastest 3 all have TP 8, ZeRO 1 and with sequence parallelism; "
+        "none failed; the bold line is the fastest, trial 9."
+    )
+    sequence = next(axis for axis in figure.axes if axis.name == "sequence_parallel")
+    assert [tick.label for tick in sequence.ticks] == ["off", "on"]
+
+
+def test_an_axis_names_few_of_many_values() -> None:
+    ticks = labelled([AxisTick(place=n / 40, label=str(n)) for n in range(41)])
+    named = [tick.label for tick in ticks if tick.label]
+    assert len(ticks) == 41
+    assert (named[0], named[-1], len(named)) == ("0", "40", LABELLED)
+    assert round_values(0.9e4, 1.35e4) == [9e3, 1e4, 1.1e4, 1.2e4, 1.3e4]
+    assert round_values(3.0, 3.0) == [3.0]
