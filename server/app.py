@@ -42,6 +42,7 @@ from server.data_folder import closed_folder
 from server.problems import install
 from server.settings import Settings
 from server.store import Store
+from server.store.campaign_list import CampaignList
 
 RESOURCES = (
     campaigns,
@@ -100,6 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.figures = KeptFigures(kept)
     app.state.explanations = Explanations(kept)
     app.state.answers = KeptAnswers(kept)
+    app.state.campaign_list = CampaignList()
     app.state.plans = Plans(store, settings)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)

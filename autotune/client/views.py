@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from autotune.campaign_outcome import outcome_of
 from autotune.client.calls.call import Call
 from autotune.html import facts
 from autotune.objectives import OBJECTIVE_UNITS
@@ -39,16 +40,20 @@ class CampaignView:
 
     def _repr_html_(self) -> str:
         item = self.campaign
+        outcome = outcome_of(item.state, found=item.best_trial is not None)
         unit = OBJECTIVE_UNITS[item.request.objective]
         best = "–" if item.best_objective is None else f"{figure(item.best_objective)} {unit}"
+        layout = strategy_of(item.best_strategy).short() if item.best_strategy else "–"
+        projected = "projected, " if item.best_projected_from_nodes else ""
         return facts(
             f"Campaign {item.id}: {item.name}",
             [
-                ("state", f"{item.state}: {item.reason}" if item.reason else str(item.state)),
+                ("outcome", f"{outcome}: {item.reason}" if item.reason else outcome),
                 ("model", item.model.name),
                 ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
                 ("trials", f"{item.trials}, {item.failures} failed"),
-                ("recommended", f"{best} ({_origin(item.simulated)})"),
+                ("recommended", f"{best} ({projected}{_origin(item.simulated)})"),
+                ("layout", layout),
                 ("node-hours", figure(item.node_hours)),
             ],
         )

@@ -15,10 +15,12 @@ from autotune.schemas.calibrations import (
 )
 from autotune.schemas.campaigns import (
     Campaign,
+    CampaignOutcome,
     CampaignPage,
     CampaignState,
     Event,
     FewNodes,
+    ListedCampaign,
     StartedFrom,
     StartWorth,
 )
@@ -152,6 +154,7 @@ __all__ = [
     "CampaignCost",
     "CampaignCreate",
     "CampaignGain",
+    "CampaignOutcome",
     "CampaignPage",
     "CampaignPlan",
     "CampaignState",
@@ -180,6 +183,7 @@ __all__ = [
     "LaunchNeed",
     "LaunchScript",
     "LeftOut",
+    "ListedCampaign",
     "MachineChoice",
     "MachineShape",
     "MemoryChange",

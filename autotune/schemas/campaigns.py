@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.shapes import MachineShape, ModelShape
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
 
@@ -22,6 +22,12 @@ class CampaignState(StrEnum):
     DONE = "done"
     CANCELLED = "cancelled"
     FAILED = "failed"
+
+
+CampaignOutcome = Literal[
+    "queued", "running", "confirming", "paused", "found", "nothing ran", "cancelled", "failed"
+]
+"""What a campaign has come to: its state, and of one that is done whether it found a layout."""
 
 
 class StartedFrom(Wire):
@@ -105,7 +111,16 @@ class Campaign(Wire):
     """Number of the first trial of the layout that is recommended so far; null while there is
     none."""
     best_objective: float | None = None
-    """The recommended layout's objective, the median of its trials; null while there is none."""
+    """The recommended layout's objective: the median of its trials, or projected from them where
+    they ran on fewer nodes or with fewer layers; null while there is none."""
+    best_strategy: StrategyShape | None = None
+    """The recommended layout; null while there is none."""
+    best_mfu: float | None = None
+    """Its model FLOPs over the machine's 16-bit peak; null where that is not known."""
+    best_projected_from_nodes: int | None = None
+    """Nodes that its figures are projected from; null where they are its own."""
+    best_projected_from_layers: int | None = None
+    """Layers that its figures are projected from; null where they are of all."""
     fastest_trial: int | None = None
     """Number of the fastest single trial; null while there is none."""
     fastest_objective: float | None = None
@@ -119,11 +134,21 @@ class Campaign(Wire):
     """On how few nodes or layers its trials run; null until its search begins."""
 
 
+class ListedCampaign(Campaign):
+    """A campaign with what lists show of it."""
+
+    outcome: CampaignOutcome
+    """Its state; of one that is done whether it found a layout."""
+    best_so_far: list[float]
+    """Best objective of any trial after each trial, from the first that gave one on; of many
+    trials some, at equal distances."""
+
+
 class CampaignPage(Wire):
     """A page of campaigns."""
 
-    items: list[Campaign]
-    """Campaigns of this page, newest first."""
+    items: list[ListedCampaign]
+    """Campaigns of this page, in the order that was asked for."""
     next: str | None = None
     """Cursor of the next page; null on the last."""
 

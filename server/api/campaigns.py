@@ -28,8 +28,11 @@ from server.api.admission import admit
 from server.api.dependencies import (
     AnswersOf,
     CampaignId,
+    CampaignListOf,
     CampaignsOf,
+    CampaignSort,
     Cursor,
+    Search,
     SettingsOf,
     StoreOf,
     problems,
@@ -37,6 +40,7 @@ from server.api.dependencies import (
 from server.api.kept_answers import as_json
 from server.settings import Settings
 from server.store import Store
+from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import (
     IdempotencyKey,
     cancel_campaign,
@@ -44,7 +48,6 @@ from server.store.campaigns import (
     delete_campaign,
     extend_campaign,
     find_replay,
-    list_campaigns,
     pause_campaign,
     resume_campaign,
 )
@@ -172,13 +175,18 @@ def _replay(store: Store, idempotency: IdempotencyKey | None) -> Campaign | None
 @router.get("", responses=problems())
 def listing(
     store: StoreOf,
+    campaigns: CampaignListOf,
     state: CampaignState | None = None,
+    search: Search = "",
+    sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> CampaignPage:
-    """List campaigns, newest first."""
+    """List campaigns, newest first unless another order is asked for."""
     with store.session() as session:
-        return list_campaigns(session, state=state, cursor=cursor, limit=limit)
+        return campaigns.page(
+            session, state=state, search=search, sort=sort, cursor=cursor, limit=limit
+        )
 
 
 @router.get("/{campaign_id}", response_model=Campaign, responses=problems(404))

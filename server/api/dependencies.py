@@ -15,6 +15,7 @@ from server.api.kept_recommendations import KeptRecommendations
 from server.api.planning import Plans
 from server.settings import Settings
 from server.store import Store
+from server.store.campaign_list import SORTS, CampaignList
 
 LARGEST_ID = 2**63 - 1
 LARGEST_NUMBER = 2**31 - 1
@@ -55,6 +56,11 @@ def _plans(request: Request) -> Plans:
     return plans
 
 
+def _campaign_list(request: Request) -> CampaignList:
+    campaigns: CampaignList = request.app.state.campaign_list
+    return campaigns
+
+
 def _explanations(request: Request) -> Explanations:
     explanations: Explanations = request.app.state.explanations
     return explanations
@@ -68,11 +74,29 @@ AnswersOf = Annotated[KeptAnswers, Depends(_answers)]
 FiguresOf = Annotated[KeptFigures, Depends(_figures)]
 PlansOf = Annotated[Plans, Depends(_plans)]
 ExplanationsOf = Annotated[Explanations, Depends(_explanations)]
+CampaignListOf = Annotated[CampaignList, Depends(_campaign_list)]
 CampaignId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="id of the campaign")]
 TrialNumber = Annotated[
     int, Path(ge=1, le=LARGEST_NUMBER, description="number of the trial within its campaign")
 ]
 Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
+Search = Annotated[
+    str,
+    Query(
+        max_length=200,
+        description="words that each stand somewhere in what a list shows of a campaign; those in "
+        "quotation marks stand there side by side",
+        examples=['frontier "tp 8"'],
+    ),
+]
+CampaignSort = Annotated[
+    str,
+    Query(
+        max_length=50,
+        description=f"one of {', '.join(SORTS)}; falling with a leading -",
+        examples=["-best_mfu"],
+    ),
+]
 Rank = Annotated[int, Query(ge=1, le=100, description="1 is the best strategy")]
 
 Responses = dict[int | str, dict[str, Any]]

@@ -21,7 +21,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune profiles generic > ~/.config/autotune/profiles/mysite.toml",
     ),
     "doctor": ("autotune doctor", "autotune doctor --profile frontier --nodes 4 --live"),
-    "ls": ("autotune ls --state running",),
+    "ls": ("autotune ls --state running", "autotune ls --search 175b --sort=-best_mfu"),
     "show": (
         "autotune show 3 --state oom",
         "autotune show 3 --sort=-tokens_per_s --limit 10",

@@ -33,6 +33,7 @@ class CampaignProgress:
         reported: reasons for waiting that `reason_for_waiting` has returned.
         judged: all that have ended, which tell what is recommended so far.
         best: the figure of that; None before the first.
+        projected: whether that is projected from fewer nodes or layers.
     """
 
     campaign: Campaign
@@ -41,6 +42,7 @@ class CampaignProgress:
     reported: set[str] = field(default_factory=set)
     judged: list[Trial] = field(default_factory=list)
     best: float | None = None
+    projected: bool = False
 
     @property
     def total(self) -> int:
@@ -73,7 +75,8 @@ class CampaignProgress:
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
         failed = f"{sum(self.ended.values())} failed"
         told = [f"{waiting} waiting" if waiting else "", failed]
-        told += [f"{best} ({mark(self.campaign.simulated)})", self.remaining]
+        origin = f"{'projected, ' if self.projected else ''}{mark(self.campaign.simulated)}"
+        told += [f"{best} ({origin})", self.remaining]
         return " · ".join(filter(None, told))
 
     def apply(self, event: Event) -> bool:
@@ -94,14 +97,16 @@ class CampaignProgress:
 
     def _judge(self, trial: Trial) -> None:
         """Take in what a trial tells of the best layout, as the recommendation ranks layouts."""
-        from autotune.recommendation import contenders
+        from autotune.recommendation.projected import all_contenders
 
         self.judged.append(trial)
         rate = getattr(trial.metrics, self.campaign.request.objective, None) or 0.0
-        if trial.purpose == "search" and rate <= (self.best or 0.0):
+        full = trial.stands_for_nodes is None and not self.projected
+        if full and trial.purpose == "search" and rate <= (self.best or 0.0):
             return  # neither the first of all nor one that another depends on
-        ranked = contenders(self.campaign, self.judged)
+        ranked = all_contenders(self.campaign, self.judged)
         self.best = ranked[0].rate if ranked else None
+        self.projected = bool(ranked) and ranked[0].projection is not None
 
     def reason_for_waiting(self) -> str:
         """Return why no trial runs, once for each reason; empty while one does."""

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
 from search_spaces.errors import InvalidInput
 from server.api.comparisons import Ids, comparison_of, distinct_ids
-from server.api.dependencies import CampaignsOf, RecommendationsOf, StoreOf
+from server.api.dependencies import CampaignListOf, CampaignsOf, RecommendationsOf, StoreOf
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_recommendations import KeptRecommendations
 from server.dashboard.bundle import bundle_name
@@ -19,7 +19,6 @@ from server.dashboard.rendering import render
 from server.figures.comparison import campaign_label, progress_chart
 from server.figures.style import Scheme
 from server.store import NotFound
-from server.store.campaigns import list_campaigns
 
 router = APIRouter(prefix="/compare")
 
@@ -30,6 +29,7 @@ def page(
     store: StoreOf,
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
+    listed: CampaignListOf,
     ids: Annotated[list[str] | None, Query(max_length=100)] = None,
 ) -> Response:
     """Return the campaigns of `ids` side by side, given once with commas or once for each; without
@@ -37,7 +37,7 @@ def page(
     words = [word.strip() for part in ids or [] for word in part.split(",") if word.strip()]
     found, refusal = _compared(campaigns, recommendations, words) if words else (None, "")
     with store.session() as session:
-        choices = list_campaigns(session).items
+        choices = listed.page(session).items
     context: dict[str, Any] = {
         "here": "compare",
         "bundle": bundle_name(),

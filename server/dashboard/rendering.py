@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from autotune.campaign_outcome import outcome_of
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import (
@@ -24,7 +25,7 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.wording import figure, token_count
-from server.dashboard import prefill, wording
+from server.dashboard import campaign_rows, prefill, wording
 
 HERE = Path(__file__).parent
 HEADERS = {
@@ -54,6 +55,14 @@ def title(campaign: Campaign) -> str:
     return campaign.name or f"Campaign {campaign.id}"
 
 
+def outcome(campaign: Campaign) -> str:
+    return outcome_of(campaign.state, found=campaign.best_trial is not None)
+
+
+def compared_outcome(compared: ComparedCampaign) -> str:
+    return outcome_of(compared.state, found=compared.winner is not None)
+
+
 def objective_title(campaign: Campaign) -> str:
     return OBJECTIVE_UNITS[campaign.request.objective]
 
@@ -81,6 +90,11 @@ def other_dimensions(strategy: StrategyShape) -> str:
     parts += ["SP"] if strategy.sequence_parallel else []
     parts += [f"VP {strategy.virtual_stages}"] if strategy.virtual_stages > 1 else []
     return " · ".join(parts)
+
+
+def unbroken(strategy_line: str) -> str:
+    """Return a strategy's line that breaks between its dimensions alone, behind the dots."""
+    return strategy_line.replace(" ", "\N{NO-BREAK SPACE}").replace("·\N{NO-BREAK SPACE}", "· ")
 
 
 def peak_memory(trial: Trial) -> str:
@@ -118,8 +132,11 @@ def energy(trial: Trial) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "age": wording.age,
+    "best_projected_from": wording.best_projected_from,
+    "compared_outcome": compared_outcome,
     "confirmed": wording.confirmed,
     "count": wording.count,
+    "course_words": campaign_rows.course_words,
     "data_parallel": data_parallel,
     "duration": wording.duration,
     "energy": energy,
@@ -134,7 +151,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "neighbour_state": wording.neighbour_state,
     "objective_title": objective_title,
     "of_best": of_best,
-    "outcome": wording.outcome,
+    "outcome": outcome,
     "nothing_ran": wording.nothing_ran,
     "other_dimensions": other_dimensions,
     "peak_memory": peak_memory,
@@ -148,10 +165,12 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size,
     "standing_of": wording.standing_of,
     "started_from": wording.started_from,
+    "sparkline": campaign_rows.sparkline,
     "strategy_line": wording.strategy_line,
     "times": wording.times,
     "title": title,
     "tokens": token_count,
+    "unbroken": unbroken,
     "why_chosen": wording.why_chosen,
 }
 

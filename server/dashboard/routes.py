@@ -15,18 +15,29 @@ from autotune.schemas import TrialPurpose, TrialState
 from server.api.dependencies import (
     LARGEST_ID,
     CampaignId,
+    CampaignListOf,
+    CampaignSort,
     Cursor,
+    Search,
     SettingsOf,
     StoreOf,
     TrialNumber,
 )
-from server.dashboard import chart_routes, comparison_page, form, pages, plan_routes, prefill
+from server.dashboard import (
+    campaign_rows,
+    chart_routes,
+    comparison_page,
+    form,
+    pages,
+    plan_routes,
+    prefill,
+)
 from server.dashboard.bundle import bundle_path
 from server.dashboard.campaign_views import CampaignViewsOf
 from server.dashboard.rendering import HERE, render
-from server.store import NotFound, Store
-from server.store.campaigns import get_campaign, list_campaigns
-from server.store.events import last_event_id
+from server.store import NotFound
+from server.store.campaign_list import NEWEST_FIRST
+from server.store.campaigns import get_campaign
 
 MOST_ROWS = 5000
 YEAR_S = 365 * 24 * 3600
@@ -64,22 +75,31 @@ def vega(settings: SettingsOf) -> FileResponse:
 
 
 @router.get("/")
-def campaigns(request: Request, store: StoreOf, cursor: Cursor = None) -> Response:
-    context = _list_context(store, cursor)
+def campaigns(
+    request: Request,
+    store: StoreOf,
+    kept: CampaignListOf,
+    search: Search = "",
+    sort: CampaignSort = NEWEST_FIRST,
+    cursor: Cursor = None,
+) -> Response:
+    with store.session() as session:
+        context = campaign_rows.context(session, kept, search=search, sort=sort, cursor=cursor)
     return render(request, "campaigns.html", context)
 
 
 @router.get("/fragments/campaigns")
-def campaigns_fragment(request: Request, store: StoreOf, cursor: Cursor = None) -> Response:
-    return render(request, "_campaigns.html", _list_context(store, cursor))
-
-
-def _list_context(store: Store, cursor: str | None) -> dict[str, Any]:
+def campaigns_fragment(
+    request: Request,
+    store: StoreOf,
+    kept: CampaignListOf,
+    search: Search = "",
+    sort: CampaignSort = NEWEST_FIRST,
+    cursor: Cursor = None,
+) -> Response:
     with store.session() as session:
-        last_event = last_event_id(session)
-        page = list_campaigns(session, cursor=cursor)
-    first = cursor is None
-    return {"here": "campaigns", "page": page, "first_page": first, "last_event": last_event}
+        context = campaign_rows.context(session, kept, search=search, sort=sort, cursor=cursor)
+    return render(request, "_campaigns.html", context)
 
 
 @router.get("/campaigns/new")

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from autotune.resolution import strategy_of
 from autotune.schemas import (
     Campaign,
-    CampaignState,
     Expectation,
     MachineShape,
     Neighbour,
@@ -48,12 +47,6 @@ def not_started(reasons: Mapping[str, int]) -> str:
     shown = [f"{number:,} × {reason}" for reason, number in known.most_common(REASONS_SHOWN)]
     others = len(known) - len(shown)
     return f"{trials}: " + ", ".join(shown + ([plural(others, "other reason")] if others else []))
-
-
-def outcome(campaign: Campaign) -> str:
-    """Return the state of a campaign; one that is done without a result is not called done."""
-    done = campaign.state is CampaignState.DONE
-    return "no result" if done and nothing_ran(campaign) else campaign.state.value
 
 
 def nothing_ran(campaign: Campaign) -> bool:
@@ -105,7 +98,22 @@ def fastest_single(campaign: Campaign) -> str:
 
 def projected_from(item: Ranked) -> str:
     """Return from what a strategy's figures are projected; empty where they are its own."""
-    nodes, layers = item.projected_from_nodes, item.projected_from_layers
+    return _projected(item.projected_from_nodes, item.projected_from_layers)
+
+
+def best_origin(campaign: Campaign) -> str:
+    """Return how the figures of a campaign's best came about: measured, simulated or projected."""
+    if not campaign.best_projected_from_nodes:
+        return mark(campaign.simulated)
+    return f"projected, {mark(campaign.simulated)}"
+
+
+def best_projected_from(campaign: Campaign) -> str:
+    """Return from what the figures of a campaign's best are projected; empty where measured."""
+    return _projected(campaign.best_projected_from_nodes, campaign.best_projected_from_layers)
+
+
+def _projected(nodes: int | None, layers: int | None) -> str:
     if not nodes:
         return ""
     fewer = f"{plural(layers, 'layer')} on " if layers else ""

@@ -19,13 +19,11 @@ from autotune.schemas import (
     BudgetExtension,
     Campaign,
     CampaignCreate,
-    CampaignPage,
     CampaignState,
     MachineShape,
     ModelShape,
 )
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.store import cursors
 from server.store.announcements import announce
 from server.store.errors import Conflict, NotFound
 from server.store.leaders import Leader, leaders
@@ -39,7 +37,7 @@ RESTING = (CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED)
 @dataclass(frozen=True, kw_only=True)
 class Tally:
     """What a campaign's trials add up to. `trials` counts those of the search, of any
-    state, and the baseline among them."""
+    state, and the baseline among them; `stand_ins` those of all that stand for more nodes."""
 
     trials: int = 0
     pending: int = 0
@@ -51,6 +49,7 @@ class Tally:
     best_objective: float | None = None
     fastest_trial: int | None = None
     fastest_objective: float | None = None
+    stand_ins: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,30 +239,14 @@ def campaign_row(session: Session, campaign_id: int, *, for_update: bool = False
     return row
 
 
-def list_campaigns(
-    session: Session,
-    state: CampaignState | None = None,
-    cursor: str | None = None,
-    limit: int = 50,
-) -> CampaignPage:
-    """Return a page of campaigns, newest first."""
-    query = select(CampaignRow).order_by(CampaignRow.id.desc()).limit(limit + 1)
-    if state is not None:
-        query = query.where(CampaignRow.state == state)
-    if cursor is not None:
-        query = query.where(CampaignRow.id < cursors.decode(cursor, parts=1)[0])
-    rows = session.scalars(query).all()
-    following = cursors.encode([rows[limit - 1].id]) if len(rows) > limit else None
-    return CampaignPage(items=campaigns_of(session, rows[:limit]), next=following)
-
-
 def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign]:
     """Return the campaigns of these rows, each with its tally."""
     sums = tallies(session, [row.id for row in rows])
     named = {start["campaign_id"] for row in rows for start in row.started_from or ()}
     there = _present(session, named) if named else set()
     campaigns = [campaign_of(row, sums[row.id], deleted=named - there) for row in rows]
-    leading = leaders(session, [each for each in campaigns if each.best_trial is not None])
+    stand_ins = {campaign_id for campaign_id, tally in sums.items() if tally.stand_ins}
+    leading = leaders(session, campaigns, with_stand_ins=stand_ins)
     return [_led_by(each, leading.get(each.id)) for each in campaigns]
 
 
@@ -271,7 +254,14 @@ def _led_by(campaign: Campaign, leader: Leader | None) -> Campaign:
     """Return the campaign with what it recommends in the place of its fastest trial."""
     if leader is None:
         return campaign
-    best = {"best_trial": leader.trial, "best_objective": leader.objective}
+    best = {
+        "best_trial": leader.trial,
+        "best_objective": leader.objective,
+        "best_strategy": leader.strategy,
+        "best_mfu": leader.mfu,
+        "best_projected_from_nodes": leader.from_nodes,
+        "best_projected_from_layers": leader.from_layers,
+    }
     return campaign.model_copy(update=best)
 
 
@@ -293,6 +283,7 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
             _count(TrialRow.state.in_(FAILURES)).label("failures"),
             _count(TrialRow.purpose == "confirmation").label("confirmations"),
             func.coalesce(func.sum(TrialRow.node_hours), 0.0).label("node_hours"),
+            _count(TrialRow.stands_for_nodes.is_not(None)).label("stand_ins"),
         )
         .where(TrialRow.campaign_id.in_(ids))
         .group_by(TrialRow.campaign_id)
@@ -339,6 +330,7 @@ def campaign_of(
     Args:
         deleted: ids of campaigns that it may have started from and that are gone.
     """
+    figures = {name: value for name, value in vars(tally).items() if name != "stand_ins"}
     starts = row.started_from
     if starts is not None:
         starts = [start | {"deleted": start["campaign_id"] in deleted} for start in starts]
@@ -358,6 +350,6 @@ def campaign_of(
             "started_from": starts,
             "start_worth": row.start_worth,
             "screening": row.screening,
-            **vars(tally),
+            **figures,
         }
     )

@@ -157,11 +157,21 @@ class AsyncClient(AsyncCatalog, AsyncPredictions, AsyncCalibrations):
             self._transport, await self._transport.send(calls.campaigns.campaign(campaign_id))
         )
 
-    async def campaigns(self, *, state: str | None = None) -> AsyncIterator[AsyncCampaign]:
-        """Yield all campaigns, newest first; pages are fetched as they are needed."""
+    async def campaigns(
+        self, *, state: str | None = None, search: str = "", sort: str | None = None
+    ) -> AsyncIterator[AsyncCampaign]:
+        """Yield campaigns, newest first; pages are fetched as they are needed.
+
+        Args:
+            state: only those in this state.
+            search: only those with all of these words: in their names, models, machines, layouts,
+                outcomes or reasons.
+            sort: by another column, falling with a leading -: "-best_mfu", "node_hours".
+        """
         cursor: str | None = None
         while True:
-            page = await self._transport.send(calls.campaigns.campaigns(state=state, cursor=cursor))
+            call = calls.campaigns.campaigns(state=state, search=search, sort=sort, cursor=cursor)
+            page = await self._transport.send(call)
             for item in page.items:
                 yield AsyncCampaign(self._transport, item)
             cursor = page.next

@@ -111,8 +111,11 @@ def campaign(campaign_id: int) -> Call[Campaign]:
     return get(f"/campaigns/{campaign_id}", Campaign)
 
 
-def campaigns(*, state: str | None, cursor: str | None) -> Call[CampaignPage]:
-    return get("/campaigns", CampaignPage, state=state, cursor=cursor)
+def campaigns(
+    *, state: str | None, search: str, sort: str | None, cursor: str | None
+) -> Call[CampaignPage]:
+    words = search or None
+    return get("/campaigns", CampaignPage, state=state, search=words, sort=sort, cursor=cursor)
 
 
 def compare(ids: Sequence[int]) -> Call[CampaignComparison]:

@@ -71,14 +71,25 @@ def ls(
     state: Annotated[
         CampaignState | None, typer.Option("--state", help="Only those in this state.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", help="Only those with all of these words in their row."),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option("--sort", help="By id, name, best_objective, -best_mfu, node_hours, …"),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The first so many.")] = 50,
     json: Json = False,
 ) -> None:
-    """List campaigns, newest first."""
+    """List campaigns, newest first, with what each has found."""
     with service.client() as client:
-        campaigns = [handle.campaign for handle in islice(client.campaigns(state=state), limit)]
+        found = client.campaigns(state=state, search=search or "", sort=sort)
+        campaigns = [handle.campaign for handle in islice(found, limit)]
     if json:
         return document(campaigns)
+    if not campaigns and search:
+        return note(f"no campaign has all of these words: {search}")
     if not campaigns:
         return note("no campaigns: submit one with `autotune submit`")
     return out().print(tables.campaigns(campaigns))

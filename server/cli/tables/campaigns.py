@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.campaign_outcome import outcome_of
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import (
     Baseline,
@@ -41,6 +42,8 @@ from server.cli.tables.elements import (
     without_common,
 )
 from server.dashboard.wording import (
+    best_origin,
+    best_projected_from,
     fastest_single,
     fits,
     neighbour_state,
@@ -50,30 +53,40 @@ from server.dashboard.wording import (
 
 
 def campaigns(items: Sequence[Campaign]) -> Group:
-    """Return a row for each campaign, with the figure of what it recommends so far."""
+    """Return a row for each campaign: what it asks, what it has come to, and what it recommends so
+    far; what all recommended layouts share is said once."""
     columns = (
-        *(">id", "name", "=state", "=model", "=machine", "=>nodes", ">trials", ">failed"),
-        *(">best", "=", "=figures"),
+        *(">id", "name", "=outcome", "=model", "=machine", "=>nodes", ">trials", ">failed"),
+        *("=winner", ">best", "=", ">MFU", "=figures", "…why"),
     )
-    return said_once(
-        columns,
+    found = [strategy_line(item.best_strategy) for item in items if item.best_strategy]
+    shared, own = without_common(found or [""])
+    winners = iter(own)
+    above = [Text(f"all winners: {shared}", style="dim")] if shared else []
+    rows = [
         [
-            [
-                str(item.id),
-                item.name or NO_VALUE,
-                item.state,
-                item.model.name,
-                item.machine.name,
-                str(item.request.nodes),
-                f"{item.trials}/{item.request.budget.max_trials}",
-                str(item.failures),
-                figure(item.best_objective),
-                OBJECTIVE_UNITS[item.request.objective],
-                mark(item.simulated),
-            ]
-            for item in items
-        ],
-    )
+            str(item.id),
+            item.name or NO_VALUE,
+            _outcome(item),
+            item.model.name,
+            item.machine.name,
+            str(item.request.nodes),
+            f"{item.trials}/{item.request.budget.max_trials}",
+            str(item.failures),
+            next(winners) if item.best_strategy else NO_VALUE,
+            figure(item.best_objective),
+            OBJECTIVE_UNITS[item.request.objective],
+            percent(item.best_mfu),
+            best_origin(item),
+            item.reason,
+        ]
+        for item in items
+    ]
+    return Group(*above, said_once(columns, rows))
+
+
+def _outcome(item: Campaign) -> str:
+    return outcome_of(item.state, found=item.best_trial is not None)
 
 
 def campaign(item: Campaign) -> Table:
@@ -85,7 +98,7 @@ def campaign(item: Campaign) -> Table:
     return facts(
         [
             ("campaign", f"{item.id} {item.name}".strip()),
-            ("state", f"{item.state}: {item.reason}" if item.reason else item.state),
+            ("outcome", ": ".join(filter(None, [_outcome(item), item.reason]))),
             ("model", item.model.name),
             ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
             ("evaluator", f"{item.request.evaluator}{profile} ({mark(item.simulated)})"),
@@ -100,11 +113,16 @@ def campaign(item: Campaign) -> Table:
             ("created", moment(item.created_at)),
             (
                 "recommended" if item.finished_at else "best so far",
-                with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective])
-                + fastest_single(item),
+                _best(item) + fastest_single(item),
             ),
         ]
     )
+
+
+def _best(item: Campaign) -> str:
+    """Return the recommended layout's figure, and from what it is projected."""
+    reached = with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective])
+    return ", ".join(filter(None, [reached, best_projected_from(item)]))
 
 
 def _screening(item: Campaign) -> list[tuple[str, str]]:

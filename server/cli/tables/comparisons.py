@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
+from autotune.campaign_outcome import outcome_of
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import CampaignComparison, ComparedCampaign
 from server.cli.tables.elements import (
@@ -20,12 +21,12 @@ from server.cli.tables.elements import (
 
 def winners(comparison: CampaignComparison) -> RenderableType:
     """Return a row for each campaign: what it found, and what that cost."""
-    table = headed(">id", "name", "state", "best", ">rate", ">MFU", ">failed", ">node-hours", "")
+    table = headed(">id", "name", "outcome", "best", ">rate", ">MFU", ">failed", ">node-hours", "")
     for each in comparison.campaigns:
         table.add_row(
             str(each.campaign_id),
             Text(each.name or NO_VALUE),
-            each.state,
+            outcome_of(each.state, found=each.winner is not None),
             *_found(each),
             f"{each.failures}/{each.trials}",
             figure(each.node_hours),

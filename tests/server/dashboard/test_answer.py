@@ -99,7 +99,7 @@ def test_where_nothing_ran_the_cause_is_told_and_a_remedy_is_one_click(
     campaign = service.campaigns.running(too_big=6, **TOO_LARGE)
     service.campaigns.move(campaign, CampaignState.DONE, reason="all layouts are known")
     page = explained(visit(f"{service.url}/campaigns/{campaign.id}", width=390, height=844))
-    expect(page.locator("#summary .state")).to_have_text("no result")
+    expect(page.locator("#summary .state")).to_have_text("nothing ran")
     expect(page.get_by_text("Nothing ran: every trial failed")).to_be_visible()
     why = page.locator(".why")
     expect(why).to_contain_text(re.compile(r"All 6 trials ran out of memory: .* GiB"))

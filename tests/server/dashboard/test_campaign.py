@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -38,10 +39,31 @@ def test_list_has_a_row_for_each_campaign(service: Service, visit: Open) -> None
     campaign = service.campaigns.done(name="a finished one")
     page = visit(service.url)
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="a finished one")).first
-    for words in ("done", "gpt-22b", "frontier", "22", "tokens/s"):
+    for words in ("found", "TP 1", "gpt-22b", "frontier", "22", "tokens/s"):
         expect(row).to_contain_text(words)
     assert campaign.failures > 0
     expect(row.locator(".failures")).to_have_text(str(campaign.failures))
+    expect(row.locator(".spark")).to_have_accessible_name(re.compile("the best rose by"))
+
+
+def test_the_list_is_searched_and_sorted_by_its_address(own_service: Service, visit: Open) -> None:
+    own_service.campaigns.running(ok=2, name="alpha")
+    own_service.campaigns.create(name="beta")
+    own_service.campaigns.running(ok=2, name="alpha too")
+    page = visit(own_service.url)
+    names = page.locator("tbody th a")
+    expect(names).to_have_text(["alpha too", "beta", "alpha"])
+    page.get_by_role("searchbox").fill("alpha running")
+    expect(names).to_have_text(["alpha too", "alpha"])
+    page.get_by_role("link", name="Campaign", exact=True).click()
+    expect(names).to_have_text(["alpha", "alpha too"])
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Campaign")
+    expect(page.locator("th[aria-sort=ascending] a")).to_be_focused()
+    assert parse_qs(urlsplit(page.url).query) == {"search": ["alpha running"], "sort": ["id"]}
+    page.reload()
+    expect(names).to_have_text(["alpha", "alpha too"])
+    page.get_by_role("searchbox").fill("nowhere")
+    expect(page.get_by_text("No campaign has all of these words: nowhere")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from autotune.schemas import Budget, BudgetExtension, Campaign, CampaignState
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store import Conflict, NotFound, Store
+from server.store.campaign_list import CampaignList
 from server.store.campaigns import (
     IdempotencyKey,
     campaign_row,
@@ -20,7 +21,6 @@ from server.store.campaigns import (
     extend_campaign,
     find_replay,
     get_campaign,
-    list_campaigns,
     pause_campaign,
     resume_campaign,
 )
@@ -75,7 +75,7 @@ def test_campaigns_are_listed_newest_first_in_pages(store: Store) -> None:
     cursor = None
     with store.session() as session:
         while True:
-            page = list_campaigns(session, cursor=cursor, limit=2)
+            page = CampaignList().page(session, cursor=cursor, limit=2)
             assert len(page.items) <= 2
             seen += [campaign.id for campaign in page.items]
             cursor = page.next
@@ -88,8 +88,8 @@ def test_campaigns_are_listed_by_state(store: Store) -> None:
     first, _ = created(store), created(store)
     moved(store, first, CampaignState.DONE)
     with store.session() as session:
-        done = list_campaigns(session, state=CampaignState.DONE)
-        paused = list_campaigns(session, state=CampaignState.PAUSED)
+        done = CampaignList().page(session, state=CampaignState.DONE)
+        paused = CampaignList().page(session, state=CampaignState.PAUSED)
     assert [campaign.id for campaign in done.items] == [first.id]
     assert paused.items == []
 
@@ -98,7 +98,7 @@ def test_a_cursor_that_is_none_is_refused(store: Store) -> None:
     with store.session() as session:
         for cursor in ("nonsense", "W10", "W251bGxd", "W3RydWVd", "WyJhIl0", "WzFlOTld", "é"):
             with pytest.raises(InvalidInput) as caught:
-                list_campaigns(session, cursor=cursor)
+                CampaignList().page(session, cursor=cursor)
             assert caught.value.field == "cursor"
 
 

@@ -18,13 +18,13 @@ from autotune.schemas import (
 )
 from search_spaces.catalog import load_machine, load_model
 from server.store import Store
+from server.store.campaign_list import CampaignList
 from server.store.campaigns import (
     campaign_row,
     change_state,
     create_campaign,
     delete_campaign,
     get_campaign,
-    list_campaigns,
 )
 from server.store.history import (
     PastTrial,
@@ -206,7 +206,7 @@ def test_a_start_outlives_the_campaigns_that_it_came_from(store: Store) -> None:
     with store.session() as session:
         assert earlier_observations(session, later.id) == [observation(first)]
         (start,) = get_campaign(session, later.id).started_from or []
-        listed = list_campaigns(session).items
+        listed = CampaignList().page(session).items
     assert (start.campaign_id, start.name, start.deleted) == (first.id, first.name, True)
     assert [campaign.started_from for campaign in listed] == [[start]]
     delete(store, later)

@@ -1,0 +1,22 @@
+"""What campaigns have come to, in the words of every list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.schemas import CampaignOutcome, CampaignState
+
+_OUTCOMES: Mapping[CampaignState, CampaignOutcome] = {
+    CampaignState.QUEUED: "queued",
+    CampaignState.RUNNING: "running",
+    CampaignState.CONFIRMING: "confirming",
+    CampaignState.PAUSED: "paused",
+    CampaignState.DONE: "found",
+    CampaignState.CANCELLED: "cancelled",
+    CampaignState.FAILED: "failed",
+}
+
+
+def outcome_of(state: CampaignState, *, found: bool) -> CampaignOutcome:
+    """Return the state, and of a campaign that is done whether it found a layout."""
+    return _OUTCOMES[state] if found or state is not CampaignState.DONE else "nothing ran"

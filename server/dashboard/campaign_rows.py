@@ -1,0 +1,114 @@
+"""The list of campaigns: what it shows, in which order, and how addresses ask for another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from sqlalchemy.orm import Session
+
+from autotune.schemas import CampaignPage, ListedCampaign
+from search_spaces.errors import InvalidInput
+from server.store.campaign_list import NEWEST_FIRST, CampaignList
+from server.store.events import last_event_id
+
+WIDTH, HEIGHT, MARGIN = 96.0, 24.0, 2.0
+"""Of a line of best figures, in units of its own."""
+
+
+@dataclass(frozen=True)
+class ListColumn:
+    """A column of the list. `sort` is the API's word; the first click sorts falling where told."""
+
+    label: str
+    sort: str
+    falling: bool = False
+    number: bool = False
+
+
+LIST_COLUMNS = (
+    ListColumn("Campaign", "id", falling=True),
+    ListColumn("Outcome", "outcome"),
+    ListColumn("Winner", "best_strategy"),
+    ListColumn("Rate", "best_objective", falling=True, number=True),
+    ListColumn("MFU", "best_mfu", falling=True, number=True),
+    ListColumn("Model", "model"),
+    ListColumn("Machine", "machine"),
+    ListColumn("Nodes", "nodes", falling=True, number=True),
+    ListColumn("Trials", "trials", falling=True, number=True),
+    ListColumn("Failed", "failures", falling=True, number=True),
+    ListColumn("Node-hours", "node_hours", falling=True, number=True),
+    ListColumn("Age", "created_at", falling=True, number=True),
+)
+
+
+@dataclass(frozen=True)
+class ListHead:
+    """A column's heading as it stands: the address that a click leads to, and for `aria-sort` how
+    the list is sorted by it; empty where it is not."""
+
+    column: ListColumn
+    href: str
+    order: str
+
+
+def address(*, search: str = "", sort: str = NEWEST_FIRST, cursor: str | None = None) -> str:
+    """Return the address of a list; what it is without being told is left out."""
+    told = {"search": search, "sort": "" if sort == NEWEST_FIRST else sort, "cursor": cursor}
+    query = urlencode({name: value for name, value in told.items() if value})
+    return f"/?{query}" if query else "/"
+
+
+def context(
+    session: Session, campaigns: CampaignList, *, search: str, sort: str, cursor: str | None
+) -> dict[str, Any]:
+    """Return what the list shows; a sentence in its place where it cannot be had so."""
+    last_event = last_event_id(session)
+    search, refusal, page = search.strip(), "", CampaignPage(items=[])
+    try:
+        page = campaigns.page(session, search=search, sort=sort, cursor=cursor)
+    except InvalidInput as error:
+        refusal = f"{error.reason[:1].upper()}{error.reason[1:]}."
+    return {
+        "here": "campaigns",
+        "page": page,
+        "refusal": refusal,
+        "heads": [_head(column, search=search, sort=sort) for column in LIST_COLUMNS],
+        "search": search,
+        "sort": sort,
+        "first_page": cursor is None,
+        "first_href": address(search=search, sort=sort),
+        "next_href": address(search=search, sort=sort, cursor=page.next) if page.next else "",
+        "newest_first": sort == NEWEST_FIRST,
+        "last_event": last_event,
+    }
+
+
+def _head(column: ListColumn, *, search: str, sort: str) -> ListHead:
+    falling = f"-{column.sort}"
+    order = {falling: "descending", column.sort: "ascending"}.get(sort, "")
+    following = {falling: column.sort, column.sort: falling}.get(
+        sort, falling if column.falling else column.sort
+    )
+    return ListHead(column=column, href=address(search=search, sort=following), order=order)
+
+
+def sparkline(course: Sequence[float]) -> str:
+    """Return the points of a line that rises from its first figure to its last."""
+    low, high = min(course), max(course)
+    inner = HEIGHT - 2 * MARGIN
+    step = WIDTH / max(len(course) - 1, 1)
+    heights = [(each - low) / (high - low) if high > low else 0.5 for each in course]
+    points = [(i * step, MARGIN + inner * (1.0 - each)) for i, each in enumerate(heights)]
+    points = points if len(points) > 1 else [*points, (WIDTH, points[0][1])]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def course_words(campaign: ListedCampaign) -> str:
+    """Return what the line of best figures shows."""
+    first, last = campaign.best_so_far[0], campaign.best_so_far[-1]
+    if last <= first:
+        return "its first figure was not surpassed"
+    return f"the best rose by {100 * (last / first - 1):.0f} % over its trials"

@@ -1,0 +1,147 @@
+"""Lists of campaigns: searched, sorted, and read again only where one has changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.recommendation import recommend
+from autotune.schemas import CampaignState, ListedCampaign, TrialMetrics, TrialState
+from search_spaces.errors import InvalidInput
+from server.store import Store
+from server.store.campaign_list import POINTS, CampaignList, thinned
+from server.store.campaigns import campaign_row, change_state, delete_campaign
+from server.store.trials import all_trials, finish_trial, insert_trials
+from tests.server.asking import STRATEGY, created, ended
+from tests.server.statements import statements_of
+from tests.server.store.test_leaders import new_trial, told
+from tests.server.store.test_trials import METRICS
+
+
+def moved(store: Store, campaign_id: int, state: CampaignState, reason: str = "") -> None:
+    with store.transaction() as session:
+        change_state(session, campaign_row(session, campaign_id), state, reason=reason)
+
+
+def listed(store: Store, campaigns: CampaignList, **asked: object) -> list[ListedCampaign]:
+    """All pages of two, one after the other."""
+    found: list[ListedCampaign] = []
+    cursor = None
+    with store.session() as session:
+        while True:
+            page = campaigns.page(session, **asked, cursor=cursor, limit=2)  # type: ignore[arg-type]
+            found += page.items
+            cursor = page.next
+            if cursor is None:
+                return found
+
+
+@pytest.fixture
+def four(store: Store) -> list[int]:
+    """Fast; slow and paused; all failed; nothing tried yet."""
+    numbers = [
+        told(store, [(2, "search", 5.0), (1, "search", None), (4, "search", 9.0)], name="fast"),
+        told(store, [(1, "search", 3.0)], name="slow", model="gpt-1.4b"),
+        told(store, [(1, "search", None)], name="too big"),
+        created(store, name="fresh").id,
+    ]
+    moved(store, numbers[0], CampaignState.DONE, "the budget of 3 trials is spent")
+    moved(store, numbers[1], CampaignState.PAUSED)
+    moved(store, numbers[2], CampaignState.DONE)
+    return numbers
+
+
+@pytest.mark.usefixtures("four")
+def test_a_campaign_is_listed_with_what_it_found(store: Store) -> None:
+    fresh, too_big, slow, fast = listed(store, CampaignList())
+    outcomes = [each.outcome for each in (fast, slow, too_big, fresh)]
+    assert outcomes == ["found", "paused", "nothing ran", "queued"]
+    assert [each.best_so_far for each in (fast, slow, too_big)] == [[5.0, 5.0, 9.0], [3.0], []]
+    assert fast.best_strategy is not None
+    assert fast.best_strategy.micro_batch_size == 4
+    assert fast.best_mfu == METRICS["mfu"]
+
+
+@pytest.mark.usefixtures("four")
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"sort": "best_objective"}, ["slow", "fast", "fresh", "too big"]),
+        ({"sort": "-best_objective"}, ["fast", "slow", "fresh", "too big"]),
+        ({"sort": "name"}, ["fast", "fresh", "slow", "too big"]),
+        ({"sort": "-failures"}, ["too big", "fast", "fresh", "slow"]),
+        ({"sort": "id"}, ["fast", "slow", "too big", "fresh"]),
+        ({"search": "22B frontier", "sort": "-name"}, ["too big", "fresh", "fast"]),
+        ({"search": "NOTHING ran"}, ["too big"]),
+        ({"search": 'fast "MBS 4"'}, ["fast"]),
+        ({"search": '"mbs 1" gpt'}, ["slow"]),
+        ({"search": "budget"}, ["fast"]),
+        ({"state": CampaignState.PAUSED}, ["slow"]),
+        ({"search": "nowhere"}, []),
+    ],
+)
+def test_it_is_sorted_and_searched_over_all_pages(
+    store: Store, asked: dict[str, object], found: list[str]
+) -> None:
+    assert [each.name for each in listed(store, CampaignList(), **asked)] == found
+
+
+def test_only_what_has_changed_is_read_again(store: Store, four: list[int]) -> None:
+    campaigns = CampaignList()
+    listed(store, campaigns)
+    with statements_of(store) as statements:
+        again = listed(store, campaigns)
+    assert len(statements) == len(again) / 2, "one for each page"
+    moved(store, four[3], CampaignState.CANCELLED)
+    with store.transaction() as session:
+        delete_campaign(session, four[0])
+    changed = listed(store, campaigns)
+    assert [(each.name, each.outcome) for each in changed[:2]] == [
+        ("fresh", "cancelled"),
+        ("too big", "nothing ran"),
+    ]
+    assert len(changed) == 3
+
+
+def test_what_is_projected_is_listed_so(store: Store) -> None:
+    campaign = created(store, nodes=16, pool_nodes=16)
+    full = STRATEGY.model_copy(update={"num_nodes": 16})
+    narrow = STRATEGY.model_copy(update={"num_nodes": 4})
+    figures = METRICS | {"iteration_time_s": 5.0, "tokens_per_s": 3e4}
+    with store.transaction() as session:
+        row = campaign_row(session, campaign.id)
+        new = new_trial(narrow, "search")
+        [trial] = insert_trials(session, row, [replace(new, stands_for_nodes=16)])
+        finish_trial(
+            session,
+            trial,
+            ended(TrialState.OK, objective=1.0, metrics=TrialMetrics.model_validate(figures)),
+        )
+    campaigns = CampaignList()
+    [found] = listed(store, campaigns)
+    with store.session() as session:
+        answer = recommend(found, all_trials(session, campaign.id))
+    assert answer is not None
+    assert found.best_strategy == answer.best.strategy == full
+    assert found.best_objective == pytest.approx(answer.best.metrics.tokens_per_s)
+    assert found.best_projected_from_nodes == answer.best.projected_from_nodes == 4
+    assert found.fastest_objective is None, "no trial ran on its own nodes"
+
+
+@pytest.mark.usefixtures("four")
+@pytest.mark.parametrize("asked", [{"sort": "rate"}, {"sort": "name", "cursor": "WzQwXQ"}])
+def test_what_is_no_order_and_no_place_in_it_is_refused(
+    store: Store, asked: dict[str, str]
+) -> None:
+    with store.session() as session, pytest.raises(InvalidInput):
+        CampaignList().page(session, **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [1, 2, POINTS, POINTS + 1, 1000])
+def test_a_line_has_its_first_and_its_last_figure(count: int) -> None:
+    course = [float(each) for each in range(count)]
+    points = thinned(course)
+    assert len(points) == min(count, POINTS)
+    assert (points[0], points[-1]) == (course[0], course[-1])
+    assert points == sorted(set(points))
