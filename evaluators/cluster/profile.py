@@ -138,7 +138,7 @@ class Polling:
     Attributes:
         interval_s: between two status calls, whatever the number of jobs; it grows on its own
             while Slurm is slow to answer.
-        command_limit_s: after which a Slurm command is given up.
+        command_limit_s: after which a Slurm command, or a question to Ray, is given up.
         settle_s: after so long a job that was submitted is in the queue, accounting knows of one
             that ended, and a file that a node wrote is seen here.
         full_queue_pause_s: before sbatch is tried again after the limit on jobs in the queue was
@@ -186,6 +186,24 @@ class Pilot:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RayCluster:
+    """`[ray]`: the Ray cluster that the ray evaluator runs trials on.
+
+    Attributes:
+        address: of its head (`10.0.0.1:6379`), from a machine that is a node of it; from any other
+            that of its client server (`ray://10.0.0.1:10001`).
+        folder: of each node, in which trials have a folder of theirs while they run.
+        most_nodes: to which an autoscaler may bring it; None: it has the nodes that it has.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    address: Name = ""
+    folder: NeededPath = "/tmp"
+    most_nodes: Annotated[int | None, whole(1, 1_000_000)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterProfile:
     """One cluster as one user (or group) uses it.
 
@@ -211,3 +229,4 @@ class ClusterProfile:
     polling: Polling = Polling()
     retries: Retries = Retries()
     pilot: Pilot = Pilot()
+    ray: RayCluster = RayCluster()

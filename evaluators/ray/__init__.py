@@ -1,0 +1,1 @@
+"""Trials on a Ray cluster that is there already."""

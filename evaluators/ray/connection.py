@@ -1,0 +1,139 @@
+"""A Ray cluster, asked by a process of its own that may be lost and replaced."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import evaluators
+
+DRIVER = "evaluators.ray.driver"
+START_LIMIT_S = 15.0
+"""For the process to be there and to know the cluster, besides what an answer may take."""
+SILENT_S = 5.0
+"""A cluster that has not answered for so long is said to be silent."""
+INSTALL = "pip install 'autotune[ray]'"
+NOT_INSTALLED = f"the Python package ray is not installed here: {INSTALL}"
+
+
+class RayUnavailable(Exception):
+    """The cluster does not answer; later it may."""
+
+
+class RayRefused(Exception):
+    """The cluster cannot be used from here, now or later."""
+
+
+def installed() -> bool:
+    """Whether ray can be imported; it is not imported for that."""
+    return importlib.util.find_spec("ray") is not None
+
+
+class RayConnection:
+    """Asks one cluster, one question after the other.
+
+    Its process ends with the thread that asks first, which is to live as long as this object.
+
+    Args:
+        limit_s: after which an answer is no longer waited for.
+    """
+
+    def __init__(self, address: str, *, limit_s: float) -> None:
+        self.address = address
+        self._limit_s = limit_s
+        self._asked: float | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, what: str, **fields: Any) -> Any:
+        """Return the answer to a question of `evaluators.ray.driver`.
+
+        Raises:
+            RayUnavailable: nobody answers, or the answer does not come in time.
+            RayRefused: ray is not installed, or the cluster is of another version.
+        """
+        with self._lock:
+            if not installed():
+                raise RayRefused(NOT_INSTALLED)
+            question = {"ask": what, "address": self.address, "limit_s": self._limit_s, **fields}
+            self._asked = time.monotonic()
+            try:
+                answer = self._exchange(question)
+            except (OSError, ValueError) as error:
+                self._end()
+                raise RayUnavailable(f"{self.address}: {error}") from error
+            finally:
+                self._asked = None
+            if "answer" in answer:
+                return answer["answer"]
+            self._end()  # it may hold on to a cluster that is no more
+            fault = RayRefused if answer["fault"] == "refused" else RayUnavailable
+            raise fault(f"{self.address}: {answer['reason']}")
+
+    @property
+    def silence(self) -> str:
+        """For how long an answer has been waited for, where that is long; else an empty text."""
+        asked = self._asked
+        silent_s = time.monotonic() - asked if asked else 0.0
+        return f"{self.address}: no answer for {silent_s:.0f} s" if silent_s > SILENT_S else ""
+
+    def interrupt(self) -> None:
+        """Let a question that is being asked go unanswered."""
+        process = self._process
+        if process:
+            process.kill()
+
+    def close(self) -> None:
+        """End the process; what runs in the cluster runs on."""
+        with self._lock:
+            self._end()
+
+    def _exchange(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        limit_s = 1.5 * self._limit_s  # it is the process that is to say so
+        if self._socket is None:
+            limit_s += START_LIMIT_S
+            self._start()
+        assert self._socket
+        self._socket.settimeout(limit_s)
+        self._socket.sendall((json.dumps(question) + "\n").encode())
+        with self._socket.makefile("rb") as file:
+            line = file.readline()
+        if not line:
+            raise OSError("the process that speaks with it has ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _start(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        root = str(Path(evaluators.__file__).parents[1])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        quiet = {"PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", DRIVER, str(theirs.fileno()), str(os.getpid())],
+                env=os.environ | quiet,
+                cwd=tempfile.gettempdir(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
+
+    def _end(self) -> None:
+        if self._process and self._socket:
+            self._socket.close()
+            self._process.kill()
+            self._process.wait()
+        self._process, self._socket = None, None

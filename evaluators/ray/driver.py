@@ -1,0 +1,176 @@
+"""The process that speaks with one Ray cluster: `python -m evaluators.ray.driver SOCKET PARENT`.
+
+Ray ends a process whose head has died, and a process can know one cluster only; so it is none of
+the service's own. It reads one JSON object a line, {"address", "ask", …}, and answers each
+with {"answer": …} or {"fault": "unreachable" | "refused", "reason": …}.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from evaluators import processes
+
+NAMESPACE = "autotune"
+KNOCK_LIMIT_S = 5.0
+NEEDED = ("torch", "deepspeed", "evaluators")
+
+
+class Refused(Exception):
+    """Ray answers, and will not do: a reason that asking again does not change."""
+
+
+def connect(address: str) -> None:
+    """Be a driver of this cluster.
+
+    Raises:
+        Refused: this is no address, or its version of Ray or Python is another one.
+        Exception: whatever Ray raises where nobody answers.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        raise Refused("not the address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
+    with socket.create_connection((host, int(port)), timeout=KNOCK_LIMIT_S):
+        pass  # Ray itself would wait long where nobody is
+
+    import ray
+
+    from evaluators.ray import keeper, node
+
+    for module in (keeper, node):
+        ray.cloudpickle.register_pickle_by_value(module)
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+        )
+    except RuntimeError as error:
+        if "ersion mismatch" in str(error):
+            raise Refused(" ".join(str(error).split())) from error
+        raise
+
+
+def sync(keeper: str, message: Mapping[str, Any], *, limit_s: float) -> dict[str, Any] | None:
+    """Return what the keeper of this name answers; None where it is not there, and need not be.
+
+    It is made where something is to be submitted. One that has died is not there.
+    """
+    import ray
+    from ray.exceptions import ActorDiedError
+
+    from evaluators.ray.keeper import HEAD, TrialKeeper
+
+    if message["submit"]:
+        actor = (
+            ray.remote(TrialKeeper)
+            .options(
+                name=keeper,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                resources={HEAD: 0.001},
+            )
+            .remote()
+        )
+    else:
+        try:
+            actor = ray.get_actor(keeper, namespace=NAMESPACE)
+        except ValueError:
+            return None
+    try:
+        return _plain(ray.get(actor.sync.remote(**_bytes(message)), timeout=limit_s))
+    except ActorDiedError:
+        return None
+
+
+def look(bundle: Mapping[str, float], *, limit_s: float) -> dict[str, Any]:
+    """Return what the cluster is, how many nodes have such a bundle, and what a node lacks."""
+    import ray
+
+    from evaluators.ray.keeper import fitting_nodes
+
+    fitting = fitting_nodes(bundle)
+    lacks: list[str] = []
+    if fitting:
+        find = ray.remote(lacking).options(
+            num_cpus=0, label_selector={"ray.io/node-id": fitting[0]["NodeID"]}
+        )
+        lacks = ray.get(find.remote(NEEDED), timeout=limit_s)
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return {
+        "version": ray.__version__,
+        "nodes": [node["Resources"] for node in alive],
+        "fitting": len(fitting),
+        "lacks": lacks,
+    }
+
+
+def lacking(packages: tuple[str, ...]) -> list[str]:
+    """Return those that the Python of a node does not have."""
+    return [name for name in packages if importlib.util.find_spec(name) is None]
+
+
+def _bytes(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the message with the content of files as bytes."""
+    submit = [
+        (name, work | {kind: _encoded(work[kind]) for kind in ("files", "shared")})
+        for name, work in message["submit"]
+    ]
+    return {**message, "submit": submit}
+
+
+def _encoded(files: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: content.encode("latin-1") for name, content in files.items()}
+
+
+def _plain(answer: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer with bytes as text, a character each."""
+    for report in answer.values():
+        report["log"] = report["log"].decode("latin-1")
+        files = report.get("files", {})
+        report["files"] = {name: content.decode("latin-1") for name, content in files.items()}
+    return dict(answer)
+
+
+def answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to one question, or the fault that kept it from being answered."""
+    import ray
+
+    limit_s = question["limit_s"]
+    try:
+        if not ray.is_initialized():
+            connect(question["address"])
+        if question["ask"] == "look":
+            return {"answer": look(question["bundle"], limit_s=limit_s)}
+        return {"answer": sync(question["keeper"], question["message"], limit_s=limit_s)}
+    except Refused as error:
+        return {"fault": "refused", "reason": str(error)}
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return {"fault": "unreachable", "reason": reason[:500]}
+
+
+def main() -> None:
+    """Answer questions until there are no more."""
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    processes.die_with(parent)
+    owner = socket.socket(fileno=descriptor)
+    with owner.makefile("rb") as questions:
+        for line in questions:
+            owner.sendall((json.dumps(answer(json.loads(line))) + "\n").encode())
+    os._exit(0)  # Ray would take seconds to say goodbye
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""The actor that keeps trials on a Ray cluster, whether or not somebody asks about them.
+
+It is detached, found by its name, and lives on the head. It asks Ray for a placement group for each
+trial, has the trial run there, and keeps what came of it until that was fetched. What it has made
+ends with it. As `evaluators.ray.node` it is sent to the cluster by value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from evaluators.ray.node import MOST_AT_ONCE, TrialNode
+
+HEAD = "node:__internal_head__"
+"""A resource that every head has."""
+
+LINGER_S = 1.0
+"""So long nodes that have come free wait for a trial of the same shape: to make a placement group
+and its actors anew takes Ray about a second."""
+PATIENCE_S = 300.0
+"""A trial that has waited so long lets no later one pass it."""
+BLAME_S = 20.0
+"""Within it Ray notices that a node has died."""
+OVERDUE_S = 120.0
+"""So long after its time limit a trial whose node says nothing is given up."""
+KEPT_S = 7 * 86_400.0
+"""What came of a trial is kept for so long when nobody fetches it."""
+IDLE_S = 900.0
+"""Without a trial and a call for so long, the actor ends."""
+
+CALLS_AT_ONCE = 16
+"""Of a node: its run and its log, and what its steps and those of the run ask for."""
+
+_LOW_ON_MEMORY = "low on memory"
+
+
+@dataclass(kw_only=True, eq=False)
+class PlacedNodes:
+    """A placement group, and the actor that has each of its bundles."""
+
+    group: PlacementGroup
+    shape: tuple[Any, ...]
+    actors: list[Any]
+    nodes: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(node["host"] for node in self.nodes)
+
+    @property
+    def master(self) -> str:
+        """The address at which its ranks meet."""
+        addresses = {node["address"] for node in self.nodes}
+        return self.nodes[0]["address"] if len(addresses) > 1 else "127.0.0.1"
+
+    def remove(self) -> None:
+        """Give the nodes back; this kills the actors."""
+        remove_placement_group(self.group)
+
+
+@dataclass(kw_only=True, eq=False)
+class KeptTrial:
+    """One attempt at a trial, and how it stands.
+
+    Attributes:
+        work: what `evaluators.ray.work.work_of` returns.
+        reason: why it waits.
+        end: how it ended: `kind` (`script`, `node`, `lost`, `memory`, `cancelled`), `reason`, and
+            what `TrialNode.run` returned.
+    """
+
+    name: str
+    work: Mapping[str, Any]
+    log: Path
+    arrived: float = field(default_factory=time.monotonic)
+    task: asyncio.Task[None] | None = None
+    placed: PlacedNodes | None = None
+    offered: asyncio.Future[PlacedNodes] | None = None
+    began_at: float = 0.0
+    logged: int = 0
+    reason: str = ""
+    end: dict[str, Any] | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        bundle: Mapping[str, float] = self.work["bundle"]
+        return (*sorted(bundle.items()), self.work["nodes"])
+
+    def report(self, offset: int) -> dict[str, Any]:
+        """Return how it stands, with its log from there on; its end is told behind the log's."""
+        with self.log.open("rb") as file:
+            file.seek(offset)
+            part = file.read(MOST_AT_ONCE)
+        report: dict[str, Any] = {"log": part, "reason": self.reason, "end": None}
+        if self.placed:
+            report |= {"hosts": self.placed.hosts, "group": self.placed.group.id.hex()}
+        if self.end and offset + len(part) >= self.logged:
+            report |= {"end": self.end, "files": dict(self.files)}
+        return report
+
+
+class TrialKeeper:
+    """Keeps trials by their names; asynchronous, so that all of it is one thread's."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="autotune-keeper-"))
+        self._trials: dict[str, KeptTrial] = {}
+        self._waiting: deque[KeptTrial] = deque()
+        self._free: dict[tuple[Any, ...], list[PlacedNodes]] = {}
+        self._called = time.monotonic()
+        self._upkeep: asyncio.Task[None] | None = None
+
+    async def sync(
+        self,
+        *,
+        submit: Sequence[tuple[str, Mapping[str, Any]]],
+        cancel: Sequence[str],
+        forget: Sequence[str],
+        follow: Mapping[str, int],
+    ) -> dict[str, dict[str, Any]]:
+        """Do what is asked, and return how the trials in `follow` stand that are known.
+
+        Args:
+            submit: name and work of trials; one that is known runs on.
+            follow: by name, how much of the log is known.
+        """
+        self._called = time.monotonic()
+        self._upkeep = self._upkeep or asyncio.ensure_future(self._keep_up())
+        for name, work in submit:
+            if name not in self._trials:
+                self._begin(name, work)
+        for name in cancel:
+            trial = self._trials.get(name)
+            if trial and trial.task and not trial.end:
+                trial.task.cancel()
+        for name in forget:
+            if trial := self._trials.pop(name, None):
+                trial.log.unlink(missing_ok=True)
+        return {
+            name: self._trials[name].report(offset)
+            for name, offset in follow.items()
+            if name in self._trials
+        }
+
+    def _begin(self, name: str, work: Mapping[str, Any]) -> None:
+        log = self._folder / f"{len(self._trials)}-{time.monotonic_ns()}.log"
+        log.touch()
+        trial = self._trials[name] = KeptTrial(name=name, work=work, log=log)
+        trial.task = asyncio.ensure_future(self._keep(trial))
+
+    async def _keep(self, trial: KeptTrial) -> None:
+        """Bring the trial to its end."""
+        healthy = False
+        try:
+            trial.placed = await self._place(trial)
+            trial.began_at = time.time()
+            trial.end = await self._run(trial, trial.placed)
+            healthy = True
+        except asyncio.CancelledError:
+            trial.end = {"kind": "cancelled", "reason": "cancelled"}
+        except RayError as error:
+            trial.end = await _blame(error, trial.placed)
+        except Exception as error:
+            reason = f"the actor that keeps it failed: {type(error).__name__}: {error}"
+            trial.end = {"kind": "lost", "reason": reason}
+        finally:
+            if trial.placed:
+                self._release(trial.placed, healthy=healthy)
+        now = time.time()
+        trial.end = {"began_at": trial.began_at or now, "ended_at": now} | (trial.end or {})
+
+    async def _run(self, trial: KeptTrial, placed: PlacedNodes) -> dict[str, Any]:
+        """Run it on its nodes; raises RayError where one of them, or its actor, dies."""
+        work, first = trial.work, placed.actors[0]
+        folder, limit_s = work["folder"], work["time_limit_s"]
+        prepared = [
+            actor.prepare.remote(folder, work["files"], work["shared"]) for actor in placed.actors
+        ]
+        await asyncio.gather(*prepared)
+        run = asyncio.ensure_future(
+            _answer(
+                first.run.remote(
+                    folder,
+                    nodes=placed.actors,
+                    ranks=work["ranks"],
+                    variables={"MASTER_ADDR": placed.master},
+                    time_limit_s=limit_s,
+                )
+            )
+        )
+        overdue = time.monotonic() + limit_s + OVERDUE_S
+        while not run.done():
+            await self._take_log(trial, first)
+            if time.monotonic() > overdue:
+                run.cancel()
+                return {"kind": "node", "reason": "its node did not end it at its time limit"}
+        end = await run
+        while await self._take_log(trial, first):
+            pass
+        trial.files = await first.left.remote(folder)
+        await asyncio.gather(*[actor.clear.remote(folder) for actor in placed.actors])
+        return {"kind": "script", "reason": "", **end}
+
+    async def _take_log(self, trial: KeptTrial, first: Any) -> int:
+        """Add what the trial has logged since; return how many bytes that was."""
+        part = await first.log.remote(trial.work["folder"], trial.logged)
+        if part:
+            with trial.log.open("ab") as file:
+                file.write(part)
+            trial.logged += len(part)
+        return len(part)
+
+    # Where trials run.
+
+    async def _place(self, trial: KeptTrial) -> PlacedNodes:
+        """Return nodes that have come free, or others, once Ray has some."""
+        self._waiting.append(trial)
+        try:
+            if free := self._free.get(trial.shape):
+                return free.pop()
+            self._give_back()  # of another shape; Ray is to have them
+            while time.monotonic() - self._waiting[0].arrived > PATIENCE_S:
+                if self._waiting[0] is trial:
+                    break
+                await asyncio.sleep(1)
+            return await self._ask_for_nodes(trial)
+        finally:
+            self._waiting.remove(trial)
+
+    async def _ask_for_nodes(self, trial: KeptTrial) -> PlacedNodes:
+        work = trial.work
+        trial.reason = _why_it_waits(work["bundle"], work["nodes"])
+        group = placement_group(
+            [work["bundle"]] * work["nodes"], strategy="STRICT_SPREAD", name=trial.name
+        )
+        trial.offered = asyncio.get_running_loop().create_future()
+        ready = asyncio.ensure_future(_answer(group.ready()))
+        try:
+            await asyncio.wait({ready, trial.offered}, return_when=asyncio.FIRST_COMPLETED)
+            if trial.offered.done():
+                remove_placement_group(group)
+                return trial.offered.result()
+            await ready
+            return await _occupied(group, trial)
+        except BaseException:
+            remove_placement_group(group)
+            if trial.offered.done():
+                self._release(trial.offered.result(), healthy=True)
+            raise
+        finally:
+            trial.offered = None
+            ready.cancel()
+
+    def _release(self, placed: PlacedNodes, *, healthy: bool) -> None:
+        """Offer nodes to the first trial that waits; where none does, keep them for a moment."""
+        first = self._waiting[0] if self._waiting else None
+        offered = first.offered if first and first.shape == placed.shape else None
+        if healthy and offered and not offered.done():
+            offered.set_result(placed)
+        elif healthy and first is None:
+            self._free.setdefault(placed.shape, []).append(placed)
+            asyncio.get_running_loop().call_later(LINGER_S, self._give_back, placed)
+        else:
+            placed.remove()
+
+    def _give_back(self, only: PlacedNodes | None = None) -> None:
+        """Give back all nodes that no trial has, or these if none has them."""
+        for free in self._free.values():
+            for placed in list(free):
+                if only is None or placed is only:
+                    free.remove(placed)
+                    placed.remove()
+
+    async def _keep_up(self) -> None:
+        """Drop what nobody fetches; end when there is nothing to do any more."""
+        while True:
+            await asyncio.sleep(10)
+            now = time.time()
+            for name, trial in list(self._trials.items()):
+                if trial.end and now - trial.end["ended_at"] > KEPT_S:
+                    del self._trials[name]
+                    trial.log.unlink(missing_ok=True)
+            if not self._trials and time.monotonic() - self._called > IDLE_S:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                ray.kill(ray.get_runtime_context().current_actor)
+
+
+async def _answer(reference: Any) -> Any:
+    return await reference
+
+
+async def _occupied(group: PlacementGroup, trial: KeptTrial) -> PlacedNodes:
+    """Start an actor in each bundle, which has all of it."""
+    work = trial.work
+    bundle = dict(work["bundle"])
+    given = {"num_cpus": bundle.pop("CPU", 0), "num_gpus": bundle.pop("GPU", 0)}
+    actors = [
+        ray.remote(TrialNode)
+        .options(
+            **given,
+            resources=bundle,
+            max_concurrency=CALLS_AT_ONCE,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                group, placement_group_bundle_index=index
+            ),
+        )
+        .remote()
+        for index in range(work["nodes"])
+    ]
+    placed = PlacedNodes(group=group, shape=trial.shape, actors=actors)
+    placed.nodes = list(await asyncio.gather(*[actor.where.remote() for actor in actors]))
+    return placed
+
+
+def fitting_nodes(bundle: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Return the living nodes that have as much, whoever uses it now."""
+    return [
+        node
+        for node in ray.nodes()
+        if node["Alive"]
+        and all(node["Resources"].get(kind, 0.0) >= count for kind, count in bundle.items())
+    ]
+
+
+def _why_it_waits(bundle: Mapping[str, float], nodes: int) -> str:
+    wanted = " and ".join(f"{count:g} {kind}" for kind, count in bundle.items())
+    there = len(fitting_nodes(bundle))
+    if there < nodes:
+        return f"it needs {nodes} nodes with {wanted} each, and Ray has {there}"
+    return f"waiting for Ray to have {nodes} of {there} nodes free, with {wanted} each"
+
+
+async def _blame(error: RayError, placed: PlacedNodes | None) -> dict[str, str]:
+    """Return the end of a trial that an error of Ray ended: whether a node of it has died."""
+    said = next(iter(str(error).strip().splitlines()[-1:]), "") or type(error).__name__
+    if placed is None:
+        return {"kind": "lost", "reason": f"Ray gave it no nodes: {said}"}
+    if _LOW_ON_MEMORY in str(error):
+        return {"kind": "memory", "reason": f"Ray ended it, its node being low on memory: {said}"}
+    if isinstance(error, RayTaskError) and not isinstance(error, RayActorError):
+        return {"kind": "node", "reason": f"its node could not run it: {said}"}
+    until = time.monotonic() + BLAME_S
+    while time.monotonic() < until:
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        if dead := [node["host"] for node in placed.nodes if node["id"] not in alive]:
+            return {"kind": "node", "reason": f"Ray lost a node of it ({', '.join(dead)})"}
+        await asyncio.sleep(0.25)
+    return {"kind": "lost", "reason": f"Ray lost an actor of it: {said}"}

@@ -1,0 +1,429 @@
+"""One node of a trial, as an actor: it runs the node's ranks, and on the first node the script.
+
+It is sent to the cluster by value, so the nodes need no package of ours for it: the standard
+library and Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+
+LOG = "trial.log"
+SCRIPT = "body.sh"
+AS_RANKS = "as_ranks.sh"
+"""`bash as_ranks.sh WORDS…` in the script runs the words as every rank; as srun does, it prints
+what they print, ends all with the first that fails, and ends with its exit code."""
+SOCKET, INTERPRETER = "AUTOTUNE_RANKS", "AUTOTUNE_PYTHON"
+
+FRAME = "!ci"
+OUTPUT, CODE = b"o", b"c"
+LOOK_S = 0.02
+LONGEST_WAIT_S = 1.0
+"""That a call for output waits for some."""
+KILL_AFTER_S = 15.0
+"""How long a trial has after its time limit to end by itself."""
+MOST_AT_ONCE = 1 << 20
+MOST_OF_A_FILE = 16 << 20
+"""Bytes of a file that is brought back."""
+
+# Asked to end, it asks the ranks to and waits for that, or the next run would meet them.
+_AS_RANKS = f"""\
+exec "${INTERPRETER}" - "$@" <<'END'
+import json, os, signal, socket, struct, sys
+ranks = socket.socket(socket.AF_UNIX)
+ranks.connect(os.environ["{SOCKET}"])
+signal.signal(signal.SIGTERM, lambda *_: ranks.shutdown(socket.SHUT_WR))
+asked = {{"words": sys.argv[1:], "variables": dict(os.environ)}}
+ranks.sendall(json.dumps(asked).encode() + b"\\n")
+answer = ranks.makefile("rb")
+while len(head := answer.read({struct.calcsize(FRAME)})) == {struct.calcsize(FRAME)}:
+    kind, number = struct.unpack("{FRAME}", head)
+    if kind == {CODE!r}:
+        sys.exit(number)
+    sys.stdout.buffer.write(answer.read(number))
+    sys.stdout.flush()
+sys.exit(1)
+END
+"""
+
+# What tells of the process that set it, and not of what is to be run.
+_OF_RAY = ("RAY_", "SLURM")
+_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PWD", "OLDPWD", "SHLVL", "_"})
+_HANDED_ON = frozenset({SOCKET, INTERPRETER})
+
+
+def plain_environment() -> dict[str, str]:
+    """Return this process's variables but for those by which Ray, or a job that it is in, speaks
+    to it; Ray's own Python comes first on the PATH."""
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_OF_RAY) and name not in _OWN
+    }
+    path = [os.path.dirname(sys.executable), plain.get("PATH", os.defpath)]
+    return plain | {"PATH": os.pathsep.join(path)}
+
+
+def own_folder(folder: Path) -> None:
+    """Make a folder that is this user's alone; raises OSError, also where it is somebody else's."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
+        raise PermissionError(f"{folder} is somebody else's")
+
+
+class ProcessGroup:
+    """Processes that end with the one that started them, however that ends."""
+
+    def __init__(self) -> None:
+        # The kernel closes our end of its pipe in any case.
+        self._guard = subprocess.Popen(
+            ["bash", "-c", "trap '' TERM; read -r _; kill -KILL 0"],
+            stdin=subprocess.PIPE,
+            process_group=0,
+        )
+
+    def start(
+        self, words: Sequence[str], *, variables: Mapping[str, str], folder: Path, output: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start one in `folder`; what it prints is added to the file `output`."""
+        with output.open("ab") as file:
+            return subprocess.Popen(
+                words,
+                env=variables,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                process_group=self._guard.pid,
+            )
+
+    def ask_to_end(self) -> None:
+        os.killpg(self._guard.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        """Kill all; may be called again."""
+        assert self._guard.stdin
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        self._guard.wait()
+
+
+@dataclass(kw_only=True)
+class NodeRanks:
+    """The ranks of one step on one node."""
+
+    group: ProcessGroup
+    processes: list[subprocess.Popen[bytes]]
+    output: Path
+    told: int = 0
+    ended_at: float | None = None
+
+    def exit_code(self) -> int | None:
+        """Return the first failure's code, 0 once all have ended well, None while they run."""
+        codes = [process.poll() for process in self.processes]
+        if failed := [code for code in codes if code]:
+            return failed[0] if failed[0] > 0 else 128 - failed[0]
+        return None if None in codes else 0
+
+
+class TrialNode:
+    """An actor that has one bundle of a trial's placement group."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, NodeRanks] = {}
+        self._runs = False
+
+    def where(self) -> dict[str, str]:
+        """Return its node's id, host and address."""
+        return {
+            "id": ray.get_runtime_context().get_node_id(),
+            "host": socket.gethostname(),
+            "address": ray.util.get_node_ip_address(),
+        }
+
+    def prepare(self, folder: str, files: Mapping[str, bytes], shared: Mapping[str, bytes]) -> None:
+        """Write the attempt's files, and what is shared where it is not there yet, by its path.
+
+        Other nodes of the trial may have the very same folder.
+        """
+        place = Path(folder)
+        own_folder(place.parents[1])
+        own = {**files, AS_RANKS: _AS_RANKS.encode()}
+        wanted = {place / name: content for name, content in own.items()}
+        wanted |= {Path(path): content for path, content in shared.items()}
+        for path, content in wanted.items():
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+                partial.write_bytes(content)
+                partial.replace(path)
+
+    def clear(self, folder: str) -> None:
+        """Remove the attempt's folder; no process of it runs any more."""
+        for number in list(self._ranks):
+            self.end_ranks(number)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    # What every node does.
+
+    def start_ranks(
+        self,
+        number: int,
+        words: Sequence[str],
+        *,
+        folder: str,
+        variables: Mapping[str, str],
+        node: int,
+        nodes: int,
+        ranks: int,
+    ) -> None:
+        """Start step `number` on this node, which is the `node`th of so many with so many ranks.
+
+        Each rank is told its place in Slurm's words, which is how programs read it.
+        """
+        group, output = ProcessGroup(), Path(folder) / f"ranks-{number}-{node}.log"
+        output.touch()
+        step = NodeRanks(group=group, processes=[], output=output)
+        first = node * ranks
+        common = {
+            "SLURM_NTASKS": str(nodes * ranks),
+            "SLURM_TASKS_PER_NODE": str(ranks),
+            "SLURM_NODEID": str(node),
+            "SLURM_GTIDS": ",".join(str(first + local) for local in range(ranks)),
+            "SLURMD_NODENAME": socket.gethostname(),
+        }
+        self._ranks[number] = step
+        for local in range(ranks):
+            own = {"SLURM_PROCID": str(first + local), "SLURM_LOCALID": str(local)}
+            environment = {**plain_environment(), **variables, **common, **own}
+            step.processes.append(
+                group.start(words, variables=environment, folder=Path(folder), output=output)
+            )
+
+    def output_of_ranks(self, number: int) -> tuple[bytes, int | None]:
+        """Return what they have printed since the last call, and their exit code at the end."""
+        step = self._ranks[number]
+        until = time.monotonic() + LONGEST_WAIT_S
+        while True:
+            code = step.exit_code()
+            if code is not None:
+                step.group.end()
+            printed = _part_of(step.output, step.told)
+            if printed or code is not None or time.monotonic() > until:
+                step.told += len(printed)
+                return printed, None if len(printed) == MOST_AT_ONCE else code
+            time.sleep(LOOK_S)
+
+    def end_ranks(self, number: int) -> None:
+        """End them: they have a moment to do it themselves."""
+        step = self._ranks[number]
+        if step.exit_code() is None:
+            step.group.ask_to_end()
+            until = time.monotonic() + LONGEST_WAIT_S
+            while step.exit_code() is None and time.monotonic() < until:
+                time.sleep(LOOK_S)
+        step.group.end()
+
+    # What the first node does besides.
+
+    def run(
+        self,
+        folder: str,
+        *,
+        nodes: Sequence[Any],
+        ranks: int,
+        variables: Mapping[str, str],
+        time_limit_s: float,
+    ) -> dict[str, Any]:
+        """Run the script to its end, and its steps on all nodes; return how it ended."""
+        group = ProcessGroup()
+        self._runs = True
+        try:
+            return self._run(group, Path(folder), nodes, ranks, variables, time_limit_s)
+        finally:
+            group.end()
+            self._runs = False
+
+    def _run(
+        self,
+        group: ProcessGroup,
+        place: Path,
+        nodes: Sequence[Any],
+        ranks: int,
+        variables: Mapping[str, str],
+        time_limit_s: float,
+    ) -> dict[str, Any]:
+        began_at, began = time.time(), time.monotonic()
+        timed_out = False
+        with _listener(place.parents[1]) as listener:
+            own = {SOCKET: listener.getsockname(), INTERPRETER: sys.executable}
+            given = {**plain_environment(), **variables, **own}
+            script = group.start(
+                ["bash", SCRIPT], variables=given, folder=place, output=place / LOG
+            )
+            step: RankStep | None = None
+            number = 0
+            while (code := script.poll()) is None:
+                over_s = time.monotonic() - began - time_limit_s
+                if over_s > 0 and not timed_out:
+                    timed_out = True
+                    group.ask_to_end()
+                    if step:
+                        step.end()
+                elif over_s > KILL_AFTER_S:
+                    group.end()
+                if step is None and (connection := _accepted(listener)):
+                    number += 1
+                    shape = {"folder": str(place), "nodes": len(nodes), "ranks": ranks}
+                    step = RankStep.begin(connection, number, nodes, shape=shape)
+                elif step and not step.goes_on():
+                    step = None
+            if step:
+                step.end()
+        return {
+            "exit_code": code if code >= 0 else 128 - code,
+            "began_at": began_at,
+            "ended_at": time.time(),
+            "timed_out": timed_out,
+        }
+
+    def log(self, folder: str, offset: int) -> bytes:
+        """Return the script's log from there on; while it runs, it waits a while for some."""
+        until = time.monotonic() + LONGEST_WAIT_S
+        while True:
+            waits = self._runs and time.monotonic() < until
+            if (part := _part_of(Path(folder) / LOG, offset)) or not waits:
+                return part
+            time.sleep(LOOK_S)
+
+    def left(self, folder: str) -> dict[str, bytes]:
+        """Return by name the files that lie in the folder, but for logs and large ones."""
+        found = {}
+        for path in Path(folder).iterdir():
+            small = path.is_file() and path.stat().st_size <= MOST_OF_A_FILE
+            if small and path.suffix != ".log":
+                found[path.name] = path.read_bytes()
+        return found
+
+
+@dataclass(kw_only=True)
+class RankStep:
+    """What the script runs as every rank, and the connection of the one that waits for it."""
+
+    connection: socket.socket
+    number: int
+    nodes: Sequence[Any]
+    reading: dict[Any, Any] = field(default_factory=dict)
+    code: int = 0
+    ending: bool = False
+
+    @classmethod
+    def begin(
+        cls,
+        connection: socket.socket,
+        number: int,
+        nodes: Sequence[Any],
+        *,
+        shape: Mapping[str, Any],
+    ) -> RankStep | None:
+        """Start it on all nodes, with the variables that the script has set; None where whoever
+        asked for it has ended before it did."""
+        with connection.makefile("rb") as file:
+            line = file.readline()
+        if not line:
+            return None
+        asked, plain = json.loads(line), plain_environment()
+        exported = {
+            name: value
+            for name, value in asked["variables"].items()
+            if plain.get(name) != value and name not in _OWN | _HANDED_ON
+        }
+        starts = [
+            node.start_ranks.remote(number, asked["words"], variables=exported, node=place, **shape)
+            for place, node in enumerate(nodes)
+        ]
+        ray.get(starts)
+        step = cls(connection=connection, number=number, nodes=nodes)
+        step.reading = {node.output_of_ranks.remote(number): node for node in nodes}
+        return step
+
+    def goes_on(self) -> bool:
+        """Hand on what the ranks have printed; return whether any of them runs."""
+        if _is_closed(self.connection):
+            self.end()
+        done, _ = ray.wait(list(self.reading), num_returns=1, timeout=LOOK_S)
+        for reference in done:
+            node = self.reading.pop(reference)
+            printed, code = ray.get(reference)
+            self._send(OUTPUT, len(printed), printed)
+            if code is None:
+                self.reading[node.output_of_ranks.remote(self.number)] = node
+            elif code:
+                self.code = self.code or code
+                self.end()
+        if self.reading:
+            return True
+        self._send(CODE, self.code)
+        self.connection.close()
+        return False
+
+    def end(self) -> None:
+        """Have all ranks ended, once."""
+        if not self.ending:
+            self.ending = True
+            for node in self.nodes:
+                node.end_ranks.remote(self.number)
+
+    def _send(self, kind: bytes, number: int, content: bytes = b"") -> None:
+        with contextlib.suppress(OSError):  # it has been killed
+            self.connection.sendall(struct.pack(FRAME, kind, number) + content)
+
+
+@contextlib.contextmanager
+def _listener(folder: Path) -> Iterator[socket.socket]:
+    """A socket of a short name, as its address must be."""
+    path = folder / f"ranks-{secrets.token_hex(4)}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _accepted(listener: socket.socket) -> socket.socket | None:
+    readable, _, _ = select.select([listener], [], [], LOOK_S)
+    return listener.accept()[0] if readable else None
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other end says no more; it never says a second word."""
+    readable, _, _ = select.select([connection], [], [], 0)
+    return bool(readable)
+
+
+def _part_of(path: Path, offset: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(MOST_AT_ONCE)
+    except FileNotFoundError:
+        return b""

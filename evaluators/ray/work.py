@@ -1,0 +1,82 @@
+"""What the keeper of trials is given to run: text and numbers, written here and now."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.cluster.shell import container_words, environment_lines
+from evaluators.program import Launcher, Program
+from evaluators.program.megatron_deepspeed import DATASETS
+from evaluators.slurm.attempt_files import Attempt
+from search_spaces.machine import Machine
+
+SCRIPT, AS_RANKS = "body.sh", "as_ranks.sh"
+
+
+def service_of(trials: Path) -> str:
+    """Return what tells the service that keeps its trials in this folder from all others."""
+    place = f"{socket.gethostname()}:{os.getuid()}:{trials.absolute()}"
+    return sha256(place.encode()).hexdigest()[:12]
+
+
+def keeper_name(trials: Path) -> str:
+    """Return the name of the actor that keeps these trials; one of other code has another."""
+    code = b"".join(Path(__file__).with_name(f"{m}.py").read_bytes() for m in ("keeper", "node"))
+    return f"autotune-{service_of(trials)}-{sha256(code).hexdigest()[:8]}"
+
+
+def bundle_of(machine: Machine, profile: ClusterProfile) -> dict[str, float]:
+    """Return what a trial has of each of its nodes: all GPUs or, where there are none, CPUs."""
+    gpus, cpus = machine.gpus_per_node, profile.tasks.cpus_per_task
+    if machine.gpu == "none" or "CPU" in machine.gpu:
+        return {"CPU": gpus * (cpus or 1)}
+    return {"GPU": gpus, **({"CPU": gpus * cpus} if cpus else {})}
+
+
+def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict[str, Any]:
+    """Return it as JSON can hold it, the content of files as a character for each byte.
+
+    Raises:
+        InvalidInput: the program cannot run the request's strategy.
+        OSError: what trials share, such as a dataset, could not be written.
+    """
+    request = attempt.request
+    trials = Path(profile.ray.folder) / f"autotune-{service_of(request.directory.parent)}"
+    folder = trials / request.token / attempt.folder.name
+    launcher = Launcher(srun=("bash", str(folder / AS_RANKS)), container=container_words(profile))
+    files = program.files(request, folder)
+    script = [
+        *environment_lines(profile),
+        "export MASTER_ADDR",
+        program.commands(request, folder, launcher),
+        "",
+    ]
+    text = "\n".join(script)
+    return {
+        "folder": str(folder),
+        "bundle": bundle_of(request.machine, profile),
+        "nodes": request.strategy.num_nodes,
+        "ranks": request.machine.gpus_per_node,
+        "time_limit_s": request.protocol.time_limit_s,
+        "files": {name: _plain(content) for name, content in {**files, SCRIPT: text}.items()},
+        "shared": _datasets(trials / DATASETS, text),
+    }
+
+
+def _plain(text: str) -> str:
+    return text.encode().decode("latin-1")
+
+
+def _datasets(folder: Path, script: str) -> Mapping[str, str]:
+    """Return by path the synthetic datasets that the script reads, for nodes without them."""
+    return {
+        str(path): path.read_bytes().decode("latin-1")
+        for path in folder.glob("*.*")
+        if str(path.with_suffix("")) in script
+    }

@@ -1,0 +1,37 @@
+"""One real Ray cluster for all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from evaluators.cluster.profile import Polling, RayCluster
+from evaluators.ray.backend import RayBackend
+from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines
+from tests.ray_nodes import RayNodes
+
+MakeBackend = Callable[..., RayBackend]
+
+
+@pytest.fixture(scope="session")
+def ray_nodes() -> Iterator[RayNodes]:
+    with RayNodes(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def make_backend(ray_nodes: RayNodes) -> Iterator[MakeBackend]:
+    """Makes backends of a cluster, that of all tests unless another is named."""
+    made: list[RayBackend] = []
+
+    def make(text: str = QUICK, *, nodes: RayNodes = ray_nodes) -> RayBackend:
+        polling = Polling(command_limit_s=6.0)
+        profile = replace(PROFILE, ray=RayCluster(address=nodes.address), polling=polling)
+        made.append(RayBackend(profile, program=Lines(text=text)))
+        return made[-1]
+
+    yield make
+    for backend in made:
+        backend.close()
