@@ -9,10 +9,10 @@ from typing import Any, Unpack
 from autotune.client import calls
 from autotune.client.asynchronous.calibrations import AsyncCalibrations
 from autotune.client.asynchronous.campaign import AsyncCampaign
-from autotune.client.asynchronous.catalog import AsyncCatalog
 from autotune.client.asynchronous.plot import AsyncPlot
 from autotune.client.asynchronous.predictions import AsyncPredictions
 from autotune.client.calls.campaigns import CampaignInput
+from autotune.client.calls.subject import SlurmInput
 from autotune.client.files import MachineInput, ModelInput
 from autotune.schemas import (
     Budget,
@@ -26,14 +26,12 @@ from autotune.schemas import (
     ProtocolSpec,
     ScreenLayers,
     ScreenNodes,
-    SlurmChoice,
     SpaceSpec,
     StrategyShape,
 )
-from search_spaces.errors import InvalidInput
 
 
-class AsyncClient(AsyncCatalog, AsyncPredictions, AsyncCalibrations):
+class AsyncClient(AsyncPredictions, AsyncCalibrations):
     """The service, from Python.
 
     Args:
@@ -52,7 +50,7 @@ class AsyncClient(AsyncCatalog, AsyncPredictions, AsyncCalibrations):
         machine: MachineInput | None = None,
         nodes: int = 1,
         evaluator: EvaluatorName | None = None,
-        slurm: SlurmChoice | Mapping[str, Any] | None = None,
+        slurm: SlurmInput | None = None,
         pool_nodes: int | None = None,
         objective: Objective = "tokens_per_s",
         min_headroom_gib: float = 0.0,
@@ -135,14 +133,8 @@ class AsyncClient(AsyncCatalog, AsyncPredictions, AsyncCalibrations):
 
     async def _placed(self, fields: CampaignInput) -> CampaignInput:
         """Return the fields with the machine of a Slurm profile where none was named."""
-        slurm = fields.get("slurm")
-        if slurm is None or fields.get("machine") is not None:
-            return fields
-        profile = await self.profile(calls.campaigns.profile_named(slurm))
-        if not profile.machine:
-            reason = f"the profile {profile.name!r} is for any machine, so say which"
-            raise InvalidInput("machine", None, reason, valid="a name of `machines()`, or a Path")
-        return {**fields, "machine": profile.machine}
+        machine = await self._machine_of(fields.get("machine"), fields.get("slurm"))
+        return {**fields, "machine": machine}
 
     async def plan(self, **fields: Unpack[CampaignInput]) -> CampaignPlan:
         """Return what can be said of the campaign that `create` with the same fields would make:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from urllib.parse import quote
 
 from autotune.client.calls.call import Call, encoded, get, listed, post, reader
-from autotune.client.calls.subject import LOCAL, subject
+from autotune.client.calls.subject import SlurmInput, subject
 from autotune.client.files import MachineInput, ModelInput
 from autotune.schemas import (
     Budget,
@@ -27,7 +27,6 @@ from autotune.schemas import (
     ScalingStudy,
     ScreenLayers,
     ScreenNodes,
-    SlurmChoice,
     SpaceSpec,
     StrategyShape,
 )
@@ -46,7 +45,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     name: str
     nodes: int
     pool_nodes: int | None
-    slurm: SlurmChoice | Mapping[str, Any] | None
+    slurm: SlurmInput | None
     objective: Objective
     min_headroom_gib: float
     baseline: str | StrategyShape | Mapping[str, Any] | None
@@ -92,19 +91,15 @@ def question(fields: CampaignInput) -> CampaignCreate:
     What is as the service assumes it is not sent.
     """
     said: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
-    machine = said.get("machine", LOCAL)
-    usual: EvaluatorName = "local" if machine == LOCAL else "simulated"
-    evaluator = said.get("evaluator", "slurm" if "slurm" in said else usual)
     defaults = CampaignCreate.model_fields
     told = {name: value for name, value in said.items() if value != defaults[name].default}
-    about = subject(fields["model"], machine)
-    return validated(CampaignCreate, told | about | {"evaluator": evaluator})
-
-
-def profile_named(slurm: SlurmChoice | Mapping[str, Any]) -> str:
-    """Return the profile of a choice; raises InvalidInputs for what is none."""
-    choice = slurm if isinstance(slurm, SlurmChoice) else validated(SlurmChoice, slurm)
-    return choice.profile
+    about = subject(
+        fields["model"],
+        said.get("machine"),
+        evaluator=said.get("evaluator"),
+        slurm=said.get("slurm"),
+    )
+    return validated(CampaignCreate, told | about)
 
 
 def campaign(campaign_id: int) -> Call[Campaign]:

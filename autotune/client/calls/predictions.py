@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.client.calls.call import Call, post
-from autotune.client.calls.subject import subject
+from autotune.client.calls.subject import SlurmInput, subject
 from autotune.client.files import MachineInput, ModelInput
 from autotune.schemas import (
     EvaluatorName,
@@ -14,7 +14,6 @@ from autotune.schemas import (
     PredictionQuery,
     ScalingQuery,
     ScalingStudy,
-    SlurmChoice,
     SpaceQuery,
     SpaceReport,
     SpaceSpec,
@@ -28,20 +27,18 @@ from autotune.validation import validated
 def predict(
     *,
     model: ModelInput,
-    machine: MachineInput,
+    machine: MachineInput | None,
     strategy: StrategyShape | Mapping[str, Any],
     calibration: str | None,
     min_headroom_gib: float,
-    evaluator: EvaluatorName,
-    slurm: SlurmChoice | Mapping[str, Any] | None,
+    evaluator: EvaluatorName | None,
+    slurm: SlurmInput | None,
 ) -> Call[Prediction]:
     fields = {
-        **subject(model, machine),
+        **subject(model, machine, evaluator=evaluator, slurm=slurm),
         "strategy": strategy,
         "min_headroom_gib": min_headroom_gib,
         "calibration": calibration,
-        "evaluator": evaluator,
-        "slurm": slurm,
     }
     return post("/predictions", validated(PredictionQuery, fields), Prediction)
 
@@ -49,20 +46,18 @@ def predict(
 def scaling(
     *,
     model: ModelInput,
-    machine: MachineInput,
+    machine: MachineInput | None,
     strategy: StrategyShape | Mapping[str, Any],
     nodes: Sequence[int],
     calibration: str | None,
-    evaluator: EvaluatorName,
-    slurm: SlurmChoice | Mapping[str, Any] | None,
+    evaluator: EvaluatorName | None,
+    slurm: SlurmInput | None,
 ) -> Call[ScalingStudy]:
     fields = {
-        **subject(model, machine),
+        **subject(model, machine, evaluator=evaluator, slurm=slurm),
         "strategy": strategy,
         "nodes": list(nodes),
         "calibration": calibration,
-        "evaluator": evaluator,
-        "slurm": slurm,
     }
     return post("/predictions/scaling", validated(ScalingQuery, fields), ScalingStudy)
 
@@ -70,18 +65,16 @@ def scaling(
 def space(
     *,
     model: ModelInput,
-    machine: MachineInput,
+    machine: MachineInput | None,
     nodes: int,
     space: SpaceSpec | Mapping[str, Any] | None,
-    evaluator: EvaluatorName,
-    slurm: SlurmChoice | Mapping[str, Any] | None,
+    evaluator: EvaluatorName | None,
+    slurm: SlurmInput | None,
 ) -> Call[SpaceReport]:
     fields = {
-        **subject(model, machine),
+        **subject(model, machine, evaluator=evaluator, slurm=slurm),
         "nodes": nodes,
         "space": space or {},
-        "evaluator": evaluator,
-        "slurm": slurm,
     }
     return post("/spaces", validated(SpaceQuery, fields), SpaceReport)
 
@@ -89,21 +82,19 @@ def space(
 def sweep(
     *,
     model: ModelInput,
-    machine: MachineInput,
+    machine: MachineInput | None,
     nodes: int,
     space: SpaceSpec | Mapping[str, Any] | None,
     calibration: str | None,
     most: int,
-    evaluator: EvaluatorName,
-    slurm: SlurmChoice | Mapping[str, Any] | None,
+    evaluator: EvaluatorName | None,
+    slurm: SlurmInput | None,
 ) -> Call[Sweep]:
     fields = {
-        **subject(model, machine),
+        **subject(model, machine, evaluator=evaluator, slurm=slurm),
         "nodes": nodes,
         "space": space or {},
         "calibration": calibration,
         "most": most,
-        "evaluator": evaluator,
-        "slurm": slurm,
     }
     return post("/sweeps", validated(SweepQuery, fields), Sweep)

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 from autotune.client import calls
+from autotune.client.calls.subject import SlurmInput, profile_named
+from autotune.client.files import MachineInput
 from autotune.client.synchronous.connection import Connection
 from autotune.schemas import MachineShape, ModelShape, ProfileDetail, ProfileSummary
+from search_spaces.errors import InvalidInput
 
 
 class Catalog(Connection):
@@ -37,3 +40,15 @@ class Catalog(Connection):
     def profile(self, name: str) -> ProfileDetail:
         """Return all that a cluster profile says."""
         return self._transport.send(calls.catalog.profile(name))
+
+    def _machine_of(
+        self, machine: MachineInput | None, slurm: SlurmInput | None
+    ) -> MachineInput | None:
+        """Return the machine of a question: the Slurm profile's where none was named."""
+        if slurm is None or machine is not None:
+            return machine
+        profile = self.profile(profile_named(slurm))
+        if not profile.machine:
+            reason = f"the profile {profile.name!r} is for any machine, so say which"
+            raise InvalidInput("machine", None, reason, valid="a name of `machines()`, or a Path")
+        return profile.machine

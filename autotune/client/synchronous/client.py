@@ -9,10 +9,10 @@ from typing import Any, Unpack
 
 from autotune.client import calls
 from autotune.client.calls.campaigns import CampaignInput
+from autotune.client.calls.subject import SlurmInput
 from autotune.client.files import MachineInput, ModelInput
 from autotune.client.synchronous.calibrations import Calibrations
 from autotune.client.synchronous.campaign import CampaignHandle
-from autotune.client.synchronous.catalog import Catalog
 from autotune.client.synchronous.plot import Plot
 from autotune.client.synchronous.predictions import Predictions
 from autotune.schemas import (
@@ -27,14 +27,12 @@ from autotune.schemas import (
     ProtocolSpec,
     ScreenLayers,
     ScreenNodes,
-    SlurmChoice,
     SpaceSpec,
     StrategyShape,
 )
-from search_spaces.errors import InvalidInput
 
 
-class Client(Catalog, Predictions, Calibrations):
+class Client(Predictions, Calibrations):
     """The service, from Python.
 
     Args:
@@ -53,7 +51,7 @@ class Client(Catalog, Predictions, Calibrations):
         machine: MachineInput | None = None,
         nodes: int = 1,
         evaluator: EvaluatorName | None = None,
-        slurm: SlurmChoice | Mapping[str, Any] | None = None,
+        slurm: SlurmInput | None = None,
         pool_nodes: int | None = None,
         objective: Objective = "tokens_per_s",
         min_headroom_gib: float = 0.0,
@@ -136,14 +134,8 @@ class Client(Catalog, Predictions, Calibrations):
 
     def _placed(self, fields: CampaignInput) -> CampaignInput:
         """Return the fields with the machine of a Slurm profile where none was named."""
-        slurm = fields.get("slurm")
-        if slurm is None or fields.get("machine") is not None:
-            return fields
-        profile = self.profile(calls.campaigns.profile_named(slurm))
-        if not profile.machine:
-            reason = f"the profile {profile.name!r} is for any machine, so say which"
-            raise InvalidInput("machine", None, reason, valid="a name of `machines()`, or a Path")
-        return {**fields, "machine": profile.machine}
+        machine = self._machine_of(fields.get("machine"), fields.get("slurm"))
+        return {**fields, "machine": machine}
 
     def plan(self, **fields: Unpack[CampaignInput]) -> CampaignPlan:
         """Return what can be said of the campaign that `create` with the same fields would make:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.client import calls
+from autotune.client.calls.subject import SlurmInput
 from autotune.client.files import MachineInput, ModelInput
-from autotune.client.synchronous.connection import Connection
+from autotune.client.synchronous.catalog import Catalog
 from autotune.schemas import (
     EvaluatorName,
     Prediction,
     ScalingStudy,
-    SlurmChoice,
     SpaceReport,
     SpaceSpec,
     StrategyShape,
@@ -21,19 +21,19 @@ from autotune.schemas import (
 )
 
 
-class Predictions(Connection):
+class Predictions(Catalog):
     """Questions about a strategy or a space that run nothing."""
 
     def predict(
         self,
         *,
         model: ModelInput,
-        machine: MachineInput,
+        machine: MachineInput | None = None,
         strategy: StrategyShape | Mapping[str, Any],
         calibration: str | None = None,
         min_headroom_gib: float = 0.0,
-        evaluator: EvaluatorName = "simulated",
-        slurm: SlurmChoice | Mapping[str, Any] | None = None,
+        evaluator: EvaluatorName | None = None,
+        slurm: SlurmInput | None = None,
     ) -> Prediction:
         """Predict whether a strategy is legal and fits, and how long an iteration takes.
 
@@ -41,11 +41,12 @@ class Predictions(Connection):
         fit and leave `min_headroom_gib` of the fullest GPU.
 
         `calibration` is a name, or "none"; where nothing is said, the newest of the machine.
-        Legal is what the program can do that `evaluator` and `slurm` choose, as in `create`.
+        Legal is what the program can do that `evaluator` and `slurm` choose. These and the machine
+        are, where nothing is said, as in `create`.
         """
         call = calls.predictions.predict(
             model=model,
-            machine=machine,
+            machine=self._machine_of(machine, slurm),
             strategy=strategy,
             calibration=calibration,
             min_headroom_gib=min_headroom_gib,
@@ -58,18 +59,18 @@ class Predictions(Connection):
         self,
         *,
         model: ModelInput,
-        machine: MachineInput,
+        machine: MachineInput | None = None,
         strategy: StrategyShape | Mapping[str, Any],
         nodes: Sequence[int] = (),
         calibration: str | None = None,
-        evaluator: EvaluatorName = "simulated",
-        slurm: SlurmChoice | Mapping[str, Any] | None = None,
+        evaluator: EvaluatorName | None = None,
+        slurm: SlurmInput | None = None,
     ) -> ScalingStudy:
         """Predict how a strategy's layout scales over `nodes`, strongly and weakly; over halves and
         doubles of its own where none are given. The other arguments are those of `predict`."""
         call = calls.predictions.scaling(
             model=model,
-            machine=machine,
+            machine=self._machine_of(machine, slurm),
             strategy=strategy,
             nodes=nodes,
             calibration=calibration,
@@ -82,16 +83,16 @@ class Predictions(Connection):
         self,
         *,
         model: ModelInput,
-        machine: MachineInput,
+        machine: MachineInput | None = None,
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
-        evaluator: EvaluatorName = "simulated",
-        slurm: SlurmChoice | Mapping[str, Any] | None = None,
+        evaluator: EvaluatorName | None = None,
+        slurm: SlurmInput | None = None,
     ) -> SpaceReport:
         """Return how many strategies there are, and which rule removes how many."""
         call = calls.predictions.space(
             model=model,
-            machine=machine,
+            machine=self._machine_of(machine, slurm),
             nodes=nodes,
             space=space,
             evaluator=evaluator,
@@ -103,18 +104,18 @@ class Predictions(Connection):
         self,
         *,
         model: ModelInput,
-        machine: MachineInput,
+        machine: MachineInput | None = None,
         nodes: int = 1,
         space: SpaceSpec | Mapping[str, Any] | None = None,
         calibration: str | None = None,
-        most: int = 20,
-        evaluator: EvaluatorName = "simulated",
-        slurm: SlurmChoice | Mapping[str, Any] | None = None,
+        most: int = 10,
+        evaluator: EvaluatorName | None = None,
+        slurm: SlurmInput | None = None,
     ) -> Sweep:
         """Return the `most` fastest strategies of a space, as predicted, among those that fit."""
         call = calls.predictions.sweep(
             model=model,
-            machine=machine,
+            machine=self._machine_of(machine, slurm),
             nodes=nodes,
             space=space,
             calibration=calibration,

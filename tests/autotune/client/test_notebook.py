@@ -12,6 +12,7 @@ from autotune import Client
 from autotune.client import CampaignHandle, CampaignInput, calls
 from autotune.schemas import Campaign, CampaignCreate
 from autotune.trial_table import COLUMNS
+from tests.autotune.client.conftest import STRATEGY
 from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -58,9 +59,22 @@ def test_a_question_is_spelled_out_and_defaults_are_the_commands(service: Served
         assert simulated.space.machine.name == "frontier"
         on_slurm = client.dry_run(model="gpt-22b", nodes=2, slurm={"profile": "frontier"})
         assert on_slurm.space.machine.name == "frontier"
+        bound = client.space(model="gpt-22b", slurm={"profile": "frontier"})
+        assert bound.machine.name == "frontier"
+        assert bound.dimensions["sequence_parallel"] == [False]
     question = calls.campaigns.question
     by_default = question({"model": "tiny"})
     assert (by_default.machine, by_default.evaluator) == ("local", "local")
+    predicted = calls.predictions.predict(
+        model="tiny",
+        machine=None,
+        strategy=STRATEGY,
+        calibration=None,
+        min_headroom_gib=0.0,
+        evaluator=None,
+        slurm=None,
+    )
+    assert json.loads(predicted.body or b"")["evaluator"] == "local"
     assert question({"model": "tiny", "machine": "frontier"}).evaluator == "simulated"
 
 
