@@ -33,7 +33,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune best 3 --out run/",
         "autotune best 3 --script > launch.sbatch",
     ),
-    "compare": ("autotune compare 2 4", "autotune compare 2 4 --json"),
+    "compare": (
+        "autotune compare 2 4",
+        "autotune compare 2 4 --out compared.svg --by trial",
+        "autotune compare 2 4 --json",
+    ),
     "plot": (
         "autotune plot 3",
         "autotune plot 3 --kind parts",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from autotune.client.files import figure_form
+from autotune.schemas import FigureScheme, ProgressAxis
 from server.cli.options import ServiceOptions
-from server.cli.output import Json, document, out
+from server.cli.output import Json, document, note, out
 from server.cli.tables import comparisons as tables
 
 
@@ -17,11 +20,32 @@ def compare(
         typer.Argument(metavar="ID ID ...", help="Numbers of two or more campaigns."),
     ],
     service: ServiceOptions,
+    to_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Draw the best so far of each into this file; its end says as what: .svg, .png, "
+            ".pdf or .vega.json (Vega-Lite), or .json (its data).",
+        ),
+    ] = None,
+    by: Annotated[
+        ProgressAxis, typer.Option("--by", help="With --out: what the horizontal axis counts.")
+    ] = "node_hours",
+    scheme: Annotated[
+        FigureScheme,
+        typer.Option("--scheme", help="With --out: colours for a light or a dark ground."),
+    ] = "light",
     json: Json = False,
 ) -> None:
     """Hold campaigns against each other: what was asked differently, and which found the best."""
+    if to_file is not None:
+        figure_form(to_file, field="to_file")  # before anything is asked or drawn
     with service.client() as client:
         comparison = client.compare(*campaigns)
+        if to_file is not None:
+            to_file.parent.mkdir(parents=True, exist_ok=True)
+            client.plot_comparison(*campaigns, by=by, scheme=scheme).save(to_file)
+            note(f"wrote {to_file}")
     if json:
         return document(comparison)
     console = out()
