@@ -95,14 +95,15 @@ class CampaignViews:
         purpose: str | None,
         sort: str,
         shown: int,
+        also: int,
     ) -> Response:
         def page(event: int) -> bytes:
-            campaign = self.campaigns.campaign(campaign_id, event)
+            source = self.campaigns.source(campaign_id, event)
             with self.store.session() as session:
                 context = pages.rows_context(
-                    session, campaign, state=state, purpose=purpose, sort=sort, shown=shown
+                    session, source, state=state, purpose=purpose, sort=sort, shown=shown, also=also
                 )
-            return rendered("_trials.html", context)
+            return rendered("_rows.html", context)
 
         return self._html(request, campaign_id, page)
 

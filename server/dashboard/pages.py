@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from server.api.trials import log_file
 from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series
+from server.dashboard.trial_columns import TrialColumns
 from server.dashboard.wording import (
     age,
     count,
@@ -65,42 +65,6 @@ ACTIONS: dict[CampaignState, tuple[str, ...]] = {
 }
 ACTION_LABELS = {"extend": "Extend budget"}
 Context = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table of trials. `sort` is the API's word; the first click sorts `first`."""
-
-    label: str
-    help: str
-    sort: str = ""
-    first: str = "rising"
-    number: bool = True
-
-
-COLUMNS = (
-    Column("Trial", "number of the trial", "number", "falling"),
-    Column("State", "how the trial stands, or how it ended", number=False),
-    Column("TP", "tensor parallel", "tensor_parallel"),
-    Column("PP", "pipeline parallel", "pipeline_parallel"),
-    Column("MBS", "micro-batch size", "micro_batch_size"),
-    Column("GAS", "gradient accumulation steps", "gradient_accumulation_steps"),
-    Column("ZeRO", "ZeRO stage", "zero_stage"),
-    Column("Nodes", "number of nodes", "num_nodes"),
-    Column("Other", "activation checkpointing, precision and the rest", number=False),
-    Column("Iteration", "median seconds of an iteration, and its spread", "iteration_time_s"),
-    Column("Tokens/s", "tokens a second of all GPUs", "tokens_per_s", "falling"),
-    Column("Of best", "what the campaign optimises, over that of its best"),
-    Column(
-        "TFLOP/s",
-        "model FLOPs / hardware FLOPs (with recomputation)",
-        "model_tflops_per_gpu",
-        "falling",
-    ),
-    Column("MFU", "model FLOPs over the machine's 16-bit peak", "mfu", "falling"),
-    Column("Peak memory", "of the fullest rank", "peak_memory_gib", "falling"),
-    Column("Duration", "wall time that the nodes were held", "duration_s", "falling"),
-)
 
 
 def summary_context(session: Session, campaign: Campaign) -> Context:
@@ -200,9 +164,8 @@ def campaign_context(
             "trials": trials[: -ROWS - 1 : -1],
             "more": len(trials) > ROWS,
             "filtered": False,
-            "columns": COLUMNS,
+            "columns": TrialColumns.of(trials),
             "figures": FIGURES,
-            "sort": NEWEST_FIRST,
             "states": [state.value for state in TrialState],
         }
     )
@@ -210,24 +173,32 @@ def campaign_context(
 
 def rows_context(
     session: Session,
-    campaign: Campaign,
+    source: FigureSource,
     *,
     state: TrialState | None,
     purpose: str | None,
     sort: str,
     shown: int,
+    also: int,
 ) -> Context:
     """Return the first rows of the table of trials as they are filtered and sorted.
+
+    Args:
+        also: number of a trial that stands before all others where it is not among them; any that
+            there is not is none.
 
     Raises:
         NotFound: there is no such campaign.
         InvalidInput: trials cannot be sorted so.
     """
-    page = list_trials(session, campaign.id, state, purpose, sort, None, shown)
+    page = list_trials(session, source.campaign.id, state, purpose, sort, None, shown)
     filtered = state is not None or purpose is not None
+    among = any(trial.number == also for trial in page.items)
+    apart = [trial for trial in source.trials if trial.number == also and not among]
     return {
-        "campaign": campaign,
-        "trials": page.items,
+        "campaign": source.campaign,
+        "columns": TrialColumns.of(source.trials),
+        "trials": [*apart, *page.items],
         "more": page.next is not None,
         "filtered": filtered,
     }

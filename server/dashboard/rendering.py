@@ -83,15 +83,6 @@ def data_parallel(strategy: StrategyShape, machine: MachineShape) -> int:
     return strategy_of(strategy).data_parallel(machine.gpus_per_node)
 
 
-def other_dimensions(strategy: StrategyShape) -> str:
-    """Return what the table has no column for, briefly."""
-    parts = [f"{strategy.activation_checkpointing} ckpt", strategy.precision]
-    parts += [] if strategy.flash_attention else ["no flash"]
-    parts += ["SP"] if strategy.sequence_parallel else []
-    parts += [f"VP {strategy.virtual_stages}"] if strategy.virtual_stages > 1 else []
-    return " · ".join(parts)
-
-
 def unbroken(strategy_line: str) -> str:
     """Return a strategy's line that breaks between its dimensions alone, behind the dots."""
     return strategy_line.replace(" ", "\N{NO-BREAK SPACE}").replace("·\N{NO-BREAK SPACE}", "· ")
@@ -153,7 +144,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "of_best": of_best,
     "outcome": outcome,
     "nothing_ran": wording.nothing_ran,
-    "other_dimensions": other_dimensions,
     "peak_memory": peak_memory,
     "percent": wording.percent,
     "probability": wording.probability,

@@ -167,8 +167,9 @@ def trials(
     purpose: TrialPurpose | Literal[""] = "",
     sort: Annotated[str, Query(max_length=50)] = pages.NEWEST_FIRST,
     shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = pages.ROWS,
+    also: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
 ) -> Response:
-    """Return rows of the table of trials; an empty filter is none."""
+    """Return rows of the table of trials, with its head; an empty filter is none."""
     return views.rows(
         request,
         campaign_id,
@@ -176,6 +177,7 @@ def trials(
         purpose=purpose or None,
         sort=sort,
         shown=shown,
+        also=also,
     )
 
 

@@ -1,5 +1,6 @@
 // The search trajectory: maps the server's series to the chart's rows, its sentence and its table.
 
+import { note, noted, onReturn } from "./address.js";
 import { draw, viewOf } from "./charts.js";
 import { getJson } from "./requests.js";
 
@@ -13,8 +14,23 @@ let drawnKind = null;
 const axis = () => toggle.querySelector("input:checked").value;
 const url = plot.dataset.spec.replace(".vega.json", ".json");
 
+// Takes the axis from the address, and keeps it there.
 export async function start(onTrial) {
-  toggle.addEventListener("change", () => redraw(onTrial));
+  const usual = axis();
+  const choose = () => {
+    const inputs = [...toggle.querySelectorAll("input")];
+    (inputs.find(({ value }) => value === noted("by")) ?? inputs.find(({ value }) => value === usual)).checked = true;
+  };
+  toggle.addEventListener("change", () => {
+    note({ by: axis() === usual ? "" : axis() });
+    redraw(onTrial);
+  });
+  onReturn(() => {
+    const before = axis();
+    choose();
+    if (axis() !== before) redraw(onTrial);
+  });
+  choose();
   await redraw(onTrial);
 }
 

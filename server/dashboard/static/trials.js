@@ -1,25 +1,32 @@
 // The table of trials: sorted and filtered by the server, its open details kept over each update.
 
+import { note, noted, onReturn } from "./address.js";
 import { drawAll, tidy } from "./charts.js";
 import { getNodes, getText } from "./requests.js";
 
 const STEP = 100;
 const table = document.getElementById("trials");
 const body = document.getElementById("trial-rows");
+const constant = document.getElementById("trials-constant");
 const filters = document.getElementById("trials-filters");
 const more = document.getElementById("more-trials");
+const FILTERS = ["state", "purpose"];
 const details = new Map();
 let url;
 const NEWEST_FIRST = "-number";
 let sort = NEWEST_FIRST;
 let shown = STEP;
+let apart = 0; // the trial opened last: it has a row wherever it stands
 let asked = 0;
 
-// Takes filters, order and the opened trial from the address, as `note` keeps them there.
+// Takes filters, order and the opened trial from the address, which keeps them.
 export async function start(campaignUrl) {
   url = campaignUrl;
   table.tHead.addEventListener("click", sortBy);
-  filters.addEventListener("change", update);
+  filters.addEventListener("change", () => {
+    note(Object.fromEntries(FILTERS.map((name) => [name, filters.elements[name].value])));
+    update();
+  });
   filters.addEventListener("submit", (event) => event.preventDefault());
   more.addEventListener("click", () => {
     shown += STEP;
@@ -29,40 +36,35 @@ export async function start(campaignUrl) {
     const row = event.target.closest("tr.trial");
     if (row && !String(getSelection())) toggle(Number(row.dataset.number));
   });
-  const address = new URLSearchParams(location.search);
-  for (const name of ["state", "purpose"]) {
-    const select = filters.elements[name];
-    if ([...select.options].some((option) => option.value === address.get(name))) select.value = address.get(name);
-  }
-  const button = table.tHead.querySelector(`[data-sort="${CSS.escape(address.get("sort")?.replace(/^-/, "") ?? "")}"]`);
-  if (button) order(button, address.get("sort"));
-  if (isFiltered() || sort !== NEWEST_FIRST) await update();
-  const opened = Number(address.get("trial"));
-  if (opened) await open(opened);
+  onReturn(restore);
+  await restore();
 }
 
-// Keeps in the address what differs from how the page begins, so that a link shows the same.
-function note() {
-  const address = new URL(location);
-  const shownNow = { ...Object.fromEntries(new FormData(filters)), sort: sort === NEWEST_FIRST ? "" : sort };
-  shownNow.trial = details.size ? String([...details.keys()].at(-1)) : "";
-  for (const [name, value] of Object.entries(shownNow)) {
-    if (value) address.searchParams.set(name, value);
-    else address.searchParams.delete(name);
+// Shows what the address says; what it says of nothing that there is, is left out.
+async function restore() {
+  const before = question();
+  for (const name of FILTERS) {
+    const { options } = filters.elements[name];
+    const wanted = [...options].find(({ value }) => value === noted(name)) ?? options[0];
+    wanted.selected = true;
   }
-  history.replaceState(null, "", address);
+  sort = sortButton(noted("sort")) ? noted("sort") : NEWEST_FIRST;
+  mark();
+  if (question() !== before) await update();
+  const number = /^[1-9]\d{0,8}$/.test(noted("trial")) ? Number(noted("trial")) : 0;
+  for (const other of details.keys()) if (other !== number) close(other);
+  if (number && !details.has(number)) await open(number);
 }
 
-const isFiltered = () => [...new FormData(filters).values()].some(Boolean);
+const question = () => String(new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown, also: apart }));
 
 // Asks for the rows anew and puts in place those that differ.
 export async function update() {
-  note();
-  const query = new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown });
   const mine = ++asked;
-  const fragment = await getNodes(`${url}/fragments/trials?${query}`);
+  const fragment = await getNodes(`${url}/fragments/trials?${question()}`);
   if (mine !== asked) return; // what was asked since is answered by another
   more.hidden = !fragment.querySelector("[data-more]");
+  head(fragment.querySelector("[data-head]"));
   const old = new Map([...body.querySelectorAll("tr.trial")].map((row) => [row.dataset.number, row]));
   const focused = document.activeElement?.closest("tr.trial")?.dataset.number;
   const rows = [];
@@ -77,43 +79,67 @@ export async function update() {
   if (focused) body.querySelector(`tr[data-number="${focused}"] .open`)?.focus({ preventScroll: true });
 }
 
+// Another head where trials differ in more dimensions than before.
+function head(template) {
+  const told = template.dataset.constant;
+  constant.hidden = !told;
+  constant.querySelector("span").textContent = told;
+  const names = (root) => [...root.querySelectorAll("th")].map((cell) => cell.textContent.trim()).join();
+  if (names(template.content) === names(table.tHead)) return;
+  table.tHead.replaceChildren(...template.content.children);
+  for (const detail of details.values()) detail.cells[0].colSpan = table.tHead.rows[0].cells.length;
+  mark();
+}
+
 async function sortBy(event) {
   const button = event.target.closest("[data-sort]");
   if (!button) return;
   const key = button.dataset.sort;
   const rising = sort === `-${key}` || (sort !== key && button.dataset.first === "rising");
-  order(button, rising ? key : `-${key}`);
+  sort = rising ? key : `-${key}`;
+  mark();
+  note({ sort: sort === NEWEST_FIRST ? "" : sort });
   shown = STEP;
   await update();
 }
 
-function order(button, by) {
-  sort = by;
+const sortButton = (by) => table.tHead.querySelector(`[data-sort="${CSS.escape(by.replace(/^-/, ""))}"]`);
+
+// Marks the column that is sorted by.
+function mark() {
   table.tHead.querySelector("[aria-sort]")?.removeAttribute("aria-sort");
-  button.closest("th").setAttribute("aria-sort", by.startsWith("-") ? "descending" : "ascending");
+  const order = sort.startsWith("-") ? "descending" : "ascending";
+  sortButton(sort)?.closest("th").setAttribute("aria-sort", order);
 }
 
 // Shows or hides a trial's details under its row.
 async function toggle(number) {
-  const button = body.querySelector(`tr[data-number="${number}"] .open`);
-  const open = details.get(number);
-  if (open) {
-    open.remove();
-    details.delete(number);
-    note();
-    tidy();
-  } else {
-    const detail = document.createElement("tr");
-    detail.className = "detail";
-    const cell = detail.insertCell();
-    cell.colSpan = table.tHead.rows[0].cells.length;
-    details.set(number, detail);
-    button.closest("tr").after(detail);
-    note();
+  if (details.has(number)) {
+    close(number);
+    note({ trial: [...details.keys()].at(-1) });
+    return;
   }
-  button.setAttribute("aria-expanded", String(!open));
-  if (!open) await fill(details.get(number).cells[0], number);
+  const detail = document.createElement("tr");
+  detail.className = "detail";
+  const cell = detail.insertCell();
+  cell.colSpan = table.tHead.rows[0].cells.length;
+  details.set(number, detail);
+  const button = opener(number);
+  button.closest("tr").after(detail);
+  button.setAttribute("aria-expanded", "true");
+  note({ trial: number });
+  await fill(cell, number);
 }
+
+function close(number) {
+  details.get(number).remove();
+  details.delete(number);
+  if (apart === number) apart = 0;
+  opener(number)?.setAttribute("aria-expanded", "false");
+  tidy();
+}
+
+const opener = (number) => body.querySelector(`tr[data-number="${number}"] .open`);
 
 async function fill(cell, number) {
   try {
@@ -140,24 +166,13 @@ export function refresh(number) {
   if (detail) fill(detail.cells[0], number);
 }
 
-// Opens a trial from elsewhere on the page; loads more rows until it is among them, and takes away
-// filters that hide it.
+// Opens a trial from elsewhere on the page. One that filters hide, or that stands far below, gets a
+// row before all others.
 export async function open(number) {
-  const find = () => body.querySelector(`tr[data-number="${number}"]`);
-  const load = async () => {
-    while (!find() && !more.hidden) {
-      shown += 5 * STEP;
-      await update();
-    }
-  };
-  await load();
-  if (!find() && isFiltered()) {
-    filters.reset();
-    await update();
-    await load();
-  }
-  if (!find()) return;
+  apart = number;
+  if (!opener(number)) await update();
+  if (!opener(number)) return; // there is none
   if (!details.has(number)) await toggle(number);
-  find().scrollIntoView({ block: "start" });
-  find().querySelector(".open").focus({ preventScroll: true });
+  opener(number).closest("tr").scrollIntoView({ block: "start" });
+  opener(number).focus({ preventScroll: true });
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -172,13 +173,56 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
     number = first.get_attribute("data-number")
     noted = {"state": ["ok"], "sort": ["tensor_parallel"], "trial": [number]}
     assert parse_qs(urlsplit(page.url).query) == noted
+    page.locator("#trajectory-by").get_by_text("Node-hours").click()
+    expect(page).to_have_url(re.compile("by=node_hours"))
     again = visit(page.url)
+    expect(again.get_by_role("radio", name="Node-hours")).to_be_checked()
     expect(again.get_by_role("combobox", name="State")).to_have_value("ok")
     expect(again.locator("#trials th", has_text="TP")).to_have_attribute("aria-sort", "ascending")
     expect(again.locator("#trial-rows tr.trial")).to_have_count(5)
     expect(again.locator("tr.detail")).to_have_count(1)
     best = again.locator(f"tr[data-number='{campaign.best_trial}']")
     expect(best).to_contain_text("100.0 %")
+    page.go_back()
+    expect(page.get_by_role("radio", name="Trial")).to_be_checked()
+    page.go_back()
+    expect(page.locator("tr.detail")).to_have_count(0)
+    page.go_back()
+    expect(page.get_by_role("combobox", name="State")).to_have_value("")
+    expect(page.locator("#trial-rows tr.trial")).to_have_count(7)
+
+
+def test_what_an_address_says_of_nothing_is_left_out(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(ok=2)
+    asked = "state=none&purpose=0&sort=--tp&trial=999999&by=moon&also=x&num_nodes=-1&utm=%00"
+    page = visit(f"{service.url}/campaigns/{campaign.id}?{asked}")
+    expect(page.locator("#trial-rows tr.trial")).to_have_count(2)
+    expect(page.get_by_role("radio", name="Trial")).to_be_checked()
+    expect(page.locator("#trials th", has_text="Trial")).to_have_attribute(
+        "aria-sort", "descending"
+    )
+
+
+def test_what_all_trials_share_is_said_once_until_one_differs(
+    service: Service, visit: Open
+) -> None:
+    campaign = service.campaigns.running(ok=3, space={"micro_batch_size": [1], "num_nodes": [4]})
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    head = page.locator("#trials thead")
+    expect(page.locator("#trials-constant")).to_contain_text("MBS 1")
+    expect(page.locator("#trials-constant")).to_contain_text("4 nodes · full ckpt · bf16")
+    expect(head.get_by_role("button", name="MBS")).to_have_count(0)
+    page.locator("tr[data-number='2'] .open").click()
+    (strategy,) = service.campaigns.strategies(campaign, 1, fitting=True)
+    service.campaigns.start(campaign, [replace(strategy, micro_batch_size=2)])
+    expect(head.get_by_role("button", name="MBS")).to_be_visible()
+    expect(page.locator("#trials-constant")).not_to_contain_text("MBS")
+    width = head.get_by_role("columnheader").count()
+    expect(page.locator("tr.detail td").first).to_have_attribute("colspan", str(width))
+    expect(page.locator("tr[data-number='4'] td")).to_have_count(width - 4)
+    page.get_by_role("link", name="Duplicate").click()
+    page.wait_for_url(f"**/campaigns/new?like={campaign.id}")
+    expect(page.locator("[name='space.micro_batch_size']")).to_have_value("1")
 
 
 def test_a_mark_opens_its_trial_though_a_filter_hides_it(service: Service, visit: Open) -> None:
@@ -190,7 +234,10 @@ def test_a_mark_opens_its_trial_though_a_filter_hides_it(service: Service, visit
     click_mark(page, campaign.best_trial)
     opener = page.get_by_role("button", name=f"Details of trial {campaign.best_trial}")
     expect(opener).to_have_attribute("aria-expanded", "true")
-    expect(page.get_by_role("combobox", name="State")).to_have_value("")
+    expect(page.get_by_role("combobox", name="State")).to_have_value("oom")
+    expect(page.locator("#trial-rows tr.trial").first).to_have_attribute(
+        "data-number", str(campaign.best_trial)
+    )
 
 
 @pytest.mark.parametrize(("wish", "motion"), [("reduce", "auto"), ("no-preference", "smooth")])

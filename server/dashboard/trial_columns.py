@@ -1,0 +1,123 @@
+"""The columns of a campaign's table of trials: what all trials have in common is said once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.dimension_words import value_words
+from autotune.schemas import StrategyShape, Trial
+
+OTHERS = (
+    "activation_checkpointing",
+    "precision",
+    "flash_attention",
+    "sequence_parallel",
+    "virtual_stages",
+)
+"""Dimensions that share a column."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of trials.
+
+    Attributes:
+        sort: the API's word for sorting by it; the first click sorts `first`.
+        dimension: whether it is one, of which `sort` is the name.
+    """
+
+    label: str
+    help: str
+    sort: str = ""
+    first: str = "rising"
+    number: bool = True
+    dimension: bool = False
+
+
+HEAD = (
+    Column("Trial", "number of the trial", "number", "falling"),
+    Column("State", "how the trial stands, or how it ended", number=False),
+)
+DIMENSIONS = (
+    Column("TP", "tensor parallel", "tensor_parallel", dimension=True),
+    Column("PP", "pipeline parallel", "pipeline_parallel", dimension=True),
+    Column("MBS", "micro-batch size", "micro_batch_size", dimension=True),
+    Column("GAS", "gradient accumulation steps", "gradient_accumulation_steps", dimension=True),
+    Column("ZeRO", "ZeRO stage", "zero_stage", dimension=True),
+    Column("Nodes", "number of nodes", "num_nodes", dimension=True),
+)
+OTHER = Column("Other", "activation checkpointing, precision and the rest", number=False)
+MEASURED = (
+    Column("Iteration", "median seconds of an iteration, and its spread", "iteration_time_s"),
+    Column("Tokens/s", "tokens a second of all GPUs", "tokens_per_s", "falling"),
+    Column("Of best", "what the campaign optimises, over that of its best"),
+    Column(
+        "TFLOP/s",
+        "model FLOPs / hardware FLOPs (with recomputation)",
+        "model_tflops_per_gpu",
+        "falling",
+    ),
+    Column("MFU", "model FLOPs over the machine's 16-bit peak", "mfu", "falling"),
+    Column("Peak memory", "of the fullest rank", "peak_memory_gib", "falling"),
+    Column("Duration", "wall time that the nodes were held", "duration_s", "falling"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialColumns:
+    """What the table of a campaign's trials has columns for.
+
+    Attributes:
+        dimensions: columns of those in which trials differ.
+        others: dimensions that the shared column tells of; without any there is no such column.
+        constant: what all trials have in common, in words; empty where there are too few to tell.
+    """
+
+    dimensions: tuple[Column, ...]
+    others: tuple[str, ...]
+    constant: str
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial]) -> TrialColumns:
+        """Return the columns for all of a campaign's trials."""
+        if len(trials) < 2:
+            return cls(dimensions=DIMENSIONS, others=OTHERS, constant="")
+        names = (*(column.sort for column in DIMENSIONS), *OTHERS)
+        differing = {n for n in names if len({getattr(t.strategy, n) for t in trials}) > 1}
+        if any(trial.stands_for_nodes for trial in trials):
+            differing.add("num_nodes")  # its column says for how many others they stand
+        first, others = trials[0].strategy, [n for n in OTHERS if n in differing]
+        common = [value_words(n, getattr(first, n)) for n in names[:6] if n not in differing]
+        common += other_parts(first, [name for name in OTHERS if name not in differing])
+        return cls(
+            dimensions=tuple(column for column in DIMENSIONS if column.sort in differing),
+            others=tuple(others),
+            constant=" · ".join(common),
+        )
+
+    @property
+    def shown(self) -> tuple[Column, ...]:
+        """All columns, from the left."""
+        return (*HEAD, *self.dimensions, *((OTHER,) if self.others else ()), *MEASURED)
+
+    @property
+    def measured(self) -> int:
+        """How many columns in the middle stand empty where a trial has no figures."""
+        return len(MEASURED) - 2
+
+    def other(self, strategy: StrategyShape) -> str:
+        """Return what the shared column says of a strategy."""
+        return " · ".join(other_parts(strategy, self.others))
+
+
+def other_parts(strategy: StrategyShape, dimensions: Sequence[str]) -> list[str]:
+    """Return what is to be said of these out of OTHERS, each as briefly as possible."""
+    words: Mapping[str, str] = {
+        "activation_checkpointing": f"{strategy.activation_checkpointing} ckpt",
+        "precision": strategy.precision,
+        "flash_attention": "" if strategy.flash_attention else "no flash",
+        "sequence_parallel": "SP" if strategy.sequence_parallel else "",
+        "virtual_stages": f"VP {strategy.virtual_stages}" if strategy.virtual_stages > 1 else "",
+    }
+    return [words[name] for name in dimensions if words[name]]
