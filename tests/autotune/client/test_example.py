@@ -43,12 +43,12 @@ def code_cells(notebook: Any) -> list[Any]:
 
 
 def shown(cell: Any) -> list[tuple[str, list[str], list[str]]]:
-    """Return what kinds of things a cell shows, with the headings of its tables."""
+    """Return what kinds of things a cell shows, with the headings of its data frames."""
     return [
         (
             output.output_type,
             sorted(output.get("data", {})),
-            re.findall(r"<th[^>]*>([a-z_]+)</th>", output.get("data", {}).get("text/html", "")),
+            re.findall(r"<th>([a-z_]+)</th>", output.get("data", {}).get("text/html", "")),
         )
         for output in cell.outputs
     ]
