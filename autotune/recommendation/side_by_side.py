@@ -16,6 +16,7 @@ from autotune.schemas import (
     Recommendation,
     Trial,
 )
+from autotune.wording import figure
 
 NOT_ASKED = "–"
 """Instead of the value of a field that a request does not give."""
@@ -106,19 +107,16 @@ def _verdict(compared: Sequence[ComparedCampaign]) -> str:
         return "Fewer than two of them have a result."
     best, *others = sorted(reached, key=_objective, reverse=True)
     unit = OBJECTIVE_UNITS[best.objective]
+    origin = " (simulated)" if best.simulated else ""
     against = ", ".join(
         f"{_objective(best) / _objective(other):.3g} times that of campaign {other.campaign_id} "
-        f"({_quantity(other.node_hours)} node-hours)"
+        f"({figure(other.node_hours)} node-hours)"
         for other in others
     )
     return (
-        f"Campaign {best.campaign_id} found the best, {_quantity(_objective(best))} {unit} for "
-        f"{_quantity(best.node_hours)} node-hours: {against}."
+        f"Campaign {best.campaign_id} found the best, {figure(_objective(best))} {unit}{origin} "
+        f"for {figure(best.node_hours)} node-hours: {against}."
     )
-
-
-def _quantity(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _objective(compared: ComparedCampaign) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -37,8 +38,14 @@ def test_the_better_is_told_by_how_much_and_for_what() -> None:
     assert found.comparable
     assert [each.campaign_id for each in found.campaigns] == [2, 4]
     assert found.sentence.startswith("Campaign 4 found the best, ")
-    assert found.sentence.endswith("for 4 node-hours: 2 times that of campaign 2 (2 node-hours).")
+    told = " for 4 node-hours: 2 times that of campaign 2 (2 node-hours)."
+    assert found.sentence.endswith(f" tokens/s{told}")
     assert [(each.field, each.values) for each in found.differences] == [("seed", ["0", "7"])]
+    simulated = [
+        replace(each, campaign=each.campaign.model_copy(update={"simulated": True}))
+        for each in (slow, quick)
+    ]
+    assert side_by_side(simulated).sentence.endswith(f" tokens/s (simulated){told}")
 
 
 def test_progress_holds_each_improvement_over_what_was_spent() -> None:
