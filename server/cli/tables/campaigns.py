@@ -163,8 +163,7 @@ def trials(items: Sequence[Trial]) -> Group:
             item.error or item.phase_reason,
         ]
         rows.append(row)
-    above = [Text(f"all strategies: {shared}", style="dim")] if shared else []
-    return Group(*above, said_once(columns, rows))
+    return _below("all strategies", shared, said_once(columns, rows))
 
 
 def choices(items: Sequence[Trial]) -> Table:
@@ -298,32 +297,38 @@ FRONTS: Mapping[ParetoCost, str] = {
 }
 
 
-def fronts(answer: Recommendation) -> Iterator[Table]:
+def fronts(answer: Recommendation) -> Iterator[Group]:
     """Yield a table of each front of more than one layout."""
     for front in answer.pareto:
         if len(front.points) > 1:
             yield _front(front)
 
 
-def _front(front: ParetoFront) -> Table:
+def _front(front: ParetoFront) -> Group:
     with_energy = any(point.joules_per_token is not None for point in front.points)
     table = headed(
         *(FRONTS[front.against], ">nodes", ">tokens/s"),
         *([">J/token, hosts included"] if with_energy else []),
         "",
     )
-    for point in front.points:
+    shared, own = without_common([strategy_line(point.strategy) for point in front.points])
+    for point, strategy in zip(front.points, own, strict=True):
         notes = [] if point.confirmed else ["not confirmed"]
         if with_energy and not point.energy_sampled:
             notes.append("energy predicted")
         table.add_row(
-            strategy_line(point.strategy),
+            strategy,
             str(point.strategy.num_nodes),
             figure(point.tokens_per_s),
             *([figure(point.joules_per_token)] if with_energy else []),
             ", ".join(notes),
         )
-    return table
+    return _below("all of them", shared, table)
+
+
+def _below(whose: str, shared: str, table: RenderableType) -> Group:
+    """Return a table below what its strategies share."""
+    return Group(*([Text(f"{whose}: {shared}", style="dim")] if shared else []), table)
 
 
 def recommendation_in_brief(answer: Recommendation) -> Table:
@@ -402,15 +407,16 @@ def _energy_origin(sampled: bool) -> str:
     return "sampled at the GPUs" if sampled else "predicted"
 
 
-def _runners_up(items: Sequence[Ranked]) -> Table:
+def _runners_up(items: Sequence[Ranked]) -> Group:
     table = headed(">rank", "runners-up", ">tokens/s", ">of the best", ">peak GiB", "")
-    for item in items:
+    shared, own = without_common([strategy_line(item.strategy) for item in items])
+    for item, strategy in zip(items, own, strict=True):
         table.add_row(
             str(item.rank),
-            strategy_line(item.strategy),
+            strategy,
             figure(item.metrics.tokens_per_s),
             percent(item.relative_to_best),
             figure(item.metrics.peak_memory_gib),
             standing_of(item),
         )
-    return table
+    return _below("all runners-up", shared, table)

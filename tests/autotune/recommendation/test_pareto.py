@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autotune.recommendation import recommend
-from autotune.resolution import machine_shape
-from autotune.schemas import Recommendation, TrialState
+from autotune.recommendation.pareto import COSTS, pareto_fronts
+from autotune.recommendation.ranking import Contender
+from autotune.resolution import machine_shape, strategy_shape
+from autotune.schemas import ParetoCost, Recommendation, StrategyShape, TrialState
 from tests.autotune.recommendation.examples import MACHINE, answer, campaign, strategy, trial
 
 
@@ -66,3 +71,60 @@ def test_what_cannot_be_had_is_on_no_front() -> None:
         trial(4, slow, seconds=9.0),
     ]
     assert layouts(answer(trials, min_headroom_gib=2.0), "num_nodes") == [[4]]
+
+
+MEASURED = trial(1, strategy(), seconds=1.0)
+FEW = st.integers(1, 6)
+FATE = st.sampled_from([*["stands"] * 9, "failed again", "too full", "projected"])
+
+
+@st.composite
+def lattices(draw: st.DrawFn) -> list[Contender]:
+    """Layouts of few rates and costs, so that many are equal in one or both; some of them failed
+    when they were run again, or leave too little memory, or draw a power that is not known."""
+    assert MEASURED.metrics is not None
+    contenders = []
+    for number in range(draw(st.integers(0, 10))):
+        rate, energy, fate = float(draw(FEW)), draw(st.one_of(st.none(), FEW)), draw(FATE)
+        figures = {"tokens_per_s": rate, "tokens_per_joule": energy and 1.0 / energy}
+        metrics = MEASURED.metrics.model_copy(update=figures)
+        contenders.append(
+            Contender(
+                strategy=replace(strategy(), num_nodes=draw(FEW), micro_batch_size=number + 1),
+                trials=(MEASURED.model_copy(update={"metrics": metrics}),),
+                objective="tokens_per_s",
+                failed_confirmation=fate == "failed again",
+                keeps_headroom=fate != "too full",
+                projection=metrics if fate == "projected" else None,
+            )
+        )
+    return contenders
+
+
+def unbeaten(contenders: Sequence[Contender], against: ParetoCost) -> list[StrategyShape]:
+    """By comparing all pairs: those that none equals in one and beats in the other; of equal ones
+    the first, the least cost first."""
+    able = [
+        each
+        for each in contenders
+        if each.projection is None and each.keeps_headroom and not each.failed_confirmation
+    ]
+    known = sorted(
+        (cost, -each.metrics.tokens_per_s, each.strategy)
+        for each in able
+        if (cost := COSTS[against](each)) is not None
+    )
+    return [
+        strategy_shape(own[2])
+        for own in known
+        if not any(o[0] <= own[0] and o[1] <= own[1] and o < own for o in known)
+    ]
+
+
+@settings(max_examples=1000, deadline=None)
+@given(lattices())
+def test_fronts_are_those_of_all_pairs(contenders: list[Contender]) -> None:
+    fronts = pareto_fronts(contenders)
+    told = {front.against: [point.strategy for point in front.points] for front in fronts}
+    expected = {against: unbeaten(contenders, against) for against in COSTS}
+    assert told == {against: shapes for against, shapes in expected.items() if shapes}

@@ -64,7 +64,17 @@ def test_a_front_is_shown_where_there_is_a_choice() -> None:
     assert "fastest for so much energy" in both
     assert "energy predicted" in both
     assert "hosts included (predicted)" in both
+    assert "all of them: TP 2 · PP 4 · MBS 1 · ZeRO-1" in both
     assert "fastest" not in printed(answer([wide]))
+
+
+def test_what_runners_up_share_is_said_once() -> None:
+    layouts = (strategy(nodes=4), strategy(nodes=2), strategy(nodes=2, tp=1))
+    found = printed(
+        answer([trial(n, layout, seconds=float(n)) for n, layout in enumerate(layouts, start=1)])
+    )
+    assert "all runners-up: PP 4 · MBS 1 · ZeRO-1 · 2 nodes" in found
+    assert "2 nodes" not in found.partition("all runners-up")[2].partition("\n")[2].split("all ")[0]
 
 
 def test_what_ran_with_few_layers_says_so() -> None:
