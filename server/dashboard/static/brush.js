@@ -17,8 +17,8 @@ export function brush(plot, spec, { status, onTrial }) {
   const before = brushes.get(plot);
   const same = before && JSON.stringify([before.axes, before.ticks]) === JSON.stringify([axes, spec.datasets.ticks]);
   const { ran, failed, ticks } = spec.datasets;
-  const ranges = same ? before.ranges : {};
-  brushes.set(plot, { axes, ticks, lines: [...failed, ...ran], ranges, status, onTrial, gesture: null });
+  const { ranges, gesture } = same ? before : { ranges: {}, gesture: null };
+  brushes.set(plot, { axes, ticks, lines: [...failed, ...ran], ranges, status, onTrial, gesture });
   if (!before) listen(plot);
   show(plot);
 }
@@ -34,6 +34,7 @@ function listen(plot) {
     if (event.pointerType === "mouse") plot.setPointerCapture(event.pointerId);
   });
   plot.addEventListener("pointermove", (event) => {
+    if (!viewOf(plot)) return;
     const { gesture, ranges } = brushes.get(plot);
     plot.classList.toggle("on-axis", Boolean(gesture || axisAt(plot, event)));
     if (!gesture || event.pointerType === "touch") return;
@@ -44,9 +45,10 @@ function listen(plot) {
   });
   plot.addEventListener("pointerup", () => {
     const state = brushes.get(plot);
-    if (state.gesture && !state.gesture.moved) tap(state);
+    if (!state.gesture) return;
+    if (!state.gesture.moved) tap(state);
     state.gesture = null;
-    show(plot);
+    if (viewOf(plot)) show(plot);
   });
   plot.addEventListener("pointercancel", () => (brushes.get(plot).gesture = null));
 }
@@ -110,8 +112,10 @@ function point(plot, event) {
   return { x: event.clientX - corner.left - left - aside, y: event.clientY - corner.top - top - above };
 }
 
+// The axis under an event; null where there is none, or no chart at the time.
 function axisAt(plot, event) {
-  const scale = viewOf(plot).scale("x");
+  const scale = viewOf(plot)?.scale("x");
+  if (!scale) return null;
   const { x } = point(plot, event);
   const { axes } = brushes.get(plot);
   const near = Math.min(NEAR_PX, scale.step() / 3);
