@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOCKED := -c requirements.lock
 
-.PHONY: demo test test-bare check bench client install install-dev clean lock slurm-up slurm-down
+.PHONY: demo test test-bare check bench client examples install install-dev clean lock slurm-up slurm-down
 
 demo: $(VENV)/.installed ## install, tune three models, print what it recommends, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
@@ -45,6 +45,9 @@ endif
 
 client: $(VENV)/.installed-dev ## write the client that waits anew from the one that is awaited
 	$(BIN)/python -m tests.autotune.client.generation
+
+examples: $(VENV)/.installed-dev ## record the answers that the reference of the API shows
+	$(TESTING) $(BIN)/python -m tests.server.api.recording
 
 slurm-up: $(VENV)/.installed ## a Slurm of 8 nodes on this machine, to try things on (ARGS=--accounting)
 	@$(BIN)/python -m tests.cluster up $(ARGS)

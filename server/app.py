@@ -10,7 +10,6 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 
-from autotune.schemas import Problem
 from server.api import (
     calibrations,
     campaigns,
@@ -26,9 +25,10 @@ from server.api import (
     trials,
 )
 from server.api.conditional import ConditionalAnswers
-from server.api.dependencies import problems
+from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.explanations import Explanations
 from server.api.filters import known_filters
+from server.api.kept import Kept
 from server.api.kept_answers import KeptAnswers
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_figures import KeptFigures
@@ -37,6 +37,7 @@ from server.api.limits import BodyLimit, StreamLimit
 from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
 from server.api.standings import Standings
+from server.dashboard import reference_page
 from server.dashboard import routes as dashboard
 from server.data_folder import closed_folder
 from server.problems import install
@@ -57,24 +58,15 @@ RESOURCES = (
     calibrations,
     events,
 )
-TOO_LARGE = {"413": problems(413)[413]}
-DESCRIPTION = "How should this model be laid out on this cluster so that it trains fastest?"
 
 
 class Application(FastAPI):
-    """The service; its description has the schema of refusals, which no endpoint answers with."""
+    """The service, with all that its description has to say."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            document = super().openapi()
-            schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-            named = {**schema.pop("$defs"), Problem.__name__: schema}
-            document["components"]["schemas"] |= named
-            for operations in document["paths"].values():
-                for operation in operations.values():
-                    if "requestBody" in operation:
-                        operation["responses"] |= TOO_LARGE
-        return super().openapi()
+            self.openapi_schema = described(super().openapi())
+        return self.openapi_schema
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -89,11 +81,13 @@ def create_app(settings: Settings) -> FastAPI:
     app = Application(
         title="autotune",
         version=version("autotune"),
-        description=DESCRIPTION,
+        summary=TITLE,
+        description=SUMMARY,
         lifespan=_lifespan,
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=operation_id,
     )
     app.state.store, app.state.settings = store, settings
     kept = app.state.campaigns = KeptCampaigns(store)
@@ -103,6 +97,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.answers = KeptAnswers(kept)
     app.state.campaign_list = CampaignList()
     app.state.plans = Plans(store, settings)
+    app.state.references = Kept(reference_page.KEPT)
     app.state.stopping = threading.Event()
     app.add_middleware(events.StreamEnds)
     app.add_middleware(StreamLimit, most=settings.most_streams)

@@ -132,7 +132,7 @@ class CalibrationSummary(Wire):
 
 
 class CalibrationDetail(CalibrationSummary):
-    """With its constants, those first that the observations say most about."""
+    """A calibration with its constants, those first that the observations say most about."""
 
     constants: list[ConstantShape]
     """The constants, those first that the observations say most about."""

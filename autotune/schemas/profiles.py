@@ -25,7 +25,7 @@ class ProfileSummary(Wire):
 
 
 class ProfileDetail(ProfileSummary):
-    """The same with all that it says, table by table as in its file."""
+    """A cluster profile with all that it says, table by table as in its file."""
 
     content: dict[str, Any]
     """All that it says, table by table as in its file."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Body, Path, Response
 
 from autotune.calibration import Calibration
 from autotune.calibration.document import calibration_of, detail_of
@@ -38,16 +38,24 @@ from server.store.calibrations import (
 
 router = APIRouter(prefix="/calibrations", tags=["calibrations"])
 
-Name = Annotated[str, Path(pattern=NAME, description="of the calibration")]
+Name = Annotated[
+    str, Path(pattern=NAME, description="Name of the calibration.", examples=["frontier-trials"])
+]
+FreeName = Annotated[
+    str, Path(pattern=NAME, description="A name that is free.", examples=["frontier-imported"])
+]
+FIT: dict[str, Any] = {
+    "trials of one campaign": {"value": {"name": "frontier-trials", "campaigns": [1]}}
+}
 CREATED: dict[int | str, dict[str, Any]] = {
     201: {
         "model": CalibrationDetail,
-        "headers": {"Location": {"schema": {"type": "string"}, "description": "its address"}},
+        "headers": {"Location": {"schema": {"type": "string"}, "description": "Its address."}},
     }
 }
 
 
-@router.get("", responses=problems())
+@router.get("", response_description="All calibrations.", responses=problems())
 def listing(store: StoreOf) -> list[CalibrationSummary]:
     """List all calibrations, newest first."""
     with store.session() as session:
@@ -55,7 +63,11 @@ def listing(store: StoreOf) -> list[CalibrationSummary]:
 
 
 @router.post("", status_code=HTTPStatus.CREATED, responses={**CREATED, **problems(403, 409, 507)})
-def create(request: CalibrationCreate, response: Response, store: StoreOf) -> CalibrationDetail:
+def create(
+    request: Annotated[CalibrationCreate, Body(openapi_examples=FIT)],
+    response: Response,
+    store: StoreOf,
+) -> CalibrationDetail:
     """Fit to the trials of campaigns that ran on one machine and software stack."""
     with store.session() as session:
         document = document_for(session, request)
@@ -79,13 +91,18 @@ def export(name: Name, store: StoreOf) -> CalibrationDocument:
     "/{name}", status_code=HTTPStatus.CREATED, responses={**CREATED, **problems(403, 409, 507)}
 )
 def import_document(
-    name: Name, document: CalibrationDocument, response: Response, store: StoreOf
+    name: FreeName, document: CalibrationDocument, response: Response, store: StoreOf
 ) -> CalibrationDetail:
     """Keep an exported calibration under a name that is free."""
     return _saved(store, name, document, response)
 
 
-@router.delete("/{name}", status_code=HTTPStatus.NO_CONTENT, responses=problems(403, 404, 507))
+@router.delete(
+    "/{name}",
+    status_code=HTTPStatus.NO_CONTENT,
+    response_description="It is deleted.",
+    responses=problems(403, 404, 507),
+)
 def delete(name: Name, store: StoreOf) -> None:
     """Delete a calibration; what was predicted with it stays as it is."""
     with store.transaction() as session:

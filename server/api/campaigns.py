@@ -79,13 +79,14 @@ EXAMPLES: dict[str, Any] = {
         },
     },
 }
+MORE: dict[str, Any] = {"more trials": {"value": {"max_trials": 60}}}
 KeyHeader = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="any word; a repeated request with the same key and body creates nothing new",
+        description="Any word; a repeated request with the same key and body creates nothing new.",
     ),
 ]
 
@@ -94,10 +95,10 @@ KeyHeader = Annotated[
     "",
     status_code=HTTPStatus.CREATED,
     responses={
-        200: {"model": DryRun, "description": "dry_run: what the campaign would do"},
+        200: {"model": DryRun, "description": "With `dry_run`: what the campaign would do."},
         201: {
             "model": Campaign,
-            "headers": {"Location": {"schema": {"type": "string"}, "description": "its address"}},
+            "headers": {"Location": {"schema": {"type": "string"}, "description": "Its address."}},
         },
         **problems(403, 409, 507),
     },
@@ -108,7 +109,7 @@ def create(
     store: StoreOf,
     settings: SettingsOf,
     dry: Annotated[
-        bool, Query(alias="dry_run", description="check and count, store nothing")
+        bool, Query(alias="dry_run", description="Say what it would do, and store nothing.")
     ] = False,
     key: KeyHeader = None,
 ) -> Campaign | DryRun:
@@ -176,11 +177,13 @@ def _replay(store: Store, idempotency: IdempotencyKey | None) -> Campaign | None
 def listing(
     store: StoreOf,
     campaigns: CampaignListOf,
-    state: CampaignState | None = None,
+    state: Annotated[
+        CampaignState | None, Query(description="Only campaigns in this state.")
+    ] = None,
     search: Search = "",
     sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    limit: Annotated[int, Query(ge=1, le=500, description="Campaigns of a page at most.")] = 50,
 ) -> CampaignPage:
     """List campaigns, newest first unless another order is asked for."""
     with store.session() as session:
@@ -193,6 +196,7 @@ def listing(
 def read(
     request: Request, campaign_id: CampaignId, campaigns: CampaignsOf, answers: AnswersOf
 ) -> Response:
+    """Return a campaign as it stands."""
     return answers.of(
         request, campaign_id, lambda event: as_json(campaigns.campaign(campaign_id, event))
     )
@@ -217,7 +221,11 @@ def cancel(campaign_id: CampaignId, store: StoreOf) -> Campaign:
 
 
 @router.post("/{campaign_id}/extend", responses=problems(403, 404, 409, 507))
-def extend(campaign_id: CampaignId, extension: BudgetExtension, store: StoreOf) -> Campaign:
+def extend(
+    campaign_id: CampaignId,
+    extension: Annotated[BudgetExtension, Body(openapi_examples=MORE)],
+    store: StoreOf,
+) -> Campaign:
     """Give the budget new totals; a finished campaign goes on."""
     with store.transaction() as session:
         return extend_campaign(session, campaign_id, extension)
@@ -226,6 +234,7 @@ def extend(campaign_id: CampaignId, extension: BudgetExtension, store: StoreOf) 
 @router.delete(
     "/{campaign_id}",
     status_code=HTTPStatus.NO_CONTENT,
+    response_description="It is deleted.",
     responses=problems(403, 404, 409, 507),
 )
 def delete(campaign_id: CampaignId, store: StoreOf, settings: SettingsOf) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 
 from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import MachineShape, ModelShape
@@ -13,15 +15,21 @@ from server.store import NotFound
 
 router = APIRouter(tags=["catalog"])
 
+ModelName = Annotated[
+    str,
+    Path(description="A name of the catalog, or a bare size such as `13B`.", examples=["gpt-175b"]),
+]
+MachineName = Annotated[str, Path(description="A name of the catalog.", examples=["frontier"])]
 
-@router.get("/models")
+
+@router.get("/models", response_description="Names.")
 def models() -> list[str]:
     """List the names of models; bare sizes such as 13B are taken, too."""
     return model_names()
 
 
 @router.get("/models/{name}", responses=problems(404))
-def model(name: str) -> ModelShape:
+def model(name: ModelName) -> ModelShape:
     """Return the shape that a preset or a bare size stands for."""
     try:
         return model_shape(load_model(name))
@@ -29,21 +37,22 @@ def model(name: str) -> ModelShape:
         raise NotFound("model", name, reason=str(error)) from error
 
 
-@router.get("/machines")
+@router.get("/machines", response_description="Names.")
 def machines() -> list[str]:
     """List the names of machines; `local` is the one that the service runs on."""
     return machine_names()
 
 
 @router.get("/machines/{name}", responses=problems(404))
-def machine(name: str) -> MachineShape:
+def machine(name: MachineName) -> MachineShape:
+    """Return a machine in full."""
     try:
         return machine_shape(load_machine(name))
     except InvalidInput as error:
         raise NotFound("machine", name, reason=str(error)) from error
 
 
-@router.get("/spaces")
+@router.get("/spaces", response_description="Names.")
 def spaces() -> list[str]:
     """List the names of ready search spaces."""
     return space_names()

@@ -24,11 +24,11 @@ Ids = Annotated[
     Query(
         pattern=r"^\s*[0-9]{1,19}(\s*,\s*[0-9]{1,19})*\s*$",
         max_length=200,
-        description=f"two to {MOST_COMPARED} ids of campaigns, separated by commas: `2,4`",
-        examples=["2,4"],
+        description=f"Two to {MOST_COMPARED} ids of campaigns, separated by commas: `2,4`.",
+        examples=["1,2"],
     ),
 ]
-By = Annotated[ProgressAxis, Query(description="what the horizontal axis counts")]
+By = Annotated[ProgressAxis, Query(description="What the horizontal axis counts.")]
 
 
 @router.get("/comparison", responses=problems(404))
@@ -40,7 +40,11 @@ def read(
     return comparison_of(campaigns, recommendations, distinct_ids(ids))
 
 
-@router.get("/comparison.vega.json", responses=problems(404))
+@router.get(
+    "/comparison.vega.json",
+    response_description="A Vega-Lite specification.",
+    responses=problems(404),
+)
 def chart(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
@@ -61,11 +65,12 @@ def picture(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
     ids: Ids,
-    picture: Annotated[PictureFormat, Path(description="format of the picture")],
+    picture: Annotated[PictureFormat, Path(description="Format of the picture.", examples=["svg"])],
     by: By = "node_hours",
     scheme: SchemeOf = "light",
 ) -> Response:
-    """Return the same as a picture, with what the comparison comes to."""
+    """Return the best so far of each of these campaigns as a picture, with what the comparison
+    comes to."""
     drawn = progress_picture(read(campaigns, recommendations, ids), by=by, scheme=scheme)
     return Response(export(drawn, picture), media_type=MEDIA_TYPES[picture])
 

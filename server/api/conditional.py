@@ -11,6 +11,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 RESOURCES = "/api/v1/"
 STREAMS = "/events"
 JSON = "application/json"
+ETAG = {
+    "description": "Follows from the answer; to be sent as `If-None-Match`.",
+    "schema": {"type": "string"},
+}
+"""The header as the reference has it."""
 
 
 class ConditionalAnswers:

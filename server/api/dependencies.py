@@ -75,17 +75,28 @@ FiguresOf = Annotated[KeptFigures, Depends(_figures)]
 PlansOf = Annotated[Plans, Depends(_plans)]
 ExplanationsOf = Annotated[Explanations, Depends(_explanations)]
 CampaignListOf = Annotated[CampaignList, Depends(_campaign_list)]
-CampaignId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="id of the campaign")]
-TrialNumber = Annotated[
-    int, Path(ge=1, le=LARGEST_NUMBER, description="number of the trial within its campaign")
+CampaignId = Annotated[
+    int, Path(ge=1, le=LARGEST_ID, description="Id of the campaign.", examples=[1])
 ]
-Cursor = Annotated[str | None, Query(max_length=200, description="`next` of the page before")]
+TrialNumber = Annotated[
+    int,
+    Path(
+        ge=1,
+        le=LARGEST_NUMBER,
+        description="Number of the trial within its campaign.",
+        examples=[2],
+    ),
+]
+Cursor = Annotated[
+    str | None,
+    Query(max_length=200, description="`next` of the page before; none for the first page."),
+]
 Search = Annotated[
     str,
     Query(
         max_length=200,
-        description="words that each stand somewhere in what a list shows of a campaign; those in "
-        "quotation marks stand there side by side",
+        description="Words that each stand somewhere in what a list shows of a campaign; those in "
+        "quotation marks stand there side by side.",
         examples=['frontier "tp 8"'],
     ),
 ]
@@ -93,11 +104,11 @@ CampaignSort = Annotated[
     str,
     Query(
         max_length=50,
-        description=f"one of {', '.join(SORTS)}; falling with a leading -",
+        description=f"One of {', '.join(SORTS)}; falling with a leading -.",
         examples=["-best_mfu"],
     ),
 ]
-Rank = Annotated[int, Query(ge=1, le=100, description="1 is the best strategy")]
+Rank = Annotated[int, Query(ge=1, le=100, description="Rank of the strategy; 1 is the best.")]
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -105,14 +116,15 @@ Responses = dict[int | str, dict[str, Any]]
 def problems(*statuses: int) -> Responses:
     """Return the OpenAPI description of these refusals, and of those that every endpoint shares."""
     meanings = {
-        403: "refused: another site's page sent it",
-        404: "there is no such thing",
-        413: "the request is too large",
-        409: "its state does not allow it",
-        421: "the service does not go by this name",
-        422: "a field is refused; `errors` names each with its value, reason and what is valid",
-        503: "the database does not answer now, or too many streams of events are open",
-        507: "the disk is full; nothing was stored",
+        403: "Refused: another site's page sent it.",
+        404: "There is no such thing.",
+        413: "The request is too large.",
+        409: "Its state does not allow it.",
+        421: "The service does not go by this name.",
+        422: "A field is refused; `errors` names each with its value, reason and what is valid.",
+        503: "The database does not answer now, or too many streams of events are open; "
+        "`Retry-After` says when to try again.",
+        507: "The disk is full; nothing was stored.",
     }
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
     content = {"application/problem+json": {"schema": schema}}

@@ -25,14 +25,22 @@ T = TypeVar("T")
 router = APIRouter(tags=["events"])
 BATCH = 200
 RETRY_MS = 1000
+STREAM = (
+    "Server-Sent Events: `id` is an event's, `event` its kind, and `data` an Event as JSON. The "
+    "stream ends after some minutes, and a client that reconnects misses nothing."
+)
 
 LastEventId = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", max_length=30, description="sent by a stream that resumes"),
+    Header(
+        alias="Last-Event-ID",
+        max_length=30,
+        description="Id of the last event that was read: the stream goes on after it.",
+    ),
 ]
 After = Annotated[
     int | None,
-    Query(ge=0, le=LARGEST_ID, description="as Last-Event-ID, for a first connection"),
+    Query(ge=0, le=LARGEST_ID, description="The same, for a first connection."),
 ]
 
 
@@ -61,6 +69,7 @@ ResumeAfter = Annotated[int | None, Depends(_resume_after)]
 @router.get(
     "/campaigns/{campaign_id}/events",
     response_class=EventSourceResponse,
+    response_description=STREAM,
     responses=problems(404),
 )
 async def of_campaign(
@@ -74,7 +83,12 @@ async def of_campaign(
         yield message
 
 
-@router.get("/events", response_class=EventSourceResponse, responses=problems())
+@router.get(
+    "/events",
+    response_class=EventSourceResponse,
+    response_description=STREAM,
+    responses=problems(),
+)
 async def of_all(
     request: Request, store: StoreOf, after: ResumeAfter = None
 ) -> AsyncIterator[ServerSentEvent]:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from autotune.schemas import FigureKind, FigureOffers, ParetoCost, PictureFormat, ScalingKind
+from server.api.conditional import ETAG
 from server.api.dependencies import CampaignId, FiguresOf, problems
 from server.figures.export import MEDIA_TYPES
 from server.figures.kinds import AnyFigure, FigureOptions
@@ -16,14 +17,15 @@ from server.figures.trajectory import Axis
 
 router = APIRouter(prefix="/campaigns/{campaign_id}/figures", tags=["figures"])
 
-Kind = Annotated[FigureKind, Path(description="what the figure shows")]
-SchemeOf = Annotated[Scheme, Query(description="colours for a light or a dark ground")]
+Kind = Annotated[FigureKind, Path(description="What the figure shows.", examples=["impact"])]
+SchemeOf = Annotated[Scheme, Query(description="Colours for a light or a dark ground.")]
 PICTURES: dict[int | str, dict[str, Any]] = {
     200: {
+        "description": "The picture.",
         "content": {
             media: {"schema": {"type": "string", "format": "binary"}}
             for media in MEDIA_TYPES.values()
-        }
+        },
     }
 }
 """What an answer with a picture is, as the reference has it."""
@@ -31,19 +33,19 @@ PICTURES: dict[int | str, dict[str, Any]] = {
 
 def _options(
     by: Annotated[
-        Axis, Query(description="of the trajectory: what its horizontal axis counts")
+        Axis, Query(description="Of the trajectory: what its horizontal axis counts.")
     ] = "trial",
     micro_batch_size: Annotated[
-        int | None, Query(ge=1, description="of the map: only strategies with it")
+        int | None, Query(ge=1, description="Of the map: only strategies with it.")
     ] = None,
     num_nodes: Annotated[
-        int | None, Query(ge=1, description="of the map: only strategies on so many nodes")
+        int | None, Query(ge=1, description="Of the map: only strategies on so many nodes.")
     ] = None,
     against: Annotated[
-        ParetoCost | None, Query(description="of the Pareto front: what the rate is held against")
+        ParetoCost | None, Query(description="Of the Pareto front: what the rate is held against.")
     ] = None,
     scaling: Annotated[
-        ScalingKind | None, Query(description="of scaling: which of the two is shown")
+        ScalingKind | None, Query(description="Of scaling: which of the two is shown.")
     ] = None,
 ) -> FigureOptions:
     return FigureOptions(
@@ -64,7 +66,12 @@ def offers(campaign_id: CampaignId, figures: FiguresOf) -> FigureOffers:
     return figures.offers(campaign_id)
 
 
-@router.get("/{kind}.vega.json", response_model=dict[str, Any], responses=problems(404))
+@router.get(
+    "/{kind}.vega.json",
+    response_model=dict[str, Any],
+    response_description="A Vega-Lite specification.",
+    responses=problems(404),
+)
 def chart(
     request: Request,
     campaign_id: CampaignId,
@@ -78,7 +85,12 @@ def chart(
     return figures.file(campaign_id, kind, options, "vega.json", scheme=scheme).response(request)
 
 
-@router.get("/{kind}.json", response_model=AnyFigure, responses=problems(404))
+@router.get(
+    "/{kind}.json",
+    response_model=AnyFigure,
+    response_description="The figure with the series of its kind.",
+    responses=problems(404),
+)
 def series(
     request: Request, campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Options
 ) -> Response:
@@ -89,13 +101,13 @@ def series(
 @router.get(
     "/{kind}.{picture}",
     response_class=Response,
-    responses={**PICTURES, **problems(404)},
+    responses={200: PICTURES[200] | {"headers": {"ETag": ETAG}}, **problems(404)},
 )
 def picture(
     request: Request,
     campaign_id: CampaignId,
     kind: Kind,
-    picture: Annotated[PictureFormat, Path(description="format of the picture")],
+    picture: Annotated[PictureFormat, Path(description="Format of the picture.", examples=["svg"])],
     figures: FiguresOf,
     options: Options,
     scheme: SchemeOf = "light",

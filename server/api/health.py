@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import Response
-from pydantic import BaseModel
 
+from autotune.schemas import Wire
 from server.api.dependencies import StoreOf, problems
 from server.problems import problem
 
 router = APIRouter(tags=["health"])
 
 
-class Health(BaseModel):
-    status: str = "ok"
+class Health(Wire):
+    """The service can do this."""
+
+    status: Literal["ok"] = "ok"
+    """Always `ok`; where it is not, the answer is a problem."""
 
 
 @router.get("/healthz")

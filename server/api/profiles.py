@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Path
 
 from autotune.schemas import ProfileDetail, ProfileSummary
 from evaluators.cluster import profile_file
@@ -13,15 +15,19 @@ from server.store import NotFound
 
 router = APIRouter(prefix="/profiles", tags=["profiles"])
 
+ProfileName = Annotated[
+    str, Path(description="A name that the list of profiles has.", examples=["generic"])
+]
 
-@router.get("", responses=problems())
+
+@router.get("", response_description="All profiles.", responses=problems())
 def listing(settings: SettingsOf) -> list[ProfileSummary]:
     """List all profiles by name; one whose file cannot be used says why."""
     return profile_summaries(settings.profiles_dir)
 
 
 @router.get("/{name}", responses=problems(404))
-def read(name: str, settings: SettingsOf) -> ProfileDetail:
+def read(name: ProfileName, settings: SettingsOf) -> ProfileDetail:
     """Return all that a profile says; a file that cannot be used is refused with its faults."""
     try:
         profile_file(name, folder=settings.profiles_dir)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import zipfile
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from autotune.schemas import Explanation, Recommendation
@@ -26,6 +27,10 @@ from server.api.kept_recommendations import KeptRecommendations, existing, launc
 from server.store import NotFound
 
 router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["recommendation"])
+FileName = Annotated[
+    str,
+    Path(description="One of the recommendation's `artefacts`.", examples=["ds_config.json"]),
+]
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -59,11 +64,12 @@ def explanation(
 @router.get(
     "/artefacts/{file}",
     response_class=PlainTextResponse,
+    response_description="The file.",
     responses=problems(404),
 )
 def artefact(
     campaign_id: CampaignId,
-    file: str,
+    file: FileName,
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
     rank: Rank = 1,
@@ -79,6 +85,7 @@ def artefact(
 @router.get(
     "/artefacts.zip",
     response_class=Response,
+    response_description="An archive with one folder.",
     responses={
         200: {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}},
         **problems(404),
@@ -90,7 +97,8 @@ def archive(
     recommendations: RecommendationsOf,
     rank: Rank = 1,
 ) -> Response:
-    """Return all of them in one archive; the same bytes for the same strategy."""
+    """Return all files that launch the strategy in one archive; the same bytes for the same
+    strategy."""
     files = files_of(campaigns, recommendations, campaign_id, rank=rank)
     folder = f"campaign-{campaign_id}-rank-{rank}"
     buffer = io.BytesIO()

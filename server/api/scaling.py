@@ -37,7 +37,8 @@ Widths = Annotated[
     Query(
         max_length=200,
         pattern=r"^[0-9]{1,9}(,[0-9]{1,9})*$",
-        description="numbers of nodes: `16,32,64`",
+        description="Numbers of nodes, separated by commas: `16,32,64`; none: halves and "
+        "doubles of the strategy's own.",
     ),
 ]
 

@@ -78,18 +78,20 @@ def listing(
     campaign_id: CampaignId,
     store: StoreOf,
     answers: AnswersOf,
-    state: TrialState | None = None,
-    purpose: TrialPurpose | None = None,
+    state: Annotated[TrialState | None, Query(description="Only trials in this state.")] = None,
+    purpose: Annotated[
+        TrialPurpose | None, Query(description="Only trials that were run for this.")
+    ] = None,
     sort: Annotated[
         str,
         Query(
             max_length=50,
-            description="a figure or a dimension, such as `iteration_time_s` or "
-            "`tensor_parallel`; `-tokens_per_s` falls",
+            description="A figure or a dimension, such as `iteration_time_s` or "
+            "`tensor_parallel`; `-tokens_per_s` falls.",
         ),
     ] = "number",
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Trials of a page at most.")] = 200,
 ) -> Response:
     """Return trials, filtered and sorted; those without the figure sorted by come last."""
 
@@ -104,6 +106,7 @@ def listing(
 @router.get(
     "/trials.csv",
     response_class=StreamingResponse,
+    response_description="A row for each trial, in their order.",
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(404)},
 )
 def export(campaign_id: CampaignId, store: StoreOf) -> StreamingResponse:
@@ -117,17 +120,25 @@ def export(campaign_id: CampaignId, store: StoreOf) -> StreamingResponse:
 
 @router.get("/trials/{number}", responses=problems(404))
 def read(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> Trial:
+    """Return a trial as it stands."""
     with store.session() as session:
         return get_trial(session, campaign_id, number)
 
 
-@router.get("/trials/{number}/log", response_class=PlainTextResponse, responses=problems(404))
+@router.get(
+    "/trials/{number}/log",
+    response_class=PlainTextResponse,
+    response_description="The end of the log, as it was written.",
+    responses=problems(404),
+)
 def log(
     campaign_id: CampaignId,
     number: TrialNumber,
     store: StoreOf,
     settings: SettingsOf,
-    lines: Annotated[int, Query(ge=1, le=10_000)] = 200,
+    lines: Annotated[
+        int, Query(ge=1, le=10_000, description="Lines at most, counted from the end.")
+    ] = 200,
 ) -> PlainTextResponse:
     """Return the last lines of a trial's log, also while it runs."""
     with store.session() as session:

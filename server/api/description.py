@@ -1,0 +1,175 @@
+"""The description of the API (OpenAPI): what FastAPI tells of it, and what that cannot know."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from fastapi.routing import APIRoute
+
+from autotune.schemas import Event, Problem
+from server.api.conditional import ETAG, JSON, RESOURCES
+from server.api.dependencies import problems
+from server.api.samples import SAMPLES
+
+Document = dict[str, Any]
+
+EXAMPLES = Path(__file__).parent / "examples"
+"""Answers of one campaign: a file for each, named by the operation's id and the status."""
+
+TITLE = "How should this model be laid out on this cluster so that it trains fastest?"
+SUMMARY = """\
+Everything is under `/api/v1`. Bodies are JSON, times are UTC (RFC 3339), and units stand in names.
+
+**Errors** are problem documents (RFC 9457, `application/problem+json`): `detail` says in one line \
+what is wrong, and `errors` names each refused field with its value, the reason, and what is valid.
+
+**Unchanged answers.** JSON answers have an `ETag`; a `GET` with it in `If-None-Match` is answered \
+with 304 and no body where nothing has changed. `HEAD` is answered wherever `GET` is, streams aside.
+
+**Filters.** A parameter of the query that a resource does not know is refused, with those that it \
+knows.
+
+**Pages** end with `next`, the cursor of the following one. A page never repeats or skips a row, \
+whatever is added meanwhile.
+
+**Retries.** With an `Idempotency-Key`, a repeated `POST /api/v1/campaigns` creates nothing new, \
+and answers with the campaign that the first one created.
+"""
+TAGS = {
+    "campaigns": "Questions that trials answer: asked, listed, steered, held side by side.",
+    "trials": "Short training runs of a campaign.",
+    "recommendation": "What a campaign recommends, why, and the files that launch it.",
+    "figures": "What a campaign has shown, as data, as charts and as pictures.",
+    "predictions": "What the cost model says before anything runs.",
+    "calibrations": "The cost model fitted to trials of a machine and software stack.",
+    "catalog": "Models, machines and ready spaces.",
+    "profiles": "Clusters that campaigns may run on.",
+    "events": "Changes as they happen.",
+    "health": "Whether the service is alive, and whether it can work.",
+}
+"""Kinds of resources, in the order in which they are told."""
+
+REFUSED = {
+    "field": "nodes",
+    "value": 0,
+    "reason": "Input should be greater than 0",
+    "valid": "",
+}
+BODIES = {"calibrations.import_document": "calibrations.export.200.json"}
+"""Operations that take what another answers."""
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the name of an operation: its module and function, such as `campaigns.read`."""
+    return f"{route.endpoint.__module__.rpartition('.')[2]}.{route.name}"
+
+
+def described(document: Document) -> Document:
+    """Return FastAPI's description with the schemas of refusals and events, which no endpoint is
+    declared to answer with, and with what its answers say, their examples, and calls in Python and
+    in a shell."""
+    components = document["components"]
+    for model in (Problem, Event):
+        schema = model.model_json_schema(
+            ref_template="#/components/schemas/{model}", mode="serialization"
+        )
+        definitions = schema.pop("$defs")
+        components["schemas"] |= {model.__name__: schema}
+        components["schemas"] = definitions | components["schemas"]
+    components["parameters"] = {
+        "If-None-Match": {
+            "name": "If-None-Match",
+            "in": "header",
+            "required": False,
+            "description": "`ETag` of an answer that is known already.",
+            "schema": {"type": "string"},
+        }
+    }
+    document["tags"] = [{"name": name, "description": words} for name, words in TAGS.items()]
+    for path, method, operation in operations(document):
+        if "requestBody" in operation:
+            operation["responses"]["413"] = problems(413)[413]
+        _describe(operation, components["schemas"])
+        if method == "get" and path.startswith(RESOURCES):
+            _make_conditional(operation)
+    return document
+
+
+def operations(document: Document) -> Iterator[tuple[str, str, Document]]:
+    """Yield the path, the method and the description of each operation."""
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield path, method, operation
+
+
+def first_sentence(text: str) -> str:
+    """Return what a text says first, in one line and without a full stop."""
+    return re.split(r"[.;] ", " ".join(text.split()))[0].removesuffix(".")
+
+
+def _describe(operation: Document, schemas: Document) -> None:
+    name = operation["operationId"]
+    operation["summary"] = first_sentence(operation["description"])
+    sample = SAMPLES.get(name)
+    if sample is not None:
+        told = {"Python": sample.python, "Shell": sample.shell}
+        operation["x-codeSamples"] = [
+            {"lang": language, "source": source} for language, source in told.items() if source
+        ]
+    if name in BODIES:
+        body = operation["requestBody"]["content"][JSON]
+        body["examples"] = {"an exported one": {"value": _example(BODIES[name])}}
+    for status, answer in operation["responses"].items():
+        _describe_answer(name, status, answer, schemas)
+
+
+def _describe_answer(name: str, status: str, answer: Document, schemas: Document) -> None:
+    for media_type, content in answer.get("content", {}).items():
+        schema = content.get("schema", {})
+        if media_type == "application/problem+json":
+            content["example"] = _refusal(HTTPStatus(int(status)), answer["description"])
+        elif media_type == JSON and "$ref" in schema:
+            words = schemas[schema["$ref"].rpartition("/")[2]]["description"]
+            answer["description"] = _unless_said(answer["description"], first_sentence(words))
+        found = _example(f"{name}.{status}{'.json' if media_type == JSON else '.txt'}")
+        if found is not None:
+            content["example"] = found
+
+
+def _unless_said(said: str, words: str) -> str:
+    """Return what an endpoint says of its answer; where it says nothing, the words instead."""
+    return f"{words}." if said == "Successful Response" else said
+
+
+def _make_conditional(operation: Document) -> None:
+    """Say what holds where an answer has an ETag: JSON always has one."""
+    answer = operation["responses"]["200"]
+    if JSON in answer["content"]:
+        answer.setdefault("headers", {})["ETag"] = ETAG
+    if ETAG not in answer.get("headers", {}).values():
+        return
+    operation["responses"]["304"] = {"description": "Nothing has changed; there is no body."}
+    parameters = operation.setdefault("parameters", [])
+    parameters.append({"$ref": "#/components/parameters/If-None-Match"})
+
+
+def _refusal(status: HTTPStatus, detail: str) -> Document:
+    """Return a problem document as an example."""
+    problem = {"type": "about:blank", "title": status.phrase, "status": int(status)}
+    if status != HTTPStatus.UNPROCESSABLE_ENTITY:
+        return problem | {"detail": detail, "errors": []}
+    return problem | {"detail": f"nodes=0: {REFUSED['reason']}", "errors": [REFUSED]}
+
+
+def _example(name: str) -> Any:
+    """Return an answer that was recorded; None where there is none of this name."""
+    path = EXAMPLES / name
+    if not path.exists():
+        return None
+    text = path.read_text(encoding="utf-8")
+    return json.loads(text) if path.suffix == ".json" else text

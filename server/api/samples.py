@@ -1,0 +1,164 @@
+"""What a call of the API looks like in the Python client, and as a command.
+
+All speak of campaign 1. In this order they can be run one after the other where campaigns 1 and 2
+are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The same call in Python, where `client` is a `Client`, and in a shell; empty where there is
+    none."""
+
+    python: str = ""
+    shell: str = ""
+
+
+_QUESTION = """\
+    model="gpt-175b",
+    machine="frontier",
+    nodes=16,
+    space={"preset": "table-v"},
+"""
+_STRATEGY = """\
+    model="gpt-175b",
+    machine="frontier",
+    strategy={
+        "tensor_parallel": 4,
+        "pipeline_parallel": 16,
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": 320,
+        "zero_stage": 1,
+        "num_nodes": 16,
+        "precision": "fp16",
+    },
+"""
+_SPACE_OPTIONS = "--model gpt-175b --machine frontier --nodes 16 --space table-v"
+_STRATEGY_OPTIONS = (
+    "--model gpt-175b --machine frontier --tp 4 --pp 16 --gas 320 --num-nodes 16 --precision fp16"
+)
+
+SAMPLES: Mapping[str, Sample] = {
+    "campaigns.listing": Sample(
+        python='for campaign in client.campaigns(state="done"):\n    print(campaign.campaign.name)',
+        shell="autotune ls --state done",
+    ),
+    "campaigns.read": Sample(python="campaign = client.campaign(1)", shell="autotune show 1"),
+    "trials.listing": Sample(
+        python='trials = client.campaign(1).trials(state="ok", sort="-tokens_per_s")',
+        shell="autotune show 1 --state ok --sort=-tokens_per_s",
+    ),
+    "trials.export": Sample(python="table = client.campaign(1).to_dataframe()"),
+    "trials.read": Sample(
+        python="trial = client.campaign(1).trial(2)", shell="autotune show 1 --trial 2"
+    ),
+    "trials.log": Sample(
+        python="print(client.campaign(1).log(2))", shell="autotune show 1 --trial 2 --log 200"
+    ),
+    "recommendations.read": Sample(
+        python="best = client.campaign(1).best()", shell="autotune best 1"
+    ),
+    "recommendations.explanation": Sample(
+        python="why = client.campaign(1).explain()", shell="autotune plot 1 --kind parts"
+    ),
+    "recommendations.artefact": Sample(
+        python='text = client.campaign(1).best().artefact("ds_config.json")',
+        shell="autotune best 1 --script",
+    ),
+    "recommendations.archive": Sample(
+        python='client.campaign(1).download("run.zip")', shell="autotune best 1 --out run.zip"
+    ),
+    "comparisons.read": Sample(
+        python="comparison = client.compare(1, 2)", shell="autotune compare 1 2"
+    ),
+    "comparisons.chart": Sample(python="plot = client.plot_comparison(1, 2)"),
+    "comparisons.picture": Sample(python="plot = client.plot_comparison(1, 2)"),
+    "figures.offers": Sample(
+        python="offers = client.campaign(1).figures()", shell="autotune plot 1"
+    ),
+    "figures.series": Sample(
+        python='figure = client.campaign(1).figure("impact")',
+        shell="autotune plot 1 --kind impact --json",
+    ),
+    "figures.chart": Sample(
+        python='chart = client.campaign(1).chart("impact", scheme="dark")',
+        shell="autotune plot 1 --kind impact --scheme dark --out impact.vega.json",
+    ),
+    "figures.picture": Sample(
+        python='picture = client.campaign(1).picture("impact", "svg")',
+        shell="autotune plot 1 --kind impact --out impact.svg",
+    ),
+    "catalog.models": Sample(python="names = client.models()", shell="autotune models"),
+    "catalog.model": Sample(python='shape = client.model("gpt-175b")'),
+    "catalog.machines": Sample(python="names = client.machines()", shell="autotune machines"),
+    "catalog.machine": Sample(python='machine = client.machine("frontier")'),
+    "catalog.spaces": Sample(python="names = client.spaces()"),
+    "profiles.listing": Sample(python="profiles = client.profiles()", shell="autotune profiles"),
+    "profiles.read": Sample(
+        python='profile = client.profile("generic")', shell="autotune profiles generic"
+    ),
+    "predictions.report": Sample(
+        python=f"report = client.space(\n{_QUESTION})", shell=f"autotune space {_SPACE_OPTIONS}"
+    ),
+    "predictions.prediction": Sample(
+        python=f"prediction = client.predict(\n{_STRATEGY})",
+        shell=f"autotune predict {_STRATEGY_OPTIONS}",
+    ),
+    "predictions.ranking": Sample(
+        python=f"sweep = client.sweep(\n{_QUESTION})", shell=f"autotune sweep {_SPACE_OPTIONS}"
+    ),
+    "predictions.planned": Sample(python=f"plan = client.plan(\n{_QUESTION})"),
+    "scaling.predicted": Sample(
+        python=f"study = client.scaling(\n{_STRATEGY}    nodes=[16, 32, 64, 128],\n)",
+        shell=f"autotune scaling {_STRATEGY_OPTIONS} --nodes 16,32,64,128",
+    ),
+    "scaling.of_campaign": Sample(
+        python="study = client.campaign(1).scaling(rank=1)", shell="autotune scaling --campaign 1"
+    ),
+    "events.of_campaign": Sample(
+        python="for event in client.campaign(1).watch():\n    print(event.kind, event.id)",
+        shell="autotune watch 1",
+    ),
+    "calibrations.create": Sample(
+        python='calibration = client.calibrate("frontier-trials", [1])',
+        shell="autotune calibrations fit frontier-trials --campaign 1",
+    ),
+    "calibrations.listing": Sample(
+        python="calibrations = client.calibrations()", shell="autotune calibrations list"
+    ),
+    "calibrations.read": Sample(
+        python='calibration = client.calibration("frontier-trials")',
+        shell="autotune calibrations show frontier-trials",
+    ),
+    "calibrations.export": Sample(
+        python='document = client.calibration_document("frontier-trials")',
+        shell="autotune calibrations export frontier-trials --output frontier.json",
+    ),
+    "calibrations.import_document": Sample(
+        python='document = client.calibration_document("frontier-trials")\n'
+        'client.import_calibration("frontier-imported", document)',
+        shell="autotune calibrations import frontier-imported frontier.json",
+    ),
+    "calibrations.delete": Sample(
+        python='client.delete_calibration("frontier-trials")',
+        shell="autotune calibrations delete frontier-trials",
+    ),
+    "campaigns.create": Sample(
+        python=f'campaign = client.create(\n{_QUESTION}    evaluator="simulated",\n'
+        '    budget={"max_trials": 40},\n)',
+        shell=f"autotune submit {_SPACE_OPTIONS} --max-trials 40",
+    ),
+    "campaigns.extend": Sample(
+        python="client.campaign(1).extend(max_trials=60)", shell="autotune extend 1 --max-trials 60"
+    ),
+    "campaigns.pause": Sample(python="client.campaign(1).pause()", shell="autotune pause 1"),
+    "campaigns.resume": Sample(python="client.campaign(1).resume()", shell="autotune resume 1"),
+    "campaigns.cancel": Sample(python="client.campaign(1).cancel()", shell="autotune cancel 1"),
+    "campaigns.delete": Sample(python="client.campaign(1).delete()", shell="autotune rm 1"),
+}
+"""By the operation's id."""

@@ -1,0 +1,142 @@
+"""The description of the API: nothing in it goes without words, and its examples hold."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from jsonschema_rs import Draft202012Validator
+from typer.testing import CliRunner
+
+from autotune import Client
+from server.api.conditional import JSON
+from server.api.description import EXAMPLES, operations
+from server.api.samples import SAMPLES
+from server.app import create_app
+from server.cli.application import app as command
+from server.settings import Settings
+from tests.server.api.conftest import serving
+from tests.server.api.recording import asked, run_to_end
+from tests.server.asking import created
+from tests.server.conftest import ADDRESS
+
+PROBLEM = "application/problem+json"
+TEXTS = ("text/csv", "text/plain", "text/event-stream")
+
+
+@pytest.fixture(scope="module")
+def two_done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a service with two campaigns that are done."""
+    data_dir = tmp_path_factory.mktemp("data")
+    app = create_app(Settings(data_dir=data_dir, poll_interval_s=0.01))
+    run_to_end(app, [created(app.state.store).id for _ in range(2)])
+    app.state.store.close()
+    return data_dir
+
+
+@pytest.fixture
+def app(two_done: Path, tmp_path: Path) -> Iterator[FastAPI]:
+    """The service, whose data folder is as it was afterwards: calls steer and delete."""
+    kept = shutil.copytree(two_done, tmp_path / "kept")
+    opened = create_app(Settings(data_dir=two_done, stream_poll_s=0.02))
+    yield opened
+    opened.state.store.close()
+    shutil.rmtree(two_done)
+    shutil.copytree(kept, two_done)
+
+
+@pytest.fixture(scope="module")
+def document(two_done: Path) -> dict[str, Any]:
+    app = create_app(Settings(data_dir=two_done))
+    app.state.store.close()
+    return app.openapi()
+
+
+def test_every_property_parameter_and_answer_is_described(document: dict[str, Any]) -> None:
+    silent = []
+    for name, schema in document["components"]["schemas"].items():
+        silent += [name] * (not schema.get("description"))
+        for field, found in schema.get("properties", {}).items():
+            silent += [f"{name}.{field}"] * (not found.get("description"))
+    for path, method, operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            silent += [f"{method} {path} {parameter.get('name')}"] * (
+                not ("$ref" in parameter or parameter.get("description"))
+            )
+        for status, answer in operation["responses"].items():
+            said = answer["description"] not in {"", "Successful Response"}
+            silent += [f"{method} {path} {status}"] * (not said)
+        silent += [f"{method} {path}"] * (not operation["summary"])
+    assert silent == []
+    assert {tag for *_, each in operations(document) for tag in each["tags"]} == {
+        tag["name"] for tag in document["tags"]
+    }
+
+
+def test_every_answer_has_an_example_that_holds(document: dict[str, Any]) -> None:
+    missing, held = [], 0
+    for path, method, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            for media_type, content in answer.get("content", {}).items():
+                if media_type not in {JSON, PROBLEM, *TEXTS}:
+                    continue  # a picture or an archive
+                if "example" not in content:
+                    missing.append(f"{method} {path} {status} {media_type}")
+                    continue
+                if media_type in {JSON, PROBLEM}:
+                    whole = {**content["schema"], "components": document["components"]}
+                    Draft202012Validator(whole).validate(content["example"])
+                held += 1
+    assert missing == []
+    answers = {
+        f"{each['operationId']}.{status}"
+        for *_, each in operations(document)
+        for status in each["responses"]
+    }
+    assert {path.stem for path in EXAMPLES.iterdir()} <= answers
+    assert held > len(document["paths"])
+
+
+def test_every_request_has_an_example_that_the_service_accepts(
+    app: FastAPI, document: dict[str, Any]
+) -> None:
+    """Those that read come first, and the last ones extend, steer and delete a campaign."""
+    taking = {each["operationId"] for *_, each in operations(document) if "requestBody" in each}
+    with TestClient(app, base_url=ADDRESS) as client:
+        for call in asked(document):
+            if call.name.startswith("events."):
+                continue  # without a body, and it goes on for minutes
+            assert (call.body is not None) == (call.name in taking), call.name
+            answer = client.request(call.method, call.url, json=call.body)
+            assert answer.is_success, (call.name, answer.text)
+
+
+def test_every_sample_in_python_works(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(app) as live, Client(live.url) as client:
+        for name, sample in SAMPLES.items():
+            try:
+                exec(compile(sample.python, name, "exec"), {"client": client})
+            except Exception as error:
+                raise AssertionError(name) from error
+
+
+def test_every_sample_in_a_shell_works(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with serving(app) as live:
+        monkeypatch.setenv("AUTOTUNE_URL", live.url)
+        for name, sample in SAMPLES.items():
+            arguments = shlex.split(sample.shell)[1:]
+            if arguments:
+                done = CliRunner().invoke(command, arguments)
+                assert done.exit_code == 0, (name, done.output)
