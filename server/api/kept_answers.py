@@ -84,17 +84,20 @@ class KeptAnswers:
         media_type: str = JSON,
         headers: Mapping[str, str] | None = None,
         besides: Callable[[int], Hashable] = lambda _: None,
+        by_query: bool = True,
     ) -> Response:
         """Return the answer to a request.
 
         Args:
             make: returns its content as the campaign stands after an event, its last.
             besides: returns what the content follows from that has no event.
+            by_query: whether it follows from what the address asks for behind its path.
 
         Raises:
             NotFound: there is no such campaign.
         """
         event = self._campaigns.last_event(campaign_id)
-        key = (campaign_id, event, request.url.path, request.url.query, besides(event))
+        asked = request.url.query if by_query else ""
+        key = (campaign_id, event, request.url.path, asked, besides(event))
         answer = self._kept.of(key, lambda: KeptAnswer.of(make(event), media_type=media_type))
         return answer.response(request, headers)

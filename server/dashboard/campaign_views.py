@@ -37,7 +37,8 @@ class CampaignViews:
     answers: KeptAnswers
 
     def page(self, request: Request, campaign_id: int) -> Response:
-        """The explanation is part of it only where it is worked out already."""
+        """The explanation is part of it only where it is worked out already. What the address
+        asks for, its scripts answer."""
 
         def whole(event: int) -> bytes:
             source = self.campaigns.source(campaign_id, event)
@@ -56,7 +57,7 @@ class CampaignViews:
             explained = self.explanations.ready(campaign_id, event) is not None
             return explained, self._times_shown(campaign_id, event)
 
-        return self._html(request, campaign_id, whole, besides=besides)
+        return self._html(request, campaign_id, whole, besides=besides, by_query=False)
 
     def summary(self, request: Request, campaign_id: int) -> Response:
         def header(event: int) -> bytes:
@@ -117,9 +118,16 @@ class CampaignViews:
         make: Callable[[int], bytes],
         *,
         besides: Callable[[int], Hashable] = lambda _: None,
+        by_query: bool = True,
     ) -> Response:
         return self.answers.of(
-            request, campaign_id, make, media_type="text/html", headers=HEADERS, besides=besides
+            request,
+            campaign_id,
+            make,
+            media_type="text/html",
+            headers=HEADERS,
+            besides=besides,
+            by_query=by_query,
         )
 
 

@@ -56,3 +56,13 @@ def test_a_campaigns_trials_are_read_once(
     with statements_of(store) as again:
         assert client.get(address.format(done.id)).is_success
     assert len(again) <= 2 * EVENT, again
+
+
+def test_what_the_address_of_a_page_asks_for_makes_it_no_other(
+    app: FastAPI, client: TestClient, done: Campaign
+) -> None:
+    page = client.get(f"/campaigns/{done.id}")
+    with statements_of(app.state.store) as statements:
+        asked = client.get(f"/campaigns/{done.id}?state=oom&sort=mfu&trial=3")
+    assert asked.content == page.content
+    assert len(statements) <= EVENT, statements
