@@ -84,7 +84,7 @@ TrialNumber = Annotated[
         ge=1,
         le=LARGEST_NUMBER,
         description="Number of the trial within its campaign.",
-        examples=[2],
+        examples=[1],
     ),
 ]
 Cursor = Annotated[

@@ -55,10 +55,10 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "trials.export": Sample(python="table = client.campaign(1).to_dataframe()"),
     "trials.read": Sample(
-        python="trial = client.campaign(1).trial(2)", shell="autotune show 1 --trial 2"
+        python="trial = client.campaign(1).trial(1)", shell="autotune show 1 --trial 1"
     ),
     "trials.log": Sample(
-        python="print(client.campaign(1).log(2))", shell="autotune show 1 --trial 2 --log 200"
+        python="print(client.campaign(1).log(1))", shell="autotune show 1 --trial 1 --log 200"
     ),
     "recommendations.read": Sample(
         python="best = client.campaign(1).best()", shell="autotune best 1"
