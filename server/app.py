@@ -26,6 +26,7 @@ from server.api import (
 )
 from server.api.conditional import ConditionalAnswers
 from server.api.description import SUMMARY, TITLE, described, operation_id
+from server.api.event_feed import EventFeed
 from server.api.explanations import Explanations
 from server.api.filters import known_filters
 from server.api.kept import Kept
@@ -99,6 +100,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.plans = Plans(store, settings)
     app.state.references = Kept(reference_page.KEPT)
     app.state.stopping = threading.Event()
+    app.state.feed = EventFeed(store, poll_s=settings.stream_poll_s, stopping=app.state.stopping)
     app.add_middleware(events.StreamEnds)
     app.add_middleware(StreamLimit, most=settings.most_streams)
     app.add_middleware(BodyLimit)

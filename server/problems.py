@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from autotune.schemas import FieldProblem, Problem
@@ -94,6 +95,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Conflict, _resource)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _storage)
+    app.add_exception_handler(PoolTimeout, _busy)
     app.add_exception_handler(OSError, _storage)
     app.add_exception_handler(Exception, _unexpected)
 
@@ -141,6 +143,13 @@ def _storage(request: Request, error: Exception) -> Response:
         return _unexpected(request, error)
     log.error("database_unavailable", error=cause(error))
     detail = "the database does not answer now; nothing was stored"
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
+
+
+def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Return 503 where no connection to the database became free."""
+    log.error("connections_exhausted", error=cause(error))
+    detail = "all connections to the database are in use; nothing was stored"
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
 
 

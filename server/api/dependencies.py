@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Path, Query, Request
 
 from autotune.schemas import Problem
+from server.api.event_feed import EventFeed
 from server.api.explanations import Explanations
 from server.api.kept_answers import KeptAnswers
 from server.api.kept_campaigns import KeptCampaigns
@@ -17,53 +18,60 @@ from server.settings import Settings
 from server.store import Store
 from server.store.campaign_list import SORTS, CampaignList
 
+# What follows from the request alone is `async`: a thread for it would cost more than it.
+
 LARGEST_ID = 2**63 - 1
 LARGEST_NUMBER = 2**31 - 1
 
 
-def _store(request: Request) -> Store:
+async def _store(request: Request) -> Store:
     store: Store = request.app.state.store
     return store
 
 
-def _settings(request: Request) -> Settings:
+async def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
 
 
-def _campaigns(request: Request) -> KeptCampaigns:
+async def _campaigns(request: Request) -> KeptCampaigns:
     campaigns: KeptCampaigns = request.app.state.campaigns
     return campaigns
 
 
-def _recommendations(request: Request) -> KeptRecommendations:
+async def _recommendations(request: Request) -> KeptRecommendations:
     recommendations: KeptRecommendations = request.app.state.recommendations
     return recommendations
 
 
-def _answers(request: Request) -> KeptAnswers:
+async def _answers(request: Request) -> KeptAnswers:
     answers: KeptAnswers = request.app.state.answers
     return answers
 
 
-def _figures(request: Request) -> KeptFigures:
+async def _figures(request: Request) -> KeptFigures:
     figures: KeptFigures = request.app.state.figures
     return figures
 
 
-def _plans(request: Request) -> Plans:
+async def _plans(request: Request) -> Plans:
     plans: Plans = request.app.state.plans
     return plans
 
 
-def _campaign_list(request: Request) -> CampaignList:
+async def _campaign_list(request: Request) -> CampaignList:
     campaigns: CampaignList = request.app.state.campaign_list
     return campaigns
 
 
-def _explanations(request: Request) -> Explanations:
+async def _explanations(request: Request) -> Explanations:
     explanations: Explanations = request.app.state.explanations
     return explanations
+
+
+async def _feed(request: Request) -> EventFeed:
+    feed: EventFeed = request.app.state.feed
+    return feed
 
 
 StoreOf = Annotated[Store, Depends(_store)]
@@ -75,6 +83,7 @@ FiguresOf = Annotated[KeptFigures, Depends(_figures)]
 PlansOf = Annotated[Plans, Depends(_plans)]
 ExplanationsOf = Annotated[Explanations, Depends(_explanations)]
 CampaignListOf = Annotated[CampaignList, Depends(_campaign_list)]
+FeedOf = Annotated[EventFeed, Depends(_feed)]
 CampaignId = Annotated[
     int, Path(ge=1, le=LARGEST_ID, description="Id of the campaign.", examples=[1])
 ]

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from functools import partial
-from typing import Annotated, TypeVar
+from collections.abc import AsyncIterator
+from typing import Annotated
 
 from anyio import BrokenResourceError
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from search_spaces.errors import InvalidInput
-from server.api.dependencies import LARGEST_ID, CampaignId, StoreOf, problems
-from server.store import Store
+from server.api.dependencies import LARGEST_ID, CampaignId, FeedOf, StoreOf, problems
+from server.api.event_feed import BATCH, EventFeed
 from server.store.campaigns import campaign_row
-from server.store.events import events_since, last_event_id
+from server.store.events import last_event_id
 
-T = TypeVar("T")
 router = APIRouter(tags=["events"])
-BATCH = 200
 RETRY_MS = 1000
 STREAM = (
     "Server-Sent Events: `id` is an event's, `event` its kind, and `data` an Event as JSON. The "
@@ -49,7 +43,7 @@ def _existing(campaign_id: CampaignId, store: StoreOf) -> int:
         return campaign_row(session, campaign_id).id
 
 
-def _resume_after(last_event_id: LastEventId = None, after: After = None) -> int | None:
+async def _resume_after(last_event_id: LastEventId = None, after: After = None) -> int | None:
     """Return the id of the event to go on after; None where neither is sent.
 
     The header wins: a browser repeats the first address when it reconnects.
@@ -75,11 +69,11 @@ ResumeAfter = Annotated[int | None, Depends(_resume_after)]
 async def of_campaign(
     request: Request,
     campaign_id: Annotated[int, Depends(_existing)],
-    store: StoreOf,
+    feed: FeedOf,
     after: ResumeAfter = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Send this campaign's changes from the first one on, or after `Last-Event-ID` (or `after`)."""
-    async for message in follow(request, store, after or 0, campaign_id=campaign_id):
+    async for message in follow(request, feed, after or 0, campaign_id=campaign_id):
         yield message
 
 
@@ -90,39 +84,29 @@ async def of_campaign(
     responses=problems(),
 )
 async def of_all(
-    request: Request, store: StoreOf, after: ResumeAfter = None
+    request: Request, feed: FeedOf, after: ResumeAfter = None
 ) -> AsyncIterator[ServerSentEvent]:
     """Send all campaigns' changes from now on, or after `Last-Event-ID` (or `after`)."""
-    start = after if after is not None else await _read(store, last_event_id)
-    async for message in follow(request, store, start):
+    start = after if after is not None else await feed.read(last_event_id)
+    async for message in follow(request, feed, start):
         yield message
 
 
 async def follow(
-    request: Request, store: Store, after: int, *, campaign_id: int | None = None
+    request: Request, feed: EventFeed, after: int, *, campaign_id: int | None = None
 ) -> AsyncIterator[ServerSentEvent]:
     """Send events until the stream's life ends or the service stops; readers then reconnect."""
-    settings = request.app.state.settings
-    ends = time.monotonic() + settings.stream_life_s
+    ends = time.monotonic() + request.app.state.settings.stream_life_s
     yield ServerSentEvent(retry=RETRY_MS, comment="connected")
-    while time.monotonic() < ends and not request.app.state.stopping.is_set():
-        following = partial(events_since, after_id=after, campaign_id=campaign_id, limit=BATCH)
-        events = await _read(store, following)
-        for event in events:
-            yield ServerSentEvent(data=event, event=event.kind, id=str(event.id))
-            after = event.id
-        if len(events) < BATCH:
-            await asyncio.sleep(settings.stream_poll_s)
-
-
-async def _read(store: Store, query: Callable[[Session], T]) -> T:
-    """Return the query's answer, read in a thread: other streams go on meanwhile."""
-
-    def answer() -> T:
-        with store.session() as session:
-            return query(session)
-
-    return await run_in_threadpool(answer)
+    with feed.followed():
+        await feed.begin()
+        while time.monotonic() < ends and not request.app.state.stopping.is_set():
+            messages = await feed.batch(campaign_id, after)
+            for message in messages:
+                yield message
+                after = int(message.id or after)
+            if len(messages) < BATCH:
+                await feed.news(campaign_id, after, timeout_s=ends - time.monotonic())
 
 
 class StreamEnds:

@@ -31,7 +31,7 @@ PICTURES: dict[int | str, dict[str, Any]] = {
 """What an answer with a picture is, as the reference has it."""
 
 
-def _options(
+async def _options(
     by: Annotated[
         Axis, Query(description="Of the trajectory: what its horizontal axis counts.")
     ] = "trial",

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 
 
-def known_filters(request: Request) -> None:
+async def known_filters(request: Request) -> None:
     """Raise InvalidInputs for parameters of the query that the resource has not."""
     route = request.scope.get("route")
     if not isinstance(route, APIRoute):

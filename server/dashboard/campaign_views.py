@@ -131,7 +131,7 @@ class CampaignViews:
         )
 
 
-def _views(
+async def _views(
     store: StoreOf,
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,

@@ -40,6 +40,7 @@ from server.store.trials import get_trial, list_trials, reasons_to_wait
 
 NEWEST_FIRST = "-number"
 ROWS = 100
+MINUTE_S = 60
 
 FIGURES = (
     ("impact", "What each parameter decides"),
@@ -85,9 +86,11 @@ def summary_context(session: Session, campaign: Campaign) -> Context:
 
 
 def elapsed_s(campaign: Campaign) -> float:
-    """Return since when a campaign runs, or for how long it ran."""
+    """Return for how long a campaign ran; how long it runs already in whole minutes, so that the
+    page is the same for all who look at it within one."""
     start = campaign.started_at or campaign.created_at
-    return ((campaign.finished_at or datetime.now(UTC)) - start).total_seconds()
+    passed = ((campaign.finished_at or datetime.now(UTC)) - start).total_seconds()
+    return passed if campaign.finished_at or passed < MINUTE_S else passed // MINUTE_S * MINUTE_S
 
 
 def times_shown(campaign: Campaign) -> tuple[str, str] | None:

@@ -19,11 +19,19 @@ from search_spaces.errors import InvalidInput
 
 BUSY_TIMEOUT_MS = 15_000
 POOL_SIZE = 20
+POOL_TIMEOUT_S = 10
+"""How long a request waits for a connection while all are in use."""
+
 WRITING = "writing"
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "cifs", "smb3", "smbfs", "beegfs", "afs", "ceph"}
     | {"9p", "panfs", "orangefs", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph"}
 )
+POOL: dict[str, Any] = {
+    "pool_size": POOL_SIZE,
+    "pool_timeout": POOL_TIMEOUT_S,
+    "hide_parameters": True,
+}
 log = structlog.get_logger(__name__)
 
 
@@ -47,7 +55,7 @@ def build_engine(database_url: str) -> Engine:
     """Return the engine of a database; raises InvalidInput for what `parse_url` refuses."""
     url = parse_url(database_url)
     if url.get_dialect().name == "postgresql":
-        return create_engine(url, pool_size=POOL_SIZE, pool_pre_ping=True, hide_parameters=True)
+        return create_engine(url, pool_pre_ping=True, **POOL)
     return _sqlite(url)
 
 
@@ -76,7 +84,7 @@ def _sqlite(url: URL) -> Engine:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _close_to_others(file)
     url = url.set(database=str(file))
-    engine = create_engine(url, pool_size=POOL_SIZE, hide_parameters=True)
+    engine = create_engine(url, **POOL)
     shared = is_shared(file.parent)
     if shared:
         log.warning("network_file_system", folder=str(file.parent), journal_mode="DELETE")

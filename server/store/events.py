@@ -30,6 +30,13 @@ def newest_events(session: Session, campaign_ids: Iterable[int]) -> dict[int, in
     return {row[0]: row[1] for row in rows}
 
 
+def newest_since(session: Session, after_id: int) -> dict[int, int]:
+    """Return the id of the last event of each campaign that has one after this."""
+    query = select(EventRow.campaign_id, func.max(EventRow.id)).where(EventRow.id > after_id)
+    rows = session.execute(query.group_by(EventRow.campaign_id))
+    return {row[0]: row[1] for row in rows}
+
+
 def events_since(
     session: Session, after_id: int, campaign_id: int | None = None, limit: int = 200
 ) -> list[Event]:

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from server.app import create_app
+from server.settings import Settings
 from server.store import Store
+from server.store.engine import POOL
+from tests.server.conftest import ADDRESS
 
 
 def test_a_service_is_alive_and_ready(client: TestClient) -> None:
@@ -29,6 +34,23 @@ def test_a_database_that_cannot_answer_is_a_503(client: TestClient, store: Store
     assert answer.status_code == 503
     assert answer.headers["Retry-After"]
     assert "trials" not in answer.json()["detail"], "what the database said is for the log"
+
+
+def test_when_all_connections_are_in_use_it_is_a_503(
+    sqlite_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.05}.items():
+        monkeypatch.setitem(POOL, name, value)
+    app = create_app(sqlite_settings)
+    store: Store = app.state.store
+    client = TestClient(app, base_url=ADDRESS)
+    with store.engine.connect():
+        answer = client.get("/api/v1/campaigns")
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"]
+    assert "all connections to the database are in use" in answer.json()["detail"]
+    assert client.get("/api/v1/campaigns").is_success
+    store.close()
 
 
 def test_unknown_paths_and_methods_are_problems(client: TestClient, app: FastAPI) -> None:

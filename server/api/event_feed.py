@@ -1,0 +1,118 @@
+"""Events for all streams of a service: looked for once, read once, and put into words once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TypeVar
+
+from fastapi.concurrency import run_in_threadpool
+from fastapi.sse import ServerSentEvent
+from sqlalchemy.orm import Session
+
+from server.store import Store
+from server.store.events import events_since, last_event_id, newest_since
+
+T = TypeVar("T")
+BATCH = 200
+
+Place = tuple[int | None, int]
+"""A campaign, None for all, and the event after which a stream goes on."""
+
+
+class EventFeed:
+    """What streams wait for. While there is one, the database is asked for news at intervals, and
+    those wake whom they concern; streams that stand at the same place share what is read there.
+
+    All of it belongs to one event loop, that of the streams.
+    """
+
+    def __init__(self, store: Store, *, poll_s: float, stopping: threading.Event) -> None:
+        self._store = store
+        self._poll_s = poll_s
+        self._stopping = stopping
+        self._streams = 0
+        self._beginning = asyncio.Lock()
+        self._polling: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._last = 0
+        self._newest: dict[int, int] = {}
+        self._reading: dict[Place, asyncio.Task[list[ServerSentEvent]]] = {}
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """While this lasts for a stream, news are looked for, once it has waited for `begin`."""
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            if not self._streams and self._polling is not None:
+                self._polling.cancel()
+                self._polling = None
+
+    async def begin(self) -> None:
+        """Fix what to look for: of events from now on, none falls between a batch and its news."""
+        async with self._beginning:
+            if self._polling is None or self._polling.done():
+                self._last = await self.read(last_event_id)
+                self._polling = asyncio.create_task(self._poll())
+
+    async def batch(self, campaign_id: int | None, after: int) -> list[ServerSentEvent]:
+        """Return the next events of a campaign, of all for None; at most BATCH."""
+        place = (campaign_id, after)
+        reading = self._reading.get(place)
+        if reading is None:
+            reading = self._reading[place] = asyncio.create_task(self._batch(campaign_id, after))
+            reading.add_done_callback(lambda _: self._reading.pop(place))
+        return await asyncio.shield(reading)  # which others may wait for
+
+    async def news(self, campaign_id: int | None, after: int, *, timeout_s: float) -> None:
+        """Return once there is an event after this one, once the service stops, or after so
+        long; raises what kept the database from being asked."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not self._stopping.is_set() and not self._is_known(campaign_id, after):
+                    if self._polling is not None and self._polling.done():
+                        self._polling.result()
+                    else:
+                        await self._news.wait()
+
+    async def read(self, query: Callable[[Session], T]) -> T:
+        """Return the query's answer, read in a thread: streams go on meanwhile."""
+
+        def answer() -> T:
+            with self._store.session() as session:
+                return query(session)
+
+        return await run_in_threadpool(answer)
+
+    def _is_known(self, campaign_id: int | None, after: int) -> bool:
+        newest = self._last if campaign_id is None else self._newest.get(campaign_id, 0)
+        return newest > after
+
+    async def _batch(self, campaign_id: int | None, after: int) -> list[ServerSentEvent]:
+        following = partial(events_since, after_id=after, campaign_id=campaign_id, limit=BATCH)
+        return [
+            ServerSentEvent(raw_data=event.model_dump_json(), event=event.kind, id=str(event.id))
+            for event in await self.read(following)
+        ]
+
+    async def _poll(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                await asyncio.sleep(self._poll_s)
+                found = await self.read(partial(newest_since, after_id=self._last))
+                if found:
+                    self._newest |= found
+                    self._last = max(found.values())
+                    self._wake()
+        finally:
+            asyncio.get_running_loop().call_soon(self._wake)  # once this task is done
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

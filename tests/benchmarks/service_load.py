@@ -1,0 +1,361 @@
+"""What a service with campaigns of 2,000 trials costs its machine, and how fast it answers many.
+
+    python tests/benchmarks/service_load.py [--trials N] [--clients N] [--viewers N] [--seconds S]
+                                            [--json OUT]
+
+A real service of its own on this machine, with two simulated campaigns in a database that goes when
+it ends. First the processor time of the service for a view, with one client: as it stands, and
+right after an event, beside that of `/healthz`, which works out nothing. Then 50 clients at once,
+each asking anew as soon as it has its answer. Then as many viewers as `--viewers` says, each with
+an open stream of one campaign's events, of which two come in a second, beside ten clients that ask
+five times a second: the service's share of a core, its memory, and how long events are under way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import psutil
+
+from autotune.schemas import Campaign, Trial
+from server.settings import Settings
+from server.store.events import last_event_id
+from tests.server.dashboard.campaigns import Campaigns
+
+VIEWS = {
+    "page": "/campaigns/{}",
+    "recommendation": "/api/v1/campaigns/{}/recommendation",
+    "chart": "/api/v1/campaigns/{}/figures/trajectory.vega.json",
+    "trials": "/api/v1/campaigns/{}/trials",
+    "campaign": "/api/v1/campaigns/{}",
+}
+PEER = "/healthz"
+REPEATS = 100
+CHANGES = 5
+WARM_UP = 3
+
+MOST_CPU_MS = {"page": 60.0, "recommendation": 15.0, "chart": 40.0}
+MOST_WAIT_S = 0.3
+"""p99 of each view with many clients at once."""
+MOST_WAIT_BESIDE_VIEWERS_S = 0.5
+MOST_CORES = 1.0
+MOST_MEMORY_MB = 250.0
+
+EVENT_EVERY_S = 0.5
+ASKING = 10
+ASK_EVERY_S = 0.2
+START_LIMIT_S = 60.0
+LATEST_EVENT_S = 60.0
+"""After this long, an event that has not reached a viewer is lost."""
+
+
+class Connection:
+    """One client's connection, kept open as a browser keeps it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator[Connection]:
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            yield cls(reader, writer)
+        finally:
+            writer.close()
+
+    async def ask(self, path: str, *, method: str = "GET") -> bytes:
+        """Return the answer's body as it came, compressed; raises AssertionError for a refusal."""
+        await self.send(path, method=method)
+        headers = await self.head()
+        return await self._reader.readexactly(int(headers.get("content-length", 0)))
+
+    async def send(self, path: str, *, method: str = "GET") -> None:
+        lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Accept-Encoding: gzip"]
+        lines += ["Content-Length: 0"] if method == "POST" else []
+        self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        await self._writer.drain()
+
+    async def head(self) -> dict[str, str]:
+        status, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        assert status.split()[1] == "200", status
+        pairs = (line.partition(": ") for line in lines if line)
+        return {name.lower(): value for name, _, value in pairs}
+
+    async def line(self) -> bytes:
+        """Return the next line of a stream."""
+        return await self._reader.readline()
+
+
+@dataclass
+class Load:
+    """A service under load, and what is found of it.
+
+    Attributes:
+        campaigns: their ids.
+        found: figure -> value; times in the unit that its name ends with.
+    """
+
+    url: str
+    service: psutil.Process
+    campaigns: Sequence[int]
+    found: dict[str, float] = field(default_factory=dict)
+
+    def cpu_s(self) -> float:
+        times = self.service.cpu_times()
+        return float(times.user + times.system)
+
+    def memory_mb(self) -> float:
+        return float(self.service.memory_info().rss) / 1e6
+
+    async def view_ms(self, connection: Connection, path: str, *, repeats: int = REPEATS) -> float:
+        """Return the processor time of the service for a view, in the mean."""
+        for _ in range(WARM_UP):
+            await connection.ask(path)
+        before = self.cpu_s()
+        for _ in range(repeats):
+            await connection.ask(path)
+        return 1e3 * (self.cpu_s() - before) / repeats
+
+    async def changed_ms(self, connection: Connection, path: str) -> float:
+        """Return the same for the first view after an event."""
+        at, spent = f"/api/v1/campaigns/{self.campaigns[0]}", 0.0
+        for verb in itertools.islice(itertools.cycle(("pause", "resume")), 2 * CHANGES):
+            await connection.ask(f"{at}/{verb}", method="POST")
+            before = self.cpu_s()
+            await connection.ask(path)
+            spent += self.cpu_s() - before
+        return 1e3 * spent / (2 * CHANGES)
+
+    async def one_client(self) -> None:
+        async with Connection.open(self.url) as connection:
+            peer = self.found["health_cpu_ms"] = await self.view_ms(connection, PEER)
+            print(f"one client             CPU, ms   of {PEER}   after an event   kB sent")
+            print(f"  {PEER:<20} {peer:7.2f}")
+            for name, address in VIEWS.items():
+                path = address.format(self.campaigns[0])
+                again = self.found[f"{name}_cpu_ms"] = await self.view_ms(connection, path)
+                first = self.found[f"{name}_changed_cpu_ms"] = await self.changed_ms(
+                    connection, path
+                )
+                size = len(await connection.ask(path)) / 1e3
+                told = verdict(again, MOST_CPU_MS.get(name), "ms")
+                print(
+                    f"  {name:<20} {again:7.2f} {again / peer:12.1f} {first:16.1f} {size:9.1f}"
+                    f"   {told}"
+                )
+
+    async def every_view(self) -> None:
+        """Ask for each once: what is worked out for the first who asks is told above."""
+        async with Connection.open(self.url) as connection:
+            for campaign in self.campaigns:
+                for address in VIEWS.values():
+                    await connection.ask(address.format(campaign))
+
+    async def many_clients(self, *, clients: int, seconds: float) -> None:
+        waits: dict[str, list[float]] = {name: [] for name in VIEWS}
+        await self.every_view()
+        ends = time.monotonic() + seconds
+
+        async def client(number: int) -> None:
+            names = itertools.islice(itertools.cycle(VIEWS), number, None)
+            campaign = self.campaigns[number % len(self.campaigns)]
+            async with Connection.open(self.url) as connection:
+                for name in names:
+                    if time.monotonic() > ends:
+                        return
+                    waits[name].append(await waited(connection, VIEWS[name].format(campaign)))
+
+        before = self.cpu_s()
+        await asyncio.gather(*(client(number) for number in range(clients)))
+        answers = sum(map(len, waits.values()))
+        cores = (self.cpu_s() - before) / seconds
+        print(f"\n{clients} clients at once: {answers / seconds:.0f} answers/s, {cores:.2f} cores")
+        self.tell(waits, most_s=MOST_WAIT_S, kind="clients")
+
+    def tell(self, waits: dict[str, list[float]], *, most_s: float, kind: str) -> None:
+        for name, each in waits.items():
+            p50, p99 = np.percentile(each, [50, 99])
+            self.found[f"{name}_{kind}_p50_s"] = float(p50)
+            self.found[f"{name}_{kind}_p99_s"] = float(p99)
+            told = verdict(float(p99), most_s, "s")
+            print(f"  {name:<20} p50 {p50:.3f} s, p99 {p99:.3f} s   {told}")
+
+    async def viewers(self, scene: Scene, *, viewers: int, seconds: float) -> None:
+        audience = Audience(self.url, self.campaigns)
+        after = scene.last
+        memory_before = self.memory_mb()
+        watching = [
+            asyncio.create_task(audience.watch(scene.campaign.id, after)) for _ in range(viewers)
+        ]
+        await asyncio.wait_for(audience.all_there(viewers), START_LIMIT_S)
+        watching += [asyncio.create_task(audience.ask(number)) for number in range(ASKING)]
+        before, began = self.cpu_s(), time.monotonic()
+        written: dict[int, float] = {}
+        while time.monotonic() < began + seconds:
+            written[await asyncio.to_thread(scene.event)] = time.monotonic()
+            await asyncio.sleep(EVENT_EVERY_S)
+        cores = (self.cpu_s() - before) / (time.monotonic() - began)
+        memory = self.memory_mb()
+        await audience.all_told(written, viewers)
+        await ended(watching)
+        late = audience.late(written)
+        self.found |= {"viewers_cores": cores, "viewers_memory_mb": memory, "events_p99_s": late}
+        print(f"\n{viewers} viewers, {1 / EVENT_EVERY_S:.0f} events/s, all of them received by all")
+        print(f"  cores {cores:.2f}   {verdict(cores, MOST_CORES, '')}")
+        told = verdict(memory, MOST_MEMORY_MB, "MB")
+        print(f"  memory {memory:.0f} MB, {memory_before:.0f} before they came   {told}")
+        print(f"  events are under way for p99 {late:.2f} s")
+        self.tell(audience.waits, most_s=MOST_WAIT_BESIDE_VIEWERS_S, kind="beside_viewers")
+
+
+class Audience:
+    """Viewers of events, and clients that ask beside them.
+
+    Attributes:
+        waits: seconds of each answer, by view.
+        arrivals: when each viewer had an event, by its id.
+    """
+
+    def __init__(self, url: str, campaigns: Sequence[int]) -> None:
+        self._url = url
+        self._campaigns = campaigns
+        self._there = asyncio.Semaphore(0)
+        self.waits: dict[str, list[float]] = {name: [] for name in VIEWS}
+        self.arrivals: dict[int, list[float]] = {}
+
+    async def all_there(self, viewers: int) -> None:
+        for _ in range(viewers):
+            await self._there.acquire()
+
+    async def all_told(self, events: Iterable[int], viewers: int) -> None:
+        """Return once every event has reached every viewer; raises TimeoutError for lost ones."""
+        async with asyncio.timeout(LATEST_EVENT_S):
+            while any(len(self.arrivals.get(event, ())) < viewers for event in events):
+                await asyncio.sleep(EVENT_EVERY_S)
+
+    async def watch(self, campaign: int, after: int) -> None:
+        async with Connection.open(self._url) as connection:
+            await connection.send(f"/api/v1/campaigns/{campaign}/events?after={after}")
+            await connection.head()
+            self._there.release()
+            while line := await connection.line():
+                if line.startswith(b"id: "):
+                    self.arrivals.setdefault(int(line[4:]), []).append(time.monotonic())
+
+    async def ask(self, number: int) -> None:
+        campaign = self._campaigns[number % len(self._campaigns)]
+        async with Connection.open(self._url) as connection:
+            for name in itertools.islice(itertools.cycle(VIEWS), number, None):
+                self.waits[name].append(await waited(connection, VIEWS[name].format(campaign)))
+                await asyncio.sleep(ASK_EVERY_S)
+
+    def late(self, written: Mapping[int, float]) -> float:
+        """Return the p99 of the seconds from an event to each who sees it."""
+        under_way = [at - began for event, began in written.items() for at in self.arrivals[event]]
+        return float(np.percentile(under_way, 99))
+
+
+async def ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """End tasks that go on for ever; raises what one of them ended of."""
+    for task in tasks:
+        task.cancel()
+    for error in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(error, Exception):
+            raise error
+
+
+class Scene:
+    """The campaigns, and a trial that goes from node to node, which is an event each time."""
+
+    def __init__(self, settings: Settings, *, trials: int) -> None:
+        self._made = Campaigns(settings)
+        self.campaign: Campaign = self._made.many(trials)
+        self.ids = [self.campaign.id, self._made.many(trials).id]
+        strategies = self._made.strategies(self.campaign, 1, fitting=True)
+        self._trial: Trial = self._made.start(self.campaign, strategies)[0]
+        self._moves = itertools.count()
+
+    @property
+    def last(self) -> int:
+        """The id of the last event of all."""
+        with self._made.store.session() as session:
+            return last_event_id(session)
+
+    def event(self) -> int:
+        """Let something happen in the campaign; return the event's id."""
+        self._made.stand([self._trial], phase="running", host=f"node{next(self._moves)}")
+        return self.last
+
+
+async def waited(connection: Connection, path: str) -> float:
+    """Return the seconds until an answer has come."""
+    began = time.monotonic()
+    await connection.ask(path)
+    return time.monotonic() - began
+
+
+def verdict(value: float, most: float | None, unit: str) -> str:
+    """Return the bar and whether it holds; empty where there is none."""
+    if most is None:
+        return ""
+    return f"at most {most:g} {unit}".rstrip() + ("" if value <= most else ": OVER")
+
+
+@contextmanager
+def serving(data_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Run `autotune serve` over a data folder; yield its address and its process."""
+    command = [sys.executable, "-m", "server.cli", "serve", "--no-runner", "--port", "0"]
+    environment = os.environ | {
+        "AUTOTUNE_DATA_DIR": str(data_dir),
+        "AUTOTUNE_CONFIG": str(data_dir / "no-config.toml"),
+    }
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = next(line for line in process.stderr if "http://" in line)
+            url = next(word for word in said.split() if word.startswith("http://"))
+            yield url, psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=2000, metavar="N")
+    parser.add_argument("--clients", type=int, default=50, metavar="N")
+    parser.add_argument("--viewers", type=int, default=200, metavar="N", help="0 for none")
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each part")
+    parser.add_argument("--json", type=Path, metavar="OUT")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = Path(folder)
+        scene = Scene(Settings(data_dir=data_dir), trials=given.trials)
+        with serving(data_dir) as (url, service):
+            load = Load(url=url, service=service, campaigns=scene.ids)
+            asyncio.run(load.one_client())
+            asyncio.run(load.many_clients(clients=given.clients, seconds=given.seconds))
+            if given.viewers:
+                asyncio.run(load.viewers(scene, viewers=given.viewers, seconds=given.seconds))
+    if given.json:
+        given.json.write_text(json.dumps(load.found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
