@@ -1,0 +1,83 @@
+"""Every page in its states, in both themes, wide and narrow: nothing that axe finds fault with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from autotune.schemas import CampaignState
+from tests.server.dashboard.conftest import Service
+
+WIDTHS = (1400, 390)
+SCHEMES = ("light", "dark")
+CONTRAST = "color-contrast"
+AXE = Axe()
+
+
+@pytest.fixture(scope="module")
+def page(chromium: Browser) -> Iterator[Page]:
+    """One for all addresses: a context of its own for each costs more than the checks."""
+    context = chromium.new_context()
+    context.set_default_timeout(30_000)
+    yield context.new_page()
+    context.close()
+
+
+def violations(page: Page, address: str) -> list[str]:
+    """What axe finds at an address. A theme changes colours alone, and these are looked at in each;
+    all else is looked at in each width."""
+    page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    page.goto(address)
+    page.wait_for_selector("body[data-ready]")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=30_000)
+    page.evaluate(AXE.axe_script)
+    found = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            only = {"runOnly": [CONTRAST]} if scheme == "dark" else {}
+            found += [f"{scheme}, {width}: {each}" for each in _faults(page, only)]
+    return found
+
+
+def _faults(page: Page, options: dict[str, Any]) -> list[str]:
+    run = "options => axe.run({resultTypes: ['violations'], ...options})"
+    faults = page.evaluate(run, options)["violations"]
+    return [
+        f"{fault['id']}: {fault['help']}: {node['html'][:200]} {node['failureSummary']}"
+        for fault in faults
+        for node in fault["nodes"]
+    ]
+
+
+def test_nothing_is_found_on_any_page(service: Service, own_service: Service, page: Page) -> None:
+    made = service.campaigns
+    done, many = made.done(ok=8, too_big=4), made.many(300)
+    failed = made.running(ok=0, too_big=5)
+    made.move(failed, CampaignState.DONE, reason="the budget of 5 trials is spent")
+    paused = made.running(ok=2)
+    made.move(paused, CampaignState.PAUSED, reason="paused by the user")
+    fresh = made.create()
+    addresses = [
+        own_service.url,
+        *(
+            f"{service.url}{path}"
+            for path in (
+                "/",
+                "/?search=nowhere",
+                "/campaigns/new",
+                "/plan",
+                "/compare",
+                f"/compare?ids={done.id},{failed.id}",
+                "/campaigns/999999",
+                *(f"/campaigns/{each.id}" for each in (done, many, failed, paused, fresh)),
+            )
+        ),
+    ]
+    assert [f"{each}: {fault}" for each in addresses for fault in violations(page, each)] == []
