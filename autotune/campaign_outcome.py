@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.schemas import CampaignOutcome, CampaignState
+from autotune.schemas import Campaign, CampaignOutcome, CampaignState
 
 _OUTCOMES: Mapping[CampaignState, CampaignOutcome] = {
     CampaignState.QUEUED: "queued",
@@ -15,6 +15,12 @@ _OUTCOMES: Mapping[CampaignState, CampaignOutcome] = {
     CampaignState.CANCELLED: "cancelled",
     CampaignState.FAILED: "failed",
 }
+
+
+def outcome_of_campaign(campaign: Campaign) -> CampaignOutcome:
+    """Return the same of a campaign; a scaling study has found something where a step was timed."""
+    found = campaign.best_trial is not None or campaign.fastest_trial is not None
+    return outcome_of(campaign.state, found=found)
 
 
 def outcome_of(state: CampaignState, *, found: bool) -> CampaignOutcome:

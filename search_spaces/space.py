@@ -28,7 +28,7 @@ from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import rule_masks
-from search_spaces.strategy import DIMENSIONS
+from search_spaces.strategy import DIMENSIONS, Strategy
 from search_spaces.transformer import Transformer
 
 MOST_POINTS = 2_000_000  # enumerated in about two seconds and half a gigabyte
@@ -60,6 +60,7 @@ class SearchSpace:
         nodes: the most that a strategy may use.
         dimensions: each of the eleven dimensions -> its values.
         program: that is to run the trials; what it cannot do is not legal.
+        strategies: the only raw points; None where these are the grid of all dimensions.
     """
 
     transformer: Transformer
@@ -68,6 +69,31 @@ class SearchSpace:
     dimensions: Mapping[str, tuple[Scalar, ...]]
     batch: GlobalBatch
     program: ProgramCapabilities = ANY_PROGRAM
+    strategies: tuple[Strategy, ...] | None = None
+
+    @classmethod
+    def listed(
+        cls,
+        transformer: Transformer,
+        machine: Machine,
+        strategies: Sequence[Strategy],
+        *,
+        program: ProgramCapabilities = ANY_PROGRAM,
+    ) -> SearchSpace:
+        """Return a space of one or more given strategies and no others."""
+        values = {
+            name: tuple(sorted({getattr(strategy, name) for strategy in strategies}))
+            for name in DIMENSIONS
+        }
+        return cls(
+            transformer=transformer,
+            machine=machine,
+            nodes=max(strategy.num_nodes for strategy in strategies),
+            dimensions=values,
+            batch=GlobalBatch(),
+            program=program,
+            strategies=tuple(strategies),
+        )
 
     @classmethod
     def build(
@@ -121,10 +147,15 @@ class SearchSpace:
     @property
     def raw(self) -> int:
         """Points of the grid, legal or not."""
+        if self.strategies is not None:
+            return len(self.strategies)
         return _points(self.dimensions)
 
     def grid(self) -> Lattice:
-        """Return every raw point, legal or not, in the order of the dimensions' values."""
+        """Return every raw point, legal or not, in the order of the dimensions' values, or as they
+        were listed."""
+        if self.strategies is not None:
+            return Lattice.of(self.strategies, gpus_per_node=self.machine.gpus_per_node)
         axes = [np.array(values) for values in self.dimensions.values()]
         rows = np.meshgrid(*axes, indexing="ij", copy=False)
         columns = {name: row.ravel() for name, row in zip(self.dimensions, rows, strict=True)}

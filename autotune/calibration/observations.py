@@ -11,7 +11,7 @@ from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns
 from autotune.measurement import probe_accumulations
 from autotune.resolution import strategy_of
-from autotune.schemas import Accumulation, Trial, TrialState
+from autotune.schemas import AT_OWN_ACCUMULATION, Accumulation, Trial, TrialState
 from autotune.trial_energy import gpu_joules_per_token
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -123,7 +123,9 @@ def observations_of(
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:
             # What it had when it failed is not what it needs.
-            probes = probe_accumulations(strategy) if trial.purpose != "confirmation" else ()
+            probes = (
+                probe_accumulations(strategy) if trial.purpose not in AT_OWN_ACCUMULATION else ()
+            )
             most = max(probes, default=strategy.gradient_accumulation_steps)
             ran = strategy.with_accumulation(most)
             observations.append(Observation(transformer=ran_with, strategy=ran, fitted=False))

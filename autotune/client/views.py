@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from autotune.campaign_outcome import outcome_of
+from autotune.campaign_outcome import outcome_of_campaign
 from autotune.client.calls.call import Call
 from autotune.html import facts
 from autotune.objectives import OBJECTIVE_UNITS
@@ -40,11 +40,7 @@ class CampaignView:
 
     def _repr_html_(self) -> str:
         item = self.campaign
-        outcome = outcome_of(item.state, found=item.best_trial is not None)
-        unit = OBJECTIVE_UNITS[item.request.objective]
-        best = "–" if item.best_objective is None else f"{figure(item.best_objective)} {unit}"
-        layout = strategy_of(item.best_strategy).short() if item.best_strategy else "–"
-        projected = "projected, " if item.best_projected_from_nodes else ""
+        outcome = outcome_of_campaign(item)
         return facts(
             f"Campaign {item.id}: {item.name}",
             [
@@ -52,11 +48,23 @@ class CampaignView:
                 ("model", item.model.name),
                 ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
                 ("trials", f"{item.trials}, {item.failures} failed"),
-                ("recommended", f"{best} ({projected}{_origin(item.simulated)})"),
-                ("layout", layout),
+                *self._found(),
                 ("node-hours", figure(item.node_hours)),
             ],
         )
+
+    def _found(self) -> list[tuple[str, str]]:
+        """Return what is recommended so far; of a scaling study, what it measures."""
+        item, study = self.campaign, self.campaign.request.study
+        if study is not None:
+            nodes = ", ".join(map(str, study.nodes))
+            return [(f"{' and '.join(study.kinds)} scaling", f"on {nodes} nodes")]
+        unit = OBJECTIVE_UNITS[item.request.objective]
+        best = "–" if item.best_objective is None else f"{figure(item.best_objective)} {unit}"
+        layout = strategy_of(item.best_strategy).short() if item.best_strategy else "–"
+        projected = "projected, " if item.best_projected_from_nodes else ""
+        recommended = f"{best} ({projected}{_origin(item.simulated)})"
+        return [("recommended", recommended), ("layout", layout)]
 
     @property
     def id(self) -> int:

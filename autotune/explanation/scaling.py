@@ -16,6 +16,7 @@ from autotune.explanation.steps import Surroundings, at_batch
 from autotune.schemas import ScalingKind, TrialState
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -106,7 +107,9 @@ def scaling(
     Raises:
         InvalidInput: field `nodes`: the layout can run on none of them.
     """
-    legal, omitted = _points(calibration, transformer, strategy, kind, nodes, program)
+    legal, omitted = scaled_strategies(
+        calibration.machine, transformer, strategy, kind=kind, nodes=nodes, program=program
+    )
     if not legal:
         reasons = "; ".join(f"{count}: {reason}" for count, reason in omitted.items())
         reason = f"the layout can run on none of them ({reasons})"
@@ -163,16 +166,16 @@ def _timed(
     )
 
 
-def _points(
-    calibration: Calibration,
+def scaled_strategies(
+    machine: Machine,
     transformer: Transformer,
     strategy: Strategy,
+    *,
     kind: ScalingKind,
     nodes: Sequence[int],
-    program: ProgramCapabilities,
+    program: ProgramCapabilities = ANY_PROGRAM,
 ) -> tuple[list[Strategy], dict[int, str]]:
     """Return the strategy on each number of nodes, and why there is none on others."""
-    machine = calibration.machine
     around = Surroundings(transformer=transformer, machine=machine, program=program)
     own = strategy.global_batch_size(machine.gpus_per_node)
     points: list[Strategy] = []

@@ -5,6 +5,7 @@ from autotune.prediction.plan import plan
 from autotune.prediction.scaling import scaling_series, scaling_study
 from autotune.prediction.space import space_report
 from autotune.prediction.strategy import predict
+from autotune.prediction.study import settled, study_space
 from autotune.prediction.sweep import sweep
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "predict",
     "scaling_series",
     "scaling_study",
+    "settled",
     "space_report",
+    "study_space",
     "sweep",
 ]

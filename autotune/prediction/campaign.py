@@ -13,6 +13,7 @@ from autotune.objectives import unknown_objective
 from autotune.prediction.campaign_cost import campaign_cost, least_node_hours, measurable_layouts
 from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
+from autotune.prediction.study import study_dry_run, study_problems, study_space
 from autotune.resolution import space_of, strategy_shape, subject_of
 from autotune.schemas import (
     BaselinePlan,
@@ -51,24 +52,44 @@ def check_campaign(
     try:
         transformer, machine = subject_of(request.model, request.machine)
         problems += misplaced(request, machine)
-        space = space_of(request.space, transformer, machine, nodes=request.nodes, program=program)
-        estimated = estimate(transformer, machine, space.lattice())
-        obstacle = obstacle_of(space, estimated, spec=request.space)
-        if request.screen_layers == "off":
-            problems += [obstacle] if obstacle else _too_small_a_pool(request, space)
-        elif obstacle:
-            problems.append(obstacle)
-        problems += [] if obstacle else _too_much_headroom(request, estimated)
-        if not problems:
-            baseline_of(request, space)
-            if isinstance(request.screen_nodes, int) or request.screen_layers != "off":
-                problems += _nothing_to_measure(request, space, estimated)
-            problems += _too_few_node_hours(request, space, estimated)
+        if request.study is not None:
+            space = study_space(request, transformer, machine, program=program)
+            problems += study_problems(request, space)
+        else:
+            space = space_of(
+                request.space, transformer, machine, nodes=request.nodes, program=program
+            )
+            problems += _search_problems(request, space, others=bool(problems))
     except InvalidInputs as refusal:
         raise InvalidInputs([*problems, *refusal.problems]) from refusal
     if problems:
         raise InvalidInputs(problems)
     return space
+
+
+def _search_problems(
+    request: CampaignCreate, space: SearchSpace, *, others: bool
+) -> list[InvalidInput]:
+    """Return what keeps a search from finding anything.
+
+    Args:
+        others: whether there are other problems; what is asked of the baseline and of the budget
+            is then left for later.
+    """
+    estimated = estimate(space.transformer, space.machine, space.lattice())
+    obstacle = obstacle_of(space, estimated, spec=request.space)
+    if obstacle is not None:
+        return [obstacle]
+    problems: list[InvalidInput] = []
+    if request.screen_layers == "off":
+        problems += _too_small_a_pool(request, space)
+    problems += _too_much_headroom(request, estimated)
+    if not problems and not others:
+        baseline_of(request, space)
+        if isinstance(request.screen_nodes, int) or request.screen_layers != "off":
+            problems += _nothing_to_measure(request, space, estimated)
+        problems += _too_few_node_hours(request, space, estimated)
+    return problems
 
 
 def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
@@ -158,6 +179,8 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
     Args:
         space: the campaign's, as `check_campaign` gives it.
     """
+    if request.study is not None:
+        return study_dry_run(request, space)
     estimated = estimate(space.transformer, space.machine, space.lattice())
     report = report_of(space, estimated, warnings=[])
     screening = few_nodes(request, space)

@@ -95,13 +95,13 @@ def recommend(
     campaign: Campaign, trials: Sequence[Trial], *, artefacts: Sequence[str] = ()
 ) -> Recommendation | None:
     """Return the recommendation as the trials stand, in any order; None without any successful
-    trial.
+    trial, and of a scaling study, which seeks no best.
 
     Args:
         artefacts: names of the files that go with it.
     """
     ranked = all_contenders(campaign, trials)
-    if not ranked:
+    if not ranked or campaign.request.study is not None:
         return None
     best = ranked[0]
     baseline, speedup = baseline_result(campaign, trials)

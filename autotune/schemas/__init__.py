@@ -112,6 +112,7 @@ from autotune.schemas.shapes import (
     StrategyShape,
 )
 from autotune.schemas.spaces import BatchBounds, Dimension, Range, SpaceSpec
+from autotune.schemas.studies import StudiedStrategy, StudyPlan, StudySpec
 from autotune.schemas.trials import (
     FAILURES,
     Accumulation,
@@ -122,6 +123,7 @@ from autotune.schemas.trials import (
     TrialState,
 )
 from autotune.schemas.wire import (
+    AT_OWN_ACCUMULATION,
     EvaluatorName,
     FieldProblem,
     Objective,
@@ -133,6 +135,7 @@ from autotune.schemas.wire import (
 )
 
 __all__ = [
+    "AT_OWN_ACCUMULATION",
     "FAILURES",
     "MOST_COMPARED",
     "NO_BASELINE",
@@ -226,6 +229,9 @@ __all__ = [
     "StartWorth",
     "StartedFrom",
     "StrategyShape",
+    "StudiedStrategy",
+    "StudyPlan",
+    "StudySpec",
     "SuggestedChange",
     "Sweep",
     "SweepQuery",

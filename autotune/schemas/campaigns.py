@@ -138,7 +138,7 @@ class ListedCampaign(Campaign):
     """A campaign with what lists show of it."""
 
     outcome: CampaignOutcome
-    """Its state; of one that is done whether it found a layout."""
+    """Its state; of one that is done whether it found a layout, or timed one for a study."""
     best_so_far: list[float]
     """Best objective of any trial after each trial, from the first that gave one on; of many
     trials some, at equal distances."""

@@ -10,6 +10,7 @@ from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.requests import SpaceQuery
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.studies import StudyPlan
 from autotune.schemas.wire import Label, Wire
 from search_spaces.dimension import Scalar
 
@@ -105,6 +106,8 @@ class DryRun(Wire):
     """What would be measured first; null where it does without."""
     screening: FewNodes | None = None
     """On how few nodes or layers trials of the search would run."""
+    study: StudyPlan | None = None
+    """What a scaling study would measure; null for a search."""
 
 
 class MemoryChange(Wire):

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from autotune.schemas import notation
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
 from autotune.schemas.spaces import SpaceSpec
+from autotune.schemas.studies import StudySpec
 from autotune.schemas.wire import EvaluatorName, Label, Objective, Positive, Wire, storable
 
 Tokens = Annotated[
@@ -127,6 +128,8 @@ class CampaignCreate(Wire):
     with all, in pipelines and on nodes fewer by the same factor."""
     fresh: bool = False
     """Start from nothing, not from earlier trials of the machine."""
+    study: StudySpec | None = None
+    """Instead of a search: how given layouts scale over nodes, measured."""
     time_scale: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Simulated evaluator: seconds waited for each simulated second."""
 

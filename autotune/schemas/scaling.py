@@ -7,10 +7,9 @@ from pydantic import Field
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.requests import PredictionQuery
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.studies import MOST_WIDTHS
 from autotune.schemas.trials import TrialState
 from autotune.schemas.wire import Positive, ScalingKind, Wire
-
-MOST_WIDTHS = 50
 
 
 class ScalingQuery(PredictionQuery):

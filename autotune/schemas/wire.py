@@ -13,9 +13,13 @@ Objective = Literal[
 ]
 """What a campaign makes as high as possible. The last two are the inverse of the node-hours and of
 the energy for a token."""
-TrialPurpose = Literal["search", "confirmation", "baseline"]
+TrialPurpose = Literal["search", "confirmation", "baseline", "study"]
 """Why a trial is run: to search, to measure one of the best once more, or to have the layout
-measured that the result is told against. A baseline counts as a trial of the search."""
+measured that the result is told against, which counts as a trial of the search; or for a scaling
+study, which searches nothing."""
+
+AT_OWN_ACCUMULATION: frozenset[TrialPurpose] = frozenset({"confirmation", "study"})
+"""Purposes of trials that measure a strategy at its own GAS alone."""
 
 ScalingKind = Literal["strong", "weak"]
 """`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""

@@ -157,19 +157,19 @@ class Proposer:
         strategies: Sequence[Strategy],
         trials: Sequence[SearchTrial],
         *,
-        confirmations: bool = False,
+        at_own_accumulation: bool = False,
     ) -> list[Proposal]:
         """Return what is expected of a trial of each of these strategies, which were chosen
         elsewhere and need not be of the space.
 
         Args:
-            confirmations: whether the trials measure at the strategies' own GAS alone.
+            at_own_accumulation: whether the trials measure at the strategies' own GAS alone.
         """
         if not strategies:
             return []
         known = self._evidence.known(trials)
         expected = [self._proposal(known, strategy, None) for strategy in strategies]
-        if not confirmations:
+        if not at_own_accumulation:
             return expected
         cost, gpus = self._cost.confirmation_node_hours, self._space.machine.gpus_per_node
         return [

@@ -13,7 +13,8 @@ from fastapi import APIRouter, Body, Header, Query, Request, Response
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from autotune.prediction import dry_run
+from autotune.prediction import dry_run, settled
+from autotune.recommendation import recommend
 from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import (
     BudgetExtension,
@@ -24,6 +25,7 @@ from autotune.schemas import (
     DryRun,
 )
 from evaluators.cluster import profile_as_dict
+from search_spaces.errors import InvalidInput
 from server.api.admission import admit
 from server.api.dependencies import (
     AnswersOf,
@@ -38,8 +40,9 @@ from server.api.dependencies import (
     problems,
 )
 from server.api.kept_answers import as_json
+from server.api.predictions import STRATEGY
 from server.settings import Settings
-from server.store import Store
+from server.store import NotFound, Store
 from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import (
     IdempotencyKey,
@@ -48,9 +51,11 @@ from server.store.campaigns import (
     delete_campaign,
     extend_campaign,
     find_replay,
+    get_campaign,
     pause_campaign,
     resume_campaign,
 )
+from server.store.trials import all_trials
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
 
@@ -66,6 +71,19 @@ EXAMPLES: dict[str, Any] = {
             "evaluator": "simulated",
             "space": {"preset": "table-v"},
             "budget": {"max_trials": 40},
+        },
+    },
+    "scaling study": {
+        "summary": "175B from 128 to 512 GCDs of Frontier, simulated",
+        "value": {
+            "model": "gpt-175b",
+            "machine": "frontier",
+            "evaluator": "simulated",
+            "study": {
+                "kinds": ["strong"],
+                "strategies": [STRATEGY["175B on Frontier"]["value"]["strategy"]],
+                "nodes": [16, 32, 64],
+            },
         },
     },
     "local": {
@@ -116,7 +134,8 @@ def create(
     """Create a campaign, or say what it would do."""
     if dry:
         response.status_code = HTTPStatus.OK
-        return dry_run(request, admit(request, settings).space)
+        asked = with_study(store, request)
+        return dry_run(asked, admit(asked, settings).space)
     idempotency = IdempotencyKey(key=key, digest=digest(request)) if key else None
     campaign = create_once(store, request, settings, idempotency=idempotency)
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
@@ -145,13 +164,14 @@ def create_once(
     replayed = _replay(store, idempotency)
     if replayed is not None:
         return replayed
-    admitted = admit(request, settings)
+    asked = with_study(store, request)
+    admitted = admit(asked, settings)
     space, profile = admitted.space, admitted.profile
     try:
         with store.transaction() as session:
             return create_campaign(
                 session,
-                request,
+                settled(asked, space) if asked.study else asked,
                 model=model_shape(space.transformer),
                 machine=machine_shape(space.machine),
                 simulated=request.evaluator == "simulated",
@@ -164,6 +184,29 @@ def create_once(
         if replayed is None:
             raise
         return replayed
+
+
+def with_study(store: Store, request: CampaignCreate) -> CampaignCreate:
+    """Return the request with the strategy of a study that is to be like what another campaign
+    recommends.
+
+    Raises:
+        InvalidInput: field `study.like`: there is no such campaign, or it recommends nothing.
+    """
+    study = request.study
+    if study is None or study.strategies or study.like is None:
+        return request
+    try:
+        with store.session() as session:
+            found = recommend(get_campaign(session, study.like), all_trials(session, study.like))
+    except NotFound:
+        found = None
+    if found is None:
+        reason = "there is no such campaign, or it recommends nothing"
+        valid = "a campaign of which a trial has succeeded"
+        raise InvalidInput("study.like", study.like, reason, valid=valid)
+    given = study.model_copy(update={"strategies": [found.best.strategy]})
+    return request.model_copy(update={"study": given})
 
 
 def _replay(store: Store, idempotency: IdempotencyKey | None) -> Campaign | None:

@@ -12,6 +12,7 @@ from server.api.kept import Kept
 from server.api.kept_campaigns import KeptCampaigns
 from server.figures.source import FigureSource
 from server.runner.scheduling import search_trials
+from server.store import NotFound
 
 EXPLANATIONS = 200
 
@@ -36,6 +37,10 @@ class Explanations:
 
 
 def _explained(source: FigureSource) -> Explanation:
+    if source.campaign.request.study is not None:
+        campaign_id = source.campaign.id
+        reason = f"campaign {campaign_id} is a scaling study: there is no best to be explained"
+        raise NotFound("explanation", campaign_id, reason=reason)
     space: SearchSpace | None = None
     with source.belief.lock:
         with suppress(InvalidInput, InvalidInputs):  # of an earlier version, which allowed more

@@ -38,20 +38,28 @@ class KeptRecommendations:
             (campaign_id, event), lambda: _launched(self._campaigns.source(campaign_id, event))
         )
 
+    def existing(
+        self, campaign_id: int, event: int, *, with_standing: bool = False
+    ) -> Recommendation:
+        """Return the recommendation; raises NotFound where there is none, and says why."""
+        found = self.of if with_standing else self.without_standing
+        recommendation = found(campaign_id, event)
+        if recommendation is not None:
+            return recommendation
+        reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
+        if self._campaigns.campaign(campaign_id, event).request.study is not None:
+            reason = (
+                f"campaign {campaign_id} is a scaling study, which measures what it was given and "
+                "recommends nothing: its figure `scaling` says what it found"
+            )
+        raise NotFound("recommendation", campaign_id, reason=reason)
+
     def _stood(self, campaign_id: int, event: int) -> Recommendation | None:
         recommendation = self.without_standing(campaign_id, event)
         if recommendation is None:
             return None
         source = self._campaigns.source(campaign_id, event)
         return self._standings.added_to(recommendation, source.campaign, source.trials)
-
-
-def existing(recommendation: Recommendation | None, campaign_id: int) -> Recommendation:
-    """Return a campaign's recommendation; raises NotFound where there is none."""
-    if recommendation is None:
-        reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
-        raise NotFound("recommendation", campaign_id, reason=reason)
-    return recommendation
 
 
 def launch_of(source: FigureSource, ranked: Ranked) -> Launch:

@@ -13,7 +13,7 @@ from autotune.prediction import misplaced, plan
 from autotune.resolution import machine_shape, space_of, subject_of
 from autotune.schemas import CampaignCreate, CampaignPlan, StartedFrom
 from evaluators.cluster import profile_as_dict
-from search_spaces.errors import InvalidInputs
+from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from server.api.kept import Kept
@@ -58,6 +58,10 @@ class Plans:
         profile = chosen_profile(request, self._settings.profiles_dir)
         transformer, machine = subject_of(request.model, request.machine)
         problems = list(misplaced(request, machine))
+        if request.study is not None:
+            reason = "a scaling study searches nothing, so that no search is to be foreseen"
+            valid = "`dry_run`, which says what it would measure"
+            problems.append(InvalidInput("study", request.study.kinds, reason, valid=valid))
         if problems:
             raise InvalidInputs(problems)
         kept = profile_as_dict(profile) if profile else None

@@ -23,7 +23,7 @@ from server.api.dependencies import (
 )
 from server.api.kept_answers import as_json
 from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_recommendations import KeptRecommendations, existing, launch_of
+from server.api.kept_recommendations import KeptRecommendations, launch_of
 from server.store import NotFound
 
 router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["recommendation"])
@@ -42,11 +42,11 @@ def read(
     recommendations: RecommendationsOf,
 ) -> Response:
     """Return the best strategy so far, how it stands in its space, and its runners-up; 404 while no
-    trial has succeeded."""
+    trial has succeeded, and of a scaling study."""
     return answers.of(
         request,
         campaign_id,
-        lambda event: as_json(existing(recommendations.of(campaign_id, event), campaign_id)),
+        lambda event: as_json(recommendations.existing(campaign_id, event, with_standing=True)),
     )
 
 
@@ -123,7 +123,7 @@ def files_of(
         InvalidInput: field `rank`: the recommendation does not go that far.
     """
     event = campaigns.last_event(campaign_id)
-    recommendation = existing(recommendations.without_standing(campaign_id, event), campaign_id)
+    recommendation = recommendations.existing(campaign_id, event)
     ranked = {each.rank: each for each in (recommendation.best, *recommendation.runners_up)}
     if rank not in ranked:
         valid = f"1 to {max(ranked)}"

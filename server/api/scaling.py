@@ -3,13 +3,13 @@ measured."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Body, Query
 
 from autotune.prediction import scaling_study
 from autotune.resolution import strategy_of
-from autotune.schemas import ScalingQuery, ScalingStudy
+from autotune.schemas import ScalingKind, ScalingQuery, ScalingStudy, StrategyShape
 from search_spaces.errors import InvalidInput
 from server.api.calibrations import calibration_for
 from server.api.dependencies import (
@@ -22,6 +22,7 @@ from server.api.dependencies import (
 )
 from server.api.predictions import STRATEGY
 from server.figures.scaling import scaled
+from server.figures.source import FigureSource
 from server.programs import chosen_program
 from server.store import NotFound
 
@@ -62,18 +63,19 @@ def of_campaign(
     """Tell how the strategy of a rank scales: measured where a trial ran, predicted elsewhere from
     all that the campaign's trials have shown; 404 while none has succeeded."""
     source = campaigns.latest(campaign_id)
-    recommendation = source.recommendation
-    if recommendation is None:
-        reason = f"campaign {campaign_id} has nothing that could scale: no trial has succeeded"
-        raise NotFound("recommendation", campaign_id, reason=reason)
-    ranked = {each.rank: each for each in (recommendation.best, *recommendation.runners_up)}
+    ranked = _strategies(source)
     if rank not in ranked:
-        reason = "the recommendation does not go that far"
+        reason = "the campaign has no strategy of this rank"
         raise InvalidInput("rank", rank, reason, valid=f"1 to {max(ranked)}")
-    strategy = ranked[rank].strategy
+    strategy, study = ranked[rank], source.campaign.request.study
     counts = [int(each) for each in nodes.split(",")] if nodes else []
     with source.belief.lock:
-        series = scaled(source, [strategy_of(strategy)], nodes=counts)
+        series = scaled(
+            source,
+            [strategy_of(strategy)],
+            nodes=counts or (study.nodes if study else ()),
+            kinds=study.kinds if study else get_args(ScalingKind),
+        )
     return ScalingStudy(
         model=source.campaign.model,
         machine=source.campaign.machine,
@@ -82,3 +84,16 @@ def of_campaign(
         simulated=source.campaign.simulated,
         series=series,
     )
+
+
+def _strategies(source: FigureSource) -> dict[int, StrategyShape]:
+    """Return what a campaign recommends by rank, or of a study what it measures in the order given;
+    raises NotFound while there is nothing."""
+    study, recommendation = source.campaign.request.study, source.recommendation
+    if study is not None:
+        return dict(enumerate(study.strategies, start=1))
+    if recommendation is None:
+        campaign_id = source.campaign.id
+        reason = f"campaign {campaign_id} has nothing that could scale: no trial has succeeded"
+        raise NotFound("recommendation", campaign_id, reason=reason)
+    return {each.rank: each.strategy for each in (recommendation.best, *recommendation.runners_up)}

@@ -60,6 +60,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune scaling --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 320 "
         "--num-nodes 16 --nodes 16,32,64,128",
         "autotune scaling --campaign 3",
+        "autotune scaling --like 3 --nodes 16,32,64 --run --kind strong --watch",
     ),
     "calibrations": (
         "autotune calibrations fit frontier-rocm6 --campaign 3",

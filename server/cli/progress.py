@@ -72,6 +72,8 @@ class CampaignProgress:
         """Return how many trials wait and failed, the best rate, and how long it may take."""
         unit = OBJECTIVE_UNITS[self.campaign.request.objective]
         best = f"best {figure(self.best)} {unit}" if self.best else "no result yet"
+        if self.campaign.request.study is not None:
+            best = "scaling study"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
         failed = f"{sum(self.ended.values())} failed"
         told = [f"{waiting} waiting" if waiting else "", failed]

@@ -15,7 +15,7 @@ from server.api.dependencies import (
 )
 from server.api.kept_answers import as_json, chart_as_json
 from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_recommendations import KeptRecommendations, existing
+from server.api.kept_recommendations import KeptRecommendations
 from server.dashboard import charts
 from server.dashboard.series import (
     AccumulationSeries,
@@ -102,8 +102,7 @@ def memory_vega(
 def _best_accumulations(
     recommendations: KeptRecommendations, campaign_id: int, event: int
 ) -> AccumulationSeries:
-    found = recommendations.without_standing(campaign_id, event)
-    return best_accumulation_series(existing(found, campaign_id))
+    return best_accumulation_series(recommendations.existing(campaign_id, event))
 
 
 def _trial_accumulations(

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from autotune.campaign_outcome import outcome_of
+from autotune.campaign_outcome import outcome_of, outcome_of_campaign
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import (
@@ -56,7 +56,7 @@ def title(campaign: Campaign) -> str:
 
 
 def outcome(campaign: Campaign) -> str:
-    return outcome_of(campaign.state, found=campaign.best_trial is not None)
+    return outcome_of_campaign(campaign)
 
 
 def compared_outcome(compared: ComparedCampaign) -> str:

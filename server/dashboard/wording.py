@@ -145,6 +145,8 @@ def why_chosen(trial: Trial) -> str:
         why = "One of the best, measured once more"
     elif trial.purpose == "baseline":
         why = "The layout that the result is told against"
+    elif trial.purpose == "study":
+        why = "Asked for by the study"
     elif expected.best_so_far is None:
         why = "The best by prediction of what may fit, before anything was measured"
     else:
@@ -156,8 +158,9 @@ def why_chosen(trial: Trial) -> str:
 
 
 def _rate_expected(trial: Trial, expected: Expectation) -> str:
-    """Return the predicted rate against the best so far, or the time where there was no best."""
-    if expected.best_so_far is None:
+    """Return the predicted rate against the best so far, or the time where no best is sought or
+    there was none."""
+    if expected.best_so_far is None or trial.purpose == "study":
         return f"Predicted {iteration_expected(trial)} an iteration"
     ratio = expected.objective / expected.best_so_far
     time_s = trial.predicted_iteration_time_s or 0.0

@@ -81,6 +81,7 @@ class FigureDefinition:
         missing: why a campaign has none of it; empty where it has.
         rests_on: what it needs besides the trials themselves: what they taught the calibration, or
             that and the whole space.
+        of_studies: whether it tells something of a scaling study, too.
     """
 
     title: str
@@ -88,6 +89,7 @@ class FigureDefinition:
     make: Callable[[FigureSource, FigureOptions], DrawnFigure]
     missing: Callable[[FigureSource], str]
     rests_on: Literal["trials", "calibration", "space"] = "trials"
+    of_studies: bool = False
 
 
 DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
@@ -152,6 +154,7 @@ DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
         shows="the rate of each trial against the memory that it leaves",
         make=lambda source, _: MemoryFigure.of(source),
         missing=memory_headroom.missing,
+        of_studies=True,
     ),
     "pareto": FigureDefinition(
         title="Rate against nodes or energy",
@@ -165,18 +168,21 @@ DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
         make=lambda source, options: ScalingFigure.of(source, scaling=options.scaling),
         missing=scaling.missing,
         rests_on="calibration",
+        of_studies=True,
     ),
     "calibration": FigureDefinition(
         title="Predicted and measured",
         shows="each trial against what was predicted of it, with the 80 % interval",
         make=lambda source, _: CalibrationFigure.of(source),
         missing=calibration.missing,
+        of_studies=True,
     ),
     "timeline": FigureDefinition(
         title="Nodes over time",
         shows="when each trial waited, started up and trained, and how busy the nodes were",
         make=lambda source, _: TimelineFigure.of(source),
         missing=timeline.missing,
+        of_studies=True,
     ),
 }
 
@@ -184,6 +190,8 @@ DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
 def missing(kind: FigureKind, source: FigureSource) -> str:
     """Return why a campaign has no figure of this kind; empty where it has."""
     definition = DEFINITIONS[kind]
+    if source.campaign.request.study is not None and not definition.of_studies:
+        return "a scaling study searches nothing"
     reason = definition.missing(source)
     if reason or definition.rests_on != "space":
         return reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from autotune.prediction import scaling_series
 from autotune.prediction.scaling import usual_widths
@@ -59,7 +59,7 @@ class ScalingFigure(DrawnFigure):
     @classmethod
     def of(cls, source: FigureSource, *, scaling: ScalingKind | None = None) -> ScalingFigure:
         """Raises InvalidInput where its layouts were not to scale, or cannot, in that way."""
-        found = scaled(source, scaled_strategies(source))
+        found = series_of(source)
         offered = list(dict.fromkeys(series.kind for series in found))
         shown = scaling or offered[0]
         if shown not in offered:
@@ -84,17 +84,28 @@ class ScalingFigure(DrawnFigure):
 
 def missing(source: FigureSource) -> str:
     """Return why nothing can be told of scaling."""
-    return "" if source.recommendation else "no trial has given a measurement yet"
+    if source.campaign.request.study is not None or source.recommendation:
+        return ""
+    return "no trial has given a measurement yet"
 
 
-def scaled_strategies(source: FigureSource) -> list[Strategy]:
-    """Return the layouts whose scaling a campaign tells of: what it recommends."""
+def series_of(source: FigureSource) -> list[ScalingSeries]:
+    """Return how the layouts of a study scale; of a search, how what it recommends does."""
+    study = source.campaign.request.study
+    if study is not None:
+        strategies = [strategy_of(shape) for shape in study.strategies]
+        return scaled(source, strategies, nodes=study.nodes, kinds=study.kinds)
     recommendation = source.recommendation
-    return [] if recommendation is None else [strategy_of(recommendation.best.strategy)]
+    best = [] if recommendation is None else [strategy_of(recommendation.best.strategy)]
+    return scaled(source, best)
 
 
 def scaled(
-    source: FigureSource, strategies: Sequence[Strategy], *, nodes: Sequence[int] = ()
+    source: FigureSource,
+    strategies: Sequence[Strategy],
+    *,
+    nodes: Sequence[int] = (),
+    kinds: Sequence[ScalingKind] = get_args(ScalingKind),
 ) -> list[ScalingSeries]:
     """Return how layouts scale: measured where a trial of the campaign ran them, and predicted
     elsewhere from all that its trials have shown.
@@ -120,6 +131,7 @@ def scaled(
             strategy,
             nodes=nodes
             or sorted({*usual_widths(strategy, belief.machine), *ran.get(_layout(strategy), ())}),
+            kinds=kinds,
             measured=measured,
             failed=failed,
             simulated=source.campaign.simulated,

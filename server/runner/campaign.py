@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
 
 import structlog
 
@@ -43,13 +41,15 @@ from server.runner.scheduling import (
     search_trials,
     wants_baseline,
 )
+from server.runner.snapshot import CampaignSnapshot
 from server.runner.start import SearchStart, space_of_campaign, telling_trials
+from server.runner.study import next_of_study
 from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.runner.worth import proposer_of, trial_cost
 from server.settings import Settings
 from server.store import Store
 from server.store.announcements import announce
-from server.store.campaigns import WORKED_ON, change_state, get_campaign, profile_of
+from server.store.campaigns import WORKED_ON, change_state
 from server.store.history import earlier_observations, keep_start, note_worth
 from server.store.leases import Lease, release, renew
 from server.store.trials import (
@@ -60,42 +60,12 @@ from server.store.trials import (
     insert_trials,
     is_noted,
     note_progress,
-    pending_trials,
 )
 
 FAILURES_TO_PAUSE = 5
 WORTH_GROWTH = 1.2
 """What a start was worth is worked out again when so many times as many trials have been timed."""
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CampaignSnapshot:
-    """A campaign and its trials as their rows stood at event `newest`, or a little later."""
-
-    newest: int
-    campaign: Campaign
-    profile: Mapping[str, Any] | None
-    pending: Sequence[Trial]
-    store: Store
-
-    @classmethod
-    def read(cls, store: Store, campaign_id: int, *, newest: int) -> CampaignSnapshot:
-        """Read the campaign and its pending trials; raises NotFound."""
-        with store.session() as session:
-            return cls(
-                newest=newest,
-                campaign=get_campaign(session, campaign_id),
-                profile=profile_of(session, campaign_id),
-                pending=pending_trials(session, campaign_id),
-                store=store,
-            )
-
-    @cached_property
-    def trials(self) -> list[Trial]:
-        """Return all trials, read when they are first needed."""
-        with self.store.session() as session:
-            return all_trials(session, self.campaign.id)
 
 
 class ClaimedCampaign:
@@ -346,7 +316,7 @@ class ClaimedCampaign:
         if self._snapshot.pending:
             self._idle_at = known  # until a trial ends or the budget grows, the answer is the same
             return False
-        searching = campaign.state is CampaignState.RUNNING
+        searching = campaign.state is CampaignState.RUNNING and campaign.request.study is None
         ended = CampaignState.CONFIRMING if searching else CampaignState.DONE
         return self._change(campaign, ended, reason=following.phase_ends or "")
 
@@ -388,6 +358,9 @@ class ClaimedCampaign:
         now, trials = datetime.now(UTC), self._snapshot.trials
         if campaign.state is CampaignState.CONFIRMING:
             following = next_confirmations(campaign, trials, self._proposer(trials), now=now)
+            return following if not following.strategies or self._may_start() else None
+        if campaign.request.study is not None:
+            following = next_of_study(campaign, trials, list(self._space.lattice()), now=now)
             return following if not following.strategies or self._may_start() else None
         end = reason_to_end_search(campaign, trials, now=now)
         if end is not None:

@@ -14,7 +14,7 @@ from autotune.cost_model.columns import Columns
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.objectives import keeps_headroom
 from autotune.resolution import machine_of, strategy_of
-from autotune.schemas import Campaign, Trial
+from autotune.schemas import AT_OWN_ACCUMULATION, Campaign, Trial
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -35,8 +35,8 @@ def protocol_of(
 ) -> TrialProtocol:
     """Return what a trial measures, when it is given up, and its time limit.
 
-    A trial of the search, and so the baseline, measures at its probes, a confirmation at its
-    strategy's own GAS. The time limit is for the search's trials: a confirmation that runs more
+    A trial of the search, and so the baseline, measures at its probes, a confirmation or a trial of
+    a study at its strategy's own GAS. The time limit is for the search's trials: one that runs more
     micro-batches than these gets as many times longer.
 
     Args:
@@ -48,7 +48,7 @@ def protocol_of(
     strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
     probes = probe_accumulations(strategy)
     own = (strategy.gradient_accumulation_steps,)
-    measured = own if trial.purpose == "confirmation" else probes
+    measured = own if trial.purpose in AT_OWN_ACCUMULATION else probes
     return TrialProtocol(
         accumulations=measured,
         warmup_accumulation=probes[0],

@@ -20,6 +20,7 @@ from autotune.measurement import (
 from autotune.recommendation import nodes_at_hand, strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import (
+    AT_OWN_ACCUMULATION,
     Budget,
     Campaign,
     Expectation,
@@ -45,7 +46,7 @@ UNINFORMATIVE = frozenset(
 )
 """Ends that say nothing about the strategy: it may be tried again."""
 
-BASELINE_ATTEMPTS = 3
+ATTEMPTS = 3
 FAILURE_WORDS = {
     TrialState.CRASHED: "crashed",
     TrialState.TIMEOUT: "ran out of time",
@@ -188,13 +189,13 @@ def wants_baseline(trials: Sequence[Trial]) -> bool:
     """Return whether the baseline is still to be measured: nothing else has been started yet.
 
     Where its trial ended in a way that says nothing of the layout (its nodes were lost, it was
-    withdrawn from a queue), it is measured again, up to BASELINE_ATTEMPTS times in all.
+    withdrawn from a queue), it is measured again, up to ATTEMPTS times in all.
     """
     own = [trial for trial in trials if trial.purpose == "baseline"]
     if not own:
         return not trials
     started = sum(not trial.withdrawn for trial in own)
-    return all(t.state in UNINFORMATIVE for t in own) and started < BASELINE_ATTEMPTS
+    return all(t.state in UNINFORMATIVE for t in own) and started < ATTEMPTS
 
 
 def next_search(
@@ -286,9 +287,10 @@ def new_trials(
     following: NextTrials, trials: Sequence[Trial], proposer: Proposer
 ) -> list[NewTrial]:
     """Return what is to be started, with what is expected of each after the campaign's trials."""
-    confirmations = following.purpose == "confirmation"
     expected = proposer.expect(
-        following.strategies, search_trials(trials), confirmations=confirmations
+        following.strategies,
+        search_trials(trials),
+        at_own_accumulation=following.purpose in AT_OWN_ACCUMULATION,
     )
     return [
         NewTrial(

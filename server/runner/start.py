@@ -15,6 +15,7 @@ from autotune.calibration.document import observation_of, observation_shape
 from autotune.calibration.history import EarlierTrial, forecast_errors, telling, weight_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
+from autotune.prediction import study_space
 from autotune.resolution import space_of, strategy_of, transformer_of
 from autotune.schemas import CampaignCreate, EarlierObservation, StartWorth, Trial, TrialState
 from evaluators.cluster import profile_from_dict
@@ -77,12 +78,14 @@ def space_of_campaign(
     *,
     profile: Mapping[str, Any] | None,
 ) -> SearchSpace:
-    """Return what a campaign searches; raises InvalidInputs.
+    """Return what a campaign searches, or measures for a study; raises InvalidInputs.
 
     Args:
         profile: of its cluster, as the campaign keeps it.
     """
     program = program_of_campaign(request, transformer, profile=profile)
+    if request.study is not None:
+        return study_space(request, transformer, machine, program=program)
     return space_of(request.space, transformer, machine, nodes=request.nodes, program=program)
 
 

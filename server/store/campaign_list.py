@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from autotune.campaign_outcome import outcome_of
+from autotune.campaign_outcome import outcome_of_campaign
 from autotune.resolution import strategy_of
 from autotune.schemas import (
     Campaign,
@@ -173,8 +173,8 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
         found += [
             ListedCampaign.model_construct(
                 **dict(campaign),
-                outcome=outcome_of(campaign.state, found=campaign.best_trial is not None),
-                best_so_far=courses.get(campaign.id, []),
+                outcome=outcome_of_campaign(campaign),
+                best_so_far=[] if campaign.request.study else courses.get(campaign.id, []),
             )
             for campaign in campaigns
         ]

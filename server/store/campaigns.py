@@ -252,6 +252,8 @@ def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign
 
 def _led_by(campaign: Campaign, leader: Leader | None) -> Campaign:
     """Return the campaign with what it recommends in the place of its fastest trial."""
+    if campaign.request.study is not None:  # on more nodes all is faster: there is no best
+        return campaign.model_copy(update={"best_trial": None, "best_objective": None})
     if leader is None:
         return campaign
     best = {

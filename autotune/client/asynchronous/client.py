@@ -28,6 +28,7 @@ from autotune.schemas import (
     ScreenNodes,
     SpaceSpec,
     StrategyShape,
+    StudySpec,
 )
 
 
@@ -61,6 +62,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
         tokens: float | str | None = None,
         screen_nodes: ScreenNodes = "auto",
         screen_layers: ScreenLayers = "off",
+        study: StudySpec | Mapping[str, Any] | None = None,
         fresh: bool = False,
         seed: int = 0,
         time_scale: float = 0.0,
@@ -94,6 +96,8 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             screen_nodes: on how few nodes trials of the search may run: "auto", "off", a number.
             screen_layers: with how few of the model's layers they run, in shorter pipelines on
                 fewer nodes: "off", a number.
+            study: instead of a search how given layouts scale over nodes, measured; the fields of
+                `StudySpec`: {"kinds": ["strong"], "like": 3, "nodes": [16, 32, 64]}.
             fresh: start from nothing, not from earlier trials of the machine.
             seed: of the search and of simulated trials.
             time_scale: simulated trials: seconds waited for each simulated second.
@@ -119,6 +123,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             "tokens": tokens,
             "screen_nodes": screen_nodes,
             "screen_layers": screen_layers,
+            "study": study,
             "fresh": fresh,
             "seed": seed,
             "time_scale": time_scale,

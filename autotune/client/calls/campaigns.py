@@ -29,6 +29,7 @@ from autotune.schemas import (
     ScreenNodes,
     SpaceSpec,
     StrategyShape,
+    StudySpec,
 )
 from autotune.validation import validated
 
@@ -58,6 +59,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     screen_nodes: ScreenNodes
     screen_layers: ScreenLayers
     time_scale: float
+    study: StudySpec | Mapping[str, Any] | None
 
 
 def create(fields: CampaignInput) -> Call[Campaign]:

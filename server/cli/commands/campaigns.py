@@ -11,17 +11,25 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
-from rich.table import Table
+from rich.console import RenderableType
 
 from autotune.client import CampaignHandle, RecommendationHandle
 from autotune.errors import ApiError
-from autotune.schemas import Baseline, Campaign, CampaignState, Explanation, TrialState
+from autotune.schemas import (
+    Baseline,
+    Campaign,
+    CampaignState,
+    Explanation,
+    ScalingStudy,
+    TrialState,
+)
 from search_spaces.errors import InvalidInput
 from server.cli.failures import Failed
 from server.cli.options import OptionGroup, ServiceOptions, chosen
 from server.cli.output import Json, document, note, out, plain, text
 from server.cli.progress import ProgressBoard
 from server.cli.tables import campaigns as tables
+from server.cli.tables import scaling
 
 NOT_FOUND = 404
 CampaignId = Annotated[
@@ -126,11 +134,13 @@ def show(
         if json:
             return document({"campaign": handle.campaign, "trials": trials})
         answer = _recommendation(handle)
-        baseline = _baseline(handle, answer)
-        explanation = handle.explain()
+        if handle.campaign.request.study is not None:
+            told = [scaling.scaling(study) for study in studied(handle)]
+        else:
+            told = [*_answer(answer, _baseline(handle, answer), handle.explain())]
     console = out()
     console.print(tables.campaign(handle.campaign))
-    for table in _answer(answer, baseline, explanation):
+    for table in told:
         console.print(table)
     console.print()
     console.print(tables.trials(trials))
@@ -156,7 +166,7 @@ def open_(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> 
 
 def _answer(
     answer: RecommendationHandle | None, baseline: Baseline | None, explanation: Explanation
-) -> Iterator[Table]:
+) -> Iterator[RenderableType]:
     """Yield what the campaign has come to, as far as it has."""
     if answer is not None and answer.recommendation.standing is not None:
         yield tables.standing(answer.recommendation)
@@ -164,6 +174,13 @@ def _answer(
         yield tables.baseline(baseline)
     if explanation.sentences:
         yield tables.reasons(explanation)
+
+
+def studied(handle: CampaignHandle) -> list[ScalingStudy]:
+    """Return how each layout of a scaling study scales."""
+    study = handle.campaign.request.study
+    count = len(study.strategies) if study else 0
+    return [handle.scaling(rank=rank) for rank in range(1, count + 1)]
 
 
 def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:
@@ -206,8 +223,13 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
             f"`autotune watch {handle.id}` watches it again, `autotune cancel {handle.id}` ends it"
         )
         raise
-    campaign = handle.refresh().campaign
-    answer = _recommendation(handle)
+    searched = handle.refresh().campaign.request.study is None
+    (_after_search if searched else _after_study)(handle, json=json)
+
+
+def _after_search(handle: CampaignHandle, *, json: bool) -> None:
+    """Print what a campaign recommends; raises Failed where it ended without a result."""
+    campaign, answer = handle.campaign, _recommendation(handle)
     if json:
         recommendation = answer.recommendation if answer else None
         document({"campaign": campaign, "recommendation": recommendation})
@@ -219,8 +241,30 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
     if answer is None:
         raise _without_result(campaign)
     if campaign.state != CampaignState.DONE:
-        reason = f": {campaign.reason}" if campaign.reason else ""
-        note(f"campaign {campaign.id} is {campaign.state}{reason}")
+        _note_state(campaign)
+
+
+def _after_study(handle: CampaignHandle, *, json: bool) -> None:
+    """Print what a scaling study has measured; raises Failed where it ended without anything."""
+    campaign, found = handle.campaign, studied(handle)
+    if json:
+        document({"campaign": campaign, "scaling": found})
+    else:
+        for study in found:
+            out().print(scaling.scaling(study))
+        note(f"next: `autotune plot {campaign.id} --kind scaling --out scaling.pdf` draws it")
+    if campaign.state == CampaignState.FAILED:
+        raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
+    points = [point for study in found for series in study.series for point in series.points]
+    if not any(point.measured for point in points):
+        raise Failed(f"campaign {campaign.id} ({campaign.state}) has measured nothing")
+    if campaign.state != CampaignState.DONE:
+        _note_state(campaign)
+
+
+def _note_state(campaign: Campaign) -> None:
+    reason = f": {campaign.reason}" if campaign.reason else ""
+    note(f"campaign {campaign.id} is {campaign.state}{reason}")
 
 
 def best(
@@ -284,6 +328,11 @@ def _recommendation(handle: CampaignHandle) -> RecommendationHandle | None:
 
 
 def _without_result(campaign: Campaign) -> Failed:
+    if campaign.request.study is not None:
+        return Failed(
+            f"campaign {campaign.id} is a scaling study, which recommends nothing: see "
+            f"`autotune show {campaign.id}`"
+        )
     return Failed(
         f"campaign {campaign.id} ({campaign.state}) has nothing to recommend: {campaign.trials} "
         f"trials, {campaign.failures} of them failed; see `autotune show {campaign.id}`"

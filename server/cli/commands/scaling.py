@@ -2,37 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import typer
 
-from autotune.schemas import ScalingQuery
+from autotune.client import CampaignHandle, CampaignInput, Client
+from autotune.schemas import ScalingKind, ScalingQuery
 from autotune.validation import validated
 from search_spaces.errors import InvalidInput
+from server.cli.commands.campaigns import BudgetOptions
 from server.cli.commands.predictions import (
     CalibrationOptions,
     program_for,
     subject_fields,
 )
+from server.cli.commands.submit import TrialOptions, submitted
 from server.cli.dimensions import StrategyOptions
-from server.cli.options import MachineOptions, ModelOptions, ProgramOptions, ServiceOptions
+from server.cli.options import MachineOptions, ModelOptions, OptionGroup, ServiceOptions, chosen
 from server.cli.output import Json, document, out
 from server.cli.tables import scaling as tables
 
 NODES_FORMS = "numbers of nodes with commas, such as 16,32,64"
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions(OptionGroup):
+    """How it is measured."""
+
+    PANEL: ClassVar[str] = "To measure it: a campaign that is a scaling study"
+
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run",
+            help="Measure it: each number of nodes is a trial, the fewest first. Needs --nodes.",
+        ),
+    ] = False
+    kind: Annotated[
+        ScalingKind | None,
+        typer.Option("--kind", help="Measure strong or weak scaling alone.  \\[default: both]"),
+    ] = None
+    name: Annotated[str | None, typer.Option("--name", help="For people.")] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would measure and cost; submit nothing.")
+    ] = False
+    watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False
+
+
 def scaling(
     model: ModelOptions,
     machine: MachineOptions,
     strategy: StrategyOptions,
-    program: ProgramOptions,
+    trials: TrialOptions,
+    budget: BudgetOptions,
+    study: StudyOptions,
     calibration: CalibrationOptions,
     service: ServiceOptions,
     campaign: Annotated[
         int | None,
         typer.Option(
             "--campaign",
+            "--like",
             help="The strategy that this campaign recommends, with what its trials measured; then "
             "neither model nor strategy is given.",
         ),
@@ -49,32 +80,93 @@ def scaling(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tell how one layout scales over nodes, strongly and weakly.
+    """Tell how one layout scales over nodes, strongly and weakly; with --run, measure it.
 
     Strong scaling keeps the global batch, weak scaling has one in proportion to the nodes. The
     efficiency is the rate for each GPU over that on the fewest nodes; beside it stands an interval
     that is to hold 80 % of measurements. Points that a campaign measured say so.
 
-    Needs no service, but for --campaign and for a calibration by name.
+    Needs no service, but for --campaign, for --run, and for a calibration by name.
     """
     counts = node_counts(nodes)
-    if campaign is not None:
-        if model.model is not None:
-            reason = "a campaign has its own model"
-            raise InvalidInput("model", model.model, reason, valid="--campaign, or --model")
+    if campaign is not None and model.model is not None:
+        reason = "a campaign has its own model"
+        raise InvalidInput("model", model.model, reason, valid="--campaign, or --model")
+    if study.run or study.dry_run:
+        if not counts:
+            reason = "what is measured has its numbers of nodes"
+            raise InvalidInput("nodes", None, reason, valid=NODES_FORMS)
         with service.client() as client:
-            study = client.campaign(campaign).scaling(rank=rank, nodes=counts)
+            if campaign is not None:
+                fields = _like(client.campaign(campaign), trials, rank=rank)
+            else:
+                fields = {"model": model.choice(), "strategies": [strategy.shape()]}
+                fields |= subject_fields(machine, trials)
+            question = _question(fields, trials, budget, study, nodes=counts)
+            return _measure(client, question, study, json=json)
+    if campaign is not None:
+        with service.client() as client:
+            found = client.campaign(campaign).scaling(rank=rank, nodes=counts)
     else:
-        question = {"model": model.choice(), "strategy": strategy.shape(), "nodes": counts}
-        query = validated(ScalingQuery, question | subject_fields(machine, program))
+        asked = {"model": model.choice(), "strategy": strategy.shape(), "nodes": counts}
+        query = validated(ScalingQuery, asked | subject_fields(machine, trials))
         # Here, and not above: other commands need not wait for all that it imports.
         from autotune.prediction import scaling_study
 
-        study = scaling_study(query, *calibration.load(service), program=program_for(query))
-    if json:
-        document(study)
-    else:
-        out().print(tables.scaling(study))
+        found = scaling_study(query, *calibration.load(service), program=program_for(query))
+    return document(found) if json else out().print(tables.scaling(found))
+
+
+def _like(handle: CampaignHandle, trials: TrialOptions, *, rank: int) -> dict[str, Any]:
+    """Return the subject of a campaign with its strategy of a rank; its trials run as the
+    campaign's did unless something else is said."""
+    request = handle.campaign.request
+    own = trials.evaluator is None and trials.profile is None
+    name = request.machine if isinstance(request.machine, str) else request.machine.name
+    return {
+        "model": request.model,
+        "machine": request.machine,
+        "strategies": [handle.scaling(rank=rank).strategy],
+        "like": handle.id,
+        "evaluator": request.evaluator if own else trials.evaluator_for(name),
+        "slurm": request.slurm if own else None,
+    }
+
+
+def _question(
+    subject: dict[str, Any],
+    trials: TrialOptions,
+    budget: BudgetOptions,
+    study: StudyOptions,
+    *,
+    nodes: list[int],
+) -> CampaignInput:
+    """Return the campaign to be made of a subject and its strategies."""
+    kinds = {} if study.kind is None else {"kinds": [study.kind]}
+    spec = {"nodes": nodes, "strategies": subject.pop("strategies"), **kinds}
+    spec |= chosen(like=subject.pop("like", None))
+    optional = chosen(
+        pool_nodes=trials.pool_nodes,
+        name=study.name,
+        time_scale=trials.time_scale,
+    )
+    slurm = trials.slurm() or subject.pop("slurm", None)
+    question: dict[str, Any] = {
+        **subject,
+        **optional,
+        "slurm": slurm,
+        "budget": budget.budget(),
+        "protocol": trials.protocol(),
+        "study": spec,
+    }
+    return question  # type: ignore[return-value]
+
+
+def _measure(client: Client, question: CampaignInput, study: StudyOptions, *, json: bool) -> None:
+    if study.dry_run:
+        answer = client.dry_run(**question)
+        return document(answer) if json else out().print(tables.planned(answer))
+    return submitted(client, question, watch=study.watch, json=json)
 
 
 def node_counts(text: str | None) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
-from autotune.client import CampaignInput
+from autotune.client import CampaignInput, Client
 from autotune.schemas import Objective
 from search_spaces.errors import InvalidInput
 from server.cli.commands.campaigns import BudgetOptions, follow
@@ -259,19 +259,23 @@ def submit(
         if dry_run:
             answer = client.dry_run(**question)
             return document(answer) if json else out().print(predictions.dry_run(answer))
-        handle = client.create(**question)
-        note(f"campaign {handle.id} is submitted: {client.base_url}/campaigns/{handle.id}")
-        if question["evaluator"] == "simulated":
-            note("its trials are simulated: figures are predictions, not measurements")
-        if watch:
-            return follow(handle, json=json)
-        if json:
-            return document(handle.campaign)
-        out().print(tables.campaign(handle.campaign))
-        return note(
-            f"next: `autotune watch {handle.id}` follows it, `autotune open {handle.id}` shows its "
-            "page"
-        )
+        return submitted(client, question, watch=watch, json=json)
+
+
+def submitted(client: Client, question: CampaignInput, *, watch: bool, json: bool) -> None:
+    """Make a campaign, and follow it or say how."""
+    handle = client.create(**question)
+    note(f"campaign {handle.id} is submitted: {client.base_url}/campaigns/{handle.id}")
+    if handle.campaign.simulated:
+        note("its trials are simulated: figures are predictions, not measurements")
+    if watch:
+        return follow(handle, json=json)
+    if json:
+        return document(handle.campaign)
+    out().print(tables.campaign(handle.campaign))
+    return note(
+        f"next: `autotune watch {handle.id}` follows it, `autotune open {handle.id}` shows its page"
+    )
 
 
 def _counted(text: str | None) -> str | int | None:

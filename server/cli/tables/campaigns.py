@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.campaign_outcome import outcome_of
+from autotune.campaign_outcome import outcome_of_campaign
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import (
     Baseline,
@@ -74,8 +74,7 @@ def campaigns(items: Sequence[Campaign]) -> Group:
             f"{item.trials}/{item.request.budget.max_trials}",
             str(item.failures),
             next(winners) if item.best_strategy else NO_VALUE,
-            figure(item.best_objective),
-            OBJECTIVE_UNITS[item.request.objective],
+            *_listed_figure(item),
             percent(item.best_mfu),
             best_origin(item),
             item.reason,
@@ -86,7 +85,15 @@ def campaigns(items: Sequence[Campaign]) -> Group:
 
 
 def _outcome(item: Campaign) -> str:
-    return outcome_of(item.state, found=item.best_trial is not None)
+    return outcome_of_campaign(item)
+
+
+def _listed_figure(item: Campaign) -> tuple[str, str]:
+    """Return the figure of what is recommended so far, with its unit; of a scaling study, what it
+    is."""
+    if item.request.study is not None:
+        return NO_VALUE, f"{' and '.join(item.request.study.kinds)} scaling"
+    return figure(item.best_objective), OBJECTIVE_UNITS[item.request.objective]
 
 
 def campaign(item: Campaign) -> Table:
@@ -111,10 +118,7 @@ def campaign(item: Campaign) -> Table:
             *_screening(item),
             ("node-hours", figure(item.node_hours)),
             ("created", moment(item.created_at)),
-            (
-                "recommended" if item.finished_at else "best so far",
-                _best(item) + fastest_single(item),
-            ),
+            *_leading(item),
         ]
     )
 
@@ -123,6 +127,20 @@ def _best(item: Campaign) -> str:
     """Return the recommended layout's figure, and from what it is projected."""
     reached = with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective])
     return ", ".join(filter(None, [reached, best_projected_from(item)]))
+
+
+def _leading(item: Campaign) -> list[tuple[str, str]]:
+    """Return what is recommended so far; of a scaling study, what it measures."""
+    study = item.request.study
+    if study is not None:
+        kinds, nodes = " and ".join(study.kinds), ", ".join(map(str, study.nodes))
+        layouts = (
+            strategy_line(strategy) + (f" (like campaign {study.like})" if study.like else "")
+            for strategy in study.strategies
+        )
+        return [(f"{kinds} scaling", f"on {nodes} nodes"), *(("of", each) for each in layouts)]
+    when = "recommended" if item.finished_at else "best so far"
+    return [(when, _best(item) + fastest_single(item))]
 
 
 def _screening(item: Campaign) -> list[tuple[str, str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune.schemas import ScalingSeries, ScalingStudy
+from autotune.schemas import DryRun, ScalingSeries, ScalingStudy
 from server.cli.tables.elements import (
+    NO_VALUE,
     facts,
     figure,
     headed,
@@ -42,6 +43,29 @@ def scaling(study: ScalingStudy) -> RenderableType:
     )
 
 
+def planned(answer: DryRun) -> RenderableType:
+    """Return what a study would measure, and what that would cost."""
+    study = answer.study
+    assert study is not None
+    table = headed(">nodes", ">GPUs", ">batch", ">GAS", ">iteration", ">GiB", "fits", ">node-hours")
+    for trial in study.trials:
+        table.add_row(
+            f"{trial.strategy.num_nodes:,}",
+            f"{trial.gpus:,}",
+            f"{trial.global_batch_size:,}",
+            str(trial.strategy.gradient_accumulation_steps),
+            seconds(trial.iteration_time_s),
+            figure(trial.memory_gib),
+            "yes" if trial.fits else "probably not",
+            figure(trial.node_hours),
+        )
+    costs = [
+        ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
+        ("budget buys", f"{answer.trials_affordable} of {len(study.trials)} trials"),
+    ]
+    return Group(table, facts(costs), *(Text(omitted) for omitted in study.omitted))
+
+
 def _table(series: ScalingSeries, *, simulated: bool) -> RenderableType:
     table = headed(
         *(">nodes", ">GPUs", ">batch", ">GAS", ">iteration", ">tokens/s", ">efficiency"),
@@ -61,5 +85,8 @@ def _table(series: ScalingSeries, *, simulated: bool) -> RenderableType:
             probability(point.fit_probability),
             mark(simulated) if point.measured else "predicted",
         )
+    for each in series.failed:
+        gas = str(each.strategy.gradient_accumulation_steps)
+        table.add_row(f"{each.num_nodes:,}", "", "", gas, *[NO_VALUE] * 5, each.state.value)
     notes = [Text(f"not on {nodes:,}: {reason}") for nodes, reason in series.omitted.items()]
     return Group(table, *notes)

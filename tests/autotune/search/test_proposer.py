@@ -299,7 +299,7 @@ def test_what_was_measured_is_expected_again_and_a_confirmation_costs_what_its_o
     space = space_22b()
     seen = mixed(space, 8)
     known = next(trial for trial in seen if trial.state == "ok")
-    [again] = proposer(space).expect([known.strategy], seen, confirmations=True)
+    [again] = proposer(space).expect([known.strategy], seen, at_own_accumulation=True)
     assert again.iteration_time_low_s < (known.iteration_time_s or 0) < again.iteration_time_high_s
     cost, own_s = TrialCost(), again.iteration_time_s
     [count] = measured_iterations(np.array([own_s]), least=cost.measured_iterations)

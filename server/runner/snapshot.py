@@ -1,0 +1,42 @@
+"""A campaign as a runner works on it: its rows, read again when something has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from autotune.schemas import Campaign, Trial
+from server.store import Store
+from server.store.campaigns import get_campaign, profile_of
+from server.store.trials import all_trials, pending_trials
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignSnapshot:
+    """A campaign and its trials as their rows stood at event `newest`, or a little later."""
+
+    newest: int
+    campaign: Campaign
+    profile: Mapping[str, Any] | None
+    pending: Sequence[Trial]
+    store: Store
+
+    @classmethod
+    def read(cls, store: Store, campaign_id: int, *, newest: int) -> CampaignSnapshot:
+        """Read the campaign and its pending trials; raises NotFound."""
+        with store.session() as session:
+            return cls(
+                newest=newest,
+                campaign=get_campaign(session, campaign_id),
+                profile=profile_of(session, campaign_id),
+                pending=pending_trials(session, campaign_id),
+                store=store,
+            )
+
+    @cached_property
+    def trials(self) -> list[Trial]:
+        """Return all trials, read when they are first needed."""
+        with self.store.session() as session:
+            return all_trials(session, self.campaign.id)

@@ -1,0 +1,55 @@
+"""What a scaling study starts next, and when it ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from autotune.resolution import strategy_of
+from autotune.schemas import Campaign, Trial, TrialState
+from autotune.search import reason_to_stop
+from search_spaces.strategy import Strategy
+from server.runner.scheduling import ATTEMPTS, UNINFORMATIVE, NextTrials, NodeHours, free_nodes
+
+
+def next_of_study(
+    campaign: Campaign, trials: Sequence[Trial], strategies: Sequence[Strategy], *, now: datetime
+) -> NextTrials:
+    """Return the first strategy that is still to be measured, once enough nodes are free.
+
+    Trials that ended in a way that says nothing of the strategy do not count against the budget of
+    trials; their strategy is measured again, up to ATTEMPTS times in all.
+
+    Args:
+        strategies: of the study, in the order in which they are measured.
+    """
+    following = next((each for each in strategies if _is_wanted(each, trials)), None)
+    if following is None:
+        return NextTrials(phase_ends="All that was to be measured has been tried.")
+    node_hours = NodeHours(campaign, trials)
+    telling = [trial for trial in trials if trial.state not in UNINFORMATIVE]
+    end = reason_to_stop(
+        campaign.request.budget, trials=len(telling), node_hours=node_hours.committed, now=now
+    )
+    if end is not None:
+        return NextTrials(phase_ends=_with_unmeasured(end, strategies, trials))
+    most, needed = campaign.request.budget.max_node_hours, following.num_nodes
+    foreseen = node_hours.committed + node_hours.expected(needed)
+    if most is not None and any(trial.duration_s for trial in trials) and foreseen > most:
+        end = f"The budget of {most:g} node-hours is too small for a trial on {needed} nodes more."
+        return NextTrials(phase_ends=_with_unmeasured(end, strategies, trials))
+    pending = [trial for trial in trials if trial.state is TrialState.PENDING]
+    if needed > free_nodes(campaign, pending):
+        return NextTrials()
+    return NextTrials(strategies=(following,), purpose="study")
+
+
+def _is_wanted(strategy: Strategy, trials: Sequence[Trial]) -> bool:
+    own = [trial for trial in trials if strategy_of(trial.strategy) == strategy]
+    started = sum(not trial.withdrawn for trial in own)
+    return all(trial.state in UNINFORMATIVE for trial in own) and started < ATTEMPTS
+
+
+def _with_unmeasured(end: str, strategies: Sequence[Strategy], trials: Sequence[Trial]) -> str:
+    left = sum(_is_wanted(each, trials) for each in strategies)
+    return f"{end} {left} of {len(strategies)} trials of the study were not started."
