@@ -22,6 +22,7 @@ from server.api.trials import log_file
 from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
 from server.dashboard.series import accumulation_series
+from server.dashboard.study_card import study_tiles
 from server.dashboard.trial_columns import TrialColumns
 from server.dashboard.wording import (
     age,
@@ -54,6 +55,13 @@ FIGURES = (
     ("timeline", "The nodes over time"),
 )
 """Kinds and headings of what was learned, as far as a campaign has them."""
+
+STUDY_FIGURES = (
+    ("calibration", "Predicted against measured"),
+    ("memory", "Rate against memory headroom"),
+    ("timeline", "The nodes over time"),
+)
+"""The same of a scaling study, after that of the scaling itself."""
 
 ACTIONS: dict[CampaignState, tuple[str, ...]] = {
     CampaignState.QUEUED: ("pause", "extend", "cancel"),
@@ -168,7 +176,7 @@ def campaign_context(
             "more": len(trials) > ROWS,
             "filtered": False,
             "columns": TrialColumns.of(trials),
-            "figures": FIGURES,
+            "figures": STUDY_FIGURES if source.campaign.request.study else FIGURES,
             "states": [state.value for state in TrialState],
         }
     )
@@ -218,6 +226,7 @@ def recommendation_context(source: FigureSource, recommendation: Recommendation 
     return {
         "campaign": source.campaign,
         "recommendation": recommendation,
+        "study_tiles": study_tiles(source),
         "baseline": baseline,
         "accumulation_summary": sentence,
     }

@@ -112,7 +112,9 @@ def new_campaign(
     filled = None
     with store.session() as session, suppress(NotFound):
         if like:
-            filled = prefill.filled(get_campaign(session, _number(like)), request.query_params)
+            found = get_campaign(session, _number(like))
+            # The form asks for searches.
+            filled = None if found.request.study else prefill.filled(found, request.query_params)
     context = {
         "here": "new",
         "models": form.model_choices(),

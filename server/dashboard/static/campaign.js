@@ -53,6 +53,7 @@ const showSummary = whileThere(() => replaceFragment("summary"));
 const showTrials = whileThere(() => Promise.all([trajectory.update(trials.open), trials.update()]));
 const showRecommendation = whileThere(replaceOutcome);
 const showFigures = whileThere(() => figures.update());
+const explained = document.getElementById("explanation"); // of a search alone
 const showExplanation = whileThere(() => replaceFragment("explanation"), () => EXPLAINED_EVERY_MS);
 
 function everything() {
@@ -64,7 +65,7 @@ function everything() {
 
 function showOutcome() {
   showRecommendation();
-  showExplanation();
+  if (explained) showExplanation();
 }
 
 function onEvent(event) {
@@ -87,7 +88,7 @@ actions.start(api, { onChange: everything, onLeave: (leaving) => (gone = leaving
 await Promise.all([tableReady, trajectory.start(trials.open), drawAll(document.getElementById("recommendation"))]);
 figures.mount(trials.open);
 launch.start(document.getElementById("answer"));
-if ("later" in document.getElementById("explanation").dataset) showExplanation();
+if (explained && "later" in explained.dataset) showExplanation();
 follow(`${api}/events`, Number(lastEvent), {
   onEvent,
   onResume: everything,

@@ -12,10 +12,11 @@ const toggle = document.getElementById("trajectory-by");
 let drawnKind = null;
 
 const axis = () => toggle.querySelector("input:checked").value;
-const url = plot.dataset.spec.replace(".vega.json", ".json");
+const url = plot?.dataset.spec.replace(".vega.json", ".json");
 
-// Takes the axis from the address, and keeps it there.
+// Takes the axis from the address, and keeps it there. A scaling study has no trajectory.
 export async function start(onTrial) {
+  if (!plot) return;
   const usual = axis();
   const choose = () => {
     const inputs = [...toggle.querySelectorAll("input")];
@@ -36,7 +37,7 @@ export async function start(onTrial) {
 
 // There is nothing to draw before the first trial.
 export function begin() {
-  plot.hidden = false;
+  if (plot) plot.hidden = false;
 }
 
 async function redraw(onTrial) {
@@ -56,7 +57,7 @@ const kind = (series) => [series.x_title, series.finished > 0, series.best.lengt
 
 // New rows into the chart as it stands; drawn anew where its axes are other ones.
 export async function update(onTrial) {
-  if (plot.hidden) return;
+  if (!plot || plot.hidden) return;
   const { series } = await getJson(`${url}?by=${axis()}`);
   const view = viewOf(plot);
   if (!view || kind(series) !== drawnKind) return redraw(onTrial);
