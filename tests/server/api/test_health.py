@@ -29,11 +29,11 @@ def test_a_service_whose_schema_is_another_is_alive_but_not_ready(
 
 def test_a_database_that_cannot_answer_is_a_503(client: TestClient, store: Store) -> None:
     with store.engine.begin() as connection:
-        connection.exec_driver_sql("DROP TABLE trials")
+        connection.exec_driver_sql("ALTER TABLE campaigns RENAME TO elsewhere")
     answer = client.get("/api/v1/campaigns")
     assert answer.status_code == 503
     assert answer.headers["Retry-After"]
-    assert "trials" not in answer.json()["detail"], "what the database said is for the log"
+    assert "campaigns" not in answer.json()["detail"], "what the database said is for the log"
 
 
 def test_when_all_connections_are_in_use_it_is_a_503(
