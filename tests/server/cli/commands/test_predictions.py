@@ -389,3 +389,23 @@ def test_scaling_of_a_campaign_holds_what_it_measured(autotune: Autotune, finish
     assert "a campaign has its own model" in refused(
         autotune("scaling", "--campaign", finished, "--model", "gpt-22b")
     )
+
+
+def test_scaling_is_measured_by_a_study(autotune: Autotune, finished: str) -> None:
+    own = autotune("scaling", "--like", finished, "--json").json()["strategy"]["num_nodes"]
+    asked = ("scaling", "--like", finished, "--kind", "weak", "--run")
+    assert refused(autotune(*asked)).startswith("error: --nodes")
+    where = ("--nodes", f"{own},{2 * own}")
+    planned = autotune(*asked, *where, "--dry-run")
+    assert "2 of 2 trials" in line(planned, "budget buys")
+    answer = autotune(*asked, *where, "--watch", "--json").json()
+    campaign = str(answer["campaign"]["id"])
+    assert answer["campaign"]["request"]["study"]["like"] == int(finished)
+    [study] = answer["scaling"]
+    [weak] = study["series"]
+    assert [point["measured"] for point in weak["points"]] == [True, True]
+    shown = autotune("show", campaign)
+    assert weak["sentence"] in shown.out
+    assert "Asked for by the study" in shown.out
+    assert weak["sentence"] in autotune("plot", campaign, "--kind", "scaling").out
+    assert "is a scaling study, which recommends nothing" in autotune("best", campaign).err
