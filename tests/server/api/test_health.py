@@ -8,6 +8,7 @@ from server.app import create_app
 from server.settings import Settings
 from server.store import Store
 from server.store.engine import POOL
+from tests.server.asking import created
 from tests.server.conftest import ADDRESS
 
 
@@ -28,6 +29,7 @@ def test_a_service_whose_schema_is_another_is_alive_but_not_ready(
 
 
 def test_a_database_that_cannot_answer_is_a_503(client: TestClient, store: Store) -> None:
+    created(store)
     with store.engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE campaigns RENAME TO elsewhere")
     answer = client.get("/api/v1/campaigns")
