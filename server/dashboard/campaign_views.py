@@ -14,16 +14,20 @@ from server.api.dependencies import (
     AnswersOf,
     CampaignsOf,
     ExplanationsOf,
+    FiguresOf,
     RecommendationsOf,
     StoreOf,
 )
 from server.api.explanations import Explanations
 from server.api.kept_answers import KeptAnswers
 from server.api.kept_campaigns import KeptCampaigns
+from server.api.kept_figures import KeptFigures
 from server.api.kept_recommendations import KeptRecommendations
 from server.dashboard import pages
 from server.dashboard.rendering import HEADERS, rendered
-from server.store import Store
+from server.figures.kinds import FigureOptions
+from server.figures.trajectory import NOTHING_YET
+from server.store import NotFound, Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,7 @@ class CampaignViews:
     campaigns: KeptCampaigns
     recommendations: KeptRecommendations
     explanations: Explanations
+    figures: KeptFigures
     answers: KeptAnswers
 
     def page(self, request: Request, campaign_id: int) -> Response:
@@ -50,6 +55,7 @@ class CampaignViews:
                     event,
                     recommendation=recommendation,
                     explanation=self.explanations.ready(campaign_id, event),
+                    trajectory=self._trajectory(campaign_id),
                 )
             return rendered("campaign.html", context)
 
@@ -108,6 +114,12 @@ class CampaignViews:
 
         return self._html(request, campaign_id, page)
 
+    def _trajectory(self, campaign_id: int) -> str:
+        try:
+            return self.figures.figure(campaign_id, "trajectory", FigureOptions()).caption
+        except NotFound:
+            return NOTHING_YET
+
     def _times_shown(self, campaign_id: int, event: int) -> Hashable:
         return pages.times_shown(self.campaigns.campaign(campaign_id, event))
 
@@ -136,6 +148,7 @@ async def _views(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
     explanations: ExplanationsOf,
+    figures: FiguresOf,
     answers: AnswersOf,
 ) -> CampaignViews:
     return CampaignViews(
@@ -143,6 +156,7 @@ async def _views(
         campaigns=campaigns,
         recommendations=recommendations,
         explanations=explanations,
+        figures=figures,
         answers=answers,
     )
 

@@ -34,7 +34,6 @@ from server.dashboard.wording import (
     plural,
 )
 from server.figures.source import FigureSource
-from server.figures.trajectory import trajectory
 from server.settings import Settings
 from server.store.campaigns import get_campaign
 from server.store.trials import get_trial, list_trials, reasons_to_wait
@@ -156,11 +155,12 @@ def campaign_context(
     *,
     recommendation: Recommendation | None,
     explanation: Explanation | None,
+    trajectory: str,
 ) -> Context:
     """Return the whole page of one campaign as it stands after an event.
 
     What changes while the page is made is sent again: its stream goes on after that event.
-    Without an explanation the page asks for it.
+    Without an explanation the page asks for it. `trajectory` is that figure's sentence.
     """
     trials = source.trials
     return (
@@ -171,7 +171,7 @@ def campaign_context(
             "here": "campaign",
             "last_event": event,
             "bundle": bundle_name(),
-            "trajectory": trajectory(source.campaign, trials).summary,
+            "trajectory": trajectory,
             "trials": trials[: -ROWS - 1 : -1],
             "more": len(trials) > ROWS,
             "filtered": False,

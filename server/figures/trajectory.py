@@ -39,6 +39,8 @@ NOTABLE_GAIN = 1.05
 BASELINE_LABELS = {True: "your own layout", False: "the customary layout"}
 """By whether the user gave it."""
 
+NOTHING_YET = "No trial has finished yet."
+
 Axis = Literal["trial", "time", "node_hours"]
 
 
@@ -268,7 +270,7 @@ def _summary(
 ) -> str:
     """Return the chart in one sentence, for those who do not see it and those in a hurry."""
     if not points:
-        return "No trial has finished yet."
+        return NOTHING_YET
     kinds = ", ".join(f"{failures[kind]} {kind}" for kind in FAILURES if failures[kind])
     failed = f"{plural(failures.total(), 'failure')} ({kinds})" if kinds else "no failures"
     if not best:
