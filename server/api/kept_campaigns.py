@@ -5,9 +5,9 @@ from __future__ import annotations
 from autotune.schemas import Campaign
 from server.api.kept import Kept
 from server.figures.source import CampaignBelief, FigureSource
-from server.store import NotFound, Store
+from server.store import Store
 from server.store.campaigns import get_campaign, profile_of
-from server.store.events import newest_events
+from server.store.events import last_event_of
 from server.store.history import earlier_observations
 from server.store.trials import all_trials
 
@@ -32,10 +32,7 @@ class KeptCampaigns:
     def last_event(self, campaign_id: int) -> int:
         """Return the id of a campaign's last event; raises NotFound."""
         with self._store.session() as session:
-            found = newest_events(session, [campaign_id])
-        if campaign_id not in found:
-            raise NotFound("campaign", campaign_id)
-        return found[campaign_id]
+            return last_event_of(session, campaign_id)
 
     def campaign(self, campaign_id: int, event: int) -> Campaign:
         """Return a campaign as it stands after an event, its last; raises NotFound."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from autotune.schemas import Event, Trial
 from server.store.campaigns import campaigns_of
+from server.store.errors import NotFound
 from server.store.tables import CampaignRow, EventRow, TrialRow
 from server.store.trial_record import trial_of
 
@@ -28,6 +29,22 @@ def newest_events(session: Session, campaign_ids: Iterable[int]) -> dict[int, in
     query = select(CampaignRow.id, func.coalesce(newest.scalar_subquery(), 0))
     rows = session.execute(query.where(CampaignRow.id.in_(list(campaign_ids))))
     return {row[0]: row[1] for row in rows}
+
+
+_LAST_OF_CAMPAIGN = select(
+    select(func.coalesce(func.max(EventRow.id), 0))
+    .where(EventRow.campaign_id == CampaignRow.id)
+    .scalar_subquery()
+).where(CampaignRow.id == bindparam("campaign_id"))
+"""Asked before each answer about a campaign: to put it together anew costs more than to ask it."""
+
+
+def last_event_of(session: Session, campaign_id: int) -> int:
+    """Return the id of a campaign's last event, 0 without one; raises NotFound."""
+    found: int | None = session.scalar(_LAST_OF_CAMPAIGN, {"campaign_id": campaign_id})
+    if found is None:
+        raise NotFound("campaign", campaign_id)
+    return found
 
 
 def newest_since(session: Session, after_id: int) -> dict[int, int]:
