@@ -91,11 +91,19 @@ def distinct_ids(text: str) -> list[int]:
 def comparison_of(
     campaigns: KeptCampaigns, recommendations: KeptRecommendations, ids: list[int]
 ) -> CampaignComparison:
-    """Return the campaigns of these ids side by side; raises NotFound."""
+    """Return the campaigns of these ids side by side.
+
+    Raises:
+        NotFound: there is no campaign of one of the ids.
+        InvalidInput: field `ids`: one is a scaling study, which has no best to be compared.
+    """
     results = []
     for campaign_id in ids:
         event = campaigns.last_event(min(campaign_id, LARGEST_ID))
         source = campaigns.source(campaign_id, event)
+        if source.campaign.request.study is not None:
+            reason = "this is a scaling study, which seeks no best"
+            raise InvalidInput("ids", campaign_id, reason, valid="campaigns that search")
         results.append(
             CampaignResult(
                 campaign=source.campaign,

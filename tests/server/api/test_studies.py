@@ -96,6 +96,14 @@ def test_it_recommends_nothing_and_says_so(ran: tuple[TestClient, dict[str, Any]
         assert "is a scaling study" in answer.json()["detail"]
 
 
+def test_it_is_compared_with_no_search(ran: tuple[TestClient, dict[str, Any]]) -> None:
+    client, campaign = ran
+    other = client.post(CAMPAIGNS, json=EXAMPLES["simulated"]["value"]).json()
+    answer = client.get("/api/v1/comparison", params={"ids": f"{campaign['id']},{other['id']}"})
+    assert answer.status_code == 422
+    assert "seeks no best" in answer.json()["detail"]
+
+
 def test_what_is_stored_can_be_asked_again(ran: tuple[TestClient, dict[str, Any]]) -> None:
     client, campaign = ran
     again = client.post(CAMPAIGNS, json=campaign["request"]).json()
