@@ -57,8 +57,7 @@ def study_tiles(source: FigureSource) -> list[StudyTile]:
 
 def _kept(source: FigureSource, rates: Mapping[int, float]) -> tuple[float | None, str]:
     if len(rates) < 2:
-        timed = f"{plural(len(rates), 'number')} of nodes {mark(source.campaign.simulated)}"
-        return None, f"{timed}; it takes two"
+        return None, f"timed on {plural(len(rates), 'number')} of nodes, and it takes two"
     fewest, most = min(rates), max(rates)
     return (
         rates[most] / rates[fewest],

@@ -239,6 +239,7 @@ def scaling_chart(
     points = [point for each in series for point in each.points]
     failed = [failure for each in series for failure in each.failed]
     kinds = [mark(simulated), PREDICTED]
+    rows = _points(series, kinds)
     layouts = [layout_line(each.strategy) for each in series]
     colours = [palette.measured, palette.confirmed, palette.crashed, palette.timeout]
     ran = palette.measured if len(series) == 1 else palette.faint
@@ -271,7 +272,13 @@ def scaling_chart(
         "kind:N",
         title=None,
         scale=alt.Scale(domain=kinds, range=[ran, palette.card]),
-        legend=alt.Legend(symbolStrokeColor=palette.faint, symbolStrokeWidth=1.5),
+        legend=alt.Legend(
+            values=[kind for kind in kinds if any(row["kind"] == kind for row in rows)],
+            symbolStrokeColor=palette.faint,
+            symbolStrokeWidth=1.5,
+        )
+        if rows
+        else None,
     )
     tooltip = [
         alt.Tooltip("layout:N", title="layout"),
@@ -309,8 +316,8 @@ def scaling_chart(
     data: dict[str, list[dict[str, Any]]] = {
         **LANE_ROWS,
         "ideal": [{"efficiency": 1.0, "label": "ideal"}],
-        "points": _points(series, kinds),
-        "labelled": _points(series, kinds) if len(series) == 1 else [],
+        "points": rows,
+        "labelled": rows if len(series) == 1 else [],
         "failed": _failed_rows(series),
     }
     return finish(alt.layer(*layers), palette, data, height=300)
