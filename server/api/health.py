@@ -31,6 +31,7 @@ def alive() -> Health:
 @router.get("/readyz", response_model=Health, responses=problems(503))
 def ready(store: StoreOf) -> Health | Response:
     """Tell whether the database answers and has the schema that this version expects."""
-    if not store.is_current():
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "the database's schema is not up to date")
+    if fault := store.schema_fault():
+        detail = f"the database does not fit this service: {fault}"
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail)
     return Health()

@@ -18,6 +18,7 @@ from server.cli.commands import (
     predictions,
     scaling,
     serve,
+    storage,
     submit,
 )
 from server.cli.examples import EXAMPLES
@@ -67,6 +68,11 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "machines": catalog.machines,
         "profiles": catalog.profiles,
         "doctor": doctor.doctor,
+    },
+    "What is kept": {
+        "backup": storage.backup,
+        "restore": storage.restore,
+        "prune": storage.prune,
     },
 }
 """The commands by the panel of --help that they stand in."""

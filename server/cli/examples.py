@@ -46,6 +46,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune plot 3 --kind pareto --against num_nodes --json",
     ),
     "extend": ("autotune extend 3 --max-trials 60",),
+    "backup": (
+        "autotune backup autotune-2027-01-31.db",
+        "autotune backup shared.db --database-url postgresql://user@host/name",
+    ),
+    "restore": (
+        "autotune restore autotune-2027-01-31.db --data-dir ./run",
+        "autotune restore autotune-2027-01-31.db --database-url postgresql://user@host/name",
+    ),
+    "prune": ("autotune prune --older-than 90d --dry-run", "autotune prune --older-than 26w"),
     "predict": (
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "
         "--num-nodes 16 --precision fp16",

@@ -10,7 +10,7 @@ from search_spaces.errors import InvalidInput
 from server.runner import run
 from server.runner.logs import configure
 from server.settings import Settings
-from server.store import InUse
+from server.store import InUse, NewerSchema
 
 EXIT_IN_USE = 75
 EXIT_INVALID = 2
@@ -29,7 +29,7 @@ def main() -> int:
     except InUse as error:
         print(error, file=sys.stderr)
         return EXIT_IN_USE
-    except InvalidInput as error:
+    except (InvalidInput, NewerSchema) as error:
         print(error, file=sys.stderr)
         return EXIT_INVALID
     return 0

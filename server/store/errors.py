@@ -1,10 +1,11 @@
 """What the store refuses.
 
 StoreError
-├── NotFound   no such row
-├── Conflict   the row's state does not allow it
-├── LeaseLost  another runner holds the campaign now
-└── InUse      another process serves this database
+├── NotFound     no such row
+├── Conflict     the row's state does not allow it
+├── LeaseLost    another runner holds the campaign now
+├── InUse        another process serves this database
+└── NewerSchema  a later version of the program wrote this database
 """
 
 from __future__ import annotations
@@ -46,3 +47,7 @@ class LeaseLost(StoreError):
 
 class InUse(StoreError):
     """Another process already does this work on this database."""
+
+
+class NewerSchema(StoreError):
+    """A later version of the program has written this database: this one cannot tell how."""

@@ -90,17 +90,20 @@ def database(settings: Settings) -> CheckResult:
             return CheckResult.ok("database", f"{url.database} (`autotune serve` creates it)")
         store = Store(settings.url)
         try:
-            current = store.is_current()
+            fault, newer = store.schema_fault(), store.is_newer()
         finally:
             store.close()
     except (SQLAlchemyError, OSError, InvalidInput, ImportError) as error:
         advice = "check AUTOTUNE_DATABASE_URL, and that the database server runs"
         return CheckResult.fail("database", str(error).splitlines()[0], advice=advice)
     shown = url.render_as_string(hide_password=True)
-    if current:
+    if fault is None:
         return CheckResult.ok("database", f"{shown}, up to date")
+    if newer:
+        advice = "install that version, or choose another database"
+        return CheckResult.fail("database", f"{shown}: {fault}", advice=advice)
     advice = "`autotune serve` brings it up to date when it starts"
-    return CheckResult.warn("database", f"{shown}, another version", advice=advice)
+    return CheckResult.warn("database", f"{shown}: {fault}", advice=advice)
 
 
 def torch(_: Settings) -> CheckResult:

@@ -73,7 +73,7 @@ def serve(
         # These load the whole service: half a second that other commands need not wait.
         from server.service import run
 
-        with _ended_by_signal(), _one_for_each_database():
+        with _ended_by_signal(), refusing_databases():
             run(actual, bound, with_runner=not no_runner, ready=note)
 
 
@@ -87,20 +87,26 @@ def runner(storage: StorageOptions) -> None:
 
     settings = storage.settings()
     parse_url(settings.url)
-    with _ended_by_signal(), _one_for_each_database():
+    with _ended_by_signal(), refusing_databases():
         note(f"works on campaigns of {settings.data_dir}; Ctrl-C ends it")
         run(settings)
 
 
 @contextmanager
-def _one_for_each_database() -> Iterator[None]:
-    """Say of a second one that it is refused, and what to do."""
-    from server.store import InUse
+def refusing_databases() -> Iterator[None]:
+    """Say why a database is refused, and what to do: another has it, or it is of a later version.
+
+    Raises:
+        Failed: it is refused.
+    """
+    from server.store import InUse, NewerSchema
 
     try:
         yield
     except InUse as error:
         raise Failed(f"{error}; end that one first, or choose another with --data-dir") from None
+    except NewerSchema as error:
+        raise Failed(f"{error}, or choose another database with --data-dir") from None
 
 
 @contextmanager

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from autotune.schemas import CampaignState
+from search_spaces.errors import InvalidInput
+from server.cli.commands.storage import length_of_time
+from server.store import Store
+from server.store.campaigns import campaign_row, change_state
+from server.store.ownership import ownership
+from tests.server.asking import created
+from tests.server.cli.conftest import Autotune
+
+
+def test_a_database_is_backed_up_pruned_and_restored(alone: Autotune, tmp_path: Path) -> None:
+    folder = ("--data-dir", str(tmp_path))
+    missing = alone("backup", str(tmp_path / "backup.db"), *folder)
+    assert (missing.code, "there is no database" in missing.err) == (1, True)
+    with closing(Store(f"sqlite:///{tmp_path / 'autotune.db'}")) as store:
+        store.upgrade()
+        campaign = created(store, name="long ago")
+        with store.transaction() as session:
+            row = campaign_row(session, campaign.id)
+            change_state(session, row, CampaignState.DONE)
+            row.finished_at = row.created_at - timedelta(days=100)
+
+        done = alone("backup", str(tmp_path / "backup.db"), *folder)
+        assert done.code == 0, done.err
+        assert "holds 1 campaign, 0 trials and 0 calibrations" in done.err
+        assert str(tmp_path / "trials") in done.err
+
+        tried = alone("prune", "--older-than", "90d", "--dry-run", *folder)
+        assert "long ago" in tried.out
+        assert "1 campaign would go: 0 B of files" in tried.err
+        pruned = alone("prune", "--older-than", "90d", "--json", *folder)
+        assert [each["id"] for each in pruned.json()["campaigns"]] == [campaign.id]
+        assert "nothing is" not in alone("prune", "--older-than", "90d", *folder).out
+
+        with ownership(store, "serve"):
+            refused = alone("restore", str(tmp_path / "backup.db"), *folder)
+            assert (refused.code, "already works on" in refused.err) == (1, True)
+        assert alone("restore", str(tmp_path / "backup.db"), *folder, "--json").code == 0
+        again = alone("restore", str(tmp_path / "backup.db"), *folder)
+        assert (again.code, "--replace: missing" in again.err) == (2, True)
+
+
+def test_lengths_of_time() -> None:
+    assert length_of_time("90d") == length_of_time("2160h") == timedelta(days=90)
+    assert length_of_time("2w") == timedelta(days=14)
+    for text in ("", "90", "-1d", "d", "1y", "1.5d", "999999w"):
+        with pytest.raises(InvalidInput):
+            length_of_time(text)
+
+
+def test_a_later_database_is_refused_in_a_sentence(alone: Autotune, tmp_path: Path) -> None:
+    with closing(Store(f"sqlite:///{tmp_path / 'autotune.db'}")) as store:
+        store.upgrade()
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    refused = alone("serve", "--port", "0", "--data-dir", str(tmp_path), "--no-runner")
+    assert refused.code == 1
+    assert "a later version of autotune wrote it (schema 9999" in refused.err
+    checks = alone("doctor", "--json", "--data-dir", str(tmp_path)).json()
+    [found] = [check for check in checks if check["name"] == "database"]
+    assert "a later version" in found["found"]
