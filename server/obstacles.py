@@ -9,6 +9,7 @@ from autotune.baseline import baseline_of
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile
+from evaluators.ray.preflight import check as check_ray
 from evaluators.slurm.commands import SlurmRefused
 from evaluators.slurm.preflight import check
 from search_spaces.errors import InvalidInput
@@ -18,6 +19,7 @@ OF_REQUEST = {
     "evaluator": "evaluator",
     "machine": "machine",
     "nodes": "nodes",
+    "ray.address": "ray.address",
     "time_limit_s": "protocol.time_limit_s",
 }
 
@@ -28,9 +30,12 @@ def obstacles(
     """Return all obstacles, named by the request's fields; none where the cluster would do.
 
     Raises:
-        SlurmUnavailable: Slurm does not answer, so that nothing is known.
+        SlurmUnavailable, RayUnavailable: it does not answer, so that nothing is known.
     """
     nodes, time_limit_s = _largest_job(request, profile, space)
+    if request.evaluator == "ray":
+        problems = check_ray(profile, nodes=nodes, machine=space.machine)
+        return [_of_request(problem, request) for problem in problems]
     try:
         problems = check(profile, nodes=nodes, time_limit_s=time_limit_s, machine=space.machine)
     except SlurmRefused as error:
@@ -40,7 +45,7 @@ def obstacles(
 
 
 def quickly(profile: ClusterProfile, *, limit_s: float) -> ClusterProfile:
-    """Return the same profile, with no command of Slurm waited for longer."""
+    """Return the same profile, with no answer of the cluster waited for longer."""
     limit_s = min(limit_s, profile.polling.command_limit_s)
     return replace(profile, polling=replace(profile.polling, command_limit_s=limit_s))
 
@@ -69,6 +74,7 @@ def _of_request(problem: InvalidInput, request: CampaignCreate) -> InvalidInput:
     if field in OF_REQUEST and not (pilot and field == "time_limit_s"):
         return InvalidInput(OF_REQUEST[field], problem.value, problem.reason, valid=problem.valid)
     name = "pilot.time_limit_h" if field == "time_limit_s" else field
-    chosen = request.slurm.profile if request.slurm else ""
+    choice = request.slurm or request.ray
+    chosen = choice.profile if choice else ""
     reason = f"{name} = {problem.value!r}: {problem.reason}"
-    return InvalidInput("slurm.profile", chosen, reason, valid=problem.valid)
+    return InvalidInput(f"{request.evaluator}.profile", chosen, reason, valid=problem.valid)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import CampaignCreate, PredictionQuery, SpaceQuery
+from autotune.schemas import CampaignCreate, PredictionQuery, RayChoice, SpaceQuery
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
 from evaluators.program.support import capabilities_of, unsupported
 from evaluators.trainer import unsupported_within
@@ -15,7 +16,7 @@ from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.transformer import Transformer
 
 RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
-"""Whatever says where trials are run, by the fields `evaluator` and `slurm`."""
+"""Whatever says where trials are run, by the fields `evaluator`, `slurm` and `ray`."""
 
 
 def chosen_program(request: RunChoice, folder: Path) -> ProgramCapabilities:
@@ -25,14 +26,22 @@ def chosen_program(request: RunChoice, folder: Path) -> ProgramCapabilities:
 
 
 def chosen_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
-    """Return the profile that the slurm evaluator needs and no other takes.
+    """Return the profile of the cluster that trials run on; None where they run on none.
+
+    The slurm evaluator needs one. The ray evaluator may do with an address, which is then the
+    profile's.
 
     Args:
         folder: of the user's own profiles.
 
     Raises:
-        InvalidInput: fields `slurm` and `slurm.profile`.
+        InvalidInput: fields `slurm`, `ray` and those in them.
     """
+    if request.evaluator == "ray":
+        return _ray_profile(request, folder)
+    if request.ray is not None:
+        reason = f"the {request.evaluator} evaluator has no Ray cluster"
+        raise InvalidInput("ray", request.ray.address, reason, valid="the ray evaluator")
     choice = request.slurm
     if request.evaluator != "slurm":
         if choice is not None:
@@ -43,14 +52,29 @@ def chosen_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
         valid = " or ".join(profile_names(folder))
         reason = "the slurm evaluator needs a cluster profile"
         raise InvalidInput("slurm.profile", None, reason, valid=valid)
+    return _loaded(choice.profile, folder, field="slurm.profile")
+
+
+def _ray_profile(request: RunChoice, folder: Path) -> ClusterProfile:
+    if request.slurm is not None:
+        reason = "the ray evaluator has its profile elsewhere"
+        raise InvalidInput("slurm", request.slurm.profile, reason, valid="ray.profile")
+    choice = request.ray or RayChoice()
+    profile = ClusterProfile(name="ray")
+    if choice.profile:
+        profile = _loaded(choice.profile, folder, field="ray.profile")
+    address = choice.address or profile.ray.address
+    return replace(profile, ray=replace(profile.ray, address=address))
+
+
+def _loaded(name: str, folder: Path, *, field: str) -> ClusterProfile:
     try:
-        return load_profile(choice.profile, folder=folder)
+        return load_profile(name, folder=folder)
     except InvalidInput as fault:
         reason = fault.reason if fault.field == "profile" else str(fault)
-        raise InvalidInput("slurm.profile", choice.profile, reason, valid=fault.valid) from fault
+        raise InvalidInput(field, name, reason, valid=fault.valid) from fault
     except InvalidInputs as faults:
-        valid = "a profile without faults"
-        raise InvalidInput("slurm.profile", choice.profile, str(faults), valid=valid) from faults
+        raise InvalidInput(field, name, str(faults), valid="a profile without faults") from faults
 
 
 def program_of(request: RunChoice, profile: ClusterProfile | None) -> ProgramCapabilities:

@@ -10,10 +10,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import pytest
 
 from tests.cluster.ports import free_ports
 from tests.requirement import require
@@ -94,6 +97,36 @@ class RayNodes:
         answer = self._holder.stdout.readline().strip()
         assert answer, f"Ray's cluster does not {command}"
         return answer
+
+
+class _Shared:
+    """One cluster of a process, up while anybody uses it: each conftest that imports `ray_nodes`
+    makes another fixture of it."""
+
+    def __init__(self) -> None:
+        self._nodes: RayNodes | None = None
+        self._users = 0
+
+    def __enter__(self) -> RayNodes:
+        self._nodes = self._nodes or RayNodes(3).__enter__()
+        self._users += 1
+        return self._nodes
+
+    def __exit__(self, *error: Any) -> None:
+        self._users -= 1
+        if self._nodes and not self._users:
+            self._nodes.__exit__(None, None, None)
+            self._nodes = None
+
+
+_SHARED = _Shared()
+
+
+@pytest.fixture(scope="session")
+def ray_nodes() -> Iterator[RayNodes]:
+    """Three nodes; mark tests of it `pytest.mark.xdist_group("ray")`."""
+    with _SHARED as nodes:
+        yield nodes
 
 
 def hold(port: int) -> None:

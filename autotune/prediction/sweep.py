@@ -69,6 +69,7 @@ def sweep(
             nodes=query.nodes,
             evaluator=query.evaluator,
             slurm=query.slurm,
+            ray=query.ray,
             space=query.space,
         )
         cost = campaign_cost(request, space, candidates.promising(), few_nodes(request, space))

@@ -71,6 +71,20 @@ class SlurmChoice(Wire):
     """One job for each trial (`sbatch`), or steps inside one allocation (`pilot`)."""
 
 
+RAY_ADDRESS = r"^((ray://)?[A-Za-z0-9_.:\[\]-]+:[0-9]{1,5})?$"
+"""HOST:PORT or ray://HOST:PORT, or nothing."""
+
+
+class RayChoice(Wire):
+    """Which Ray cluster trials go to: its address, or a profile's that says it."""
+
+    address: Annotated[str, Field(max_length=200, pattern=RAY_ADDRESS)] = ""
+    """Of the cluster's head: `10.0.0.1:6379`, or `ray://10.0.0.1:10001` from a machine that is no
+    node of it; empty: the profile's."""
+    profile: Annotated[Label, Field(max_length=100)] = ""
+    """A cluster profile of the service, as `GET /profiles` lists them; empty: none."""
+
+
 NO_BASELINE = "none"
 """Instead of a layout: the campaign does without a baseline."""
 
@@ -96,9 +110,11 @@ class CampaignCreate(Wire):
     """Nodes that trials may hold at the same time; null: `nodes`."""
     evaluator: EvaluatorName
     """What runs the trials: the cost model with noise (`simulated`), this machine (`local`), or a
-    cluster (`slurm`)."""
+    cluster (`slurm`, `ray`)."""
     slurm: SlurmChoice | None = None
     """With the slurm evaluator, and only with it."""
+    ray: RayChoice | None = None
+    """With the ray evaluator, and only with it."""
     objective: Objective = "tokens_per_s"
     """What is to be as high as possible."""
     min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
@@ -153,6 +169,8 @@ class ProgramChoice(Wire):
     """What is to run the trials."""
     slurm: SlurmChoice | None = None
     """With the slurm evaluator, and only with it."""
+    ray: RayChoice | None = None
+    """With the ray evaluator, and only with it."""
 
 
 class SpaceQuery(ProgramChoice):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-EvaluatorName = Literal["simulated", "local", "slurm"]
+EvaluatorName = Literal["simulated", "local", "slurm", "ray"]
 Objective = Literal[
     "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_node_hour", "tokens_per_joule"
 ]

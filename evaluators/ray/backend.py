@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.program.interpreter import ANY
 from evaluators.program.support import program_of
-from evaluators.ray.connection import RayConnection, RayRefused, RayUnavailable
+from evaluators.ray.connection import SILENT_S, RayConnection, RayRefused, RayUnavailable
 from evaluators.ray.ray_trial import SUBMITTING, RayTrial, RayTrialEndings
 from evaluators.ray.work import work_of
 from evaluators.slurm.attempt_files import attempts_of
@@ -91,6 +92,7 @@ class RayBackend:
         self._closing.set()
         self._wake.set()
         if self._thread:
+            self._thread.join(SILENT_S)
             self._connection.interrupt()
             self._thread.join()
             self._thread = None
@@ -116,6 +118,7 @@ class RayBackend:
             outcome = trial.reading.result()
             if read_result(request.directory):
                 self._forget[trial.keeper].add(trial.attempt.name)
+                self._wake.set()
                 del self._trials[request.token]
             return outcome
         answer, silence = trial.answer, self._connection.silence
@@ -158,6 +161,9 @@ class RayBackend:
                 _tell(going, f"its folder cannot be written: {error}")
             pause_s = min(SLOWEST_S, 2 * pause_s)
             self._closing.wait(pause_s)
+        with suppress(RayUnavailable, RayRefused):
+            if any(self._forget.values()):
+                self._advance([], endings)
         self._connection.close()
 
     def _advance(self, going: Sequence[RayTrial], endings: RayTrialEndings) -> None:
@@ -181,6 +187,8 @@ class RayBackend:
             self._forget[keeper].difference_update(forget)
             for name, trial in names.items():
                 endings.take(trial, reports.get(name))
+                if trial.attempt.name != name:  # which has been abandoned
+                    self._forget[keeper].add(name)
 
     def _prepare(
         self, trial: RayTrial, works: dict[str, dict[str, Any]], endings: RayTrialEndings

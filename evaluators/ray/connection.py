@@ -18,6 +18,7 @@ from typing import Any
 import evaluators
 
 DRIVER = "evaluators.ray.driver"
+KNOCK_LIMIT_S = 5.0
 START_LIMIT_S = 15.0
 """For the process to be there and to know the cluster, besides what an answer may take."""
 SILENT_S = 5.0
@@ -103,6 +104,7 @@ class RayConnection:
         limit_s = 1.5 * self._limit_s  # it is the process that is to say so
         if self._socket is None:
             limit_s += START_LIMIT_S
+            _knock(self.address)
             self._start()
         assert self._socket
         self._socket.settimeout(limit_s)
@@ -137,3 +139,12 @@ class RayConnection:
             self._process.kill()
             self._process.wait()
         self._process, self._socket = None, None
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens: Ray itself would wait long, and not say so."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        raise RayRefused(f"{address}: not the address of a Ray cluster, which is HOST:PORT")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_LIMIT_S):
+        pass

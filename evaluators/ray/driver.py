@@ -19,7 +19,6 @@ from typing import Any
 from evaluators import processes
 
 NAMESPACE = "autotune"
-KNOCK_LIMIT_S = 5.0
 NEEDED = ("torch", "deepspeed", "evaluators")
 
 
@@ -31,15 +30,9 @@ def connect(address: str) -> None:
     """Be a driver of this cluster.
 
     Raises:
-        Refused: this is no address, or its version of Ray or Python is another one.
+        Refused: its version of Ray or Python is another one.
         Exception: whatever Ray raises where nobody answers.
     """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not (host and port.isdigit()):
-        raise Refused("not the address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
-    with socket.create_connection((host, int(port)), timeout=KNOCK_LIMIT_S):
-        pass  # Ray itself would wait long where nobody is
-
     import ray
 
     from evaluators.ray import keeper, node
@@ -97,15 +90,15 @@ def sync(keeper: str, message: Mapping[str, Any], *, limit_s: float) -> dict[str
 def look(bundle: Mapping[str, float], *, limit_s: float) -> dict[str, Any]:
     """Return what the cluster is, how many nodes have such a bundle, and what a node lacks."""
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from evaluators.ray.keeper import fitting_nodes
 
     fitting = fitting_nodes(bundle)
     lacks: list[str] = []
     if fitting:
-        find = ray.remote(lacking).options(
-            num_cpus=0, label_selector={"ray.io/node-id": fitting[0]["NodeID"]}
-        )
+        there = NodeAffinitySchedulingStrategy(fitting[0]["NodeID"], soft=False)
+        find = ray.remote(lacking).options(num_cpus=0, scheduling_strategy=there)
         lacks = ray.get(find.remote(NEEDED), timeout=limit_s)
     alive = [node for node in ray.nodes() if node["Alive"]]
     return {

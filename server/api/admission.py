@@ -13,6 +13,7 @@ from autotune.prediction import check_campaign
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.program.support import OTHER_SPACE, unsupported
+from evaluators.ray.connection import RayUnavailable
 from evaluators.slurm.commands import SlurmUnavailable
 from evaluators.trainer import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -25,13 +26,13 @@ from server.settings import Settings
 T = TypeVar("T")
 OTHER_BASELINE = "a layout that the program of the trials can run, or none"
 PATIENCE_S = 10.0
-"""With a command of Slurm, while somebody waits for the answer."""
+"""With an answer of the cluster, while somebody waits for ours."""
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """An accepted campaign: its space and, with the slurm evaluator, the cluster's profile."""
+    """An accepted campaign: its space and, where it runs on a cluster, the cluster's profile."""
 
     space: SearchSpace
     profile: ClusterProfile | None
@@ -52,7 +53,10 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
     if space is not None and profile is not None and profile.machine in {"", space.machine.name}:
         try:
             problems += obstacles(request, quickly(profile, limit_s=PATIENCE_S), space)
-        except SlurmUnavailable as error:  # the runner asks a cluster that is silent again
+        except (
+            SlurmUnavailable,
+            RayUnavailable,
+        ) as error:  # the runner asks a cluster that is silent again
             log.info("cluster_unavailable", profile=profile.name, reason=str(error))
     if problems or space is None:
         raise InvalidInputs(problems)

@@ -54,7 +54,7 @@ class KeptCampaigns:
         campaign = self.campaign(campaign_id, event)
         with self._store.session() as session:
             trials = all_trials(session, campaign_id)
-            profile = profile_of(session, campaign_id) if campaign.request.slurm else None
+            profile = profile_of(session, campaign_id)
             kept = earlier_observations(session, campaign_id) if campaign.started_from else []
         belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
         belief = self._beliefs.of(belief.key, lambda: belief)

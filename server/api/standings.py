@@ -52,7 +52,7 @@ class Standings:
     ) -> SpaceStanding | None:
         transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
         with self._store.session() as session:
-            profile = profile_of(session, campaign.id) if campaign.request.slurm else None
+            profile = profile_of(session, campaign.id)
             kept = earlier_observations(session, campaign.id) if campaign.started_from else []
         try:
             space = space_of_campaign(campaign.request, transformer, machine, profile=profile)

@@ -234,17 +234,45 @@ class ProgramOptions(OptionGroup):
         EvaluatorName | None,
         typer.Option(
             "--evaluator",
-            help="slurm trains on a cluster's nodes; local trains on this machine; simulated asks "
-            "a cost model and says so.  \\[default: slurm with --profile, local for --machine "
-            "local, else simulated]",
+            help="slurm and ray train on a cluster's nodes; local trains on this machine; "
+            "simulated asks a cost model and says so.  \\[default: ray with --ray-address, slurm "
+            "with --profile, local for --machine local, else simulated]",
         ),
     ] = None
     profile: Annotated[
         str | None,
-        typer.Option("--profile", help="How trials go to Slurm: a name of `autotune profiles`."),
+        typer.Option(
+            "--profile", help="How trials go to a cluster: a name of `autotune profiles`."
+        ),
+    ] = None
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            metavar="HOST:PORT",
+            help="The Ray cluster that trials go to: its head, or ray://HOST:PORT from a machine "
+            "that is no node of it.  \\[default: the profile's]",
+        ),
     ] = None
 
+    @property
+    def on_ray(self) -> bool:
+        return self.evaluator == "ray" or (self.evaluator is None and self.ray_address is not None)
+
+    def ray(self) -> dict[str, str] | None:
+        """Return the Ray cluster as the service takes it; None where none was chosen."""
+        if not self.on_ray and self.ray_address is None:
+            return None
+        profile = self.profile if self.on_ray else None
+        return {
+            name: value
+            for name, value in {"address": self.ray_address, "profile": profile}.items()
+            if value is not None
+        }
+
     def evaluator_for(self, machine: str) -> EvaluatorName:
+        if self.on_ray:
+            return "ray"
         if self.evaluator is None and self.profile is not None:
             return "slurm"
         return self.evaluator or ("local" if machine == LOCAL else "simulated")

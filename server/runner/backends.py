@@ -11,6 +11,7 @@ from autotune.schemas import CampaignCreate
 from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.local import LocalBackend
+from evaluators.ray.backend import RayBackend
 from evaluators.simulated import SimulatedBackend
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.slurm.job_tracker import JobTracker
@@ -36,7 +37,7 @@ class EvaluatorBackends:
         self, request: CampaignCreate, space: SearchSpace, *, profile: Mapping[str, Any] | None
     ) -> ClusterCheck | None:
         """Return the check of the cluster that the trials need; None where they need none."""
-        if request.evaluator != "slurm":
+        if request.evaluator not in {"slurm", "ray"}:
             return None
         return ClusterCheck(
             partial(obstacles, request, _profile_of(profile), space),
@@ -47,7 +48,8 @@ class EvaluatorBackends:
     def of(self, request: CampaignCreate, *, profile: Mapping[str, Any] | None) -> Backend:
         """Return the backend of a campaign's trials, which it may share with other campaigns.
 
-        There is a simulator for each time scale, and a backend of Slurm for each profile and mode.
+        There is a simulator for each time scale, a backend of Slurm for each profile and mode, and
+        one of Ray for each profile.
 
         Args:
             profile: of the cluster, as it was kept with the campaign.
@@ -58,6 +60,8 @@ class EvaluatorBackends:
             scale = request.time_scale
             return self._once(scale, lambda: SimulatedBackend(time_scale=scale))
         cluster = _profile_of(profile)
+        if request.evaluator == "ray":
+            return self._once(("ray", repr(cluster)), partial(RayBackend, cluster))
         tracker = self._tracker(cluster)
         mode = request.slurm.mode if request.slurm else "sbatch"
         make: Callable[[], Backend] = partial(SlurmBackend, cluster, tracker=tracker)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
+from evaluators.ray.connection import RayUnavailable
 from evaluators.slurm.commands import SlurmUnavailable
 from search_spaces.errors import InvalidInput
 
@@ -32,7 +33,7 @@ class ClusterCheck:
     """Asks a cluster what stands in a campaign's way, in a thread, until it has answered.
 
     Args:
-        obstacles: may take as long as Slurm does, and raises SlurmUnavailable.
+        obstacles: may take as long as the cluster does; raises SlurmUnavailable, RayUnavailable.
         retry_s: before a cluster that did not answer is asked again.
     """
 
@@ -58,6 +59,8 @@ class ClusterCheck:
                 self._status = ClusterStatus(obstacle="; ".join(map(str, obstacles)))
             except SlurmUnavailable as error:
                 self._status = ClusterStatus(delay=f"Slurm does not answer ({error})")
+            except RayUnavailable as error:
+                self._status = ClusterStatus(delay=f"Ray does not answer ({error})")
             self._answer, self._next_check = None, time.monotonic() + self._retry_s
         due = self._status is None or (
             bool(self._status.delay) and time.monotonic() >= self._next_check

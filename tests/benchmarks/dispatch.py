@@ -1,13 +1,17 @@
-"""Idle nodes between trials: ours in both modes, DeepHyper's `queued` evaluator, and submitit.
+"""Idle nodes between trials: ours through Slurm and Ray, DeepHyper's evaluators, and submitit.
 
     python tests/benchmarks/dispatch.py [--trials N] [--seconds S] [--width W] [--json OUT]
+                                        [--methods METHOD …]
 
 One real Slurm of 8 virtual nodes on this machine, one search loop for all: as many trials at once
 as the nodes hold, and the next one is submitted when a trial has ended and its result was read,
 because a search decides then. A trial does nothing for a fixed time on all its nodes, and writes
 down when it began and ended on each of them. `queued` is the way of ORNL's study: a worker that
 calls srun on the nodes that it took from a queue, inside one allocation. `slurm` is no search: all
-jobs are handed over at once, and what lies between two of them is Slurm's own.
+jobs are handed over at once, and what lies between two of them is Slurm's own. `ray` is ours on a
+real Ray cluster of 8 nodes, where a trial has an actor on each of its nodes; `ray-tasks` is
+DeepHyper's own evaluator for Ray on the same cluster, which runs a trial as one task on one node,
+however wide it is: eight at once.
 
 For each node: a *gap* is the time from a trial's end to the next one's begin; *idle* is the share
 of the time from the first begin to the last end that no trial ran. Calls are all starts of
@@ -26,19 +30,20 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from deephyper.evaluator import ThreadPoolEvaluator, queued
+from deephyper.evaluator import Evaluator, ThreadPoolEvaluator, queued
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators.cluster import ClusterProfile
-from evaluators.cluster.profile import Pilot, Polling
+from evaluators.cluster.profile import Pilot, Polling, Tasks
 from evaluators.program import AttemptEnd, Launcher
+from evaluators.ray.deephyper import RayEvaluator
 from evaluators.slurm.deephyper import SlurmEvaluator
 from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model
@@ -46,6 +51,7 @@ from search_spaces.dimension import DimensionChoice
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from tests.cluster import Cluster
+from tests.ray_nodes import CPUS_OF_NODE, RayNodes
 
 NODES = 8
 CLIENTS = ("sbatch", "srun", "squeue", "sacct", "scancel", "scontrol", "sinfo", "salloc")
@@ -62,7 +68,12 @@ MACHINE = Machine(
     intra_node_gb_per_s=10.0,
     inter_node_gb_per_s=10.0,
 )
-MEASURED_BY_METHODS = ("pilot", "sbatch", "queued", "submitit")
+MEASURED_BY_METHODS = ("pilot", "sbatch", "queued", "submitit", "ray", "ray-tasks")
+RAY_ADDRESS = "AUTOTUNE_RAY_ADDRESS"
+
+SLURM_NODE = '"$SLURMD_NODENAME"'
+RAY_NODE = "$(ps -o ppid= -p $PPID | tr -d ' ')"
+"""The raylet, whose child is the worker that this is a child of: all nodes are one host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +84,7 @@ class Load:
     seconds: float
     width: int
     marks: Path
+    node: str = SLURM_NODE
 
     @property
     def at_once(self) -> int:
@@ -80,9 +92,9 @@ class Load:
 
     def task(self, number: int) -> str:
         """Bash, run once on each node of the trial."""
-        file = shlex.quote(str(self.marks / f"{number}-")) + '"$SLURMD_NODENAME"'
+        file = shlex.quote(str(self.marks / f"{number}-")) + self.node
         now = "date +%s.%N"
-        return f'began=$({now}); sleep {self.seconds}; echo "$began $({now})" >{file}'
+        return f'file={file}; began=$({now}); sleep {self.seconds}; echo "$began $({now})" >"$file"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,29 +137,70 @@ def ours(mode: Literal["sbatch", "pilot"]) -> Callable[[Load], None]:
             polling=Polling(interval_s=0.5),
             pilot=Pilot(nodes=NODES, time_limit_h=1.0),
         )
-        dimensions: dict[str, DimensionChoice] = {
-            "tensor_parallel": 1,
-            "pipeline_parallel": 1,
-            "micro_batch_size": list(range(1, load.trials + 1)),
-            "gradient_accumulation_steps": 8,
-            "zero_stage": 1,
-            "num_nodes": load.width,
-        }
-        machine = replace(MACHINE, name=mode)
-        space = SearchSpace.build(load_model("gpt-1.4b"), machine, nodes=NODES, choices=dimensions)
         evaluator = SlurmEvaluator(
             profile=profile,
             program=Sleeper(load=load),
             mode=mode,
-            space=space,
+            space=space_of(load, mode),
             directory=load.marks.parent / f"trials-{mode}",
             num_workers=load.at_once,
         )
-        numbers = iter([{"micro_batch_size": number} for number in range(1, load.trials + 1)])
-        search(evaluator, numbers, at_once=load.at_once)
+        search(evaluator, numbers(load), at_once=load.at_once)
         evaluator.close()
 
     return run
+
+
+def space_of(load: Load, name: str) -> SearchSpace:
+    dimensions: dict[str, DimensionChoice] = {
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "micro_batch_size": list(range(1, load.trials + 1)),
+        "gradient_accumulation_steps": 8,
+        "zero_stage": 1,
+        "num_nodes": load.width,
+    }
+    machine = replace(MACHINE, name=name)
+    return SearchSpace.build(load_model("gpt-1.4b"), machine, nodes=NODES, choices=dimensions)
+
+
+def numbers(load: Load) -> Iterator[dict[str, Any]]:
+    return iter([{"micro_batch_size": number} for number in range(1, load.trials + 1)])
+
+
+def on_ray(load: Load) -> None:
+    """The same loop over our evaluator of Ray."""
+    load = replace(load, node=RAY_NODE)
+    evaluator = RayEvaluator(
+        address=os.environ[RAY_ADDRESS],
+        profile=ClusterProfile(name="ray", tasks=Tasks(cpus_per_task=CPUS_OF_NODE)),
+        program=Sleeper(load=load),
+        space=space_of(load, "ray"),
+        directory=load.marks.parent / "trials-ray",
+        num_workers=load.at_once,
+    )
+    search(evaluator, numbers(load), at_once=load.at_once)
+    evaluator.close()
+
+
+def by_ray_tasks(load: Load) -> None:
+    """DeepHyper's own evaluator of Ray."""
+    load = replace(load, node=RAY_NODE)
+
+    def run(job: Any) -> float:
+        task = load.task(job.parameters["micro_batch_size"])
+        subprocess.run(["bash", "-c", task], check=True)
+        return 1.0
+
+    options = {
+        "address": os.environ[RAY_ADDRESS],
+        "include_dashboard": None,
+        "num_cpus_per_task": CPUS_OF_NODE,
+        "num_workers": NODES,
+    }
+    evaluator = Evaluator.create(run, method="ray", method_kwargs=options)
+    search(evaluator, numbers(load), at_once=NODES)
+    evaluator.close()
 
 
 def search(evaluator: Any, proposals: Iterator[dict[str, Any]], *, at_once: int) -> None:
@@ -180,8 +233,7 @@ def by_queue(load: Load) -> None:
             queue=[f"n{node:02d}" for node in range(1, NODES + 1)],
             queue_pop_per_task=load.width,
         )
-        numbers = iter([{"micro_batch_size": number} for number in range(1, load.trials + 1)])
-        search(evaluator, numbers, at_once=load.at_once)
+        search(evaluator, numbers(load), at_once=load.at_once)
         evaluator.close()
     finally:
         called("scancel", job)
@@ -195,17 +247,17 @@ def by_submitit(load: Load) -> None:
     executor.update_parameters(
         nodes=load.width, ntasks_per_node=1, time=10, exclusive=True, job_name="submitit"
     )
-    numbers = iter(range(1, load.trials + 1))
+    following = iter(range(1, load.trials + 1))
 
     def submit(number: int) -> Any:
         return executor.submit(subprocess.check_call, ["bash", "-c", load.task(number)])
 
-    running = [submit(number) for number in itertools.islice(numbers, load.at_once)]
+    running = [submit(number) for number in itertools.islice(following, load.at_once)]
     while running:
         for job in [job for job in running if job.done()]:
             job.results()
             running.remove(job)
-            running += [submit(number) for number in itertools.islice(numbers, 1)]
+            running += [submit(number) for number in itertools.islice(following, 1)]
         time.sleep(0.1)
 
 
@@ -225,7 +277,10 @@ METHODS: Mapping[str, Callable[[Load], None]] = {
     "queued": by_queue,
     "submitit": by_submitit,
     "slurm": by_slurm_alone,
+    "ray": on_ray,
+    "ray-tasks": by_ray_tasks,
 }
+ON_RAY = frozenset({"ray", "ray-tasks"})
 
 
 def called(*words: str) -> str:
@@ -253,7 +308,7 @@ def counted(folder: Path) -> Iterator[Path]:
         os.environ["PATH"] = before
 
 
-def figures(load: Load, *, calls: int) -> dict[str, float]:
+def figures(load: Load, *, calls: int, marks_of_trial: int) -> dict[str, float]:
     """From the marks of all trials on all nodes."""
     busy: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for mark in load.marks.iterdir():
@@ -266,8 +321,9 @@ def figures(load: Load, *, calls: int) -> dict[str, float]:
         idle += sum(between)
         whole += spans[-1][1] - spans[0][0]
     ran = sum(len(spans) for spans in busy.values())
-    if ran != load.trials * load.width:
-        raise SystemExit(f"{ran} of {load.trials * load.width} marks are there: a trial was lost")
+    if ran != load.trials * marks_of_trial:
+        expected = load.trials * marks_of_trial
+        raise SystemExit(f"{ran} of {expected} marks are there: a trial was lost")
     return {
         "median_gap_s": median(gaps),
         "idle_fraction": idle / whole,
@@ -285,7 +341,11 @@ def measured(method: str, arguments: argparse.Namespace) -> dict[str, float]:
         )
         with counted(folder) as calls:
             METHODS[method](load)
-            return figures(load, calls=len(calls.read_text().splitlines()))
+            return figures(
+                load,
+                calls=len(calls.read_text().splitlines()),
+                marks_of_trial=1 if method == "ray-tasks" else load.width,
+            )
 
 
 def arguments() -> argparse.Namespace:
@@ -293,6 +353,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=20, help="of each method")
     parser.add_argument("--seconds", type=float, default=10.0, help="that a trial takes")
     parser.add_argument("--width", type=int, default=2, help="nodes of a trial")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--json", type=Path, metavar="OUT")
     return parser.parse_args()
 
@@ -302,16 +363,24 @@ def main() -> None:
     print(f"{given.trials} trials of {given.seconds:g} s on {given.width} of {NODES} nodes each\n")
     print(f"{'':10} {'median gap':>12} {'idle':>8} {'Slurm calls a trial':>22}")
     results: dict[str, dict[str, float]] = {}
-    with Cluster(nodes=NODES, gpus=1, accounting=True) as cluster:
-        os.environ |= cluster.environment
-        for method in METHODS:
+    with ExitStack() as clusters:
+        if ON_RAY.issuperset(given.methods):
+            os.environ[RAY_ADDRESS] = clusters.enter_context(RayNodes(NODES)).address
+        else:
+            cluster = clusters.enter_context(Cluster(nodes=NODES, gpus=1, accounting=True))
+            os.environ |= cluster.environment
+        for method in given.methods:
+            if method in ON_RAY and RAY_ADDRESS not in os.environ:
+                clusters.close()
+                os.environ[RAY_ADDRESS] = clusters.enter_context(RayNodes(NODES)).address
             row = results[method] = measured(method, given)
             cells = f"{row['median_gap_s']:10.2f} s {100 * row['idle_fraction']:6.1f} %"
             print(f"{method:10} {cells} {row['slurm_calls_per_trial']:22.1f}", flush=True)
-    added = results["sbatch"]["median_gap_s"] - results["slurm"]["median_gap_s"]
-    print(f"\nsbatch mode adds {added:.2f} s to what Slurm itself takes between two jobs")
+    if {"sbatch", "slurm"} <= results.keys():
+        added = results["sbatch"]["median_gap_s"] - results["slurm"]["median_gap_s"]
+        print(f"\nsbatch mode adds {added:.2f} s to what Slurm itself takes between two jobs")
     if given.json:
-        rows = {method: results[method] for method in MEASURED_BY_METHODS}
+        rows = {name: results[name] for name in MEASURED_BY_METHODS if name in results}
         given.json.write_text(json.dumps(rows, indent=2) + "\n")
 
 

@@ -12,7 +12,7 @@ from autotune.client.asynchronous.campaign import AsyncCampaign
 from autotune.client.asynchronous.plot import AsyncPlot
 from autotune.client.asynchronous.predictions import AsyncPredictions
 from autotune.client.calls.campaigns import CampaignInput
-from autotune.client.calls.subject import SlurmInput
+from autotune.client.calls.subject import RayInput, SlurmInput
 from autotune.client.files import MachineInput, ModelInput
 from autotune.schemas import (
     Budget,
@@ -52,6 +52,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
         nodes: int = 1,
         evaluator: EvaluatorName | None = None,
         slurm: SlurmInput | None = None,
+        ray: RayInput | None = None,
         pool_nodes: int | None = None,
         objective: Objective = "tokens_per_s",
         min_headroom_gib: float = 0.0,
@@ -74,13 +75,14 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
 
         Args:
             model: a name ("gpt-22b"), a size ("13B"), a shape, or a Path to a file of one.
-            machine: a name, a shape, or a Path; that of the Slurm profile where not given, else
+            machine: a name, a shape, or a Path; that of the cluster profile where not given, else
                 "local", the machine that the service runs on.
             nodes: the most that a strategy may use.
-            evaluator: "slurm" trains on a cluster's nodes, "local" on the service's machine,
-                "simulated" asks a cost model; where not given "slurm" with `slurm`, "local" for
-                the local machine, else "simulated".
+            evaluator: "slurm" and "ray" train on a cluster's nodes, "local" on the service's
+                machine, "simulated" asks a cost model; where not given "slurm" with `slurm`, "ray"
+                with `ray`, "local" for the local machine, else "simulated".
             slurm: {"profile": …, "mode": "sbatch" or "pilot"}.
+            ray: {"address": …, "profile": …}, one of them or both.
             pool_nodes: that trials may hold at the same time; `nodes` where not given.
             objective: what is to be as high as possible.
             min_headroom_gib: memory that the fullest GPU is to have left.
@@ -113,6 +115,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             "nodes": nodes,
             "evaluator": evaluator,
             "slurm": slurm,
+            "ray": ray,
             "pool_nodes": pool_nodes,
             "objective": objective,
             "min_headroom_gib": min_headroom_gib,
@@ -137,8 +140,10 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
         return await self._transport.send(calls.campaigns.dry_run(await self._placed(fields)))
 
     async def _placed(self, fields: CampaignInput) -> CampaignInput:
-        """Return the fields with the machine of a Slurm profile where none was named."""
-        machine = await self._machine_of(fields.get("machine"), fields.get("slurm"))
+        """Return the fields with the machine of a cluster profile where none was named."""
+        machine = await self._machine_of(
+            fields.get("machine"), fields.get("slurm"), fields.get("ray")
+        )
         return {**fields, "machine": machine}
 
     async def plan(self, **fields: Unpack[CampaignInput]) -> CampaignPlan:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from urllib.parse import quote
 
 from autotune.client.calls.call import Call, encoded, get, listed, post, reader
-from autotune.client.calls.subject import SlurmInput, subject
+from autotune.client.calls.subject import RayInput, SlurmInput, subject
 from autotune.client.files import MachineInput, ModelInput
 from autotune.schemas import (
     Budget,
@@ -47,6 +47,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     nodes: int
     pool_nodes: int | None
     slurm: SlurmInput | None
+    ray: RayInput | None
     objective: Objective
     min_headroom_gib: float
     baseline: str | StrategyShape | Mapping[str, Any] | None
@@ -100,6 +101,7 @@ def question(fields: CampaignInput) -> CampaignCreate:
         said.get("machine"),
         evaluator=said.get("evaluator"),
         slurm=said.get("slurm"),
+        ray=said.get("ray"),
     )
     return validated(CampaignCreate, told | about)
 

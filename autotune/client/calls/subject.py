@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.client.files import MachineInput, ModelInput, machine_choice, model_choice
-from autotune.schemas import EvaluatorName, SlurmChoice
+from autotune.schemas import EvaluatorName, RayChoice, SlurmChoice
 from autotune.validation import validated
 
 LOCAL = "local"
 """The machine that the service runs on: the one where none is named."""
 
 SlurmInput = SlurmChoice | Mapping[str, Any]
+RayInput = RayChoice | Mapping[str, Any]
 
 
 def subject(
@@ -21,20 +22,27 @@ def subject(
     *,
     evaluator: EvaluatorName | None,
     slurm: SlurmInput | None,
+    ray: RayInput | None = None,
 ) -> dict[str, Any]:
     """Return these as a request has them, with what the command line assumes, too, where nothing
     was said."""
     where = LOCAL if machine is None else machine
     usual: EvaluatorName = "local" if where == LOCAL else "simulated"
+    asked: EvaluatorName = usual if slurm is ray is None else "ray" if slurm is None else "slurm"
     fields = {
         "model": model_choice(model),
         "machine": machine_choice(where),
-        "evaluator": evaluator or (usual if slurm is None else "slurm"),
+        "evaluator": evaluator or asked,
     }
-    return fields if slurm is None else {**fields, "slurm": slurm}
+    clusters = {"slurm": slurm, "ray": ray}
+    return fields | {name: choice for name, choice in clusters.items() if choice is not None}
 
 
-def profile_named(slurm: SlurmInput) -> str:
-    """Return the profile of a choice; raises InvalidInputs for what is none."""
-    choice = slurm if isinstance(slurm, SlurmChoice) else validated(SlurmChoice, slurm)
-    return choice.profile
+def profile_named(slurm: SlurmInput | None, ray: RayInput | None = None) -> str:
+    """Return the profile of the choice, an empty text where it names none; raises InvalidInputs for
+    what is no choice."""
+    if slurm is not None:
+        return (slurm if isinstance(slurm, SlurmChoice) else validated(SlurmChoice, slurm)).profile
+    if ray is not None:
+        return (ray if isinstance(ray, RayChoice) else validated(RayChoice, ray)).profile
+    return ""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from autotune.client import calls
-from autotune.client.calls.subject import SlurmInput, profile_named
+from autotune.client.calls.subject import RayInput, SlurmInput, profile_named
 from autotune.client.files import MachineInput
 from autotune.client.synchronous.connection import Connection
 from autotune.schemas import MachineShape, ModelShape, ProfileDetail, ProfileSummary
@@ -42,12 +42,16 @@ class Catalog(Connection):
         return self._transport.send(calls.catalog.profile(name))
 
     def _machine_of(
-        self, machine: MachineInput | None, slurm: SlurmInput | None
+        self,
+        machine: MachineInput | None,
+        slurm: SlurmInput | None,
+        ray: RayInput | None = None,
     ) -> MachineInput | None:
-        """Return the machine of a question: the Slurm profile's where none was named."""
-        if slurm is None or machine is not None:
+        """Return the machine of a question: the cluster profile's where none was named."""
+        name = profile_named(slurm, ray)
+        if not name or machine is not None:
             return machine
-        profile = self.profile(profile_named(slurm))
+        profile = self.profile(name)
         if not profile.machine:
             reason = f"the profile {profile.name!r} is for any machine, so say which"
             raise InvalidInput("machine", None, reason, valid="a name of `machines()`, or a Path")

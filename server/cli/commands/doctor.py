@@ -37,6 +37,21 @@ class ClusterOptions(OptionGroup):
             "--profile", help="Look at this cluster profile as well: a name of `autotune profiles`."
         ),
     ] = None
+    ray: Annotated[
+        bool,
+        typer.Option(
+            "--ray",
+            help="Look at a Ray cluster, in place of Slurm: that of --ray-address or --profile.",
+        ),
+    ] = False
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            metavar="HOST:PORT",
+            help="Of the Ray cluster: its head, or ray://HOST:PORT.  \\[default: the profile's]",
+        ),
+    ] = None
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="The most nodes of a trial.")] = 1
     machine: Annotated[
         str | None,
@@ -63,20 +78,26 @@ class ClusterOptions(OptionGroup):
 
         if self.profile is not None:
             return load_profile(self.profile, folder=folder)
+        if self.on_ray and not self.live:
+            return None
         if self.live or self.machine is not None:
             flag = "--live" if self.live else "--machine"
             valid = "a name of `autotune profiles`"
             raise InvalidInput("profile", None, f"{flag} needs a cluster profile", valid=valid)
         return None
 
-    def load_machine(self, profile: ClusterProfile) -> Machine:
+    @property
+    def on_ray(self) -> bool:
+        return self.ray or self.ray_address is not None
+
+    def load_machine(self, profile: ClusterProfile | None) -> Machine:
         """Return what the profile's nodes are; raises InvalidInput(s) where that is not known."""
         from autotune.client.files import machine_choice
         from autotune.resolution import machine_of
 
-        name = self.machine or profile.machine
+        name = self.machine or (profile.machine if profile else "")
         if not name:
-            raise no_machine(profile.name)
+            raise no_machine(profile.name if profile else "")
         return machine_of(machine_choice(name_or_file(name)))
 
 
@@ -84,12 +105,13 @@ def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False)
     """Check this machine: Python, data folder, database, trial packages, GPUs, port, Slurm.
 
     With --profile also whether a campaign with that cluster profile could be submitted, and with
-    --live whether a node has what trials need. Says for each what was found and what to do. Exit
-    code 1 where something fails.
+    --live whether a node has what trials need. With --ray whether a Ray cluster answers, and what
+    its nodes have. Says for each what was found and what to do. Exit code 1 where something fails.
     """
     settings = storage.settings()
     profile = cluster.load_profile(settings.profiles_dir)
-    machine = cluster.load_machine(profile) if profile else None
+    known = cluster.machine or (profile and (profile.machine or not cluster.on_ray))
+    machine = cluster.load_machine(profile) if known else None
     results = list(_checks(settings, cluster, profile, machine))
     if json:
         document([result.as_dict() for result in results])
@@ -117,6 +139,11 @@ def _checks(
     from server.cli.checks.slurm import check_slurm
 
     yield from check_machine(settings)
+    if cluster.on_ray:
+        from server.cli.checks.ray import check_ray
+
+        yield from check_ray(profile, cluster.ray_address, machine=machine, nodes=cluster.nodes)
+        return
     yield from check_slurm(settings)
     if profile is None or machine is None:
         return

@@ -207,11 +207,12 @@ def _space_query(
 def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str, Any]:
     """Return the fields that say on which machine trials would run, and what runs them."""
     name = machine.machine or _machine_of(program.profile)
-    slurm = {"profile": program.profile} if program.profile is not None else None
+    profile = None if program.on_ray else program.profile
     return {
         "machine": machine.choice(default=name),
         "evaluator": program.evaluator_for(name),
-        "slurm": slurm,
+        "slurm": {"profile": profile} if profile is not None else None,
+        "ray": program.ray(),
     }
 
 

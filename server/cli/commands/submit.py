@@ -138,7 +138,7 @@ class TrialOptions(ProgramOptions):
 
     def slurm(self) -> dict[str, Any] | None:
         """Return the choice as the service takes it; None where nothing of it was given."""
-        choice = chosen(profile=self.profile, mode=self.mode)
+        choice = chosen(profile=None if self.on_ray else self.profile, mode=self.mode)
         if choice and self.profile is None:
             valid = "a name of `autotune profiles`"
             raise InvalidInput("profile", None, "--mode needs a cluster profile", valid=valid)
@@ -233,6 +233,7 @@ def submit(
     machine_name = machine.machine or _machine_of(trials.profile, service)
     optional: dict[str, Any] = chosen(
         slurm=trials.slurm(),
+        ray=trials.ray(),
         pool_nodes=trials.pool_nodes,
         objective=objective,
         min_headroom_gib=min_headroom_gib,

@@ -98,8 +98,11 @@ def _listed_figure(item: Campaign) -> tuple[str, str]:
 
 def campaign(item: Campaign) -> Table:
     """Return what was asked of a campaign, and how far it is."""
-    slurm = item.request.slurm
+    slurm, ray = item.request.slurm, item.request.ray
     profile = f": profile {slurm.profile}, {slurm.mode}" if slurm else ""
+    if ray:
+        named = [ray.address, f"profile {ray.profile}" if ray.profile else ""]
+        profile = f": {', '.join(filter(None, named))}"
     waiting = f" ({item.waiting} of them waiting for nodes)" if item.waiting else ""
     start = started_from(item)
     return facts(

@@ -10,15 +10,11 @@ import pytest
 from evaluators.cluster.profile import Polling, RayCluster
 from evaluators.ray.backend import RayBackend
 from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines
-from tests.ray_nodes import RayNodes
+from tests.ray_nodes import RayNodes, ray_nodes
+
+__all__ = ["make_backend", "ray_nodes"]
 
 MakeBackend = Callable[..., RayBackend]
-
-
-@pytest.fixture(scope="session")
-def ray_nodes() -> Iterator[RayNodes]:
-    with RayNodes(3) as nodes:
-        yield nodes
 
 
 @pytest.fixture

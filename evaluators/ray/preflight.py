@@ -1,0 +1,110 @@
+"""What would keep every trial on a Ray cluster from running, found before one is submitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program.interpreter import ANY
+from evaluators.ray.connection import RayConnection, RayRefused
+from evaluators.ray.work import bundle_of
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+
+ADDRESS_NEEDED = "the ray evaluator needs the address of a Ray cluster"
+ADDRESSES = "HOST:PORT, ray://HOST:PORT, or a profile that says it under [ray]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayClusterFacts:
+    """What a cluster has told of itself.
+
+    Attributes:
+        version: of Ray.
+        nodes: what each living node has, by Ray's names.
+        fitting: how many of them have what a trial needs of a node.
+        lacks: packages of the trials' program that Ray's Python on one of these does not have.
+    """
+
+    version: str
+    nodes: tuple[dict[str, float], ...]
+    fitting: int
+    lacks: tuple[str, ...]
+
+
+def look(profile: ClusterProfile, machine: Machine | None) -> RayClusterFacts:
+    """Ask the cluster of the profile for what trials on this machine need.
+
+    Raises:
+        RayUnavailable: it does not answer.
+        RayRefused: it cannot be used from here.
+    """
+    connection = RayConnection(profile.ray.address, limit_s=profile.polling.command_limit_s)
+    try:
+        told: dict[str, Any] = connection.ask(
+            "look", bundle=bundle_of(machine, profile) if machine else {}
+        )
+    finally:
+        connection.close()
+    return RayClusterFacts(
+        version=told["version"],
+        nodes=tuple(told["nodes"]),
+        fitting=told["fitting"],
+        lacks=tuple(told["lacks"]),
+    )
+
+
+def check(profile: ClusterProfile, *, nodes: int, machine: Machine) -> list[InvalidInput]:
+    """Return all that can be known from here; empty where nothing stands in the way.
+
+    Args:
+        nodes: of the widest trial.
+        machine: that the trials are for.
+
+    Raises:
+        RayUnavailable: the cluster does not answer, so that nothing is known.
+    """
+    if not profile.ray.address:
+        return [InvalidInput("ray.address", None, ADDRESS_NEEDED, valid=ADDRESSES)]
+    try:
+        facts = look(profile, machine)
+    except RayRefused as refusal:
+        valid = "a machine with the cluster's versions of Ray and Python"
+        return [InvalidInput("evaluator", "ray", str(refusal), valid=valid)]
+    return check_facts(profile, facts, nodes=nodes, machine=machine)
+
+
+def check_facts(
+    profile: ClusterProfile, facts: RayClusterFacts, *, nodes: int, machine: Machine | None
+) -> list[InvalidInput]:
+    """Return what of it keeps such trials from running."""
+    problems = _check_nodes(profile, facts, nodes, machine) if machine else []
+    return [*problems, *_check_python(profile, facts)]
+
+
+def _check_nodes(
+    profile: ClusterProfile, facts: RayClusterFacts, nodes: int, machine: Machine
+) -> list[InvalidInput]:
+    most = max(facts.fitting, profile.ray.most_nodes or 0)
+    if nodes <= most:
+        return []
+    bundle = bundle_of(machine, profile)
+    wanted = " and ".join(f"{count:g} {kind}" for kind, count in bundle.items())
+    reason = f"the Ray cluster has {facts.fitting} nodes with {wanted} each"
+    return [InvalidInput("nodes", nodes, reason, valid=f"1 to {most}" if most else "another one")]
+
+
+def _check_python(profile: ClusterProfile, facts: RayClusterFacts) -> list[InvalidInput]:
+    """An interpreter that the profile names or sets up is not Ray's own."""
+    environment = profile.environment
+    theirs = profile.python or profile.container or environment.modules
+    if theirs or environment.virtual_environment or profile.program != "trainer":
+        return []
+    if not facts.lacks:
+        return []
+    lacks = ", ".join(facts.lacks)
+    reason = f"Ray's own on a node has no {lacks}, and the trainer is to run with it"
+    return [
+        InvalidInput("python", ANY, reason, valid="pip install 'autotune[trials]' on the nodes")
+    ]

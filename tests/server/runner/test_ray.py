@@ -1,0 +1,105 @@
+"""From a REST call to the recommendation, with every trial on a real Ray cluster.
+
+REST -> runner -> DeepHyper -> Ray -> the bundled trainer -> SQL -> REST.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.schemas import Campaign
+from server.settings import Settings
+from tests.cluster.ports import free_ports
+from tests.ray_nodes import RayNodes, ray_nodes
+from tests.requirement import require
+from tests.server.runner.test_slurm import QUESTION, SlurmService, quick
+
+__all__ = ["ray_nodes"]
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+MACHINE = QUESTION["machine"] | {"gpu": "none"}
+ON_RAY = {key: value for key, value in QUESTION.items() if key != "slurm"} | {
+    "evaluator": "ray",
+    "machine": MACHINE,
+    "baseline": "none",
+}
+
+
+class RayService(SlurmService):
+    """The same, asked for trials on Ray."""
+
+    def create(self, **changes: Any) -> Campaign:
+        answer = self.refused_or_created(**changes)
+        assert answer.status_code == 201, answer.text
+        return Campaign.model_validate(answer.json())
+
+    def refused_or_created(self, **changes: Any) -> Any:
+        return self.client.post("/api/v1/campaigns", json=ON_RAY | changes)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RayService]:
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "quick.toml").write_text(quick(tmp_path))
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        profiles_dir=profiles,
+        poll_interval_s=0.05,
+        cluster_retry_s=0.2,
+    )
+    found = RayService(settings)
+    yield found
+    found.close()
+
+
+def test_a_campaign_trains_on_ray_and_recommends(service: RayService, ray_nodes: RayNodes) -> None:
+    require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
+    campaign = service.create(
+        ray={"address": ray_nodes.address},
+        space=QUESTION["space"] | {"num_nodes": 2},
+        budget={"max_trials": 1},
+        protocol=QUESTION["protocol"] | {"confirmations": 0},
+    )
+    campaign = service.until_state(campaign, "done")
+    (trial,) = service.trials(campaign)
+    assert trial.state == "ok", trial.error
+    assert "iteration" in service.log(trial)
+    assert service.recommendation(campaign).best.strategy == trial.strategy
+
+
+def test_a_profiles_program_runs_and_a_new_runner_goes_on(
+    service: RayService, ray_nodes: RayNodes
+) -> None:
+    choice = {"address": ray_nodes.address, "profile": "quick"}
+    campaign = service.create(ray=choice, budget={"max_trials": 3})
+    service.until(lambda: any(trial.state == "pending" for trial in service.trials(campaign)))
+    service.restart_runner()
+    campaign = service.until_state(campaign, "done")
+    trials = service.trials(campaign)
+    assert {trial.state for trial in trials} == {"ok"}, [trial.error for trial in trials]
+
+
+def test_a_cluster_that_is_too_small_or_not_there_is_said(
+    service: RayService, ray_nodes: RayNodes
+) -> None:
+    """Before anything is queued; one that may come back is waited for."""
+    answer = service.refused_or_created()
+    assert "needs the address of a Ray cluster" in answer.text
+    answer = service.refused_or_created(
+        ray={"address": ray_nodes.address},
+        nodes=4,
+        pool_nodes=4,
+        space=QUESTION["space"] | {"num_nodes": 4},
+    )
+    assert answer.status_code == 422
+    assert "the Ray cluster has 3 nodes with 1 CPU each" in answer.text
+    campaign = service.create(ray={"address": f"127.0.0.1:{free_ports(1)[0]}"})
+    service.until(lambda: service.campaign(campaign).reason.startswith("Ray does not answer"))
+    assert service.campaign(campaign).state == "queued"
