@@ -93,11 +93,12 @@ def summary_context(session: Session, campaign: Campaign) -> Context:
 
 
 def elapsed_s(campaign: Campaign) -> float:
-    """Return for how long a campaign ran; how long it runs already in whole minutes, so that the
-    page is the same for all who look at it within one."""
+    """Return for how long a campaign ran; how long it runs already in steps, so that the page is
+    the same for all who look at it within one: of ten seconds at first, then of minutes."""
     start = campaign.started_at or campaign.created_at
     passed = ((campaign.finished_at or datetime.now(UTC)) - start).total_seconds()
-    return passed if campaign.finished_at or passed < MINUTE_S else passed // MINUTE_S * MINUTE_S
+    step = MINUTE_S if passed >= MINUTE_S else MINUTE_S / 6
+    return passed if campaign.finished_at else passed // step * step
 
 
 def times_shown(campaign: Campaign) -> tuple[str, str] | None:
