@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -66,6 +67,9 @@ def run(
         ready(
             f"autotune serves at {address(settings)}  (data: {settings.data_dir}; Ctrl-C ends it)"
         )
+        # What stands by now stays: looked through with all else, it would stop everybody's answers.
+        gc.collect()
+        gc.freeze()
         WebServer(app, settings).run(sockets=[bound])
 
 
