@@ -9,7 +9,7 @@ from typing import TypeVar
 import structlog
 
 from autotune.baseline import baseline_of
-from autotune.prediction import check_campaign
+from autotune.prediction import check_campaign, settled
 from autotune.schemas import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.program.support import OTHER_SPACE, unsupported
@@ -32,8 +32,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """An accepted campaign: its space and, where it runs on a cluster, the cluster's profile."""
+    """An accepted campaign: its request, that of a study with all that follows from its being one;
+    its space and, where it runs on a cluster, the cluster's profile."""
 
+    request: CampaignCreate
     space: SearchSpace
     profile: ClusterProfile | None
 
@@ -48,6 +50,8 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
     profile = _collect(problems, lambda: chosen_profile(request, settings.profiles_dir))
     program = program_of(request, profile)
     space = _collect(problems, lambda: check_campaign(request, program=program))
+    if space is not None and request.study is not None:
+        request = settled(request, space)
     if space is not None:
         problems += _unsuitable(request, space, profile)
     if space is not None and profile is not None and profile.machine in {"", space.machine.name}:
@@ -60,7 +64,7 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
             log.info("cluster_unavailable", profile=profile.name, reason=str(error))
     if problems or space is None:
         raise InvalidInputs(problems)
-    return Admitted(space=space, profile=profile)
+    return Admitted(request=request, space=space, profile=profile)
 
 
 def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, Header, Query, Request, Response
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from autotune.prediction import dry_run, settled
+from autotune.prediction import dry_run
 from autotune.recommendation import recommend
 from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import (
@@ -134,8 +134,8 @@ def create(
     """Create a campaign, or say what it would do."""
     if dry:
         response.status_code = HTTPStatus.OK
-        asked = with_study(store, request)
-        return dry_run(asked, admit(asked, settings).space)
+        admitted = admit(with_study(store, request), settings)
+        return dry_run(admitted.request, admitted.space)
     idempotency = IdempotencyKey(key=key, digest=digest(request)) if key else None
     campaign = create_once(store, request, settings, idempotency=idempotency)
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
@@ -164,14 +164,13 @@ def create_once(
     replayed = _replay(store, idempotency)
     if replayed is not None:
         return replayed
-    asked = with_study(store, request)
-    admitted = admit(asked, settings)
+    admitted = admit(with_study(store, request), settings)
     space, profile = admitted.space, admitted.profile
     try:
         with store.transaction() as session:
             return create_campaign(
                 session,
-                settled(asked, space) if asked.study else asked,
+                admitted.request,
                 model=model_shape(space.transformer),
                 machine=machine_shape(space.machine),
                 simulated=request.evaluator == "simulated",
