@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from autotune.schemas import FieldProblem, Problem
 from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.store.errors import Conflict, NotFound
+from server.store.errors import Conflict, DatabaseReplaced, NotFound
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 200
@@ -96,6 +96,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _storage)
     app.add_exception_handler(PoolTimeout, _busy)
+    app.add_exception_handler(DatabaseReplaced, _replaced)
     app.add_exception_handler(OSError, _storage)
     app.add_exception_handler(Exception, _unexpected)
 
@@ -151,6 +152,12 @@ def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001
     log.error("connections_exhausted", error=cause(error))
     detail = "all connections to the database are in use; nothing was stored"
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
+
+
+def _replaced(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Return 503 until the service is started again."""
+    log.error("database_replaced", error=str(error))
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
 def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001

@@ -11,6 +11,8 @@ def run(settings: Settings) -> None:
     Raises:
         InvalidInput: the database's URL is not one.
         InUse: another runner works on this SQLite file.
+        NewerSchema: a later version of the program wrote the database.
+        DatabaseReplaced: the database was deleted or replaced meanwhile.
     """
     # Late: whoever only starts a runner's process needs no surrogate model.
     from server.runner.runner import run_until_stopped

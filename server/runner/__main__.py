@@ -9,8 +9,9 @@ from evaluators.processes import die_with
 from search_spaces.errors import InvalidInput
 from server.runner import run
 from server.runner.logs import configure
+from server.runner.supervisor import EXIT_REPLACED
 from server.settings import Settings
-from server.store import InUse, NewerSchema
+from server.store import DatabaseReplaced, InUse, NewerSchema
 
 EXIT_IN_USE = 75
 EXIT_INVALID = 2
@@ -29,6 +30,9 @@ def main() -> int:
     except InUse as error:
         print(error, file=sys.stderr)
         return EXIT_IN_USE
+    except DatabaseReplaced as error:
+        print(error, file=sys.stderr)
+        return EXIT_REPLACED
     except (InvalidInput, NewerSchema) as error:
         print(error, file=sys.stderr)
         return EXIT_INVALID

@@ -16,7 +16,7 @@ from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
 from server.runner.scheduling import MachineQueue
 from server.settings import Settings
-from server.store import LeaseLost, NotFound, Store
+from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
 from server.store.events import newest_events
 from server.store.leases import claim, free_the_gone, renew_all, this_owner
 from server.store.ownership import ownership
@@ -65,7 +65,11 @@ class Runner:
         self._next_renewal = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Make rounds until `stop` is set, with a pause after each in which nothing changed."""
+        """Make rounds until `stop` is set, with a pause after each in which nothing changed.
+
+        Raises:
+            DatabaseReplaced: what the campaigns are kept in is gone; waiting mends nothing.
+        """
         while not stop.is_set():
             try:
                 changed = self.round()
@@ -101,7 +105,7 @@ class Runner:
         for campaign in self._campaigns.values():
             try:
                 campaign.release()
-            except DBAPIError as error:
+            except (DBAPIError, DatabaseReplaced) as error:
                 log.warning("lease_not_released", error=cause(error))
         self._campaigns.clear()
 
@@ -159,12 +163,13 @@ class Runner:
         Raises:
             LeaseLost, NotFound: the campaign is no longer this runner's.
             DBAPIError: the database does not answer; the next round meets the same error.
+            DatabaseReplaced: it is another one.
         """
         try:
             if newest is None:
                 raise NotFound("campaign", campaign.lease.campaign_id)
             return campaign.advance(newest)
-        except (LeaseLost, NotFound):
+        except (LeaseLost, NotFound, DatabaseReplaced):
             raise
         except Exception as error:
             if is_full_disk(error):

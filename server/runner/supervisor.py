@@ -20,6 +20,9 @@ LONGEST_DELAY_S = 30.0
 HEALTHY_AFTER_S = 30.0
 WATCH_INTERVAL_S = 0.1
 STOP_TIMEOUT_S = 15.0
+EXIT_REPLACED = 76
+"""Of a runner whose database was deleted or replaced."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -64,6 +67,9 @@ class RunnerSupervisor:
                 began = time.monotonic()
                 code = self._run_once(output)
                 if self._stopping.is_set():
+                    return
+                if code == EXIT_REPLACED:  # another would begin anew, in an empty database
+                    log.error("database_replaced", runner="not started again")
                     return
                 if time.monotonic() - began > HEALTHY_AFTER_S:
                     delay_s = FIRST_DELAY_S

@@ -1,6 +1,23 @@
 """What is kept: campaigns, trials and events in SQLite or PostgreSQL."""
 
-from server.store.errors import Conflict, InUse, LeaseLost, NewerSchema, NotFound, StoreError
+from server.store.errors import (
+    Conflict,
+    DatabaseReplaced,
+    InUse,
+    LeaseLost,
+    NewerSchema,
+    NotFound,
+    StoreError,
+)
 from server.store.store import Store
 
-__all__ = ["Conflict", "InUse", "LeaseLost", "NewerSchema", "NotFound", "Store", "StoreError"]
+__all__ = [
+    "Conflict",
+    "DatabaseReplaced",
+    "InUse",
+    "LeaseLost",
+    "NewerSchema",
+    "NotFound",
+    "Store",
+    "StoreError",
+]

@@ -16,6 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from search_spaces.errors import InvalidInput
+from server.store.identity import hold_to_database, hold_to_file
 
 BUSY_TIMEOUT_MS = 15_000
 POOL_SIZE = 20
@@ -55,7 +56,9 @@ def build_engine(database_url: str) -> Engine:
     """Return the engine of a database; raises InvalidInput for what `parse_url` refuses."""
     url = parse_url(database_url)
     if url.get_dialect().name == "postgresql":
-        return create_engine(url, pool_pre_ping=True, **POOL)
+        engine = create_engine(url, pool_pre_ping=True, **POOL)
+        hold_to_database(engine)
+        return engine
     return _sqlite(url)
 
 
@@ -85,6 +88,7 @@ def _sqlite(url: URL) -> Engine:
     _close_to_others(file)
     url = url.set(database=str(file))
     engine = create_engine(url, **POOL)
+    hold_to_file(engine, file)
     shared = is_shared(file.parent)
     if shared:
         log.warning("network_file_system", folder=str(file.parent), journal_mode="DELETE")

@@ -1,11 +1,12 @@
 """What the store refuses.
 
 StoreError
-├── NotFound     no such row
-├── Conflict     the row's state does not allow it
-├── LeaseLost    another runner holds the campaign now
-├── InUse        another process serves this database
-└── NewerSchema  a later version of the program wrote this database
+├── NotFound          no such row
+├── Conflict          the row's state does not allow it
+├── LeaseLost         another runner holds the campaign now
+├── InUse             another process serves this database
+├── NewerSchema       a later version of the program wrote this database
+└── DatabaseReplaced  the database is not the one that this process opened
 """
 
 from __future__ import annotations
@@ -51,3 +52,7 @@ class InUse(StoreError):
 
 class NewerSchema(StoreError):
     """A later version of the program has written this database: this one cannot tell how."""
+
+
+class DatabaseReplaced(StoreError):
+    """The database was deleted, or replaced by another, since this process opened it."""

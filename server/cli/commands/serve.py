@@ -99,7 +99,7 @@ def refusing_databases() -> Iterator[None]:
     Raises:
         Failed: it is refused.
     """
-    from server.store import InUse, NewerSchema
+    from server.store import DatabaseReplaced, InUse, NewerSchema
 
     try:
         yield
@@ -107,6 +107,8 @@ def refusing_databases() -> Iterator[None]:
         raise Failed(f"{error}; end that one first, or choose another with --data-dir") from None
     except NewerSchema as error:
         raise Failed(f"{error}, or choose another database with --data-dir") from None
+    except DatabaseReplaced as error:
+        raise Failed(str(error)) from None
 
 
 @contextmanager

@@ -70,3 +70,22 @@ def test_what_is_not_json_is_a_problem(client: TestClient) -> None:
         answer = client.post("/api/v1/campaigns", content=content, headers=headers)
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["field"].startswith("body")
+
+
+def test_a_database_that_is_deleted_is_noticed(
+    client: TestClient, sqlite_settings: Settings
+) -> None:
+    file = sqlite_settings.data_dir / "autotune.db"
+    for part in file.parent.glob("autotune.db*"):
+        part.unlink()
+    for _ in range(2):
+        for path in ("/readyz", "/api/v1/campaigns", "/campaigns/1"):
+            answer = client.get(path)
+            assert answer.status_code == 503, path
+        assert "the database was deleted since this process opened it" in answer.text
+    assert not file.exists(), "no empty one is made in its place"
+    other = Store(sqlite_settings.url)
+    other.upgrade()
+    other.close()
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/healthz").is_success

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import psutil
+from structlog.testing import capture_logs
 
 from server.runner.__main__ import EXIT_IN_USE, EXIT_INVALID
 from server.runner.supervisor import RunnerSupervisor
@@ -69,3 +70,17 @@ def test_a_database_that_is_none_is_refused_in_one_sentence(sqlite_settings: Set
     assert ended.returncode == EXIT_INVALID
     assert ended.stderr.count("\n") == 1
     assert "database_url" in ended.stderr
+
+
+def test_a_runner_whose_database_is_deleted_ends_and_makes_no_other(
+    sqlite_settings: Settings,
+) -> None:
+    process = RunnerSupervisor(sqlite_settings)
+    with capture_logs() as logs:
+        process.start()
+        until(lambda: "runner_started" in process.log_path.read_text())
+        (sqlite_settings.data_dir / "autotune.db").unlink()
+        until(lambda: any(entry["event"] == "database_replaced" for entry in logs))
+    process.stop()
+    assert "the database was deleted since" in process.log_path.read_text()
+    assert not (sqlite_settings.data_dir / "autotune.db").exists()
