@@ -18,6 +18,7 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -344,6 +345,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each part")
     parser.add_argument("--json", type=Path, metavar="OUT")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the service, too
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder)
         scene = Scene(Settings(data_dir=data_dir), trials=given.trials)
