@@ -18,9 +18,11 @@ _OUTCOMES: Mapping[CampaignState, CampaignOutcome] = {
 
 
 def outcome_of_campaign(campaign: Campaign) -> CampaignOutcome:
-    """Return the same of a campaign; a scaling study has found something where a step was timed."""
+    """Return the same of a campaign; a scaling study, which seeks nothing, has measured something
+    where a step was timed."""
     found = campaign.best_trial is not None or campaign.fastest_trial is not None
-    return outcome_of(campaign.state, found=found)
+    outcome = outcome_of(campaign.state, found=found)
+    return "measured" if campaign.request.study and outcome == "found" else outcome
 
 
 def outcome_of(state: CampaignState, *, found: bool) -> CampaignOutcome:

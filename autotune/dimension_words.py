@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from autotune.schemas import Objective
 from search_spaces.dimension import Scalar
@@ -99,12 +99,23 @@ def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
     return f"{one} to {other}"
 
 
-def told_apart(strategy: Strategy, other: Strategy) -> str:
+def told_apart(strategy: Strategy, other: Strategy, *, among: Collection[Strategy] = ()) -> str:
     """Return by what a strategy differs from another: `TP 8 · PP 4`; the accumulation, which mostly
-    follows, only where nothing else does."""
+    follows, only where nothing else does.
+
+    Args:
+        among: strategies that are told by the same; more is said where one of them shares the FEW.
+    """
     differing = [name for name in DIMENSIONS if getattr(strategy, name) != getattr(other, name)]
     telling = [name for name in differing if name != "gradient_accumulation_steps"] or differing
-    return " · ".join(value_words(name, getattr(strategy, name)) for name in telling[:FEW])
+    alike = [each for each in among if each != strategy]
+    said: list[str] = []
+    for name in telling:
+        alike = [each for each in alike if getattr(each, name) == getattr(strategy, name)]
+        said.append(value_words(name, getattr(strategy, name)))
+        if len(said) >= FEW and not alike:
+            break
+    return " · ".join(said)
 
 
 def capitalised(sentence: str) -> str:

@@ -72,7 +72,8 @@ class Strategy:
             parts.append(f"VP {self.virtual_stages}")
         if self.sequence_parallel:
             parts.append("SP")
-        return " · ".join([*parts, f"{self.activation_checkpointing} ckpt", self.precision])
+        kept = "no" if self.activation_checkpointing == "none" else self.activation_checkpointing
+        return " · ".join([*parts, f"{kept} ckpt", self.precision])
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

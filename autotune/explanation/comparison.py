@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autotune.dimension_words import COST_WORDS, capitalised, percent, told_apart
 from autotune.explanation.parts import TIME_WORDS, Origin, StrategyParts
+from search_spaces.strategy import Strategy
 
 HARDLY = 0.01
 """Share of the winner's time below which a difference is not worth a word."""
@@ -44,23 +45,29 @@ class PartsComparison:
 
 def compare(winner: StrategyParts, others: Sequence[StrategyParts]) -> list[PartsComparison]:
     """Return what each of the others loses against the winner, and to what."""
-    return [_against(winner, other) for other in others]
+    among = [each.strategy for each in others]
+    return [_against(winner, other, among) for other in others]
 
 
-def _against(winner: StrategyParts, other: StrategyParts) -> PartsComparison:
+def _against(
+    winner: StrategyParts, other: StrategyParts, among: Sequence[Strategy]
+) -> PartsComparison:
     ratio, own, theirs = other.cost / winner.cost, winner.shares, other.shares
     differences = {name: ratio * theirs[name] - own[name] for name in own}
     predicted = any(each.time_origin in FORESEEN for each in (winner, other))
+    apart = told_apart(other.strategy, winner.strategy, among=among)
+    name = capitalised(apart or "the same strategy")
     return PartsComparison(
         strategy=other,
         longer=ratio - 1.0,
         differences=differences,
         predicted=predicted,
-        sentence=_sentence(winner, other, ratio - 1.0, differences, predicted=predicted),
+        sentence=_sentence(name, winner, other, ratio - 1.0, differences, predicted=predicted),
     )
 
 
 def _sentence(
+    name: str,
     winner: StrategyParts,
     other: StrategyParts,
     longer: float,
@@ -68,7 +75,6 @@ def _sentence(
     *,
     predicted: bool,
 ) -> str:
-    name = capitalised(told_apart(other.strategy, winner.strategy) or "the same strategy")
     if other.role == "baseline":
         name = f"The baseline ({name})"
     tells = "is predicted to take" if predicted else "takes"

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from autotune.cost_model.columns import Array
-from autotune.dimension_words import NAMES, capitalised, percent, step_words
+from autotune.dimension_words import NAMES, percent, step_words
 from autotune.explanation.interval import interval
 from autotune.explanation.rates import BelievedRates
 from autotune.explanation.shapley import Integers, group_sums, grouped
@@ -165,7 +165,7 @@ def _step(dimension: str, lower: Scalar, upper: Scalar, curve: Array) -> Margina
         low=low,
         high=high,
         clear=clear,
-        sentence=capitalised(f"{words} {told}"),
+        sentence=f"{words} {told}",
     )
 
 
@@ -175,5 +175,5 @@ def _sentence(dimension: str, steps: Sequence[MarginalStep], ways: Sequence[Marg
         return f"No strategies differ in {name} alone"
     telling = [step for step in steps if step.clear] or [way for way in ways if way.clear]
     if not telling:
-        return capitalised(f"{name} makes no clear difference")
+        return f"{name} makes no clear difference"
     return max(telling, key=lambda each: abs(each.change)).sentence

@@ -25,9 +25,18 @@ class CampaignState(StrEnum):
 
 
 CampaignOutcome = Literal[
-    "queued", "running", "confirming", "paused", "found", "nothing ran", "cancelled", "failed"
+    "queued",
+    "running",
+    "confirming",
+    "paused",
+    "found",
+    "measured",
+    "nothing ran",
+    "cancelled",
+    "failed",
 ]
-"""What a campaign has come to: its state, and of one that is done whether it found a layout."""
+"""What a campaign has come to: its state, and of one that is done whether it found a layout; of a
+scaling study whether it measured one."""
 
 
 class StartedFrom(Wire):

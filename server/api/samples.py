@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class CallSample:
     """The same call in Python, where `client` is a `Client`, and in a shell; empty where there is
     none."""
 
@@ -43,122 +43,124 @@ _STRATEGY_OPTIONS = (
     "--model gpt-175b --machine frontier --tp 4 --pp 16 --gas 320 --num-nodes 16 --precision fp16"
 )
 
-SAMPLES: Mapping[str, Sample] = {
-    "campaigns.listing": Sample(
+SAMPLES: Mapping[str, CallSample] = {
+    "campaigns.listing": CallSample(
         python='for campaign in client.campaigns(state="done"):\n    print(campaign.campaign.name)',
         shell="autotune ls --state done",
     ),
-    "campaigns.read": Sample(python="campaign = client.campaign(1)", shell="autotune show 1"),
-    "trials.listing": Sample(
+    "campaigns.read": CallSample(python="campaign = client.campaign(1)", shell="autotune show 1"),
+    "trials.listing": CallSample(
         python='trials = client.campaign(1).trials(state="ok", sort="-tokens_per_s")',
         shell="autotune show 1 --state ok --sort=-tokens_per_s",
     ),
-    "trials.export": Sample(python="table = client.campaign(1).to_dataframe()"),
-    "trials.read": Sample(
+    "trials.export": CallSample(python="table = client.campaign(1).to_dataframe()"),
+    "trials.read": CallSample(
         python="trial = client.campaign(1).trial(1)", shell="autotune show 1 --trial 1"
     ),
-    "trials.log": Sample(
+    "trials.log": CallSample(
         python="print(client.campaign(1).log(1))", shell="autotune show 1 --trial 1 --log 200"
     ),
-    "recommendations.read": Sample(
+    "recommendations.read": CallSample(
         python="best = client.campaign(1).best()", shell="autotune best 1"
     ),
-    "recommendations.explanation": Sample(
+    "recommendations.explanation": CallSample(
         python="why = client.campaign(1).explain()", shell="autotune plot 1 --kind parts"
     ),
-    "recommendations.artefact": Sample(
+    "recommendations.artefact": CallSample(
         python='text = client.campaign(1).best().artefact("ds_config.json")',
         shell="autotune best 1 --script",
     ),
-    "recommendations.archive": Sample(
+    "recommendations.archive": CallSample(
         python='client.campaign(1).download("run.zip")', shell="autotune best 1 --out run.zip"
     ),
-    "comparisons.read": Sample(
+    "comparisons.read": CallSample(
         python="comparison = client.compare(1, 2)", shell="autotune compare 1 2"
     ),
-    "comparisons.chart": Sample(python="plot = client.plot_comparison(1, 2)"),
-    "comparisons.picture": Sample(python="plot = client.plot_comparison(1, 2)"),
-    "figures.offers": Sample(
+    "comparisons.chart": CallSample(python="plot = client.plot_comparison(1, 2)"),
+    "comparisons.picture": CallSample(python="plot = client.plot_comparison(1, 2)"),
+    "figures.offers": CallSample(
         python="offers = client.campaign(1).figures()", shell="autotune plot 1"
     ),
-    "figures.series": Sample(
+    "figures.series": CallSample(
         python='figure = client.campaign(1).figure("impact")',
         shell="autotune plot 1 --kind impact --json",
     ),
-    "figures.chart": Sample(
+    "figures.chart": CallSample(
         python='chart = client.campaign(1).chart("impact", scheme="dark")',
         shell="autotune plot 1 --kind impact --scheme dark --out impact.vega.json",
     ),
-    "figures.picture": Sample(
+    "figures.picture": CallSample(
         python='picture = client.campaign(1).picture("impact", "svg")',
         shell="autotune plot 1 --kind impact --out impact.svg",
     ),
-    "catalog.models": Sample(python="names = client.models()", shell="autotune models"),
-    "catalog.model": Sample(python='shape = client.model("gpt-175b")'),
-    "catalog.machines": Sample(python="names = client.machines()", shell="autotune machines"),
-    "catalog.machine": Sample(python='machine = client.machine("frontier")'),
-    "catalog.spaces": Sample(python="names = client.spaces()"),
-    "profiles.listing": Sample(python="profiles = client.profiles()", shell="autotune profiles"),
-    "profiles.read": Sample(
+    "catalog.models": CallSample(python="names = client.models()", shell="autotune models"),
+    "catalog.model": CallSample(python='shape = client.model("gpt-175b")'),
+    "catalog.machines": CallSample(python="names = client.machines()", shell="autotune machines"),
+    "catalog.machine": CallSample(python='machine = client.machine("frontier")'),
+    "catalog.spaces": CallSample(python="names = client.spaces()"),
+    "profiles.listing": CallSample(
+        python="profiles = client.profiles()", shell="autotune profiles"
+    ),
+    "profiles.read": CallSample(
         python='profile = client.profile("generic")', shell="autotune profiles generic"
     ),
-    "predictions.report": Sample(
+    "predictions.report": CallSample(
         python=f"report = client.space(\n{_QUESTION})", shell=f"autotune space {_SPACE_OPTIONS}"
     ),
-    "predictions.prediction": Sample(
+    "predictions.prediction": CallSample(
         python=f"prediction = client.predict(\n{_STRATEGY})",
         shell=f"autotune predict {_STRATEGY_OPTIONS}",
     ),
-    "predictions.ranking": Sample(
+    "predictions.ranking": CallSample(
         python=f"sweep = client.sweep(\n{_QUESTION})", shell=f"autotune sweep {_SPACE_OPTIONS}"
     ),
-    "predictions.planned": Sample(python=f"plan = client.plan(\n{_QUESTION})"),
-    "scaling.predicted": Sample(
+    "predictions.planned": CallSample(python=f"plan = client.plan(\n{_QUESTION})"),
+    "scaling.predicted": CallSample(
         python=f"study = client.scaling(\n{_STRATEGY}    nodes=[16, 32, 64, 128],\n)",
         shell=f"autotune scaling {_STRATEGY_OPTIONS} --nodes 16,32,64,128",
     ),
-    "scaling.of_campaign": Sample(
+    "scaling.of_campaign": CallSample(
         python="study = client.campaign(1).scaling(rank=1)", shell="autotune scaling --campaign 1"
     ),
-    "events.of_campaign": Sample(
+    "events.of_campaign": CallSample(
         python="for event in client.campaign(1).watch():\n    print(event.kind, event.id)",
         shell="autotune watch 1",
     ),
-    "calibrations.create": Sample(
+    "calibrations.create": CallSample(
         python='calibration = client.calibrate("frontier-trials", [1])',
         shell="autotune calibrations fit frontier-trials --campaign 1",
     ),
-    "calibrations.listing": Sample(
+    "calibrations.listing": CallSample(
         python="calibrations = client.calibrations()", shell="autotune calibrations list"
     ),
-    "calibrations.read": Sample(
+    "calibrations.read": CallSample(
         python='calibration = client.calibration("frontier-trials")',
         shell="autotune calibrations show frontier-trials",
     ),
-    "calibrations.export": Sample(
+    "calibrations.export": CallSample(
         python='document = client.calibration_document("frontier-trials")',
         shell="autotune calibrations export frontier-trials --output frontier.json",
     ),
-    "calibrations.import_document": Sample(
+    "calibrations.import_document": CallSample(
         python='document = client.calibration_document("frontier-trials")\n'
         'client.import_calibration("frontier-imported", document)',
         shell="autotune calibrations import frontier-imported frontier.json",
     ),
-    "calibrations.delete": Sample(
+    "calibrations.delete": CallSample(
         python='client.delete_calibration("frontier-trials")',
         shell="autotune calibrations delete frontier-trials",
     ),
-    "campaigns.create": Sample(
+    "campaigns.create": CallSample(
         python=f'campaign = client.create(\n{_QUESTION}    evaluator="simulated",\n'
         '    budget={"max_trials": 40},\n)',
         shell=f"autotune submit {_SPACE_OPTIONS} --max-trials 40",
     ),
-    "campaigns.extend": Sample(
+    "campaigns.extend": CallSample(
         python="client.campaign(1).extend(max_trials=60)", shell="autotune extend 1 --max-trials 60"
     ),
-    "campaigns.pause": Sample(python="client.campaign(1).pause()", shell="autotune pause 1"),
-    "campaigns.resume": Sample(python="client.campaign(1).resume()", shell="autotune resume 1"),
-    "campaigns.cancel": Sample(python="client.campaign(1).cancel()", shell="autotune cancel 1"),
-    "campaigns.delete": Sample(python="client.campaign(1).delete()", shell="autotune rm 1"),
+    "campaigns.pause": CallSample(python="client.campaign(1).pause()", shell="autotune pause 1"),
+    "campaigns.resume": CallSample(python="client.campaign(1).resume()", shell="autotune resume 1"),
+    "campaigns.cancel": CallSample(python="client.campaign(1).cancel()", shell="autotune cancel 1"),
+    "campaigns.delete": CallSample(python="client.campaign(1).delete()", shell="autotune rm 1"),
 }
 """By the operation's id."""

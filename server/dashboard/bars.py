@@ -97,9 +97,10 @@ def memory_chart(explanation: Explanation) -> BarChart:
     )
 
 
-def _name(strategy: ExplainedStrategy, winner: ExplainedStrategy) -> str:
+def _name(strategy: ExplainedStrategy, strategies: Sequence[ExplainedStrategy]) -> str:
     own = strategy_of(strategy.strategy)
-    apart = told_apart(own, strategy_of(winner.strategy))
+    winner, *others = (strategy_of(each.strategy) for each in strategies)
+    apart = told_apart(own, winner, among=others)
     return apart if apart and strategy.role != "winner" else own.short()
 
 
@@ -151,7 +152,7 @@ def _chart(
     bars = [
         StrategyBar(
             role=ROLES[strategy.role],
-            name=_name(strategy, strategies[0]),
+            name=_name(strategy, strategies),
             segments=_segments(each, legend, length=100.0 * length, colours=colours),
             value=value,
             summary=", ".join(f"{percent(each[name] / whole)} {legend[name]}" for name in legend),

@@ -251,7 +251,7 @@ def mark(simulated: bool) -> str:
 
 def times(ratio: float) -> str:
     """Return how many times as high something is: `2.1 times`, `1.04 times`."""
-    return f"{ratio:.3g} times" if ratio < 1.2 else f"{ratio:.2g} times"
+    return f"{ratio:.2f} times" if ratio < 1.2 else f"{ratio:.2g} times"
 
 
 def gain(share: float) -> str:

@@ -61,7 +61,11 @@ class MarginalFigure(DrawnFigure):
         order = [each.dimension for each in impacts(rates)]
         curves = [_curve(marginal_of(rates, dimension)) for dimension in order]
         told = [curve.sentence for curve in curves[:3]]
-        caption = "; ".join(told) if told else "The strategies of this space differ in nothing"
+        caption = (
+            capitalised("; ".join(told))
+            if told
+            else "The strategies of this space differ in nothing"
+        )
         rows = [
             [
                 curve.name,

@@ -78,7 +78,6 @@ class TimelineFigure(DrawnFigure):
         nodes = max(nodes, *(trial.strategy.num_nodes for trial in ended))
         spans, replayed = _spans(ended, nodes)
         placed = _placed(spans)
-        nodes = max(nodes, *(each.first_node + each.num_nodes for each in placed))
         span_s = max(each.ended_s for each in placed)
         held = sum(each.num_nodes * (each.ended_s - each.started_s) for each in placed)
         trained = sum(each.num_nodes * (each.ended_s - each.trained_s) for each in placed)
@@ -128,6 +127,8 @@ class TimelineFigure(DrawnFigure):
 
         palette = PALETTES[scheme]
         unit, length_s = axis_unit(self.span_s)
+        # A trial is drawn on nodes beside each other, for which all that there are may not do.
+        height_nodes = max(self.nodes, *(t.first_node + t.num_nodes for t in self.trials))
         rows, ends = self._rows(length_s)
         x = alt.X(
             "from:Q",
@@ -138,7 +139,7 @@ class TimelineFigure(DrawnFigure):
             "low:Q",
             title="node",
             axis=alt.Axis(tickMinStep=1, format="d", grid=False),
-            scale=alt.Scale(domain=[0, self.nodes], nice=False, reverse=True),
+            scale=alt.Scale(domain=[0, height_nodes], nice=False, reverse=True),
         )
         grounds = {
             "light": ["#c3c9d1", "#E69F00", "#0072B2"],
@@ -168,7 +169,7 @@ class TimelineFigure(DrawnFigure):
             tooltip=tooltip,
         )
         layers = alt.layer(drawn, failures) if ends else drawn
-        height = max(120, min(MOST_ROWS_PX, 22 * self.nodes))
+        height = max(120, min(MOST_ROWS_PX, 22 * height_nodes))
         return finish(layers, palette, {"phases": rows, "ends": ends}, height=height)
 
     def _rows(self, length_s: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
