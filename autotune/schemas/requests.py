@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from autotune.schemas import notation
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
@@ -75,10 +77,21 @@ RAY_ADDRESS = r"^((ray://)?[A-Za-z0-9_.:\[\]-]+:[0-9]{1,5})?$"
 """HOST:PORT or ray://HOST:PORT, or nothing."""
 
 
+def _address_of_ray(text: str) -> str:
+    if re.fullmatch(RAY_ADDRESS, text) is None:
+        reason = "not the address of a Ray cluster, which is HOST:PORT or ray://HOST:PORT"
+        raise PydanticCustomError("not_an_address", "{reason}", {"reason": reason})
+    return text
+
+
 class RayChoice(Wire):
     """Which Ray cluster trials go to: its address, or a profile's that says it."""
 
-    address: Annotated[str, Field(max_length=200, pattern=RAY_ADDRESS)] = ""
+    address: Annotated[
+        str,
+        Field(max_length=200, json_schema_extra={"pattern": RAY_ADDRESS}),
+        AfterValidator(_address_of_ray),
+    ] = ""
     """Of the cluster's head: `10.0.0.1:6379`, or `ray://10.0.0.1:10001` from a machine that is no
     node of it; empty: the profile's."""
     profile: Annotated[Label, Field(max_length=100)] = ""

@@ -24,6 +24,8 @@ START_LIMIT_S = 15.0
 SILENT_S = 5.0
 """A cluster that has not answered for so long is said to be silent."""
 INSTALL = "pip install 'autotune[ray]'"
+CLIENT_SCHEME = "ray://"
+NO_CLIENT = "an address of this kind needs Ray's client: pip install 'ray[client]'"
 NOT_INSTALLED = f"the Python package ray is not installed here: {INSTALL}"
 
 
@@ -67,6 +69,8 @@ class RayConnection:
         with self._lock:
             if not installed():
                 raise RayRefused(NOT_INSTALLED)
+            if self.address.startswith(CLIENT_SCHEME) and importlib.util.find_spec("grpc") is None:
+                raise RayRefused(f"{self.address}: {NO_CLIENT}")
             question = {"ask": what, "address": self.address, "limit_s": self._limit_s, **fields}
             self._asked = time.monotonic()
             try:
@@ -143,7 +147,7 @@ class RayConnection:
 
 def _knock(address: str) -> None:
     """Raise OSError where nobody listens: Ray itself would wait long, and not say so."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, _, port = address.removeprefix(CLIENT_SCHEME).rpartition(":")
     if not (host and port.isdigit()):
         raise RayRefused(f"{address}: not the address of a Ray cluster, which is HOST:PORT")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_LIMIT_S):

@@ -72,28 +72,27 @@ def test_trials_of_several_widths_share_the_nodes(
         assert sum(trial.strategy.num_nodes for trial in beside) <= 3
 
 
-def test_a_time_limit_ends_all_ranks(make_backend: MakeBackend, tmp_path: Path) -> None:
-    (outcome,) = run(make_backend(FOREVER), request(tmp_path, nodes=2, time_limit_s=1.0))
-    assert outcome.status is TrialState.TIMEOUT
-    assert outcome.error == "it exceeded its time limit of 1 s"
-    wait(lambda: not sleepers())
-
-
-def test_a_cancelled_trial_leaves_no_process(make_backend: MakeBackend, tmp_path: Path) -> None:
-    backend, trial = make_backend(FOREVER), request(tmp_path, nodes=2)
-    backend.submit(trial)
-    wait(sleepers)
-    backend.cancel(trial.token)
-    (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialState.CANCELLED
-    wait(lambda: not sleepers())
-
-
-def test_a_rank_that_fails_ends_the_others(make_backend: MakeBackend, tmp_path: Path) -> None:
-    failing = "{srun} bash -c 'if ((SLURM_PROCID == 2)); then echo bad; exit 7; fi; sleep 98765'"
-    (outcome,) = run(make_backend(failing), request(tmp_path, nodes=2))
-    assert outcome.status is TrialState.CRASHED
-    assert outcome.error == "exit code 7: ['bad']"
+def test_a_limit_a_cancellation_and_a_failing_rank_leave_no_process(
+    make_backend: MakeBackend, tmp_path: Path
+) -> None:
+    """Two of the three run on two nodes, the one that fails after the other."""
+    failing = "bash -c 'if ((SLURM_PROCID == 2)); then echo bad; exit 7; fi; sleep 98765'"
+    text = f"[[ $PWD == *failing* ]] && {{ {{srun}} {failing}; exit; }}; {FOREVER}"
+    backend = make_backend(text)
+    limited = request(tmp_path, "limited", nodes=2, time_limit_s=1.0)
+    cancelled = request(tmp_path, "cancelled")
+    failed = request(tmp_path, "failing", nodes=2)
+    for each in (limited, cancelled, failed):
+        backend.submit(each)
+    wait(lambda: len(sleepers()) >= 2)
+    wait_running(backend, cancelled)
+    backend.cancel(cancelled.token)
+    outcomes = finish(backend, limited, cancelled, failed)
+    assert [(outcome.status, outcome.error) for outcome in outcomes] == [
+        (TrialState.TIMEOUT, "it exceeded its time limit of 1 s"),
+        (TrialState.CANCELLED, "cancelled"),
+        (TrialState.CRASHED, "exit code 7: ['bad']"),
+    ]
     wait(lambda: not sleepers())
 
 

@@ -21,6 +21,13 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
         RayConnection("10.0.0.1:6379", limit_s=1).ask("look", bundle={})
 
 
+def test_without_rays_client_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_ray()
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(RayRefused, match=r"pip install 'ray\[client\]'"):
+        RayConnection("ray://10.0.0.1:10001", limit_s=1).ask("look", bundle={})
+
+
 def test_a_cluster_that_is_not_there_is_unavailable() -> None:
     require_ray()
     connection = RayConnection(f"127.0.0.1:{free_ports(1)[0]}", limit_s=1)

@@ -124,6 +124,16 @@ def test_form_forgets_the_profile_of_another_evaluator(service: Service, visit: 
     expect(page.locator("#report")).to_contain_text("Layouts to try")
 
 
+def test_form_asks_for_a_ray_cluster(service: Service, visit: Open, faults: list[Faults]) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    faults[0].expect("422")
+    expect(page.get_by_label("Ray cluster")).to_be_hidden()
+    page.get_by_label("Evaluator").select_option("ray")
+    page.get_by_label("Ray cluster").fill("my cluster")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-ray-address")).to_contain_text("HOST:PORT")
+
+
 def test_form_offers_ones_own_profiles_first_and_says_what_is_wrong_with_one(
     own_service: Service, visit: Open, faults: list[Faults]
 ) -> None:

@@ -78,7 +78,8 @@ def test_a_profiles_program_runs_and_a_new_runner_goes_on(
     service: RayService, ray_nodes: RayNodes
 ) -> None:
     choice = {"address": ray_nodes.address, "profile": "quick"}
-    campaign = service.create(ray=choice, budget={"max_trials": 3})
+    protocol = QUESTION["protocol"] | {"confirmations": 0}
+    campaign = service.create(ray=choice, budget={"max_trials": 2}, protocol=protocol)
     service.until(lambda: any(trial.state == "pending" for trial in service.trials(campaign)))
     service.restart_runner()
     campaign = service.until_state(campaign, "done")
