@@ -30,6 +30,7 @@ from server.api.dependencies import (
     problems,
 )
 from server.api.kept_answers import as_json
+from server.attempt_folders import attempt_folders
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
@@ -172,10 +173,8 @@ def log_file(trial: Trial, settings: Settings) -> Path | None:
     if trial.log_path:
         path = Path(trial.log_path)
     else:
-        logs = directory.glob(f"attempt-[1-9]*/{LOG}")
-        path = max(
-            logs, key=lambda log: int(log.parent.name.rpartition("-")[2]), default=directory / LOG
-        )
+        begun = [folder for folder in attempt_folders(directory) if (folder / LOG).exists()]
+        path = (begun[-1] if begun else directory) / LOG
     resolved = (directory / path).resolve()
     return resolved if resolved.is_relative_to(directory) and resolved.is_file() else None
 

@@ -173,6 +173,7 @@ class ClaimedCampaign:
         backend = self._backends.of(snapshot.campaign.request, profile=snapshot.profile)
         return TrialPolling(
             snapshot.campaign,
+            epoch=self.lease.epoch,
             trials=lambda: self._snapshot.trials,
             calibration=self._calibration_before,
             backend=backend,

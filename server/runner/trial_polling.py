@@ -1,17 +1,25 @@
-"""A campaign's trials at the evaluator that runs them."""
+"""A campaign's trials at the evaluator that runs them.
+
+Trials on this machine are the runner's own processes, and a runner that was taken for dead may
+live: it and its successor then run one trial twice. Each writes into a folder of its own, numbered
+by the lease that it was started under, and the highest number counts, whatever the others still
+write. A scheduler runs a trial on for every runner alike, in the trial's folder.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
 from autotune.calibration import Calibration
 from autotune.resolution import strategy_of
-from autotune.schemas import Campaign, Trial
+from autotune.schemas import Campaign, Trial, TrialState
 from evaluators.backend import Backend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
+from server.attempt_folders import attempt_folder, attempt_folders
 from server.runner.protocol import protocol_of
 from server.runner.results import Workload
 from server.settings import Settings
@@ -41,6 +49,7 @@ class TrialPolling:
     """The trials of one campaign at the backend that runs them: submitted, polled, cancelled.
 
     Args:
+        epoch: of the lease under which trials are started.
         trials: returns all trials of the campaign, as far as they are known.
         calibration: returns what was believed of the machine when a trial was created.
 
@@ -52,6 +61,7 @@ class TrialPolling:
         self,
         campaign: Campaign,
         *,
+        epoch: int,
         trials: Callable[[], Sequence[Trial]],
         calibration: Callable[[Trial], Calibration],
         backend: Backend,
@@ -60,6 +70,7 @@ class TrialPolling:
         self.workload = Workload.of(campaign)
         self.withdrawn: set[str] = set()
         self._campaign = campaign
+        self._epoch = epoch
         self._trials = trials
         self._calibration = calibration
         self._backend = backend
@@ -75,7 +86,7 @@ class TrialPolling:
         unknown: list[Trial] = []
         for trial in pending:
             report = reports.get(trial.token)
-            if report is None:
+            if report is None or self._was_abandoned(trial, report):
                 unknown.append(trial)
             elif isinstance(report, TrialOutcome):
                 ended.append((trial, report))
@@ -87,6 +98,8 @@ class TrialPolling:
         """Start trials; a backend runs a token that it knows only once."""
         for trial in trials:
             request = self._request(trial)
+            if self._is_ours:
+                request = replace(request, directory=self._own_attempt(trial))
             self._requests[trial.token] = request
             self._backend.submit(request)
             strategy = strategy_of(trial.strategy).short()
@@ -98,6 +111,30 @@ class TrialPolling:
             if trial.token not in self.withdrawn:
                 self._backend.cancel(trial.token)
                 self.withdrawn.add(trial.token)
+
+    @property
+    def _is_ours(self) -> bool:
+        """Return whether trials are processes of this runner, which ends them with itself."""
+        return self._campaign.request.evaluator == "local"
+
+    def _was_abandoned(self, trial: Trial, report: TrialOutcome | TrialProgress) -> bool:
+        """Return whether a runner that lost the campaign has ended this trial, and not a user:
+        a campaign that users cancel does not ask how its trials ended."""
+        return (
+            self._is_ours
+            and isinstance(report, TrialOutcome)
+            and report.status is TrialState.CANCELLED
+            and self._requests[trial.token].directory != self._own_attempt(trial)
+        )
+
+    def _own_attempt(self, trial: Trial) -> Path:
+        return attempt_folder(self._settings.trial_dir(trial.token), self._epoch)
+
+    def _directory(self, trial: Trial) -> Path:
+        """Return the folder whose result counts; the trial's own before any attempt."""
+        directory = self._settings.trial_dir(trial.token)
+        attempts = attempt_folders(directory) if self._is_ours else []
+        return attempts[-1] if attempts else directory
 
     def _request(self, trial: Trial) -> TrialRequest:
         known = self._requests.get(trial.token)
@@ -114,7 +151,7 @@ class TrialPolling:
                 trials=self._trials(),
                 calibration=lambda: self._calibration(trial),
             ),
-            directory=self._settings.trial_dir(trial.token),
+            directory=self._directory(trial),
             seed=self._campaign.request.seed,
             group=f"campaign-{self._campaign.id}",
         )

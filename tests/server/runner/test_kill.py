@@ -27,6 +27,7 @@ import psutil
 import pytest
 
 from autotune.schemas import Trial, TrialState
+from server.attempt_folders import attempt_folders
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign
@@ -192,7 +193,13 @@ class FinishedTrials:
         return trials
 
     def result(self, trial: Trial) -> Path:
-        return self.settings.trial_dir(trial.token) / "result.json"
+        return result_of(self.settings, trial)
+
+
+def result_of(settings: Settings, trial: Trial) -> Path:
+    """The file of the attempt that counts."""
+    folder = settings.trial_dir(trial.token)
+    return (attempt_folders(folder) or [folder])[-1] / "result.json"
 
 
 def kill_at_random(
@@ -231,7 +238,7 @@ def check_end(settings: Settings, trials: list[Trial]) -> None:
     assert directories == {trial.token for trial in trials}
     assert len(directories) == len(trials)
     for trial in trials:
-        assert (settings.trial_dir(trial.token) / "result.json").exists()
+        assert result_of(settings, trial).exists()
 
 
 @pytest.mark.parametrize("database_url", EACH if KILLS else EACH[1:], indirect=True)
@@ -254,7 +261,7 @@ def test_a_campaign_of_real_trials_survives_every_kill(settings: Settings) -> No
     assert purposes["confirmation"] in {1, 2}, "a second one where the first disappoints"
     attempts = Counter[int]()
     for trial in trials:
-        log = (settings.trial_dir(trial.token) / "trial.log").read_text()
-        attempts[trial.number] = log.count("tinier: TP 1")
+        logs = settings.trial_dir(trial.token).glob("attempt-*/trial.log")
+        attempts[trial.number] = sum(log.read_text().count("tinier: TP 1") for log in logs)
     assert min(attempts.values()) == 1
     assert attempts.total() <= len(trials) + kills, "a trial ran again that no kill had ended"

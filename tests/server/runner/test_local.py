@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.schemas import TrialState
+from evaluators.trial_files import read_result, write_result
+from server.attempt_folders import attempt_folders
+from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
+from server.store.announcements import announce
 from server.store.campaigns import cancel_campaign, pause_campaign, resume_campaign
+from server.store.tables import CampaignRow, TrialRow
 from tests.requirement import require
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
@@ -66,6 +73,47 @@ def test_a_cancelled_trial_leaves_the_machine_to_the_next(running: Running) -> N
     running.until_state(second, "done")
     running.until(lambda: running.campaign(first).pending == 0)
     assert {trial.state for trial in running.trials(first)} == {TrialState.CANCELLED}
+
+
+def test_what_a_runner_that_was_taken_for_dead_still_writes_does_not_count(
+    running: Running,
+) -> None:
+    campaign = created(running.store, **real(budget={"max_trials": 1}))
+    running.until(lambda: any(trial.phase for trial in running.trials(campaign)))
+    with running.store.transaction() as session:
+        session.get_one(CampaignRow, campaign.id).lease_until = 0.0
+    successor = Runner(running.settings, running.store)
+    folder = running.settings.trial_dir(running.trials(campaign)[0].token)
+    running.until(lambda: len(attempt_folders(folder)) == 2, runner=successor)
+    running.runner.round()  # finds its lease lost, and ends its trial
+    before, after = attempt_folders(folder)
+    running.until(lambda: (before / "result.json").exists(), runner=successor)
+    running.until(lambda: running.campaign(campaign).state == "done", runner=successor)
+    successor.close()
+    [trial] = running.trials(campaign)
+    assert (trial.state, trial.log_path) == (TrialState.OK, str(after / "trial.log"))
+    assert [path.name for path in folder.iterdir() if not path.is_dir()] == []
+
+
+def test_a_trial_that_a_runner_ended_as_it_lost_the_campaign_is_run_again(
+    running: Running,
+) -> None:
+    campaign = created(running.store, **real(budget={"max_trials": 1}))
+    running.until_state(campaign, "done")
+    running.rounds(2)  # the next lease is another one
+    [trial] = running.trials(campaign)
+    assert trial.log_path is not None
+    folder = Path(trial.log_path).parent
+    outcome = read_result(folder)
+    assert outcome is not None
+    write_result(folder, replace(outcome, status=TrialState.CANCELLED))
+    with running.store.transaction() as session:
+        session.get_one(CampaignRow, campaign.id).state = "running"
+        session.get_one(TrialRow, trial.id).state = "pending"
+        announce(session, "campaign", campaign_id=campaign.id)
+    running.until_state(campaign, "done")
+    [again] = running.trials(campaign)
+    assert (again.state, len(attempt_folders(folder.parent))) == (TrialState.OK, 2)
 
 
 def test_a_paused_campaign_does_not_hold_the_machine(running: Running) -> None:
