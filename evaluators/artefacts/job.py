@@ -11,6 +11,7 @@ from evaluators.cluster.shell import (
     container_words,
     directive_line,
     environment_lines,
+    is_reference,
     sbatch_directives,
     srun_words,
 )
@@ -84,7 +85,9 @@ def environment(profile: ClusterProfile) -> str:
     The log says so, because the run is then not quite the one that was measured.
     """
     title = "# --- the environment of the cluster profile"
-    names = " ".join(profile.environment.variables)
+    # What a reference stands for is a secret, which no log is to show.
+    variables = profile.environment.variables.items()
+    names = " ".join(name for name, value in variables if not is_reference(value))
     if not names:
         return "\n".join([title, *environment_lines(profile), ""])
     return "\n".join(

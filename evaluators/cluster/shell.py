@@ -23,6 +23,7 @@ COMMON_VARIABLES: Mapping[str, str] = {
 parallelism insists on; one host thread, or the ranks of a node fight for its cores; and a log
 that shows each line at once."""
 
+REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/(?!/)[^\0\n]*")
 LONGEST_DIRECTIVE = 4000
 """Characters: sbatch reads a line into 8 KiB, and a character may take two."""
 
@@ -141,7 +142,10 @@ def environment_lines(profile: ClusterProfile) -> list[str]:
     if folder := environment.virtual_environment:
         source = f"source {shlex.quote(f'{folder}/bin/activate')}"
         lines.append(_or_end(source, f"environment.virtual_environment: none is at {folder}"))
-    lines += export_lines(environment.variables)
+    plain = {n: v for n, v in environment.variables.items() if not is_reference(v)}
+    lines += export_lines(plain)
+    for name, value in environment.variables.items():
+        lines += _secret_lines(name, value) if is_reference(value) else []
     if environment.prologue.strip():
         # As one quoted word: an open quote in it cannot swallow what follows.
         lines.append(f"autotune_prologue={shlex.quote(environment.prologue)}")
@@ -149,6 +153,22 @@ def environment_lines(profile: ClusterProfile) -> list[str]:
         lines.append(_or_end(check, "environment.prologue: this is not bash"))
         lines.append('eval "$autotune_prologue"')
     return lines + export_lines(COMMON_VARIABLES, keep=True)
+
+
+def is_reference(value: str) -> bool:
+    """Return whether a variable's value says where it is found, and is not the value itself:
+    `env:NAME`, or `file:` and an absolute path (`file://` is an address as any other)."""
+    return REFERENCE.fullmatch(value) is not None
+
+
+def _secret_lines(name: str, reference: str) -> list[str]:
+    """Return lines that export what a reference stands for, which they find where they run."""
+    kind, _, place = reference.partition(":")
+    complaint = f"environment.variables.{name}: {reference} is not there"
+    if kind == "env":
+        found = _or_end(f'[[ -n "${{{place}:-}}" ]]', complaint)
+        return [found, f'export {name}="${place}"']
+    return [_or_end(f'{name}="$(cat -- {shlex.quote(place)})"', complaint), f"export {name}"]
 
 
 def export_lines(variables: Mapping[str, str], *, keep: bool = False) -> list[str]:

@@ -65,6 +65,23 @@ def test_any_value_is_exported_as_it_stands(variables: Mapping[str, str]) -> Non
     assert {name: after[name] for name in variables} == variables
 
 
+def test_a_secret_is_read_where_the_job_runs(tmp_path: Path) -> None:
+    key = tmp_path / "a key"
+    key.write_text("s3cret $HOME '\n")
+    variables = {"A": "env:TOKEN", "B": f"file:{key}", "C": "file:///data", "D": "env:not a name"}
+    lines = environment_lines(profile(variables=variables))
+    after = environment_after(lines, TOKEN="t0ken `id`")
+    assert (after["A"], after["B"]) == ("t0ken `id`", "s3cret $HOME '")
+    assert (after["C"], after["D"]) == ("file:///data", "env:not a name")
+
+
+@pytest.mark.parametrize("reference", ["env:TOKEN", "file:/none/of it"])
+def test_a_secret_that_is_not_there_ends_the_job_and_is_named(reference: str) -> None:
+    done = bash(environment_lines(profile(variables={"KEY": reference})))
+    assert done.returncode == SETUP_FAILED
+    assert f"environment.variables.KEY: {reference} is not there" in done.stderr.decode()
+
+
 @settings(max_examples=30, deadline=None)
 @given(VARIABLES)
 def test_exports_that_keep_yield_to_what_is_set(variables: Mapping[str, str]) -> None:
