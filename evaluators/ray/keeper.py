@@ -8,14 +8,13 @@ ends with it. As `evaluators.ray.node` it is sent to the cluster by value.
 from __future__ import annotations
 
 import asyncio
-import shutil
+import os
 import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -77,6 +76,7 @@ class KeptTrial:
 
     Attributes:
         work: what `evaluators.ray.work.work_of` returns.
+        log: a file without a name, gone with the process.
         reason: why it waits.
         end: how it ended: `kind` (`script`, `node`, `lost`, `memory`, `cancelled`), `reason`, and
             what `TrialNode.run` returned.
@@ -84,7 +84,7 @@ class KeptTrial:
 
     name: str
     work: Mapping[str, Any]
-    log: Path
+    log: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     arrived: float = field(default_factory=time.monotonic)
     task: asyncio.Task[None] | None = None
     placed: PlacedNodes | None = None
@@ -102,9 +102,8 @@ class KeptTrial:
 
     def report(self, offset: int) -> dict[str, Any]:
         """Return how it stands, with its log from there on; its end is told behind the log's."""
-        with self.log.open("rb") as file:
-            file.seek(offset)
-            part = file.read(MOST_AT_ONCE)
+        self.log.seek(offset)
+        part = self.log.read(MOST_AT_ONCE)
         report: dict[str, Any] = {"log": part, "reason": self.reason, "end": None}
         if self.placed:
             report |= {"hosts": self.placed.hosts, "group": self.placed.group.id.hex()}
@@ -117,7 +116,6 @@ class TrialKeeper:
     """Keeps trials by their names; asynchronous, so that all of it is one thread's."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="autotune-keeper-"))
         self._trials: dict[str, KeptTrial] = {}
         self._waiting: deque[KeptTrial] = deque()
         self._free: dict[tuple[Any, ...], list[PlacedNodes]] = {}
@@ -149,7 +147,7 @@ class TrialKeeper:
                 trial.task.cancel()
         for name in forget:
             if trial := self._trials.pop(name, None):
-                trial.log.unlink(missing_ok=True)
+                trial.log.close()
         return {
             name: self._trials[name].report(offset)
             for name, offset in follow.items()
@@ -157,9 +155,7 @@ class TrialKeeper:
         }
 
     def _begin(self, name: str, work: Mapping[str, Any]) -> None:
-        log = self._folder / f"{len(self._trials)}-{time.monotonic_ns()}.log"
-        log.touch()
-        trial = self._trials[name] = KeptTrial(name=name, work=work, log=log)
+        trial = self._trials[name] = KeptTrial(name=name, work=work)
         trial.task = asyncio.ensure_future(self._keep(trial))
 
     async def _keep(self, trial: KeptTrial) -> None:
@@ -219,8 +215,8 @@ class TrialKeeper:
         """Add what the trial has logged since; return how many bytes that was."""
         part = await first.log.remote(trial.work["folder"], trial.logged)
         if part:
-            with trial.log.open("ab") as file:
-                file.write(part)
+            trial.log.seek(0, os.SEEK_END)
+            trial.log.write(part)
             trial.logged += len(part)
         return len(part)
 
@@ -293,9 +289,8 @@ class TrialKeeper:
             for name, trial in list(self._trials.items()):
                 if trial.end and now - trial.end["ended_at"] > KEPT_S:
                     del self._trials[name]
-                    trial.log.unlink(missing_ok=True)
+                    trial.log.close()
             if not self._trials and time.monotonic() - self._called > IDLE_S:
-                shutil.rmtree(self._folder, ignore_errors=True)
                 ray.kill(ray.get_runtime_context().current_actor)
 
 

@@ -48,7 +48,8 @@ _AS_RANKS = f"""\
 exec "${INTERPRETER}" - "$@" <<'END'
 import json, os, signal, socket, struct, sys
 ranks = socket.socket(socket.AF_UNIX)
-ranks.connect(os.environ["{SOCKET}"])
+os.chdir(os.path.dirname(os.environ["{SOCKET}"]))  # a socket's address is short
+ranks.connect(os.path.basename(os.environ["{SOCKET}"]))
 signal.signal(signal.SIGTERM, lambda *_: ranks.shutdown(socket.SHUT_WR))
 asked = {{"words": sys.argv[1:], "variables": dict(os.environ)}}
 ranks.sendall(json.dumps(asked).encode() + b"\\n")
@@ -180,6 +181,8 @@ class TrialNode:
         for number in list(self._ranks):
             self.end_ranks(number)
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another node of this host may have done it
+            Path(folder).parent.rmdir()
 
     # What every node does.
 
@@ -272,8 +275,8 @@ class TrialNode:
     ) -> dict[str, Any]:
         began_at, began = time.time(), time.monotonic()
         timed_out = False
-        with _listener(place.parents[1]) as listener:
-            own = {SOCKET: listener.getsockname(), INTERPRETER: sys.executable}
+        with _listener(place.parents[1]) as (listener, path):
+            own = {SOCKET: str(path), INTERPRETER: sys.executable}
             given = {**plain_environment(), **variables, **own}
             script = group.start(
                 ["bash", SCRIPT], variables=given, folder=place, output=place / LOG
@@ -397,16 +400,18 @@ class RankStep:
 
 
 @contextlib.contextmanager
-def _listener(folder: Path) -> Iterator[socket.socket]:
-    """A socket of a short name, as its address must be."""
+def _listener(folder: Path) -> Iterator[tuple[socket.socket, Path]]:
+    """A socket in this folder, and its path, which may be longer than an address of a socket."""
     path = folder / f"ranks-{secrets.token_hex(4)}"
+    there = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
+        listener.bind(f"/proc/self/fd/{there}/{path.name}")
         listener.listen()
         try:
-            yield listener
+            yield listener, path
         finally:
             path.unlink(missing_ok=True)
+            os.close(there)
 
 
 def _accepted(listener: socket.socket) -> socket.socket | None:

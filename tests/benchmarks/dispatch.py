@@ -41,7 +41,7 @@ from deephyper.evaluator import Evaluator, ThreadPoolEvaluator, queued
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators.cluster import ClusterProfile
-from evaluators.cluster.profile import Pilot, Polling, Tasks
+from evaluators.cluster.profile import Pilot, Polling, RayCluster, Tasks
 from evaluators.program import AttemptEnd, Launcher
 from evaluators.ray.deephyper import RayEvaluator
 from evaluators.slurm.deephyper import SlurmEvaluator
@@ -173,7 +173,11 @@ def on_ray(load: Load) -> None:
     load = replace(load, node=RAY_NODE)
     evaluator = RayEvaluator(
         address=os.environ[RAY_ADDRESS],
-        profile=ClusterProfile(name="ray", tasks=Tasks(cpus_per_task=CPUS_OF_NODE)),
+        profile=ClusterProfile(
+            name="ray",
+            tasks=Tasks(cpus_per_task=CPUS_OF_NODE),
+            ray=RayCluster(folder=str(load.marks.parent)),
+        ),
         program=Sleeper(load=load),
         space=space_of(load, "ray"),
         directory=load.marks.parent / "trials-ray",

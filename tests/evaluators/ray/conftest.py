@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,13 +19,14 @@ MakeBackend = Callable[..., RayBackend]
 
 
 @pytest.fixture
-def make_backend(ray_nodes: RayNodes) -> Iterator[MakeBackend]:
+def make_backend(ray_nodes: RayNodes, tmp_path: Path) -> Iterator[MakeBackend]:
     """Makes backends of a cluster, that of all tests unless another is named."""
     made: list[RayBackend] = []
 
     def make(text: str = QUICK, *, nodes: RayNodes = ray_nodes) -> RayBackend:
         polling = Polling(command_limit_s=6.0)
-        profile = replace(PROFILE, ray=RayCluster(address=nodes.address), polling=polling)
+        ray = RayCluster(address=nodes.address, folder=str(tmp_path))
+        profile = replace(PROFILE, ray=ray, polling=polling)
         made.append(RayBackend(profile, program=Lines(text=text)))
         return made[-1]
 

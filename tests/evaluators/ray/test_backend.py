@@ -115,7 +115,7 @@ def test_another_process_finds_what_one_that_was_killed_had_submitted(
         "from tests.evaluators.slurm.trials import *\n"
         "from evaluators.cluster.profile import RayCluster\n"
         "from evaluators.ray.backend import RayBackend\n"
-        "profile = replace(PROFILE, ray=RayCluster(address=sys.argv[1]))\n"
+        "profile = replace(PROFILE, ray=RayCluster(address=sys.argv[1], folder=sys.argv[2]))\n"
         "backend = RayBackend(profile, program=Lines(text=sys.argv[3]))\n"
         "trials = [request(Path(sys.argv[2]), f'trial-{n}', nodes=3) for n in range(2)]\n"
         "for trial in trials: backend.submit(trial)\n"

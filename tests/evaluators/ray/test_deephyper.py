@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from deephyper.hpo import CBO
 
+from evaluators.cluster.profile import ClusterProfile, RayCluster
 from evaluators.ray.deephyper import RayEvaluator
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
@@ -35,6 +36,7 @@ SPACE = SearchSpace.build(
 def test_a_search_measures_on_ray(ray_nodes: RayNodes, tmp_path: Path) -> None:
     made = RayEvaluator(
         address=ray_nodes.address,
+        profile=ClusterProfile(name="here", ray=RayCluster(folder=str(tmp_path))),
         space=SPACE,
         directory=tmp_path / "trials",
         num_workers=3,

@@ -47,7 +47,9 @@ class RayService(SlurmService):
 def service(tmp_path: Path) -> Iterator[RayService]:
     profiles = tmp_path / "profiles"
     profiles.mkdir()
-    (profiles / "quick.toml").write_text(quick(tmp_path))
+    own = f'[ray]\nfolder = "{tmp_path}"\n'
+    (profiles / "trainer.toml").write_text(own)
+    (profiles / "quick.toml").write_text(quick(tmp_path) + own)
     settings = Settings(
         data_dir=tmp_path / "data",
         profiles_dir=profiles,
@@ -62,7 +64,7 @@ def service(tmp_path: Path) -> Iterator[RayService]:
 def test_a_campaign_trains_on_ray_and_recommends(service: RayService, ray_nodes: RayNodes) -> None:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
     campaign = service.create(
-        ray={"address": ray_nodes.address},
+        ray={"address": ray_nodes.address, "profile": "trainer"},
         space=QUESTION["space"] | {"num_nodes": 2},
         budget={"max_trials": 1},
         protocol=QUESTION["protocol"] | {"confirmations": 0},
