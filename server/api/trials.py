@@ -167,11 +167,14 @@ def tail(trial: Trial, settings: Settings, *, lines: int) -> str:
 def log_file(trial: Trial, settings: Settings) -> Path | None:
     """Return the log, where it is a file inside of the trial's own directory and nowhere else.
 
-    A trial that has not ended writes into the folder of its newest attempt.
+    A trial that has not ended writes into the folder of its newest attempt. One of a backup may
+    have ended elsewhere: its folder is known by its token.
     """
     directory = settings.trial_dir(trial.token).resolve()
     if trial.log_path:
         path = Path(trial.log_path)
+        if trial.token in path.parts:
+            path = Path(*path.parts[path.parts.index(trial.token) + 1 :])
     else:
         begun = [folder for folder in attempt_folders(directory) if (folder / LOG).exists()]
         path = (begun[-1] if begun else directory) / LOG

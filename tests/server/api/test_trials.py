@@ -140,7 +140,13 @@ def test_no_file_outside_of_the_trials_own_directory_is_shown(
     secret = sqlite_settings.data_dir / "secret"
     secret.write_text("secret")
     (directory / "link").symlink_to(secret)
-    for path in (str(secret), "../../secret", f"{directory}/../../secret", f"{directory}/link"):
+    for path in (
+        str(secret),
+        "../../secret",
+        f"{directory}/../../secret",
+        f"{directory}/link",
+        f"/{trial.token}/../../secret",
+    ):
         with pytest.raises(NotFound):
             tail(trial.model_copy(update={"log_path": path}), sqlite_settings, lines=5)
     (directory / "trial.log").write_bytes(b"fine \xff\n")
@@ -161,5 +167,7 @@ def test_an_unfinished_trials_log_is_that_of_its_newest_attempt(
     (directory / "attempt-x").mkdir()
     (directory / "attempt-x/trial.log").write_text("no attempt")
     assert tail(trial, sqlite_settings, lines=5) == "attempt 10\n"
-    ended = trial.model_copy(update={"log_path": str(directory / "attempt-2/trial.log")})
-    assert tail(ended, sqlite_settings, lines=5) == "attempt 2\n"
+    elsewhere = f"/before/the/move/{trial.token}/attempt-2/trial.log"
+    for path in (str(directory / "attempt-2/trial.log"), elsewhere):
+        ended = trial.model_copy(update={"log_path": path})
+        assert tail(ended, sqlite_settings, lines=5) == "attempt 2\n"
