@@ -231,7 +231,10 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
     The widest kind is told; of those that it holds nothing more is said. Where the same trials
     share the values of several dimensions, nobody can tell which is to blame, and all are named.
     """
-    kinds = [kind for name in [*SWITCHED, *TOLD_APART] for kind in _kinds_of(name, trials)]
+    if not any(trial.state in TELLING and _error_of(trial) for trial in trials):
+        return
+    ordered = sorted(trials, key=lambda trial: trial.number)
+    kinds = [kind for name in [*SWITCHED, *TOLD_APART] for kind in _kinds_of(name, ordered)]
     explained: set[int] = set()
     for kind in sorted(kinds, key=lambda kind: -len(kind.numbers)):
         if len(kind.numbers - explained) >= FEWEST_CRASHES:
@@ -250,7 +253,7 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
 def _kinds_of(dimension: str, trials: Sequence[Trial]) -> Iterator[CrashedKind]:
     """Yield the values of a dimension at which all trials crashed, together where alike."""
     by_value: dict[Any, list[Trial]] = {}
-    for trial in sorted(trials, key=lambda trial: trial.number):
+    for trial in trials:
         by_value.setdefault(getattr(trial.strategy, dimension), []).append(trial)
     by_error: dict[str, list[Any]] = {}
     for value, same in by_value.items():

@@ -54,7 +54,9 @@ class KeptCampaigns:
         campaign = self.campaign(campaign_id, event)
         with self._store.session() as session:
             trials = all_trials(session, campaign_id)
-            profile = profile_of(session, campaign_id)
+            asked = campaign.request
+            on_cluster = asked.slurm or asked.ray
+            profile = profile_of(session, campaign_id) if on_cluster else None
             kept = earlier_observations(session, campaign_id) if campaign.started_from else []
         belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
         belief = self._beliefs.of(belief.key, lambda: belief)

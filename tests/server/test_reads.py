@@ -36,7 +36,7 @@ def done(sqlite_settings: Settings) -> Campaign:
 @pytest.mark.parametrize(
     ("address", "most"),
     {
-        "/campaigns/{}": EVENT + CAMPAIGN + TRIALS + 1,  # what it started from
+        "/campaigns/{}": 2 * EVENT + CAMPAIGN + TRIALS + 1,  # what it started from
         "/campaigns/{}/fragments/summary": EVENT + CAMPAIGN,
         "/campaigns/{}/fragments/outcome": EVENT + CAMPAIGN + TRIALS + 1,
         "/campaigns/{}/charts/accumulations.json": EVENT + CAMPAIGN + TRIALS,
