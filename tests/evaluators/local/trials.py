@@ -136,7 +136,8 @@ def training(trial: TrialRequest) -> bool:
 
 def ranks_of(pid: int) -> list[psutil.Process]:
     """The processes at the ends of the trees below the warm processes of `pid`: the ranks."""
-    warm = [child for child in psutil.Process(pid).children() if WARM in child.cmdline()]
+    alive = [c for c in psutil.Process(pid).children() if c.status() != psutil.STATUS_ZOMBIE]
+    warm = [child for child in alive if WARM in child.cmdline()]
     below = [process for each in warm for process in each.children(recursive=True)]
     parents = {process.ppid() for process in below}
     return [process for process in below if process.pid not in parents]

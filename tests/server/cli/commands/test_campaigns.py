@@ -236,9 +236,10 @@ def test_ctrl_c_while_watching_leaves_the_campaign(autotune: Autotune, service: 
         text=True,
         env=environment(),
     )
-    _until_it_watches(watching.pid)
-    os.kill(watching.pid, signal.SIGINT)
-    out, err = watching.communicate(timeout=10)
+    with watching:
+        _until_it_watches(watching.pid)
+        os.kill(watching.pid, signal.SIGINT)
+        out, err = watching.communicate(timeout=30)
     assert watching.returncode == 130
     assert f"campaign {number} goes on without being watched" in err
     assert "Traceback" not in err
