@@ -12,22 +12,26 @@ from uuid import uuid4
 
 
 def write_whole(
-    path: Path, content: str | bytes, *, executable: bool = False, durable: bool = False
+    path: Path,
+    content: str | bytes,
+    *,
+    executable: bool = False,
+    durable: bool = False,
+    private: bool = False,
 ) -> Path:
     """Write under another name beside `path`, then rename; return `path`. Text becomes UTF-8.
 
     A reader sees the file as it was or as it is now, never half of it, and several writers may
     write one file at once. A `durable` file has also left the system's buffers for the disk, so
-    that it survives the machine.
+    that it survives the machine. A `private` one is for this user alone (0600).
 
     Raises:
         OSError: the file cannot be written, a full disk included; then nothing of it is left.
     """
     partial = path.with_name(f".{path.name}.{uuid4().hex}.partial")
     # The user's umask decides what of these permissions remains.
-    descriptor = os.open(
-        partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777 if executable else 0o666
-    )
+    permissions = 0o600 if private else 0o777 if executable else 0o666
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, permissions)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

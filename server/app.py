@@ -9,12 +9,14 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
+from starlette.types import ASGIApp
 
 from server.api import (
     calibrations,
     campaigns,
     catalog,
     comparisons,
+    entrance,
     events,
     figures,
     health,
@@ -24,6 +26,7 @@ from server.api import (
     scaling,
     trials,
 )
+from server.api.access import Access, Gate
 from server.api.conditional import ConditionalAnswers
 from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.event_feed import EventFeed
@@ -58,11 +61,17 @@ RESOURCES = (
     scaling,
     calibrations,
     events,
+    entrance,
 )
 
 
 class Application(FastAPI):
     """The service, with all that its description has to say."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return all that a request passes through, refusals and failures included, in the gate."""
+        within = super().build_middleware_stack()
+        return Gate(within, access=self.state.access, settings=self.state.settings)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -90,6 +99,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         generate_unique_id_function=operation_id,
     )
+    app.state.access = Access()
     app.state.store, app.state.settings = store, settings
     kept = app.state.campaigns = KeptCampaigns(store)
     app.state.recommendations = KeptRecommendations(kept, Standings(store))
@@ -112,6 +122,7 @@ def create_app(settings: Settings) -> FastAPI:
         api.include_router(resource.router)
     app.include_router(api)
     app.include_router(health.router)
+    app.include_router(entrance.entrance)
     dashboard.install(app)
     return app
 

@@ -21,7 +21,7 @@ from typing import Any
 import httpx2
 from rich.panel import Panel
 
-from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, CampaignInput
+from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, CampaignInput, Client
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState, MachineShape, ModelShape
 from evaluators.processes import die_with
@@ -121,11 +121,11 @@ def run(*, once: bool, port: int | None, data_dir: Path | None, json: bool) -> N
     number = free_port(HOST, preferred=PREFERRED_PORT) if port is None else usable_port(HOST, port)
     url = f"http://{HOST}:{number}"
     with _service(folder, number) as process:
-        note(f"pages: {url}   (everything is kept in {folder})")
+        note(f"pages: {_browser_address(url)}   (everything is kept in {folder})")
         results = asyncio.run(_campaigns(url, folder))
         for result in results:
             _show(result)
-        note(f"pages: {url}")
+        note(f"pages of {url}, for one more browser: {_browser_address(url)}")
         if json:
             document = {"dashboard_url": url, "campaigns": [r.as_dict() for r in results]}
             text(jsonlib.dumps(document))
@@ -137,6 +137,11 @@ def run(*, once: bool, port: int | None, data_dir: Path | None, json: bool) -> N
         with suppress(KeyboardInterrupt):  # the way to end it, and no failure
             process.wait()
             raise Failed(f"the service ended by itself; see {folder / 'service.log'}")
+
+
+def _browser_address(url: str) -> str:
+    with Client(url) as client:
+        return client.browser_address()
 
 
 @contextmanager

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from autotune.client.address import FROM_HERE
+from autotune.client.location import SOCKET
+from autotune.client.service_record import NAME, ServiceRecord, known_path
+from server.api.access import ENTRANCE, Access
 from server.app import create_app
 from server.connections import BoundedConnection
 from server.runner.supervisor import RunnerSupervisor
@@ -19,6 +25,7 @@ from server.store import Store
 from server.store.ownership import ownership
 
 GRACE_S = 5
+log = structlog.get_logger(__name__)
 
 
 class WebServer(uvicorn.Server):
@@ -64,16 +71,40 @@ def run(
             runner = RunnerSupervisor(settings)
             runner.start()
             resources.callback(runner.stop)
+        access: Access = app.state.access
+        _note_down(settings, access.token, resources)
         ready(
             f"autotune serves at {address(settings)}  (data: {settings.data_dir}; Ctrl-C ends it)"
         )
+        if not settings.socket:
+            ready(f"for a browser, once: {address(settings)}{ENTRANCE}?key={access.new_key()}")
         # What stands by now stays: looked through with all else, it would stop everybody's answers.
         gc.collect()
         gc.freeze()
         WebServer(app, settings).run(sockets=[bound])
 
 
+def _note_down(settings: Settings, token: str, resources: ExitStack) -> None:
+    """Write down where the service is and its token, until `resources` end: in the data folder, and
+    where this user's programs find a service by its address."""
+    record = ServiceRecord(
+        url=address(settings), token=token, pid=os.getpid(), host=socket.gethostname()
+    )
+    own = settings.data_dir / NAME
+    record.write(own)
+    resources.callback(record.remove, own)
+    known = known_path(record.url)
+    try:
+        record.write(known)
+        resources.callback(record.remove, known)
+    except OSError as error:
+        log.warning("service_not_noted", file=str(known), error=str(error))
+
+
 def address(settings: Settings) -> str:
-    """Return where a browser on this machine finds the pages."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http://{host}:{settings.port}"
+    """Return where programs and browsers of this machine find the service."""
+    if settings.socket:
+        return f"{SOCKET}{settings.socket}"
+    host = FROM_HERE.get(settings.host, settings.host)
+    host = "127.0.0.1" if host == "localhost" else host
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"

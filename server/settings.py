@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     )
     host: str = Field(HOST, description="address that the service binds to")
     port: int = Field(PORT, ge=0, le=65535)
+    socket: str = Field("", description="Unix socket that is listened on instead of a port")
     allowed_hosts: tuple[str, ...] = Field(
         (), description="further names by which browsers may address the service"
     )

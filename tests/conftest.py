@@ -3,7 +3,21 @@ others is `pytest --hypothesis-profile=default`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_service_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Services are noted in folders of this run, where those that run already are not."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
+            environment.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        for name in ("AUTOTUNE_TOKEN", "AUTOTUNE_TOKEN_FILE"):
+            environment.delenv(name, raising=False)
+        yield

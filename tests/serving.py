@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -22,6 +23,16 @@ class Served:
     url: str
     data_dir: Path
     process: subprocess.Popen[str]
+
+    @property
+    def token_file(self) -> Path:
+        return self.data_dir / "service.json"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a program sends that believes whatever listens at the address."""
+        token = json.loads(self.token_file.read_text())["token"]
+        return {"Authorization": f"Bearer {token}"}
 
 
 def environment() -> dict[str, str]:
@@ -51,9 +62,14 @@ def serving(data_dir: Path, *options: str) -> Iterator[Served]:
     assert process.stderr is not None
     try:
         first_line = process.stderr.readline()
-        found = re.search(r"http://\S+", first_line)
-        assert found, first_line + process.stderr.read()
-        assert httpx2.get(f"{found[0]}/readyz", trust_env=False).is_success
+        found = re.search(r"(http://|unix:)\S+", first_line)
+        assert found, first_line
+        _, _, path = found[0].partition("unix:")
+        with httpx2.Client(
+            base_url="http://localhost" if path else found[0],
+            transport=httpx2.HTTPTransport(uds=path or None),
+        ) as client:
+            assert client.get("/readyz").is_success
         yield Served(url=found[0], data_dir=data_dir, process=process)
     finally:
         process.terminate()

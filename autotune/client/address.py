@@ -26,24 +26,9 @@ def config_path() -> Path:
     return Path(named) if named else user_config_path("autotune") / "config.toml"
 
 
-def default_url() -> str:
-    """Return `AUTOTUNE_URL`; else the address at which `autotune serve` would listen here, by
-    `AUTOTUNE_HOST` and `AUTOTUNE_PORT`, or `host` and `port` of the configuration.
-
-    Raises:
-        InvalidInput: the configuration is no TOML, and nothing of the environment says it all.
-    """
-    if url := os.environ.get("AUTOTUNE_URL"):
-        return url
-    said = {name: os.environ.get(f"AUTOTUNE_{name.upper()}") for name in ("host", "port")}
-    kept: Mapping[str, Any] = {} if all(said.values()) else _configuration(config_path())
-    host = str(said["host"] or kept.get("host", HOST))
-    port = said["port"] or kept.get("port", PORT)
-    host = FROM_HERE.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _configuration(path: Path) -> Mapping[str, Any]:
+def configuration(path: Path) -> Mapping[str, Any]:
+    """Return what the file says; nothing where there is none. Raises InvalidInput for one that is
+    no TOML."""
     try:
         return tomllib.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):

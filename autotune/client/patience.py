@@ -13,8 +13,9 @@ from typing import Any, TypedDict
 
 import httpx2
 
-from autotune.client.address import default_url
 from autotune.client.calls.call import Call
+from autotune.client.credentials import TokenAuth
+from autotune.client.location import Location
 from autotune.errors import ServiceUnreachable
 
 ANSWER_S = 30.0
@@ -33,15 +34,21 @@ class ConnectionSettings(TypedDict):
     """Keyword arguments that both kinds of HTTP client take."""
 
     base_url: str
+    auth: TokenAuth
     timeout: httpx2.Timeout
     trust_env: bool
 
 
-def settings(base_url: str | None) -> ConnectionSettings:
-    """Return what an HTTP client needs for the service at `base_url`, else where it is to be."""
-    url = (base_url or default_url()).rstrip("/")
-    # A cluster's login shell often names a proxy, which cannot reach this machine's own loopback.
-    return {"base_url": url, "timeout": timeout(ANSWER_S), "trust_env": not is_loopback(url)}
+def settings(location: Location) -> ConnectionSettings:
+    """Return what an HTTP client needs for a service."""
+    url = location.base_url
+    return {
+        "base_url": url,
+        "auth": location.auth,
+        "timeout": timeout(ANSWER_S),
+        # A cluster's login shell often names a proxy, which cannot reach this machine's loopback.
+        "trust_env": not is_loopback(url),
+    }
 
 
 def is_loopback(url: str) -> bool:

@@ -3,6 +3,7 @@
 Importable without SQLAlchemy, DeepHyper, FastAPI or torch.
 """
 
+from autotune.schemas.access import BrowserKey
 from autotune.schemas.calibrations import (
     CalibrationCreate,
     CalibrationDetail,
@@ -146,6 +147,7 @@ __all__ = [
     "BaselinePlan",
     "BatchBounds",
     "BrokenRule",
+    "BrowserKey",
     "Budget",
     "BudgetExtension",
     "CalibrationCreate",

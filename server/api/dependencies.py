@@ -125,6 +125,7 @@ Responses = dict[int | str, dict[str, Any]]
 def problems(*statuses: int) -> Responses:
     """Return the OpenAPI description of these refusals, and of those that every endpoint shares."""
     meanings = {
+        401: "The service's token is needed.",
         403: "Refused: another site's page sent it.",
         404: "There is no such thing.",
         413: "The request is too large.",

@@ -37,9 +37,20 @@ knows.
 **Pages** end with `next`, the cursor of the following one. A page never repeats or skips a row, \
 whatever is added meanwhile.
 
+**Who may ask.** Whoever knows the service's token (`Authorization: Bearer`), which it writes to \
+`service.json` in its data folder; without it the answer is 401. `/healthz` and `/readyz` are open.
+
 **Retries.** With an `Idempotency-Key`, a repeated `POST /api/v1/campaigns` creates nothing new, \
 and answers with the campaign that the first one created.
 """
+HEALTH = "health"
+"""The tag of what all may ask."""
+
+TOKEN = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "The token in `service.json`, or a credential that is made with it.",
+}
 TAGS = {
     "campaigns": "Questions that trials answer: asked, listed, steered, held side by side.",
     "trials": "Short training runs of a campaign.",
@@ -50,7 +61,8 @@ TAGS = {
     "catalog": "Models, machines and ready spaces.",
     "profiles": "Clusters that campaigns may run on.",
     "events": "Changes as they happen.",
-    "health": "Whether the service is alive, and whether it can work.",
+    "access": "Letting a browser in.",
+    HEALTH: "Whether the service is alive, and whether it can work.",
 }
 """Kinds of resources, in the order in which they are told."""
 
@@ -91,7 +103,11 @@ def described(document: Document) -> Document:
         }
     }
     document["tags"] = [{"name": name, "description": words} for name, words in TAGS.items()]
+    components["securitySchemes"] = {"token": TOKEN}
     for path, method, operation in operations(document):
+        if HEALTH not in operation["tags"]:
+            operation["security"] = [{"token": []}]
+            operation["responses"]["401"] = problems(401)[401]
         if "requestBody" in operation:
             operation["responses"]["413"] = problems(413)[413]
         _describe(operation, components["schemas"])

@@ -93,6 +93,7 @@ SAMPLES: Mapping[str, CallSample] = {
         python='picture = client.campaign(1).picture("impact", "svg")',
         shell="autotune plot 1 --kind impact --out impact.svg",
     ),
+    "entrance.create": CallSample(python="address = client.browser_address()"),
     "catalog.models": CallSample(python="names = client.models()", shell="autotune models"),
     "catalog.model": CallSample(python='shape = client.model("gpt-175b")'),
     "catalog.machines": CallSample(python="names = client.machines()", shell="autotune machines"),

@@ -292,8 +292,18 @@ class ServiceOptions(OptionGroup):
         ),
     ] = None
 
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            envvar="AUTOTUNE_TOKEN_FILE",
+            help="A file of the service's token, or a copy of its service.json.  \\[default: "
+            "AUTOTUNE_TOKEN, else that of this user's own service]",
+        ),
+    ] = None
+
     def client(self) -> Client:
-        return Client(self.url)
+        return Client(self.url, token_file=self.token_file)
 
 
 @dataclass(frozen=True, kw_only=True)

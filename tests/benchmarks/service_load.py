@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import psutil
 
+from autotune.client.service_record import record_of
 from autotune.schemas import Campaign, Trial
 from server.settings import Settings
 from server.store.events import last_event_id
@@ -67,17 +68,22 @@ LATEST_EVENT_S = 60.0
 class Connection:
     """One client's connection, kept open as a browser keeps it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self._token = token
 
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator[Connection]:
         address = urlsplit(url)
+        record = record_of(url)
+        assert record is not None, url
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:
-            yield cls(reader, writer)
+            yield cls(reader, writer, record.token)
         finally:
             writer.close()
 
@@ -89,6 +95,7 @@ class Connection:
 
     async def send(self, path: str, *, method: str = "GET") -> None:
         lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Accept-Encoding: gzip"]
+        lines += [f"Authorization: Bearer {self._token}"]
         lines += ["Content-Length: 0"] if method == "POST" else []
         self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
         await self._writer.drain()

@@ -15,8 +15,7 @@ from server.settings import Settings
 from server.store import Store
 from tests.requirement import require
 from tests.server import postgres
-
-ADDRESS = "http://127.0.0.1"
+from tests.server.entitled import entitled
 
 
 @pytest.fixture(autouse=True)
@@ -82,5 +81,5 @@ def app(sqlite_settings: Settings) -> FastAPI:
 
 @pytest.fixture
 def client(app: FastAPI) -> Iterator[TestClient]:
-    with TestClient(app, base_url=ADDRESS) as opened:
+    with entitled(app) as opened:
         yield opened

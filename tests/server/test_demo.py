@@ -13,6 +13,7 @@ import pytest
 
 from autotune.client import AsyncCampaign, CampaignInput
 from autotune.client.asynchronous.transport import AsyncTransport
+from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.prediction import check_campaign
 from autotune.resolution import machine_shape, model_shape
@@ -70,7 +71,7 @@ def test_once_as_json(
 
 def test_a_campaign_without_a_result_is_a_failure(tmp_path: Path) -> None:
     async def program() -> None:
-        transport = AsyncTransport("http://127.0.0.1:9", Patience())
+        transport = AsyncTransport(locate("http://127.0.0.1:9", token_file=None), Patience())
         handle = AsyncCampaign(transport, failed_campaign())
         result = demo.Result(handle=handle, answer=None, script=tmp_path)
         assert result.as_dict()["best"] is None

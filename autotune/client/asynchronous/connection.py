@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Self
+from urllib.parse import urlencode
 
+from autotune.client import calls
 from autotune.client.asynchronous.transport import AsyncTransport
+from autotune.client.location import locate
 from autotune.client.patience import Patience
 
 
 class AsyncConnection:
     """A service that can be asked."""
 
-    def __init__(self, base_url: str | None = None, *, patience: Patience | None = None) -> None:
-        self._transport = AsyncTransport(base_url, patience or Patience())
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        token_file: Path | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        location = locate(base_url, token_file=token_file)
+        self._transport = AsyncTransport(location, patience or Patience())
 
     @property
     def base_url(self) -> str:
         return self._transport.base_url
+
+    async def browser_address(self, page: str = "/") -> str:
+        """Return the address of a page that lets the browser in that opens it first, and no other.
+
+        Args:
+            page: its path: `/campaigns/3`.
+        """
+        key = (await self._transport.send(calls.access.browser_key())).key
+        return f"{self.base_url}/enter?{urlencode({'key': key, 'to': page})}"
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,6 +5,14 @@ raises InvalidInputs naming every field that is refused, or InvalidInput for a f
 or machine.
 """
 
-from autotune.client.calls import calibrations, campaigns, catalog, figures, predictions, trials
+from autotune.client.calls import (
+    access,
+    calibrations,
+    campaigns,
+    catalog,
+    figures,
+    predictions,
+    trials,
+)
 
-__all__ = ["calibrations", "campaigns", "catalog", "figures", "predictions", "trials"]
+__all__ = ["access", "calibrations", "campaigns", "catalog", "figures", "predictions", "trials"]

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from autotune.client.credentials import PROVEN
 from autotune.errors import ApiError
 from autotune.validation import WireModel
 
@@ -75,13 +76,15 @@ def reader(answer: type[T]) -> Callable[[bytes | str], T]:
 
 def refusal(response: httpx2.Response) -> ApiError:
     """Return the error of a refused request, made up where the body is no problem document."""
+    # In our own words: whoever answered may not be the service.
+    phrase = httpx2.codes.get_reason_phrase(response.status_code)
     problem: dict[str, Any] = {
-        "title": response.reason_phrase,
+        "title": phrase,
         "status": response.status_code,
         "detail": f"{response.request.method} {response.url} was answered with "
-        f"{response.status_code} {response.reason_phrase}",
+        f"{response.status_code} {phrase}",
     }
-    if "json" in response.headers.get("content-type", ""):
+    if response.extensions.get(PROVEN) and "json" in response.headers.get("content-type", ""):
         document = response.json()
         problem |= document if isinstance(document, dict) else {}
     return ApiError(response.status_code, problem)

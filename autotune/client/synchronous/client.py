@@ -38,10 +38,14 @@ class Client(Predictions, Calibrations):
 
     Args:
         base_url: where not given AUTOTUNE_URL, else where `autotune serve` would listen by
-            AUTOTUNE_HOST and AUTOTUNE_PORT or the configuration: http://127.0.0.1:8765.
+            AUTOTUNE_HOST and AUTOTUNE_PORT or the configuration, or does listen for this user:
+            http://127.0.0.1:8765. `unix:/path` is one on a Unix socket.
+        token_file: a file of the service's token, or a copy of its `service.json`; where not given
+            AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else the token of this user's own service there.
         patience: how often a request is tried again, and how long is waited in between.
 
-    Every method raises `ServiceUnreachable` where nothing answers, `ApiError` where the service
+    Every method raises `ServiceUnreachable` where nothing answers (`ServiceNotProven` where what
+    answers is not proven to be the service), `ApiError` where the service
     refuses, and `InvalidInput(s)` where that can be told before anything is sent.
     """
 

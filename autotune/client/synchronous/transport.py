@@ -11,6 +11,7 @@ import httpx2
 
 from autotune.client.calls.call import Call, refusal
 from autotune.client.following import Follower
+from autotune.client.location import Location
 from autotune.client.patience import Patience, settings, unreachable
 from autotune.schemas import Event
 
@@ -20,13 +21,11 @@ T = TypeVar("T")
 class Transport:
     """Sends calls over one pool of connections, with patience."""
 
-    def __init__(self, base_url: str | None, patience: Patience) -> None:
-        self._http = httpx2.Client(**settings(base_url))
+    def __init__(self, location: Location, patience: Patience) -> None:
+        self.base_url = location.url
+        through = httpx2.HTTPTransport(uds=location.socket) if location.socket else None
+        self._http = httpx2.Client(**settings(location), transport=through)
         self._patience = patience
-
-    @property
-    def base_url(self) -> str:
-        return str(self._http.base_url).rstrip("/")
 
     def close(self) -> None:
         self._http.close()

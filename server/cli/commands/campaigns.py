@@ -6,6 +6,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -14,7 +15,10 @@ import typer
 from rich.console import RenderableType
 
 from autotune.client import CampaignHandle, RecommendationHandle
+from autotune.client.location import SOCKET
+from autotune.client.service_record import known_folder
 from autotune.errors import ApiError
+from autotune.files import write_whole
 from autotune.schemas import (
     Baseline,
     Campaign,
@@ -153,15 +157,38 @@ def show(
     return None
 
 
-def open_(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
-    """Open a campaign's page in a browser, and print its address."""
+def open_(
+    service: ServiceOptions,
+    campaign: Annotated[
+        int | None,
+        typer.Argument(metavar="ID", help="The campaign's number; without one, the list of all."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Open a campaign's page in a browser, and print the address that lets one browser in, once."""
     with service.client() as client:
-        address = f"{client.base_url}/campaigns/{client.campaign(campaign).id}"
-    opened = webbrowser.open(address)
+        if client.base_url.startswith(SOCKET):
+            reason = "a browser opens no Unix socket; forward a port to it: ssh -L 8765:PATH HOST"
+            raise Failed(f"the service listens at {client.base_url}: {reason}")
+        page = "/" if campaign is None else f"/campaigns/{client.campaign(campaign).id}"
+        address = client.browser_address(page)
+    opened = _opened(address)
     if json:
         return document({"address": address, "opened": opened})
     text(address)
     return None if opened else note("no browser could be started here")
+
+
+def _opened(address: str) -> bool:
+    """Return whether a browser was started at the address.
+
+    It is led there by a file of this user's alone: all users see the words of its command.
+    """
+    page = known_folder() / "open.html"
+    content = f'<meta http-equiv="refresh" content="0;url={escape(address)}">\n'
+    page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(page, content, private=True)
+    return webbrowser.open(page.as_uri())
 
 
 def _answer(

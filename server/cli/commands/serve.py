@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from server.cli.failures import Failed
 from server.cli.options import StorageOptions
 from server.cli.output import Json, note
-from server.cli.port import listening_socket
+from server.cli.port import listening_socket, listening_unix_socket, next_free_socket
+
+if TYPE_CHECKING:
+    import socket as sockets
+
+    from server.settings import Settings
 
 
 def demo(
@@ -58,6 +63,13 @@ def serve(
             "--port", help="Port to listen on; 0 takes any.  \\[default: AUTOTUNE_PORT, else 8765]"
         ),
     ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket",
+            help="Unix socket to listen on instead of a port; `--url unix:PATH` reaches it.",
+        ),
+    ] = None,
     no_runner: Annotated[
         bool,
         typer.Option("--no-runner", help="Leave the work on campaigns to `autotune runner`."),
@@ -65,11 +77,14 @@ def serve(
 ) -> None:
     """Serve the REST API and the pages, and work on campaigns, until Ctrl-C.
 
+    It answers its own user alone: `autotune` knows its token, and a browser is let in by the
+    address that is printed. Where the usual port is taken, the next free one is.
+
     One service for each database: a second one is refused.
     """
-    settings = storage.settings(host=host, port=port)
-    with listening_socket(settings.host, settings.port) as bound:
-        actual = settings.model_copy(update={"port": bound.getsockname()[1]})
+    path = str(socket.absolute()) if socket else None
+    settings = storage.settings(host=host, port=port, socket=path)
+    with _listening(settings) as (actual, bound):
         # These load the whole service: half a second that other commands need not wait.
         from server.service import run
 
@@ -90,6 +105,28 @@ def runner(storage: StorageOptions) -> None:
     with _ended_by_signal(), refusing_databases():
         note(f"works on campaigns of {settings.data_dir}; Ctrl-C ends it")
         run(settings)
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[tuple[Settings, sockets.socket]]:
+    """Yield a socket that listens where the settings say, and the settings with its port.
+
+    A port that nobody asked for by its number is left to whoever has it.
+    """
+    if settings.socket:
+        path = Path(settings.socket)
+        with listening_unix_socket(path) as bound:
+            try:
+                yield settings, bound
+            finally:
+                path.unlink(missing_ok=True)
+        return
+    listen = listening_socket if "port" in settings.model_fields_set else next_free_socket
+    with listen(settings.host, settings.port) as bound:
+        number = bound.getsockname()[1]
+        if settings.port not in {0, number}:
+            note(f"port {settings.port} is in use by another program; {number} is taken instead")
+        yield settings.model_copy(update={"port": number}), bound
 
 
 @contextmanager

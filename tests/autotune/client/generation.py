@@ -27,6 +27,7 @@ WITHOUT_AWAIT = {
     "AsyncCatalog": "Catalog",
     "AsyncClient": "Client",
     "AsyncConnection": "Connection",
+    "AsyncHTTPTransport": "HTTPTransport",
     "AsyncPlot": "Plot",
     "AsyncPredictions": "Predictions",
     "AsyncRecommendation": "RecommendationHandle",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune import Client
-from autotune.client.address import default_url
+from autotune.client.location import default_url
 from search_spaces.errors import InvalidInput
 from server.settings import Settings
 

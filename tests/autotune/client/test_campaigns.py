@@ -15,6 +15,7 @@ from autotune.client import CampaignHandle
 from autotune.client.asynchronous.transport import AsyncTransport
 from autotune.client.files import save_archive
 from autotune.client.following import Follower
+from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.synchronous.transport import Transport
 from autotune.errors import ApiError
@@ -125,14 +126,14 @@ def test_waiting_gives_up_at_its_time_limit(client: Client) -> None:
 def test_following_a_campaign_that_is_gone(service: Served, finished: CampaignHandle) -> None:
     gone = finished.campaign.model_copy(update={"id": 10_000})
     with (
-        closing(Transport(service.url, Patience())) as transport,
+        closing(Transport(locate(service.url, token_file=None), Patience())) as transport,
         pytest.raises(ApiError) as refused,
     ):
         list(transport.follow(Follower(gone, after=0)))
     assert refused.value.status == 404
 
     async def program() -> None:
-        transport = AsyncTransport(service.url, Patience())
+        transport = AsyncTransport(locate(service.url, token_file=None), Patience())
         try:
             async for event in transport.follow(Follower(gone, after=0)):
                 raise AssertionError(event)

@@ -12,12 +12,14 @@ import pytest
 
 from autotune import AsyncClient, Client
 from autotune.client import CampaignHandle, calls
+from autotune.client.location import locate
 from autotune.client.patience import Patience, is_loopback, retry_after_s, settings
-from autotune.errors import ApiError, ServiceUnreachable
+from autotune.errors import ApiError, ServiceNotProven, ServiceUnreachable
 from tests.autotune.client.conftest import CAMPAIGN
 from tests.flaky_proxy import flaky_proxy
 from tests.serving import Served, serving
 
+QUICK = Patience(first_wait_s=0.01)
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
 
 
@@ -34,17 +36,25 @@ def test_nobody_answers() -> None:
 
 def test_another_web_server_is_not_taken_for_the_service(service: Served) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello"
-    with flaky_proxy(service.url) as (url, proxy), Client(url) as connected:
+    key = service.token_file
+    with (
+        flaky_proxy(service.url) as (url, proxy),
+        Client(url, token_file=key) as connected,
+    ):
         proxy.refusals = [answer]
-        with pytest.raises(ApiError, match="no autotune service"):
+        with pytest.raises(ServiceNotProven, match="another program listens there"):
             connected.models()
 
 
-def test_a_refusal_without_a_problem_document_still_has_a_sentence(service: Served) -> None:
-    answer = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"
-    with flaky_proxy(service.url) as (url, proxy), Client(url) as connected:
-        proxy.refusals = [answer]
-        with pytest.raises(ApiError, match="was answered with 403 Forbidden"):
+def test_a_stranger_may_say_that_it_is_busy_and_no_more(service: Served) -> None:
+    body = b'{"detail": "run this at once"}'
+    answer = b"HTTP/1.1 503 Busy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+    with (
+        flaky_proxy(service.url) as (url, proxy),
+        Client(url, token_file=service.token_file, patience=Patience(attempts=1)) as connected,
+    ):
+        proxy.refusals = [answer % (len(body), body)]
+        with pytest.raises(ApiError, match="was answered with 503 Service Unavailable"):
             connected.models()
 
 
@@ -53,7 +63,9 @@ def test_a_create_whose_answer_was_lost_makes_one_campaign(service: Served) -> N
         before = len(list(direct.campaigns()))
     with flaky_proxy(service.url) as (url, proxy):
         proxy.cuts = [0, 0]
-        with Client(url, patience=Patience(first_wait_s=0.01)) as retrying:
+        with Client(
+            url, token_file=service.token_file, patience=Patience(first_wait_s=0.01)
+        ) as retrying:
             handle = retrying.create(**CAMPAIGN)
         posts = [head for head in proxy.requests if head.startswith("POST")]
     with Client(service.url) as direct:
@@ -67,7 +79,11 @@ def test_a_create_whose_answer_was_lost_makes_one_campaign(service: Served) -> N
 
 
 def test_a_request_that_may_not_be_repeated_is_not(service: Served) -> None:
-    with flaky_proxy(service.url) as (url, proxy), Client(url) as connected:
+    key = service.token_file
+    with (
+        flaky_proxy(service.url) as (url, proxy),
+        Client(url, token_file=key) as connected,
+    ):
         proxy.cuts = [0]
         with pytest.raises(ServiceUnreachable):
             connected.space(model="tiny", machine="frontier")
@@ -78,7 +94,9 @@ def test_retry_after_is_honoured(service: Served) -> None:
     busy = b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with flaky_proxy(service.url) as (url, proxy):
         proxy.refusals = [busy, busy]
-        with Client(url, patience=Patience(first_wait_s=30)) as connected:
+        with Client(
+            url, token_file=service.token_file, patience=Patience(first_wait_s=30)
+        ) as connected:
             assert connected.models()
     assert len(proxy.requests) == 3
 
@@ -116,7 +134,9 @@ def test_a_stream_cut_at_any_place_loses_and_repeats_nothing(
     expected = [event.id for event in finished.watch()]
     with flaky_proxy(service.url) as (url, proxy):
         proxy.cuts = [6_000, 300, 4_000, 0, 5_000, 7_000]
-        with Client(url, patience=Patience(first_wait_s=0.01)) as reader:
+        with Client(
+            url, token_file=service.token_file, patience=Patience(first_wait_s=0.01)
+        ) as reader:
             assert [event.id for event in reader.campaign(finished.id).watch()] == expected
         assert not proxy.cuts
 
@@ -137,7 +157,9 @@ def test_the_async_client_on_a_bad_network(service: Served, finished: CampaignHa
         expected = [event.id for event in finished.watch()]
         with flaky_proxy(service.url) as (url, proxy):
             proxy.cuts = [0, 100_000, 3_000, 0]
-            async with AsyncClient(url, patience=Patience(first_wait_s=0.01)) as client:
+            async with AsyncClient(
+                url, token_file=service.token_file, patience=Patience(first_wait_s=0.01)
+            ) as client:
                 handle = await client.campaign(finished.id)
                 assert [event.id async for event in handle.watch()] == expected
 
@@ -156,13 +178,15 @@ def test_the_async_client_finds_nobody() -> None:
 
 def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_URL", "http://cluster.example:9000/")
-    assert settings(None)["base_url"] == "http://cluster.example:9000"
-    assert settings("http://127.0.0.1:1")["base_url"] == "http://127.0.0.1:1"
+    assert settings(locate(None, token_file=None))["base_url"] == "http://cluster.example:9000"
+    assert (
+        settings(locate("http://127.0.0.1:1", token_file=None))["base_url"] == "http://127.0.0.1:1"
+    )
 
 
 def test_a_proxy_of_the_environment_is_for_other_machines() -> None:
     assert is_loopback("http://localhost:8765")
     assert is_loopback("http://[::1]:8765")
     assert not is_loopback("http://10.0.0.1:8765")
-    assert not settings("http://127.0.0.1:1")["trust_env"]
-    assert settings("http://login.example:1")["trust_env"]
+    assert not settings(locate("http://127.0.0.1:1", token_file=None))["trust_env"]
+    assert settings(locate("http://login.example:1", token_file=None))["trust_env"]

@@ -18,7 +18,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign
 from tests.server.asking import created
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def shared_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClie
     """For what changes nothing, refusals above all: one application for a module."""
     folder = tmp_path_factory.mktemp("shared")
     app = create_app(Settings(data_dir=folder / "data", profiles_dir=folder / "profiles"))
-    with TestClient(app, base_url=ADDRESS) as opened:
+    with entitled(app) as opened:
         yield opened
 
 
@@ -59,6 +59,7 @@ class Live:
     """A service on a real socket, for what has to be seen as it is sent."""
 
     url: str
+    headers: dict[str, str]
     stop: Callable[[], None]
     thread: threading.Thread
 
@@ -74,7 +75,12 @@ def serving(app: FastAPI) -> Iterator[Live]:
             server.should_exit = True
 
         try:
-            yield Live(url=f"http://127.0.0.1:{bound.getsockname()[1]}", stop=stop, thread=thread)
+            yield Live(
+                url=f"http://127.0.0.1:{bound.getsockname()[1]}",
+                headers={"Authorization": f"Bearer {app.state.access.token}"},
+                stop=stop,
+                thread=thread,
+            )
         finally:
             stop()
             thread.join()

@@ -24,7 +24,7 @@ from server.app import create_app
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store.campaigns import get_campaign
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 MOST_ITEMS = 2
 MOST_LINES = 24
@@ -82,7 +82,7 @@ def record(data_dir: Path) -> None:
     app = create_app(settings)
     question = CAMPAIGNS["simulated"]["value"]
     other = question | {"name": "The same with another seed", "seed": 1, "fresh": True}
-    with TestClient(app, base_url=ADDRESS) as client:
+    with entitled(app) as client:
         for body in (question, other):
             client.post("/api/v1/campaigns", json=body).raise_for_status()
         run_to_end(app, (1, 2))

@@ -23,7 +23,7 @@ from server.store import Store
 from server.store.trials import finish_trial
 from tests.server.asking import STRATEGY, created, ended, with_trials
 from tests.server.calibrations import document
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 URL = "/api/v1/calibrations"
 PREDICTIONS, SWEEPS = "/api/v1/predictions", "/api/v1/sweeps"
@@ -81,7 +81,7 @@ def test_a_simulated_campaign_is_fitted_and_says_that_it_was_simulated(
     finished: tuple[FastAPI, Campaign],
 ) -> None:
     app, campaign = finished
-    client = TestClient(app, base_url=ADDRESS)
+    client = entitled(app)
     answer = posted(client, "from-trials", campaign.id)
     assert answer.status_code == 201, answer.text
     assert answer.headers["location"] == f"{URL}/from-trials"

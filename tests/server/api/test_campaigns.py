@@ -23,7 +23,7 @@ from server.store import Store
 from server.store.campaigns import campaign_row, change_state
 from server.store.history import keep_start, note_worth
 from tests.server.asking import STRATEGY, body, created, with_trials
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 CAMPAIGNS = "/api/v1/campaigns"
 
@@ -318,7 +318,7 @@ def test_what_a_checkout_cannot_train_is_refused_before_anything_is_queued(
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(app: FastAPI, store: Store) -> None:
     """SQLite itself refuses to grow the file."""
-    with TestClient(app, base_url=ADDRESS) as client:
+    with entitled(app) as client:
         assert client.post(CAMPAIGNS, json=body()).status_code == 201
         with store.engine.connect() as connection:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from fastapi.testclient import TestClient
 from jsonschema_rs import Draft202012Validator
 from typer.testing import CliRunner
 
@@ -24,7 +23,7 @@ from server.settings import Settings
 from tests.server.api.conftest import serving
 from tests.server.api.recording import asked, run_to_end
 from tests.server.asking import created
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 PROBLEM = "application/problem+json"
 TEXTS = ("text/csv", "text/plain", "text/event-stream")
@@ -108,7 +107,7 @@ def test_every_request_has_an_example_that_the_service_accepts(
 ) -> None:
     """Those that read come first, and the last ones extend, steer and delete a campaign."""
     taking = {each["operationId"] for *_, each in operations(document) if "requestBody" in each}
-    with TestClient(app, base_url=ADDRESS) as client:
+    with entitled(app) as client:
         for call in asked(document):
             if call.name.startswith("events."):
                 continue  # without a body, and it goes on for minutes
@@ -121,6 +120,7 @@ def test_every_sample_in_python_works(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTUNE_TOKEN", app.state.access.token)
     with serving(app) as live, Client(live.url) as client:
         for name, sample in SAMPLES.items():
             try:
@@ -135,6 +135,7 @@ def test_every_sample_in_a_shell_works(
     monkeypatch.chdir(tmp_path)
     with serving(app) as live:
         monkeypatch.setenv("AUTOTUNE_URL", live.url)
+        monkeypatch.setenv("AUTOTUNE_TOKEN", app.state.access.token)
         for name, sample in SAMPLES.items():
             arguments = shlex.split(sample.shell)[1:]
             if arguments:

@@ -28,7 +28,12 @@ def stream(
 ) -> Iterator[Iterator[Event]]:
     """The events of a stream as they come; each is checked against its frame."""
     with httpx2.stream(
-        "GET", live.url + path, headers=headers, params=params, timeout=10, trust_env=False
+        "GET",
+        live.url + path,
+        headers=live.headers | (headers or {}),
+        params=params,
+        timeout=10,
+        trust_env=False,
     ) as answer:
         assert answer.status_code == 200
         assert answer.headers["Content-Type"].startswith("text/event-stream")

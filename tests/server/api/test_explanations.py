@@ -6,19 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, Explanation
 from server.api.explanations import Explanations
 from server.api.kept_campaigns import KeptCampaigns
 from server.store import NotFound, Store
 from tests.server.asking import created, with_trials
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 
 def test_a_finished_campaign_is_explained(finished: tuple[FastAPI, Campaign]) -> None:
     app, campaign = finished
-    client = TestClient(app, base_url=ADDRESS)
+    client = entitled(app)
     at = f"/api/v1/campaigns/{campaign.id}"
     found = Explanation.model_validate(client.get(f"{at}/explanation").json())
     best = client.get(f"{at}/recommendation").json()["best"]

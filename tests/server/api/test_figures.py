@@ -17,8 +17,8 @@ from server.figures.kinds import FigureOptions
 from server.settings import Settings
 from server.store import Store
 from tests.server.asking import created
-from tests.server.conftest import ADDRESS
 from tests.server.dashboard.campaigns import Campaigns
+from tests.server.entitled import entitled
 
 SIGNATURES = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
 
@@ -27,7 +27,7 @@ SIGNATURES = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
 def asked(finished: tuple[FastAPI, Campaign]) -> tuple[TestClient, str]:
     """A client, and where the figures of the finished campaign are."""
     app, campaign = finished
-    client = TestClient(app, base_url=ADDRESS)
+    client = entitled(app)
     return client, f"/api/v1/campaigns/{campaign.id}/figures"
 
 

@@ -9,7 +9,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.engine import POOL
 from tests.server.asking import created
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 
 def test_a_service_is_alive_and_ready(client: TestClient) -> None:
@@ -45,7 +45,7 @@ def test_when_all_connections_are_in_use_it_is_a_503(
         monkeypatch.setitem(POOL, name, value)
     app = create_app(sqlite_settings)
     store: Store = app.state.store
-    client = TestClient(app, base_url=ADDRESS)
+    client = entitled(app)
     with store.engine.connect():
         answer = client.get("/api/v1/campaigns")
     assert answer.status_code == 503

@@ -30,7 +30,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_that_is_too_large_is_refused_in_a_sentence(strict: Live, chunked: bool) -> None:
     pieces = [PIECE] * (MOST_BODY_BYTES // len(PIECE) + 1)
-    with httpx2.Client(base_url=strict.url, trust_env=False) as client:
+    with httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client:
         content = iter(pieces) if chunked else b"".join(pieces)
         answer = client.post("/api/v1/campaigns", content=content)
         assert answer.status_code == 413
@@ -39,9 +39,10 @@ def test_a_body_that_is_too_large_is_refused_in_a_sentence(strict: Live, chunked
 
 
 def test_a_declared_length_is_refused_before_it_is_sent(strict: Live) -> None:
-    head = b"POST /api/v1/campaigns HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000000\r\n\r\n"
+    lines = ["POST /api/v1/campaigns HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 60000000"]
+    lines += [f"{name}: {value}" for name, value in strict.headers.items()]
     with connected(strict) as client:
-        client.sendall(head)
+        client.sendall("\r\n".join([*lines, "", ""]).encode())
         assert client.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
@@ -62,7 +63,10 @@ def test_a_request_that_is_never_finished_is_given_up(strict: Live, sent: bytes)
 
 
 def test_more_streams_than_allowed_are_refused_for_now(strict: Live) -> None:
-    with httpx2.Client(base_url=strict.url, trust_env=False) as client, ExitStack() as streams:
+    with (
+        httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client,
+        ExitStack() as streams,
+    ):
         for _ in range(2):
             stream = streams.enter_context(client.stream("GET", "/api/v1/events"))
             assert stream.status_code == 200

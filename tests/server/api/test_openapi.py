@@ -39,8 +39,8 @@ def test_every_operation_describes_its_refusals(client: TestClient) -> None:
 
 
 @pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The description of a service that has a campaign with trials."""
+def described(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, str]]:
+    """The description of a service that has a campaign with trials, and what lets one in."""
     settings = Settings(
         data_dir=tmp_path_factory.mktemp("data"),
         stream_life_s=0.05,
@@ -49,21 +49,23 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
     app = create_app(settings)
     with_trials(app.state.store, created(app.state.store), 2)
-    return schemathesis.openapi.from_asgi("/api/v1/openapi.json", app)
+    headers = {"Authorization": f"Bearer {app.state.access.token}"}
+    return schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers), headers
 
 
-def test_answers_are_as_described(described: Any) -> None:
-    """Generated requests, good and bad, of every operation."""
+def test_answers_are_as_described(described: tuple[Any, dict[str, str]]) -> None:
+    """Generated requests, good and bad, of every operation; each is also sent without the token."""
+    schema, headers = described
     held = 0
-    for found in described.get_all_operations():
+    for found in schema.get_all_operations():
         operation = found.ok()
         for mode in GenerationMode:
-            hold(operation, mode)
+            hold(operation, mode, headers)
         held += 1
-    assert held == len(operations(described.raw_schema))
+    assert held == len(operations(schema.raw_schema))
 
 
-def hold(operation: Any, mode: GenerationMode) -> None:
+def hold(operation: Any, mode: GenerationMode, headers: dict[str, str]) -> None:
     @hypothesis.settings(
         max_examples=EXAMPLES,
         deadline=None,
@@ -74,7 +76,7 @@ def hold(operation: Any, mode: GenerationMode) -> None:
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
     def answers_are_as_described(case: schemathesis.Case[Any]) -> None:
         # A schema cannot say that TP has to divide the heads: what it allows may be refused.
-        case.call_and_validate(excluded_checks=[positive_data_acceptance])
+        case.call_and_validate(headers=headers, excluded_checks=[positive_data_acceptance])
 
     takes_nothing = suppress(Unsatisfiable) if mode.is_negative else nullcontext()
     with takes_nothing:  # and so nothing can be wrong about what it is given

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from autotune.schemas import Campaign, Recommendation
 from server.store import Store
 from tests.server.asking import created
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 FILES = {
     "launch.sbatch",
@@ -23,7 +23,7 @@ FILES = {
 
 @pytest.fixture
 def client(finished: tuple[FastAPI, Campaign]) -> TestClient:
-    return TestClient(finished[0], base_url=ADDRESS)
+    return entitled(finished[0])
 
 
 @pytest.fixture

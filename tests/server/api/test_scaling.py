@@ -13,7 +13,7 @@ from server.figures.scaling import measured_steps
 from server.store import Store
 from server.store.trials import all_trials
 from tests.server.asking import created
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 
 def test_what_trials_measured_is_said_and_the_rest_predicted(
@@ -26,7 +26,7 @@ def test_what_trials_measured_is_said_and_the_rest_predicted(
     recommendation = recommend(campaign, trials)
     assert recommendation is not None
     steps = measured_steps(trials)
-    client = TestClient(app, base_url=ADDRESS)
+    client = entitled(app)
     address = f"/api/v1/campaigns/{campaign.id}/scaling"
     study = ScalingStudy.model_validate(client.get(address).json())
     assert study.strategy == recommendation.best.strategy

@@ -12,7 +12,7 @@ from server.api.campaigns import EXAMPLES
 from server.app import create_app
 from server.runner.runner import Runner
 from server.settings import Settings
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 CAMPAIGNS = "/api/v1/campaigns"
 STUDY: dict[str, Any] = EXAMPLES["scaling study"]["value"]
@@ -31,7 +31,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, 
     app = create_app(settings)
     runner = Runner(settings, app.state.store)
     asked = study(kinds=["strong", "weak"], nodes=[64, 16, 20, 32])
-    with TestClient(app, base_url=ADDRESS) as client:
+    with entitled(app) as client:
         campaign = client.post(CAMPAIGNS, json=asked).json()
         address = f"{CAMPAIGNS}/{campaign['id']}"
         while client.get(address).json()["state"] != "done":

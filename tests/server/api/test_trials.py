@@ -14,7 +14,7 @@ from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.trials import all_trials, get_trial
 from tests.server.asking import created, with_trials
-from tests.server.conftest import ADDRESS
+from tests.server.entitled import entitled
 
 Finished = tuple[FastAPI, Campaign]
 
@@ -26,7 +26,7 @@ def at(finished: Finished) -> str:
 
 @pytest.fixture
 def client(finished: Finished) -> TestClient:
-    return TestClient(finished[0], base_url=ADDRESS)
+    return entitled(finished[0])
 
 
 def every(finished: Finished) -> list[Trial]:

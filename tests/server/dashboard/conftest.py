@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
+from server.api.access import ENTRANCE, Access
 from server.app import create_app
 from server.service import WebServer
 from server.settings import Settings
@@ -34,6 +36,8 @@ STARTUP_LIMIT_S = 30.0
 class Service:
     """The service over one data folder; it can be stopped and started again on its port."""
 
+    by_url: ClassVar[dict[str, Service]] = {}
+
     def __init__(self, data_dir: Path) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -45,6 +49,7 @@ class Service:
 
     def start(self) -> None:
         self.server = WebServer(create_app(self.settings), self.settings)
+        self.by_url[self.url] = self
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
         ends = time.monotonic() + STARTUP_LIMIT_S
@@ -56,8 +61,21 @@ class Service:
         self.server.should_exit = True
         self.thread.join()
 
+    @property
+    def access(self) -> Access:
+        found: Access = self.server.app.state.access
+        return found
+
+    def let_in(self, context: BrowserContext) -> None:
+        """Open the address that works once; what the browser has of an earlier start is worth
+        nothing."""
+        key = self.access.new_key()
+        answer = context.request.get(f"{self.url}{ENTRANCE}?key={key}")
+        assert answer.ok, answer.text()
+
     def close(self) -> None:
         self.stop()
+        del self.by_url[self.url]
         self.campaigns.store.close()
 
 
@@ -129,6 +147,8 @@ def visit(chromium: Browser, faults: list[Faults]) -> Iterator[Open]:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         context.set_default_timeout(15_000)
         contexts.append(context)
+        parts = urlsplit(url)
+        Service.by_url[f"{parts.scheme}://{parts.netloc}"].let_in(context)
         faults.append(Faults(context))
         page = context.new_page()
         page.goto(url)

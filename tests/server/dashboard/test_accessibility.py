@@ -56,6 +56,8 @@ def _faults(page: Page, options: dict[str, Any]) -> list[str]:
 
 
 def test_nothing_is_found_on_any_page(service: Service, own_service: Service, page: Page) -> None:
+    service.let_in(page.context)
+    own_service.let_in(page.context)
     made = service.campaigns
     done, many = made.done(ok=8, too_big=4), made.many(300)
     failed = made.running(ok=0, too_big=5)

@@ -121,6 +121,7 @@ def test_lost_stream_says_so_and_resumes(
     page = visit(f"{own_service.url}/campaigns/{campaign.id}")
     faults[0].expect("ERR_CONNECTION_REFUSED")
     faults[0].expect("ERR_INCOMPLETE_CHUNKED_ENCODING")
+    faults[0].expect("401")  # until the browser is let in again
     expect(page.locator("#stream")).to_have_text("live")
     own_service.stop()
     expect(page.locator("#stream")).to_have_text("reconnecting…")
@@ -128,6 +129,7 @@ def test_lost_stream_says_so_and_resumes(
         campaign, own_service.campaigns.strategies(campaign, 1, fitting=True)
     )
     own_service.start()
+    own_service.let_in(page.context)
     expect(page.locator("tr[data-number='2']")).to_contain_text("pending")
     expect(page.locator("#stream")).to_have_text("live")
 

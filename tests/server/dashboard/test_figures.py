@@ -118,6 +118,7 @@ def test_a_figure_appears_with_the_first_measurement(service: Service, visit: Op
 def test_without_javascript_a_figure_is_a_picture(service: Service, chromium: Browser) -> None:
     campaign = service.campaigns.done()
     context = chromium.new_context(java_script_enabled=False)
+    service.let_in(context)
     page = context.new_page()
     page.set_default_timeout(60_000)  # each picture is drawn by a process of its own
     page.goto(f"{service.url}/campaigns/{campaign.id}")

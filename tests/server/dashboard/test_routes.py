@@ -21,7 +21,12 @@ from tests.server.dashboard.conftest import Service
 
 def get(service: Service, path: str) -> tuple[int, dict[str, str], str]:
     try:
-        with urlopen(Request(service.url + path), timeout=30) as answer:
+        with urlopen(
+            Request(
+                service.url + path, headers={"Authorization": f"Bearer {service.access.token}"}
+            ),
+            timeout=30,
+        ) as answer:
             return answer.status, dict(answer.headers), answer.read().decode(errors="replace")
     except HTTPError as refusal:
         with refusal:

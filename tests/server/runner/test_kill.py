@@ -6,6 +6,7 @@ kinds of database.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -212,7 +213,13 @@ def kill_at_random(
     ends = time.monotonic() + LONGEST_S
     with served(settings) as service:
         finished = FinishedTrials(settings)
-        posted = httpx2.post(f"{service.url}/api/v1/campaigns", json=request, trust_env=False)
+        record = json.loads((settings.data_dir / "service.json").read_text())
+        posted = httpx2.post(
+            f"{service.url}/api/v1/campaigns",
+            json=request,
+            headers={"Authorization": f"Bearer {record['token']}"},
+            trust_env=False,
+        )
         assert posted.status_code == 201, posted.text
         kills, events = 0, finished.events()
         while (state := finished.state()) not in {"done", "failed", "paused"}:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, Recommendation, Trial, TrialState
 from server.app import create_app
@@ -24,6 +23,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm, slurm_session
 from tests.evaluators.program.checkout import make_checkout
 from tests.requirement import require
+from tests.server.entitled import entitled
 
 __all__ = ["slurm", "slurm_session"]
 
@@ -105,7 +105,7 @@ class SlurmService:
         self.settings = settings
         app = create_app(settings)
         self.store: Store = app.state.store
-        self.client = TestClient(app, base_url="http://127.0.0.1")
+        self.client = entitled(app)
         self.runner = Runner(settings, self.store)
 
     def create(self, **changes: Any) -> Campaign:

@@ -24,6 +24,7 @@ from server.store import Store
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials
 from tests.evaluators.program.checkout import make_checkout
+from tests.server.entitled import entitled
 
 END_LIMIT_S = 15.0
 PROFILE = """
@@ -102,7 +103,7 @@ class Scene:
             data_dir=folder / "data", profiles_dir=profiles, poll_interval_s=0.1, lease_s=10.0
         )
         app = create_app(settings)
-        return cls(settings, app.state.store, TestClient(app, base_url="http://127.0.0.1"))
+        return cls(settings, app.state.store, entitled(app))
 
     def create(
         self,

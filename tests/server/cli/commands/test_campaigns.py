@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from html import escape
 from pathlib import Path
 
 import psutil
@@ -87,9 +88,14 @@ def test_open_starts_a_browser_and_prints_the_address(
         text=True,
         check=True,
     )
-    address = f"{service.url}/campaigns/{finished}\n"
-    assert done.stdout == address
-    assert (tmp_path / "seen").read_text() == address
+    address = done.stdout.strip()
+    assert address.startswith(f"{service.url}/enter?key=")
+    assert address.endswith(f"to=%2Fcampaigns%2F{finished}")
+    seen = (tmp_path / "seen").read_text().strip()
+    assert "key" not in seen  # other users see the command
+    page = Path(seen.removeprefix("file://"))
+    assert escape(address) in page.read_text()
+    assert page.stat().st_mode & 0o077 == 0
 
 
 def test_what_comes_next_is_said(autotune: Autotune, finished: str, tmp_path: Path) -> None:

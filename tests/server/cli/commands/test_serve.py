@@ -27,7 +27,7 @@ def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
         assert below, "its runner"
         # An open stream of events must not hold it up.
         with (
-            httpx2.Client(base_url=served.url, trust_env=False) as client,
+            httpx2.Client(base_url=served.url, headers=served.headers, trust_env=False) as client,
             client.stream("GET", "/api/v1/events") as stream,
         ):
             assert stream.is_success

@@ -1,0 +1,10 @@
+"""Requests about who may use the service."""
+
+from __future__ import annotations
+
+from autotune.client.calls.call import Call, reader
+from autotune.schemas import BrowserKey
+
+
+def browser_key() -> Call[BrowserKey]:
+    return Call(method="POST", path="/browser-keys", read=reader(BrowserKey))

@@ -1,0 +1,110 @@
+"""What a running service writes down for its user's own programs: its address and its token."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from socket import gethostname
+from typing import Self
+from urllib.parse import urlsplit
+
+from platformdirs import user_data_path, user_state_path
+
+from autotune.client.address import config_path, configuration
+from autotune.files import write_whole
+
+NAME = "service.json"
+ROOT = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceRecord:
+    """A service that runs, or that ran until it was killed.
+
+    Attributes:
+        url: where it listens: `http://127.0.0.1:8765`, or `unix:` and a path.
+        token: who knows it may do all that the service does.
+        pid: of its process, on `host`.
+    """
+
+    url: str
+    token: str
+    pid: int
+    host: str
+
+    @classmethod
+    def read(cls, path: Path) -> Self | None:
+        """Return what a file says; None where there is none, or somebody else wrote it."""
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_uid not in {os.geteuid(), ROOT}:
+                    return None
+                said = json.load(file)
+                return cls(**{name: said[name] for name in cls.__dataclass_fields__})
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    @property
+    def lives(self) -> bool:
+        """Whether its process is there; taken for granted of one on another host."""
+        if self.host != gethostname():
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return True
+
+    def write(self, path: Path) -> None:
+        """Write it for this user alone; raises OSError."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path, json.dumps(asdict(self)) + "\n", private=True)
+
+    def remove(self, path: Path) -> None:
+        """Remove the file where it still speaks of this service."""
+        if ServiceRecord.read(path) == self:
+            path.unlink(missing_ok=True)
+
+
+def data_folder() -> Path:
+    """Return where `autotune serve` keeps its data if its command does not say otherwise; raises
+    InvalidInput for a configuration that is none."""
+    if named := os.environ.get("AUTOTUNE_DATA_DIR"):
+        return Path(named).expanduser()
+    kept = configuration(config_path()).get("data_dir")
+    return Path(kept).expanduser() if isinstance(kept, str) else user_data_path("autotune")
+
+
+def known_folder() -> Path:
+    """Return where all services of this user are noted, whatever their data folders."""
+    return user_state_path("autotune") / "services"
+
+
+def known_path(url: str) -> Path:
+    """Return the file that notes a service of this host by its address."""
+    parts = urlsplit(url)
+    name = f"{parts.hostname}-{parts.port}" if parts.hostname else parts.path.replace("/", "-")
+    return known_folder() / f"{gethostname()}-{name}.json"
+
+
+def record_of(url: str) -> ServiceRecord | None:
+    """Return the record of this user's service at an address; None where none is known there."""
+    for path in (data_folder() / NAME, known_path(url)):
+        record = ServiceRecord.read(path)
+        if record is not None and record.url == url and record.lives:
+            return record
+    return None
+
+
+def running() -> Iterator[ServiceRecord]:
+    """Yield this user's services on this host: that of the data folder, then the others."""
+    others = known_folder().glob(f"{gethostname()}-*.json")
+    for path in (data_folder() / NAME, *sorted(others)):
+        record = ServiceRecord.read(path)
+        if record is not None and record.lives and record.host == gethostname():
+            yield record
