@@ -14,9 +14,10 @@ from server.settings import Settings
 
 @pytest.fixture(autouse=True)
 def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration of its own, and nothing in the environment."""
+    """A configuration of its own, nothing in the environment, and no service that runs."""
     for name in ("URL", "HOST", "PORT"):
         monkeypatch.delenv(f"AUTOTUNE_{name}", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path = tmp_path / "config.toml"
     monkeypatch.setenv("AUTOTUNE_CONFIG", str(path))
     return path

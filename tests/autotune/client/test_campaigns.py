@@ -197,6 +197,7 @@ def test_a_plot_shows_itself_and_is_saved(
     with pytest.raises(ApiError, match="did you mean num_nodes"):
         finished.plot("map", nodes=2)  # type: ignore[call-arg]
     other = client.create(**campaign_input(seed=3))
+    other.wait()
     compared = client.plot_comparison(finished.id, other.id, by="trial")
     assert f"Campaigns {finished.id} and {other.id}" in compared.svg
     data = json.loads(compared.save(tmp_path / "compared.json").read_text())
