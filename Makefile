@@ -17,7 +17,9 @@ test: $(VENV)/.installed-dev ## install, then run every test
 	$(TESTING) $(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
 
 # What depends on programs that a machine may lack; the rest is the same everywhere.
-BARE_TESTS := tests/cluster tests/evaluators tests/server
+# Ray comes with the installation and is never hidden: its tests need no second run.
+BARE_TESTS := tests/cluster tests/evaluators tests/server \
+  --ignore=tests/evaluators/ray --ignore=tests/server/runner/test_ray.py
 
 test-bare: $(VENV)/.installed-dev ## these tests as on a machine without Slurm, PostgreSQL and Chromium
 	$(TESTING) .ci/bare $(BIN)/python -m pytest -n 4 --dist loadgroup $(BARE_TESTS) $(ARGS)
