@@ -11,6 +11,9 @@ from server.store.campaigns import get_campaign
 from tests.server.dashboard.conftest import Faults, Open, Service
 from tests.server.dashboard.perception import UNNAMED
 
+# The form asks what a plan would find at each pause, and a slow typist pauses at half a shape.
+HALF_TYPED = "422"
+
 
 def test_form_shows_refusals_at_their_fields_and_keeps_what_was_typed(
     service: Service, visit: Open, faults: list[Faults]
@@ -34,8 +37,9 @@ def test_form_shows_refusals_at_their_fields_and_keeps_what_was_typed(
     expect(page.locator("#error-nodes")).to_have_count(0)
 
 
-def test_form_checks_and_submits(service: Service, visit: Open) -> None:
+def test_form_checks_and_submits(service: Service, visit: Open, faults: list[Faults]) -> None:
     page = visit(f"{service.url}/campaigns/new")
+    faults[0].expect(HALF_TYPED)
     page.get_by_role("button", name="175B on Frontier, simulated").click()
     page.get_by_role("button", name="Check").click()
     report = page.locator("#report")
@@ -57,8 +61,11 @@ def test_form_checks_and_submits(service: Service, visit: Open) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("from the form")
 
 
-def test_form_takes_an_own_shape_and_dimensions(service: Service, visit: Open) -> None:
+def test_form_takes_an_own_shape_and_dimensions(
+    service: Service, visit: Open, faults: list[Faults]
+) -> None:
     page = visit(f"{service.url}/campaigns/new", width=390)
+    faults[0].expect(HALF_TYPED)
     page.get_by_label("Own shape").check()
     for label, value in (("Layers", "8"), ("Hidden size", "1024"), ("Attention heads", "16")):
         page.get_by_label(label, exact=True).fill(value)
@@ -113,8 +120,11 @@ def test_form_asks_for_a_profile_only_where_trials_go_to_slurm(
     assert request.slurm == SlurmChoice(profile="frontier", mode="pilot")
 
 
-def test_form_forgets_the_profile_of_another_evaluator(service: Service, visit: Open) -> None:
+def test_form_forgets_the_profile_of_another_evaluator(
+    service: Service, visit: Open, faults: list[Faults]
+) -> None:
     page = visit(f"{service.url}/campaigns/new")
+    faults[0].expect(HALF_TYPED)
     page.get_by_label("Evaluator").select_option("slurm")
     page.get_by_label("Cluster profile").select_option("frontier")
     page.get_by_label("Evaluator").select_option("simulated")
