@@ -92,6 +92,10 @@ class Campaign(Wire):
     """Why it paused, ended or failed, in a sentence; empty otherwise."""
     simulated: bool
     """Whether its figures come from the cost model and no machine."""
+    owner: str | None = None
+    """Name of the user whose it is; null where the service has no users."""
+    private: bool = False
+    """Whether its owner and admins alone see it."""
     request: CampaignCreate
     """What was asked, with the defaults that were taken."""
     model: ModelShape

@@ -157,6 +157,8 @@ class CampaignCreate(Wire):
     with all, in pipelines and on nodes fewer by the same factor."""
     fresh: bool = False
     """Start from nothing, not from earlier trials of the machine."""
+    private: bool = False
+    """Let nobody else see it, of a service that a group shares, but admins."""
     study: StudySpec | None = None
     """Instead of a search: how given layouts scale over nodes, measured."""
     time_scale: Annotated[float, Field(ge=0, le=1)] = 0.0

@@ -68,9 +68,14 @@ def create_campaign(
     machine: MachineShape,
     simulated: bool,
     profile: Mapping[str, Any] | None = None,
+    owner: str | None = None,
     idempotency: IdempotencyKey | None = None,
 ) -> Campaign:
-    """Insert a queued campaign; `profile` is kept with it as the cluster's profile stands now."""
+    """Insert a queued campaign; `profile` is kept with it as the cluster's profile stands now.
+
+    Args:
+        owner: the name of the user whose it is; None where the service has no users.
+    """
     row = CampaignRow(
         name=request.name or f"{model.name} on {machine.name}",
         state=CampaignState.QUEUED,
@@ -84,6 +89,8 @@ def create_campaign(
         profile=None if profile is None else dict(profile),
         machine_digest=machine_digest(machine),
         program=program_of(request, profile),
+        owner=owner,
+        private=request.private,
         created_at=datetime.now(UTC),
         idempotency_key=idempotency.key if idempotency else None,
         idempotency_hash=idempotency.digest if idempotency else None,
@@ -343,6 +350,8 @@ def campaign_of(
             "state": row.state,
             "reason": row.reason,
             "simulated": row.simulated,
+            "owner": row.owner,
+            "private": row.private,
             "request": CampaignCreate.model_validate(row.request),
             "model": ModelShape.model_validate(row.model),
             "machine": MachineShape.model_validate(row.machine),

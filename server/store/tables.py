@@ -1,12 +1,22 @@
 """The tables: campaigns, their trials, the events that announce each change; what campaigns start
-from; calibrations."""
+from; calibrations; users, and what was done by whom."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, Float, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    Float,
+    ForeignKey,
+    Index,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    false,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from server.store.columns import Identity, UtcDateTime
@@ -42,13 +52,15 @@ class CampaignRow(Base):
     in the database's seconds; `lease_epoch` grows with every claim and fences off a runner that was
     taken over. `machine_digest` and `program` are those of `server.store.stack`: where both are the
     same, trials of one campaign tell of another. `started_from` and
-    `screening` are None until the search begins.
+    `screening` are None until the search begins. `owner` is the name of the user whose it is, None
+    where the service has no users; its owner alone and admins see one that is `private`.
     """
 
     __tablename__ = "campaigns"
     __table_args__ = (
         Index(None, "state"),
         Index(None, "machine_digest", "program"),
+        Index(None, "owner"),
         {"sqlite_autoincrement": True},
     )
 
@@ -74,6 +86,8 @@ class CampaignRow(Base):
     lease_owner: Mapped[str | None] = mapped_column(String(200))
     lease_until: Mapped[float | None]
     lease_epoch: Mapped[int] = mapped_column(default=0)
+    owner: Mapped[str | None] = mapped_column(String(64))
+    private: Mapped[bool] = mapped_column(default=False, server_default=false())
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     idempotency_hash: Mapped[str | None] = mapped_column(String(64))
 
@@ -176,3 +190,60 @@ class CalibrationRow(Base):
     out_of_memory: Mapped[int]
     models: Mapped[list[str]]
     document: Mapped[Json] = mapped_column(deferred=True)
+
+
+class UserRow(Base):
+    """One user of a service that a group shares; a name is given once, and its row stays.
+
+    Of the token only what shows that somebody knows it is kept (`autotune.client.credentials`): it
+    cannot be had from there. Both keys are None of a user who has none, and comes through a proxy.
+    A limit that is None is none.
+    """
+
+    __tablename__ = "users"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    id: Mapped[int] = mapped_column(Identity, primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    scope: Mapped[str] = mapped_column(String(16))
+    stored_key: Mapped[str | None] = mapped_column(String(64))
+    server_key: Mapped[str | None] = mapped_column(String(64))
+    most_campaigns: Mapped[int | None]
+    most_trials: Mapped[int | None]
+    node_hours_a_month: Mapped[float | None]
+    created_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+
+
+class NodeHoursOfDeletedRow(Base):
+    """What an owner's campaigns that have been deleted had taken in a month, such as `2026-03`."""
+
+    __tablename__ = "node_hours_of_deleted"
+
+    owner: Mapped[str] = mapped_column(String(64), primary_key=True)
+    month: Mapped[str] = mapped_column(String(7), primary_key=True)
+    node_hours: Mapped[float]
+
+
+class AuditRow(Base):
+    """One change that was asked for, and how it was answered; never altered.
+
+    `user` is None where none was known, `address` where the request came from, `action` a method
+    with the path's template, or a command. The campaign may be gone.
+    """
+
+    __tablename__ = "audit"
+    __table_args__ = (
+        Index(None, "at"),
+        Index(None, "campaign_id"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Identity, primary_key=True)
+    at: Mapped[datetime]
+    user: Mapped[str | None] = mapped_column(String(64))
+    address: Mapped[str] = mapped_column(String(200))
+    action: Mapped[str] = mapped_column(String(200))
+    campaign_id: Mapped[int | None] = mapped_column(Identity)
+    status: Mapped[int]

@@ -71,6 +71,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
         fresh: bool = False,
         seed: int = 0,
         time_scale: float = 0.0,
+        private: bool = False,
         name: str = "",
     ) -> AsyncCampaign:
         """Submit a campaign: how should this model be laid out on these nodes?
@@ -107,6 +108,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             fresh: start from nothing, not from earlier trials of the machine.
             seed: of the search and of simulated trials.
             time_scale: simulated trials: seconds waited for each simulated second.
+            private: let nobody else see it, of a service that a group shares, but admins.
             name: for people.
 
         Raises:
@@ -134,6 +136,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             "fresh": fresh,
             "seed": seed,
             "time_scale": time_scale,
+            "private": private,
             "name": name,
         }
         created = await self._transport.send(calls.campaigns.create(await self._placed(fields)))

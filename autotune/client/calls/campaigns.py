@@ -60,6 +60,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     screen_nodes: ScreenNodes
     screen_layers: ScreenLayers
     time_scale: float
+    private: bool
     study: StudySpec | Mapping[str, Any] | None
 
 

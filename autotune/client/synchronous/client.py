@@ -72,6 +72,7 @@ class Client(Predictions, Calibrations):
         fresh: bool = False,
         seed: int = 0,
         time_scale: float = 0.0,
+        private: bool = False,
         name: str = "",
     ) -> CampaignHandle:
         """Submit a campaign: how should this model be laid out on these nodes?
@@ -108,6 +109,7 @@ class Client(Predictions, Calibrations):
             fresh: start from nothing, not from earlier trials of the machine.
             seed: of the search and of simulated trials.
             time_scale: simulated trials: seconds waited for each simulated second.
+            private: let nobody else see it, of a service that a group shares, but admins.
             name: for people.
 
         Raises:
@@ -135,6 +137,7 @@ class Client(Predictions, Calibrations):
             "fresh": fresh,
             "seed": seed,
             "time_scale": time_scale,
+            "private": private,
             "name": name,
         }
         created = self._transport.send(calls.campaigns.create(self._placed(fields)))

@@ -219,6 +219,10 @@ def submit(
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Let nobody else of a shared service see it, but admins."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would try and cost; submit nothing.")
     ] = False,
@@ -244,6 +248,7 @@ def submit(
         screen_nodes=_counted(screen_nodes),
         screen_layers=_counted(screen_layers),
         name=name,
+        private=private or None,
         time_scale=trials.time_scale,
     )
     question: CampaignInput = {

@@ -83,6 +83,7 @@ def test_a_database_of_the_first_version_keeps_its_rows(settings: Settings) -> N
         assert [event.kind for event in events_since(session, 0)] == ["campaign", "trial"]
     assert campaign.name == "old"
     assert campaign.started_from is None
+    assert (campaign.owner, campaign.private) == (None, False)
     assert campaign.request.slurm is None
     assert campaign.pending == 1
     assert trial.token == "c1-t1-old"
