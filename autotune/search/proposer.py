@@ -7,29 +7,27 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import ndtr
 from threadpoolctl import threadpool_limits
 
 from autotune.calibration import Calibration, Observation
-from autotune.calibration.calibration import Z
-from autotune.calibration.observations import columns_of
-from autotune.cost_model.columns import Columns, Rows
+from autotune.cost_model.columns import Rows
 from autotune.errors import NothingToPropose
 from autotune.schemas import Objective
 from autotune.search.belief import Belief, worth_a_look
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
 from autotune.search.evidence import Evidence, Known
+from autotune.search.expectation import TrialExpectation
 from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts, Mask
-from autotune.search.neighbourhood import NearbyLayout, Step
-from autotune.search.outlook import DRAWS, Outlook, Rival
+from autotune.search.measured_comparison import MeasuredComparison
+from autotune.search.neighbourhood import NearbyLayout
+from autotune.search.outlook import Outlook, Rival
 from autotune.search.pairs import Projections
 from autotune.search.projection_check import ProjectionCheck
 from autotune.search.proposal import Proposal
 from autotune.search.stand_ins import Runs, StandIns
 from autotune.search.suspects import suspected
 from autotune.search.trial import SearchTrial
-from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
@@ -75,7 +73,6 @@ class Proposer:
         self._seed = seed
         self._cost = cost
         self._headroom_gib = headroom_gib
-        self._stand_ins = stand_ins
         self._pool_nodes = pool_nodes or space.nodes
         self._layouts = Layouts.of(space, objective=objective)
         self._runs = Runs.of(space, self._layouts, stand_ins=stand_ins)
@@ -94,6 +91,16 @@ class Proposer:
             objective=objective,
             earlier=earlier,
             headroom_gib=headroom_gib,
+        )
+        self._comparison = MeasuredComparison(
+            space=space, evidence=self._evidence, seed=seed, headroom_gib=headroom_gib
+        )
+        self._expectation = TrialExpectation(
+            space=space,
+            evidence=self._evidence,
+            cost=cost,
+            headroom_gib=headroom_gib,
+            stand_ins=stand_ins,
         )
         self._believed = lru_cache(maxsize=2)(self._believe)
 
@@ -168,7 +175,7 @@ class Proposer:
         if not strategies:
             return []
         known = self._evidence.known(trials)
-        expected = [self._proposal(known, strategy, None) for strategy in strategies]
+        expected = [self._expectation.of(known, strategy, None) for strategy in strategies]
         if not at_own_accumulation:
             return expected
         cost, gpus = self._cost.confirmation_node_hours, self._space.machine.gpus_per_node
@@ -185,63 +192,14 @@ class Proposer:
     def neighbours(self, trials: Sequence[SearchTrial], best: Strategy) -> list[NearbyLayout]:
         """Return what lies one step away from a measured strategy, as it stands after these
         trials; nothing where no trial of it has succeeded."""
-        known = self._evidence.known(trials)
-        each = [trial for trial in known.trials if trial.stands_for is None]
-        own = next((t for t in each if t.strategy == best and t.state == "ok"), None)
-        if own is None:
-            return []
-        steps = Step.all_of(self._space.lattice(), best, each)
-        strategies = [best, *(step.strategy for step in steps)]
-        rates = self._drawn(known, strategies)
-        gpus = self._space.machine.gpus_per_node
-        columns = Columns.of(self._space.transformer, Lattice.of(strategies, gpus_per_node=gpus))
-        fits = self._evidence.calibration(known.ended).fit_probability(
-            columns, headroom_gib=self._headroom_gib
-        )
-        log_rate = self._evidence.log_rate
-        return [
-            NearbyLayout.of(
-                step,
-                leads=rates[:, place] - rates[:, 0],
-                fit_probability=self._fits(step.trial, otherwise=float(fits[place])),
-                measured_lead=log_rate(step.trial) - log_rate(own)
-                if step.trial is not None and step.trial.state == "ok"
-                else None,
-            )
-            for place, step in enumerate(steps, start=1)
-        ]
-
-    def _fits(self, trial: SearchTrial | None, *, otherwise: float) -> float:
-        """Return the probability of fitting with the headroom, where a trial has not shown it."""
-        if trial is None or (trial.state != "ok" and not trial.out_of_memory):
-            return otherwise
-        return float(not self._evidence.is_too_large(trial))
+        return self._comparison.neighbours(self._evidence.known(trials), best)
 
     def rivals(
         self, trials: Sequence[SearchTrial], best: Strategy, others: Sequence[Strategy]
     ) -> list[Rival]:
         """Return how each of `others` stands against `best`, all of them measured or projected,
         after these trials; whether the space has them makes no difference."""
-        return Rival.all_of(self._drawn(self._evidence.known(trials), [best, *others]))
-
-    def _drawn(self, known: Known, strategies: Sequence[Strategy]) -> Floats:
-        """Return logarithms of the strategies' rates as they may all be at once, shape (DRAWS, n).
-
-        Those that were timed on few nodes are compared there: what a change of width adds is alike
-        for them.
-        """
-        narrow = {t.full: t for t in known.ended if t.stands_for and t.state == "ok"}
-        runs = [
-            narrow.get(each, SearchTrial(strategy=each, state="running")) for each in strategies
-        ]
-        transformer, machine = self._space.transformer, self._space.machine
-        columns = columns_of([run.run(transformer) for run in runs], machine)
-        work = [self._evidence.work_of(run, known) for run in runs]
-        generator = np.random.default_rng([self._seed, len(strategies)])
-        calibration = self._evidence.calibration(known.ended)
-        with threadpool_limits(limits=1, user_api="blas"):
-            times = calibration.time.draws(columns, count=DRAWS, generator=generator)
-        return np.asarray(np.array(work) - times)
+        return self._comparison.rivals(self._evidence.known(trials), best, others)
 
     def calibration(self, trials: Sequence[SearchTrial]) -> Calibration:
         """Return the belief after these trials, running ones left out."""
@@ -301,14 +259,14 @@ class Proposer:
         saving = None
         if known.best is not None:
             saving = float(belief.expected_saving(best=known.best)[chosen])
-        return self._proposal(known, strategy, instead, expected_saving=saving)
+        return self._expectation.of(known, strategy, instead, expected_saving=saving)
 
     def _check(self, known: Known) -> Proposal | None:
         """Return what shows whether projections come true, where that is not known yet."""
         if self._projection_check is None:
             return None
         for strategy, instead in self._projection_check.runs(known):
-            proposal = self._proposal(known, strategy, instead)
+            proposal = self._expectation.of(known, strategy, instead)
             if instead is None or proposal.fit_probability >= LIKELY:
                 return proposal
         return None
@@ -400,46 +358,3 @@ class Proposer:
     def _node_hours(self, belief: Belief) -> Floats:
         seconds = np.exp(belief.log_work[belief.rows] - belief.log_rate)
         return self._cost.node_hours(self._runs.lattice.take(belief.rows), seconds)
-
-    def _proposal(
-        self,
-        known: Known,
-        strategy: Strategy,
-        instead: Strategy | None,
-        *,
-        expected_saving: float | None = None,
-    ) -> Proposal:
-        calibration = self._evidence.calibration(known.ended)
-        run = SearchTrial(strategy=strategy, state="running")
-        if instead is not None and self._stand_ins is not None:
-            run = SearchTrial(
-                strategy=instead,
-                state="running",
-                stands_for=strategy.num_nodes,
-                num_layers=self._stand_ins.num_layers,
-            )
-        machine = self._space.machine
-        lattice = Lattice.of([run.strategy], gpus_per_node=machine.gpus_per_node)
-        columns = columns_of([run.run(self._space.transformer)], machine)
-        time, left_open, variance = calibration.time.predict(columns)
-        seconds, factor = float(np.exp(time[0])), float(np.exp(Z * np.sqrt(variance[0])))
-        fits = calibration.fit_probability(columns, headroom_gib=self._headroom_gib)
-        log_rate = self._evidence.work_of(run, known) - float(time[0])
-        better = None
-        if known.best is not None:
-            better = float(ndtr((log_rate - known.best) / max(float(left_open[0]) ** 0.5, 1e-9)))
-        return Proposal(
-            strategy=strategy,
-            stand_in=instead,
-            objective=float(np.exp(log_rate)),
-            iteration_time_s=seconds,
-            iteration_time_low_s=seconds / factor,
-            iteration_time_high_s=seconds * factor,
-            memory_gib=float(np.exp(calibration.memory.mean(columns)[0])),
-            fit_probability=float(fits[0]),
-            node_hours=float(self._cost.node_hours(lattice, np.exp(time))[0]),
-            best_so_far=None if known.best is None else float(np.exp(known.best)),
-            probability_better=better,
-            expected_saving=expected_saving,
-            num_layers=run.num_layers,
-        )
