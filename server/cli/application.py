@@ -16,10 +16,12 @@ from server.cli.commands import (
     doctor,
     figures,
     predictions,
+    recommendations,
     scaling,
     serve,
     storage,
     submit,
+    watching,
 )
 from server.cli.examples import EXAMPLES
 from server.cli.failures import EXIT_CODES, Command, Commands
@@ -46,11 +48,11 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Start": {"demo": serve.demo, "serve": serve.serve, "runner": serve.runner},
     "Campaigns": {
         "submit": submit.submit,
-        "watch": campaigns.watch,
+        "watch": watching.watch,
         "ls": campaigns.ls,
         "show": campaigns.show,
         "open": campaigns.open_,
-        "best": campaigns.best,
+        "best": recommendations.best,
         "compare": comparisons.compare,
         "plot": figures.plot,
         "pause": campaigns.pause,

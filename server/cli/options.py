@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_hints
@@ -26,6 +27,10 @@ from search_spaces.errors import InvalidInput
 
 if TYPE_CHECKING:
     from server.settings import Settings
+
+CampaignId = Annotated[
+    int, typer.Argument(metavar="ID", help="The campaign's number, as `autotune ls` shows it.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +281,43 @@ class ProgramOptions(OptionGroup):
         if self.evaluator is None and self.profile is not None:
             return "slurm"
         return self.evaluator or ("local" if machine == LOCAL else "simulated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions(OptionGroup):
+    """When a campaign ends."""
+
+    PANEL: ClassVar[str] = "When it ends, whichever comes first"
+
+    max_trials: Annotated[
+        int | None, typer.Option("--max-trials", help="End after so many trials in all.")
+    ] = None
+    max_node_hours: Annotated[
+        float | None,
+        typer.Option("--max-node-hours", help="End when trials have held so many node-hours."),
+    ] = None
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--deadline", help="End by this time: 2030-01-31T18:00 (local) or with a zone."
+        ),
+    ] = None
+
+    def budget(self) -> dict[str, Any]:
+        """Return what was given of it; raises InvalidInput for a deadline that is no time.
+
+        A deadline without a zone is in this machine's.
+        """
+        deadline = None
+        if self.deadline is not None:
+            try:
+                deadline = datetime.fromisoformat(self.deadline).astimezone()
+            except ValueError:
+                reason, valid = "this is no time in ISO 8601", "2030-01-31T18:00+01:00"
+                raise InvalidInput("deadline", self.deadline, reason, valid=valid) from None
+        return chosen(
+            max_trials=self.max_trials, max_node_hours=self.max_node_hours, deadline=deadline
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,7 @@ from autotune.client.files import figure_form
 from autotune.files import write_whole
 from autotune.schemas import FigureKind, FigureScheme, ParetoCost, ScalingKind
 from search_spaces.errors import InvalidInput
-from server.cli.commands.campaigns import CampaignId
-from server.cli.options import OptionGroup, ServiceOptions, chosen
+from server.cli.options import CampaignId, OptionGroup, ServiceOptions, chosen
 from server.cli.output import Json, document, note, out, text
 from server.cli.tables import figures as tables
 

@@ -11,7 +11,6 @@ from autotune.client import CampaignHandle, CampaignInput, Client
 from autotune.schemas import ScalingKind, ScalingQuery
 from autotune.validation import validated
 from search_spaces.errors import InvalidInput
-from server.cli.commands.campaigns import BudgetOptions
 from server.cli.commands.predictions import (
     CalibrationOptions,
     program_for,
@@ -19,7 +18,14 @@ from server.cli.commands.predictions import (
 )
 from server.cli.commands.submit import TrialOptions, submitted
 from server.cli.dimensions import StrategyOptions
-from server.cli.options import MachineOptions, ModelOptions, OptionGroup, ServiceOptions, chosen
+from server.cli.options import (
+    BudgetOptions,
+    MachineOptions,
+    ModelOptions,
+    OptionGroup,
+    ServiceOptions,
+    chosen,
+)
 from server.cli.output import Json, document, out
 from server.cli.tables import scaling as tables
 

@@ -11,10 +11,11 @@ import typer
 from autotune.client import CampaignInput, Client
 from autotune.schemas import Objective
 from search_spaces.errors import InvalidInput
-from server.cli.commands.campaigns import BudgetOptions, follow
+from server.cli.commands.watching import follow
 from server.cli.dimensions import SpaceOptions
 from server.cli.options import (
     LOCAL,
+    BudgetOptions,
     MachineOptions,
     ModelOptions,
     Nodes,

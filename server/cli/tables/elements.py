@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -156,3 +156,8 @@ def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:
 def trials_of(summary: CalibrationSummary) -> str:
     """Return `24 simulated trials`, `1 trial`."""
     return plural(summary.observations, "simulated trial" if summary.simulated else "trial")
+
+
+def below(whose: str, shared: str, table: RenderableType) -> Group:
+    """Return a table below what its strategies share."""
+    return Group(*([Text(f"{whose}: {shared}", style="dim")] if shared else []), table)

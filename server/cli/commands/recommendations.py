@@ -1,0 +1,90 @@
+"""What a campaign recommends: print it, and write the files that run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.client import CampaignHandle, RecommendationHandle
+from autotune.errors import ApiError
+from autotune.schemas import Campaign
+from server.cli.failures import Failed
+from server.cli.options import CampaignId, ServiceOptions
+from server.cli.output import Json, document, note, out, plain, text
+from server.cli.tables import recommendations as tables
+
+NOT_FOUND = 404
+
+
+def best(
+    campaign: CampaignId,
+    service: ServiceOptions,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write its files into this folder, or as one archive x.zip."),
+    ] = None,
+    script: Annotated[
+        bool, typer.Option("--script", help="Print the launch script alone.")
+    ] = False,
+    rank: Annotated[int, typer.Option("--rank", min=1, help="1 is the best, 2 the next …")] = 1,
+    json: Json = False,
+) -> None:
+    """Print what a campaign recommends, and write the files that run it."""
+    with service.client() as client:
+        handle = client.campaign(campaign)
+        answer = recommendation_of(handle)
+        if answer is None:
+            raise without_result(handle.campaign)
+        ranked = answer.at(rank)
+        if script:
+            return text(answer.launch_script(rank=rank))
+        written = handle.download(out_dir, rank=rank) if out_dir else []
+    if json:
+        found = {"chosen": ranked, "written": [str(path) for path in written]}
+        return document(plain(answer.recommendation) | plain(found))
+    if rank == 1:
+        out().print(tables.recommendation(answer.recommendation))
+    else:
+        out().print(tables.runner_up(answer.recommendation, ranked))
+    for path in written:
+        note(f"wrote {path}")
+    note(_after_best(campaign, answer, out_dir, rank=rank))
+    return None
+
+
+def _after_best(
+    campaign: int, answer: RecommendationHandle, folder: Path | None, *, rank: int
+) -> str:
+    """Return what may be done next with a recommendation."""
+    if folder is None:
+        which = "" if rank == 1 else f" --rank {rank}"
+        return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
+    script = answer.launch_script_name
+    if folder.suffix == ".zip":
+        return f"next: `unzip {folder}`; `{script}` in it starts the training"
+    start = "sbatch" if script.endswith(".sbatch") else "bash"
+    return f"next: `cd {folder} && {start} {script}`; its head says what it still needs"
+
+
+def recommendation_of(handle: CampaignHandle) -> RecommendationHandle | None:
+    """Return the recommendation, None while there is none."""
+    try:
+        return handle.best()
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return None
+
+
+def without_result(campaign: Campaign) -> Failed:
+    if campaign.request.study is not None:
+        return Failed(
+            f"campaign {campaign.id} is a scaling study, which recommends nothing: see "
+            f"`autotune show {campaign.id}`"
+        )
+    return Failed(
+        f"campaign {campaign.id} ({campaign.state}) has nothing to recommend: {campaign.trials} "
+        f"trials, {campaign.failures} of them failed; see `autotune show {campaign.id}`"
+    )

@@ -1,0 +1,86 @@
+"""A campaign in the service, followed until it is at rest."""
+
+from __future__ import annotations
+
+from autotune.client import CampaignHandle
+from autotune.schemas import Campaign, CampaignState, ScalingStudy, TrialState
+from server.cli.commands.recommendations import recommendation_of, without_result
+from server.cli.failures import Failed
+from server.cli.options import CampaignId, ServiceOptions
+from server.cli.output import Json, document, note, out
+from server.cli.progress import ProgressBoard
+from server.cli.tables import recommendations as tables
+from server.cli.tables import scaling
+
+
+def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
+    """Follow a campaign until it is at rest, then print what it recommends.
+
+    Ctrl-C ends the watching, not the campaign. Exit code 1 where there is no result.
+    """
+    with service.client() as client:
+        follow(client.campaign(campaign), json=json)
+
+
+def follow(handle: CampaignHandle, *, json: bool) -> None:
+    """Show progress, then the result; raises Failed where the campaign ended without one."""
+    try:
+        with ProgressBoard([handle.campaign]) as board:
+            board.begin(handle.trials(state=TrialState.PENDING))
+            for event in handle.watch():
+                board.update(event)
+    except KeyboardInterrupt:
+        note(
+            f"campaign {handle.id} goes on without being watched: "
+            f"`autotune watch {handle.id}` watches it again, `autotune cancel {handle.id}` ends it"
+        )
+        raise
+    searched = handle.refresh().campaign.request.study is None
+    (_after_search if searched else _after_study)(handle, json=json)
+
+
+def _after_search(handle: CampaignHandle, *, json: bool) -> None:
+    """Print what a campaign recommends; raises Failed where it ended without a result."""
+    campaign, answer = handle.campaign, recommendation_of(handle)
+    if json:
+        recommendation = answer.recommendation if answer else None
+        document({"campaign": campaign, "recommendation": recommendation})
+    elif answer:
+        out().print(tables.recommendation(answer.recommendation))
+        note(f"next: `autotune best {campaign.id} --out run/` writes the files that run it")
+    if campaign.state == CampaignState.FAILED:
+        raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
+    if answer is None:
+        raise without_result(campaign)
+    if campaign.state != CampaignState.DONE:
+        _note_state(campaign)
+
+
+def _after_study(handle: CampaignHandle, *, json: bool) -> None:
+    """Print what a scaling study has measured; raises Failed where it ended without anything."""
+    campaign, found = handle.campaign, studied(handle)
+    if json:
+        document({"campaign": campaign, "scaling": found})
+    else:
+        for study in found:
+            out().print(scaling.scaling(study))
+        note(f"next: `autotune plot {campaign.id} --kind scaling --out scaling.pdf` draws it")
+    if campaign.state == CampaignState.FAILED:
+        raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
+    points = [point for study in found for series in study.series for point in series.points]
+    if not any(point.measured for point in points):
+        raise Failed(f"campaign {campaign.id} ({campaign.state}) has measured nothing")
+    if campaign.state != CampaignState.DONE:
+        _note_state(campaign)
+
+
+def _note_state(campaign: Campaign) -> None:
+    reason = f": {campaign.reason}" if campaign.reason else ""
+    note(f"campaign {campaign.id} is {campaign.state}{reason}")
+
+
+def studied(handle: CampaignHandle) -> list[ScalingStudy]:
+    """Return how each layout of a scaling study scales."""
+    study = handle.campaign.request.study
+    count = len(study.strategies) if study else 0
+    return [handle.scaling(rank=rank) for rank in range(1, count + 1)]

@@ -1,0 +1,202 @@
+"""Recommendations as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.schemas import (
+    Baseline,
+    ParetoCost,
+    ParetoFront,
+    Ranked,
+    Recommendation,
+    SpaceStanding,
+    TrainingCost,
+)
+from server.cli.tables.elements import (
+    NO_VALUE,
+    below,
+    facts,
+    figure,
+    headed,
+    mark,
+    parameters,
+    percent,
+    seconds,
+    strategy_line,
+    with_unit,
+    without_common,
+)
+from server.cli.tables.trials import energy_origin, metrics_facts
+from server.dashboard.wording import fits, neighbour_state, projected_from, standing_of
+
+
+def baseline(item: Baseline) -> Table:
+    """Return the layout that the result is told against, and how it stands."""
+    figures = f": {with_unit(item.metrics.tokens_per_s, 'tokens/s')}" if item.metrics else ""
+    return facts(
+        [
+            ("baseline", f"{strategy_line(item.strategy)}{figures}"),
+            ("against it", item.comparison),
+        ]
+    )
+
+
+def recommendation(answer: Recommendation) -> RenderableType:
+    """Return the best strategy, what training with it would take, and those behind it."""
+    status = "provisional" if answer.provisional else "confirmed by another run"
+    if not answer.provisional and not answer.best.confirmed:
+        status = "run once"
+    if answer.best.projected_from_nodes:
+        in_full = "in full" if answer.best.projected_from_layers else "on its own yet"
+        status = f"{projected_from(answer.best)}, not run {in_full}"
+    best = [
+        ("best", strategy_line(answer.best.strategy)),
+        *metrics_facts(answer.best.metrics, simulated=answer.simulated),
+        ("status", status),
+        ("to train", _cost(answer.training) + _energy(answer.training)),
+        (
+            "found by",
+            f"{answer.trials} trials, {answer.failures} failed, "
+            f"{with_unit(answer.node_hours, 'node-hours')}",
+        ),
+        ("files", ", ".join(answer.artefacts)),
+    ]
+    return Group(
+        facts([*best, *_standing(answer)]),
+        *(
+            [_neighbours(answer.standing, simulated=answer.simulated)]
+            if answer.standing and answer.standing.neighbours
+            else []
+        ),
+        *([baseline(answer.baseline)] if answer.baseline else []),
+        *([_runners_up(answer.runners_up)] if answer.runners_up else []),
+        *fronts(answer),
+        *(Text(f"note: {caveat}") for caveat in answer.caveats),
+    )
+
+
+FRONTS: Mapping[ParetoCost, str] = {
+    "num_nodes": "fastest on so many nodes",
+    "joules_per_token": "fastest for so much energy",
+}
+
+
+def fronts(answer: Recommendation) -> Iterator[Group]:
+    """Yield a table of each front of more than one layout."""
+    for front in answer.pareto:
+        if len(front.points) > 1:
+            yield _front(front)
+
+
+def _front(front: ParetoFront) -> Group:
+    with_energy = any(point.joules_per_token is not None for point in front.points)
+    table = headed(
+        *(FRONTS[front.against], ">nodes", ">tokens/s"),
+        *([">J/token, hosts included"] if with_energy else []),
+        "",
+    )
+    shared, own = without_common([strategy_line(point.strategy) for point in front.points])
+    for point, strategy in zip(front.points, own, strict=True):
+        notes = [] if point.confirmed else ["not confirmed"]
+        if with_energy and not point.energy_sampled:
+            notes.append("energy predicted")
+        table.add_row(
+            strategy,
+            str(point.strategy.num_nodes),
+            figure(point.tokens_per_s),
+            *([figure(point.joules_per_token)] if with_energy else []),
+            ", ".join(notes),
+        )
+    return below("all of them", shared, table)
+
+
+def recommendation_in_brief(answer: Recommendation) -> Table:
+    """Return the figures that matter, without runners-up and caveats."""
+    metrics = answer.best.metrics
+    utilisation = f" · MFU {percent(metrics.mfu)}" if metrics.mfu else ""
+    return facts(
+        [
+            ("best layout", strategy_line(answer.best.strategy)),
+            ("throughput", f"{with_unit(metrics.tokens_per_s, 'tokens/s')}{utilisation}"),
+            ("iteration", f"{seconds(metrics.iteration_time_s)} ({mark(answer.simulated)})"),
+            ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
+            *_standing(answer),
+            *([("baseline", answer.baseline.comparison)] if answer.baseline else []),
+            ("to train", _cost(answer.training)),
+            ("found by", f"{answer.trials} trials, {answer.failures} of them failed"),
+        ]
+    )
+
+
+def standing(answer: Recommendation) -> Table:
+    """Return how sure it is that there is nothing better."""
+    return facts(_standing(answer))
+
+
+def _standing(answer: Recommendation) -> list[tuple[str, str]]:
+    if answer.standing is None:
+        return []
+    origin = "Simulated: " if answer.simulated else ""
+    return [("in its space", f"{origin}{answer.standing.sentence}")]
+
+
+def _neighbours(found: SpaceStanding, *, simulated: bool) -> Table:
+    table = headed("one step away", "", ">of the best", ">80 % interval", ">fits")
+    for item in found.neighbours:
+        low, high = item.relative_low, item.relative_high
+        interval = NO_VALUE if low is None else f"{percent(low)} to {percent(high)}"
+        table.add_row(
+            item.step,
+            neighbour_state(item, simulated=simulated),
+            percent(item.relative_to_best),
+            interval,
+            fits(item),
+        )
+    return table
+
+
+def runner_up(answer: Recommendation, item: Ranked) -> Table:
+    """Return a strategy behind the best, and how it stands against that."""
+    return facts(
+        [
+            (f"rank {item.rank}", strategy_line(item.strategy)),
+            *metrics_facts(item.metrics, simulated=answer.simulated),
+            ("status", standing_of(item)),
+            ("of the best", percent(item.relative_to_best)),
+            ("the best", strategy_line(answer.best.strategy)),
+        ]
+    )
+
+
+def _cost(training: TrainingCost) -> str:
+    return (
+        f"{parameters(training.tokens)} tokens: {figure(training.days)} days, "
+        f"{with_unit(training.node_hours, 'node-hours')}"
+    )
+
+
+def _energy(training: TrainingCost) -> str:
+    if training.energy_mwh is None:
+        return ""
+    energy = with_unit(training.energy_mwh, "MWh")
+    return f", {energy}, hosts included ({energy_origin(training.energy_sampled)})"
+
+
+def _runners_up(items: Sequence[Ranked]) -> Group:
+    table = headed(">rank", "runners-up", ">tokens/s", ">of the best", ">peak GiB", "")
+    shared, own = without_common([strategy_line(item.strategy) for item in items])
+    for item, strategy in zip(items, own, strict=True):
+        table.add_row(
+            str(item.rank),
+            strategy,
+            figure(item.metrics.tokens_per_s),
+            percent(item.relative_to_best),
+            figure(item.metrics.peak_memory_gib),
+            standing_of(item),
+        )
+    return below("all runners-up", shared, table)

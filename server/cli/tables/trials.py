@@ -1,0 +1,134 @@
+"""Trials and what they measured as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from autotune.schemas import Trial, TrialMetrics
+from server.cli.tables.elements import (
+    NO_VALUE,
+    below,
+    facts,
+    figure,
+    headed,
+    iteration_expected,
+    mark,
+    percent,
+    said_once,
+    seconds,
+    strategy_line,
+    why_chosen,
+    with_unit,
+    without_common,
+)
+
+
+def trials(items: Sequence[Trial]) -> Group:
+    """Return a row for each trial; jobs and energy have columns where there are any, and what all
+    strategies share is said once."""
+    with_jobs = any(item.job_id for item in items)
+    with_energy = any(item.gpu_joules_per_token is not None for item in items)
+    columns = (
+        *(">no", "=purpose", "=state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB"),
+        *([">GPU J/token"] if with_energy else []),
+        *(["job"] if with_jobs else []),
+        "…remark",
+    )
+    shared, own = without_common([strategy_line(item.strategy) for item in items] or [""])
+    rows = []
+    for item, strategy in zip(items, own, strict=False):
+        metrics = item.metrics
+        row = [
+            str(item.number),
+            item.purpose,
+            item.phase or item.state.value,
+            strategy + _stands_for(item),
+            seconds(metrics.iteration_time_s) if metrics else NO_VALUE,
+            figure(metrics.tokens_per_s) if metrics else NO_VALUE,
+            figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
+            *([figure(item.gpu_joules_per_token)] if with_energy else []),
+            *([item.job_id or NO_VALUE] if with_jobs else []),
+            item.error or item.phase_reason,
+        ]
+        rows.append(row)
+    return below("all strategies", shared, said_once(columns, rows))
+
+
+def choices(items: Sequence[Trial]) -> Table:
+    """Return for each trial why it was chosen, those left out of which that is not known."""
+    table = headed(">no", "why it was chosen")
+    for item in items:
+        if why := why_chosen(item):
+            table.add_row(str(item.number), Text(why))
+    return table
+
+
+def _stands_for(item: Trial) -> str:
+    if not item.stands_for_nodes:
+        return ""
+    layers = f"{item.num_layers} layers, " if item.num_layers else ""
+    return f" ({layers}for {item.stands_for_nodes} nodes)"
+
+
+def trial(item: Trial) -> Table:
+    """Return all that is known of one trial."""
+    energy = item.energy_note or NO_VALUE
+    if item.gpu_joules_per_token is not None:
+        energy = f"{item.gpu_joules_per_token:.3g} J/token by the GPUs ({item.energy_note})"
+    memory = with_unit(item.predicted_memory_gib, "GiB on the fullest rank")
+    predicted = f"{iteration_expected(item)} an iteration, {memory}"
+    state = ": ".join(filter(None, [item.phase or item.state.value, item.phase_reason]))
+    return facts(
+        [
+            ("trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
+            ("state", state),
+            ("strategy", strategy_line(item.strategy) + _stands_for(item)),
+            *([("chosen", why)] if (why := why_chosen(item)) else []),
+            ("predicted", predicted),
+            *(metrics_facts(item.metrics, simulated=item.simulated) if item.metrics else []),
+            ("duration", seconds(item.duration_s)),
+            ("energy", energy),
+            ("job", item.job_id or NO_VALUE),
+            ("host", item.host or NO_VALUE),
+            ("log", item.log_path or NO_VALUE),
+            *([("error", item.error)] if item.error else []),
+        ]
+    )
+
+
+def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]:
+    efficiency = f", MFU {percent(metrics.mfu)}, HFU {percent(metrics.hfu)}" if metrics.mfu else ""
+    spread = seconds(metrics.iteration_time_spread_s)
+    return [
+        ("iteration", f"{seconds(metrics.iteration_time_s)} ± {spread}, {mark(simulated)}"),
+        (
+            "throughput",
+            f"{with_unit(metrics.tokens_per_s, 'tokens/s')}, "
+            f"{with_unit(metrics.tokens_per_s_per_gpu, 'tokens/s')} per GPU",
+        ),
+        ("for a token", _for_a_token(metrics)),
+        (
+            "model FLOPs",
+            f"{with_unit(metrics.model_tflops_per_gpu, 'TFLOP/s')} per GPU{efficiency}",
+        ),
+        ("global batch", f"{metrics.global_batch_size} samples"),
+        ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
+    ]
+
+
+def _for_a_token(metrics: TrialMetrics) -> str:
+    """Return the inverse of the two rates that are of what a token costs."""
+    million = with_unit(1e6 / metrics.tokens_per_node_hour, "node-hours a million tokens")
+    if metrics.tokens_per_joule is None:
+        return million
+    how = energy_origin(metrics.energy_sampled)
+    joules = with_unit(1 / metrics.tokens_per_joule, "J a token")
+    return f"{million}; {joules}, hosts included ({how})"
+
+
+def energy_origin(sampled: bool) -> str:
+    return "sampled at the GPUs" if sampled else "predicted"
