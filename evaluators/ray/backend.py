@@ -12,6 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import attempts_of
+from evaluators.attempt.attempt_state import AttemptState
+from evaluators.attempt.never_submitted import never_prepared
+from evaluators.attempt.trial_result import mark_cancelled
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.program.interpreter import ANY
@@ -19,10 +23,6 @@ from evaluators.program.support import program_of
 from evaluators.ray.connection import SILENT_S, RayConnection, RayRefused, RayUnavailable
 from evaluators.ray.ray_trial import SUBMITTING, RayTrial, RayTrialEndings
 from evaluators.ray.work import work_of
-from evaluators.slurm.attempt_files import attempts_of
-from evaluators.slurm.attempt_state import AttemptState
-from evaluators.slurm.job_attempt import never_prepared
-from evaluators.slurm.trial_result import mark_cancelled
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import read_result
 from search_spaces.errors import InvalidInput

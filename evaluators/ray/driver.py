@@ -7,6 +7,7 @@ with {"answer": …} or {"fault": "unreachable" | "refused", "reason": …}.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import logging
@@ -19,6 +20,8 @@ from typing import Any
 from evaluators import processes
 
 NAMESPACE = "autotune"
+SENT = tuple(f"evaluators.ray.{name}" for name in ("keeper", "node", "process_group", "rank_step"))
+"""Modules that the cluster is sent by value: its nodes need no package of ours."""
 NEEDED = ("torch", "deepspeed", "evaluators")
 
 
@@ -35,10 +38,8 @@ def connect(address: str) -> None:
     """
     import ray
 
-    from evaluators.ray import keeper, node
-
-    for module in (keeper, node):
-        ray.cloudpickle.register_pickle_by_value(module)
+    for module in SENT:
+        ray.cloudpickle.register_pickle_by_value(importlib.import_module(module))
     try:
         ray.init(
             address=address,

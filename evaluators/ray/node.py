@@ -7,34 +7,34 @@ library and Ray.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
-import select
 import shutil
-import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
 
+from evaluators.ray.process_group import ProcessGroup, plain_environment
+from evaluators.ray.rank_step import (
+    AS_RANKS,
+    AS_RANKS_SCRIPT,
+    INTERPRETER,
+    LOOK_S,
+    SOCKET,
+    RankStep,
+    accepted,
+    listener_in,
+)
+
 LOG = "trial.log"
 SCRIPT = "body.sh"
-AS_RANKS = "as_ranks.sh"
-"""`bash as_ranks.sh WORDS…` in the script runs the words as every rank; as srun does, it prints
-what they print, ends all with the first that fails, and ends with its exit code."""
-SOCKET, INTERPRETER = "AUTOTUNE_RANKS", "AUTOTUNE_PYTHON"
-
-FRAME = "!ci"
-OUTPUT, CODE = b"o", b"c"
-LOOK_S = 0.02
 LONGEST_WAIT_S = 1.0
 """That a call for output waits for some."""
 KILL_AFTER_S = 15.0
@@ -43,87 +43,12 @@ MOST_AT_ONCE = 1 << 20
 MOST_OF_A_FILE = 16 << 20
 """Bytes of a file that is brought back."""
 
-# Asked to end, it asks the ranks to and waits for that, or the next run would meet them.
-_AS_RANKS = f"""\
-exec "${INTERPRETER}" - "$@" <<'END'
-import json, os, signal, socket, struct, sys
-ranks = socket.socket(socket.AF_UNIX)
-os.chdir(os.path.dirname(os.environ["{SOCKET}"]))  # a socket's address is short
-ranks.connect(os.path.basename(os.environ["{SOCKET}"]))
-signal.signal(signal.SIGTERM, lambda *_: ranks.shutdown(socket.SHUT_WR))
-asked = {{"words": sys.argv[1:], "variables": dict(os.environ)}}
-ranks.sendall(json.dumps(asked).encode() + b"\\n")
-answer = ranks.makefile("rb")
-while len(head := answer.read({struct.calcsize(FRAME)})) == {struct.calcsize(FRAME)}:
-    kind, number = struct.unpack("{FRAME}", head)
-    if kind == {CODE!r}:
-        sys.exit(number)
-    sys.stdout.buffer.write(answer.read(number))
-    sys.stdout.flush()
-sys.exit(1)
-END
-"""
-
-# What tells of the process that set it, and not of what is to be run.
-_OF_RAY = ("RAY_", "SLURM")
-_OWN = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PWD", "OLDPWD", "SHLVL", "_"})
-_HANDED_ON = frozenset({SOCKET, INTERPRETER})
-
-
-def plain_environment() -> dict[str, str]:
-    """Return this process's variables but for those by which Ray, or a job that it is in, speaks
-    to it; Ray's own Python comes first on the PATH."""
-    plain = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(_OF_RAY) and name not in _OWN
-    }
-    path = [os.path.dirname(sys.executable), plain.get("PATH", os.defpath)]
-    return plain | {"PATH": os.pathsep.join(path)}
-
 
 def own_folder(folder: Path) -> None:
     """Make a folder that is this user's alone; raises OSError, also where it is somebody else's."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
         raise PermissionError(f"{folder} is somebody else's")
-
-
-class ProcessGroup:
-    """Processes that end with the one that started them, however that ends."""
-
-    def __init__(self) -> None:
-        # The kernel closes our end of its pipe in any case.
-        self._guard = subprocess.Popen(
-            ["bash", "-c", "trap '' TERM; read -r _; kill -KILL 0"],
-            stdin=subprocess.PIPE,
-            process_group=0,
-        )
-
-    def start(
-        self, words: Sequence[str], *, variables: Mapping[str, str], folder: Path, output: Path
-    ) -> subprocess.Popen[bytes]:
-        """Start one in `folder`; what it prints is added to the file `output`."""
-        with output.open("ab") as file:
-            return subprocess.Popen(
-                words,
-                env=variables,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                process_group=self._guard.pid,
-            )
-
-    def ask_to_end(self) -> None:
-        os.killpg(self._guard.pid, signal.SIGTERM)
-
-    def end(self) -> None:
-        """Kill all; may be called again."""
-        assert self._guard.stdin
-        with contextlib.suppress(OSError):
-            self._guard.stdin.close()
-        self._guard.wait()
 
 
 @dataclass(kw_only=True)
@@ -134,7 +59,6 @@ class NodeRanks:
     processes: list[subprocess.Popen[bytes]]
     output: Path
     told: int = 0
-    ended_at: float | None = None
 
     def exit_code(self) -> int | None:
         """Return the first failure's code, 0 once all have ended well, None while they run."""
@@ -166,7 +90,7 @@ class TrialNode:
         """
         place = Path(folder)
         own_folder(place.parents[1])
-        own = {**files, AS_RANKS: _AS_RANKS.encode()}
+        own = {**files, AS_RANKS: AS_RANKS_SCRIPT.encode()}
         wanted = {place / name: content for name, content in own.items()}
         wanted |= {Path(path): content for path, content in shared.items()}
         for path, content in wanted.items():
@@ -275,7 +199,7 @@ class TrialNode:
     ) -> dict[str, Any]:
         began_at, began = time.time(), time.monotonic()
         timed_out = False
-        with _listener(place.parents[1]) as (listener, path):
+        with listener_in(place.parents[1]) as (listener, path):
             own = {SOCKET: str(path), INTERPRETER: sys.executable}
             given = {**plain_environment(), **variables, **own}
             script = group.start(
@@ -292,7 +216,7 @@ class TrialNode:
                         step.end()
                 elif over_s > KILL_AFTER_S:
                     group.end()
-                if step is None and (connection := _accepted(listener)):
+                if step is None and (connection := accepted(listener)):
                     number += 1
                     shape = {"folder": str(place), "nodes": len(nodes), "ranks": ranks}
                     step = RankStep.begin(connection, number, nodes, shape=shape)
@@ -324,105 +248,6 @@ class TrialNode:
             if small and path.suffix != ".log":
                 found[path.name] = path.read_bytes()
         return found
-
-
-@dataclass(kw_only=True)
-class RankStep:
-    """What the script runs as every rank, and the connection of the one that waits for it."""
-
-    connection: socket.socket
-    number: int
-    nodes: Sequence[Any]
-    reading: dict[Any, Any] = field(default_factory=dict)
-    code: int = 0
-    ending: bool = False
-
-    @classmethod
-    def begin(
-        cls,
-        connection: socket.socket,
-        number: int,
-        nodes: Sequence[Any],
-        *,
-        shape: Mapping[str, Any],
-    ) -> RankStep | None:
-        """Start it on all nodes, with the variables that the script has set; None where whoever
-        asked for it has ended before it did."""
-        with connection.makefile("rb") as file:
-            line = file.readline()
-        if not line:
-            return None
-        asked, plain = json.loads(line), plain_environment()
-        exported = {
-            name: value
-            for name, value in asked["variables"].items()
-            if plain.get(name) != value and name not in _OWN | _HANDED_ON
-        }
-        starts = [
-            node.start_ranks.remote(number, asked["words"], variables=exported, node=place, **shape)
-            for place, node in enumerate(nodes)
-        ]
-        ray.get(starts)
-        step = cls(connection=connection, number=number, nodes=nodes)
-        step.reading = {node.output_of_ranks.remote(number): node for node in nodes}
-        return step
-
-    def goes_on(self) -> bool:
-        """Hand on what the ranks have printed; return whether any of them runs."""
-        if _is_closed(self.connection):
-            self.end()
-        done, _ = ray.wait(list(self.reading), num_returns=1, timeout=LOOK_S)
-        for reference in done:
-            node = self.reading.pop(reference)
-            printed, code = ray.get(reference)
-            self._send(OUTPUT, len(printed), printed)
-            if code is None:
-                self.reading[node.output_of_ranks.remote(self.number)] = node
-            elif code:
-                self.code = self.code or code
-                self.end()
-        if self.reading:
-            return True
-        self._send(CODE, self.code)
-        self.connection.close()
-        return False
-
-    def end(self) -> None:
-        """Have all ranks ended, once."""
-        if not self.ending:
-            self.ending = True
-            for node in self.nodes:
-                node.end_ranks.remote(self.number)
-
-    def _send(self, kind: bytes, number: int, content: bytes = b"") -> None:
-        with contextlib.suppress(OSError):  # it has been killed
-            self.connection.sendall(struct.pack(FRAME, kind, number) + content)
-
-
-@contextlib.contextmanager
-def _listener(folder: Path) -> Iterator[tuple[socket.socket, Path]]:
-    """A socket in this folder, and its path, which may be longer than an address of a socket."""
-    path = folder / f"ranks-{secrets.token_hex(4)}"
-    there = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"/proc/self/fd/{there}/{path.name}")
-        listener.listen()
-        try:
-            yield listener, path
-        finally:
-            path.unlink(missing_ok=True)
-            os.close(there)
-
-
-def _accepted(listener: socket.socket) -> socket.socket | None:
-    readable, _, _ = select.select([listener], [], [], LOOK_S)
-    return listener.accept()[0] if readable else None
-
-
-def _is_closed(connection: socket.socket) -> bool:
-    """Whether the other end says no more; it never says a second word."""
-    readable, _, _ = select.select([connection], [], [], 0)
-    return bool(readable)
 
 
 def _part_of(path: Path, offset: int) -> bytes:

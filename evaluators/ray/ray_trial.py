@@ -12,12 +12,13 @@ from typing import Any
 
 from autotune.files import write_whole
 from autotune.schemas import TrialState
+from evaluators.attempt.abandonment import abandoned_status
+from evaluators.attempt.attempt import CANCELLED, Attempt, attempts_of
+from evaluators.attempt.attempt_state import AttemptState, transition
+from evaluators.attempt.trial_result import abandon, without_run, write_outcome
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
 from evaluators.ray.work import keeper_name
-from evaluators.slurm.attempt_files import CANCELLED, Attempt, attempts_of, read_attempt_files
-from evaluators.slurm.attempt_state import AttemptState, transition
-from evaluators.slurm.trial_result import abandon, without_run, write_outcome
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 KEEPER = "keeper.json"
@@ -67,7 +68,7 @@ class RayTrial:
             keeper=keeper_name(request.directory.parent),
             cancelled=(request.directory / CANCELLED).exists(),
         )
-        if attempts and read_attempt_files(attempt.folder).abandoned:
+        if attempts and abandoned_status(attempt.folder) is not None:
             trial.attempt = Attempt(request=request, number=attempt.number + 1)
         trial._read_keeper()
         return trial

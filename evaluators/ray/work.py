@@ -9,11 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from evaluators.attempt.attempt import Attempt
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import container_words, environment_lines
 from evaluators.program import Launcher, Program
 from evaluators.program.megatron_deepspeed import DATASETS
-from evaluators.slurm.attempt_files import Attempt
+from evaluators.ray.driver import SENT
 from search_spaces.machine import Machine
 
 SCRIPT, AS_RANKS = "body.sh", "as_ranks.sh"
@@ -27,7 +28,8 @@ def service_of(trials: Path) -> str:
 
 def keeper_name(trials: Path) -> str:
     """Return the name of the actor that keeps these trials; one of other code has another."""
-    code = b"".join(Path(__file__).with_name(f"{m}.py").read_bytes() for m in ("keeper", "node"))
+    sources = (Path(__file__).with_name(f"{name.rpartition('.')[2]}.py") for name in SENT)
+    code = b"".join(source.read_bytes() for source in sources)
     return f"autotune-{service_of(trials)}-{sha256(code).hexdigest()[:8]}"
 
 

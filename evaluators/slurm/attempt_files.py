@@ -1,12 +1,6 @@
-"""One attempt at a trial, and its folder: what survives a crash is what lies here.
+"""What an attempt that is a job or a step leaves in its folder: this is what survives a crash.
 
-    <trials>/ended/<name>          an empty file for each attempt that has ended and is not yet read
-    <trials>/failed-nodes          "<node> <name>" for each attempt that a node's failure ended
-    <trials>/<token>/result.json   the trial's outcome, once it is known
-    <trials>/<token>/cancelled     it is to be ended
-    <trials>/<token>/attempt-1/    one attempt; a later one follows a node's failure
-
-and in an attempt's folder, in the order in which they appear:
+In the order in which they appear (`evaluators.attempt.attempt` tells of the folder itself):
 
     job.sh, body.sh, program files  what is run
     intent.json                     about to be submitted, and since when
@@ -20,73 +14,20 @@ and in an attempt's folder, in the order in which they appear:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from autotune.files import write_whole
-from evaluators.trial import TrialRequest
+from evaluators.attempt.abandonment import ABANDONED
+from evaluators.attempt.attempt import ENDED, LOG
 
-LOG = "trial.log"
-ENDED = "ended"
 CLAIM = "claim"
 INTENT = "intent.json"
 JOB = "job.json"
-ABANDONED = "abandoned.json"
-CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One attempt at a trial. `number` counts from 1."""
-
-    request: TrialRequest
-    number: int
-
-    @cached_property
-    def name(self) -> str:
-        """Return the name of its job or step: unique, so that it is found again by it.
-
-        A token may be chosen again in another folder, by a search for the same model.
-        """
-        place = sha256(os.fsencode(self.request.directory.absolute())).hexdigest()
-        return f"{self.request.token}.{self.number}-{place[:6]}"
-
-    @property
-    def folder(self) -> Path:
-        return self.request.directory / f"attempt-{self.number}"
-
-    @property
-    def ended_folder(self) -> Path:
-        """Return where each attempt of these trials leaves an empty file of its name in the end."""
-        return self.request.directory.parent / ENDED
-
-    @property
-    def end_notice(self) -> Path:
-        """Return the empty file that says that this attempt has ended."""
-        return self.ended_folder / self.name
-
-    @property
-    def log(self) -> Path:
-        return self.folder / LOG
-
-
-def attempts_of(request: TrialRequest) -> list[Attempt]:
-    """Return the attempts that have a folder, first to last."""
-    numbers = sorted(
-        int(number)
-        for folder in request.directory.glob("attempt-*")
-        if (number := folder.name.removeprefix("attempt-")).isdigit()
-    )
-    return [Attempt(request=request, number=number) for number in numbers]
-
 
 LOG_END_BYTES = 65_536
 
@@ -175,32 +116,6 @@ def write_job(folder: Path, *, job_id: str) -> None:
     _write(folder / JOB, {"job_id": job_id})
 
 
-def write_abandoned(folder: Path, *, status: str, reason: str, duration_s: float) -> None:
-    """Write down that the attempt is abandoned, and why; raises OSError."""
-    _write(folder / ABANDONED, {"status": status, "reason": reason, "duration_s": duration_s})
-
-
-def abandoned_duration_s(folder: Path) -> float:
-    """Return the seconds that an attempt which was abandoned held its nodes."""
-    try:
-        return float(_json(folder / ABANDONED).get("duration_s", 0.0))
-    except (TypeError, ValueError):
-        return 0.0
-
-
-def abandoned_status(folder: Path) -> str | None:
-    """Return the status that an abandoned attempt ended with, `unknown` where it is unreadable.
-
-    It is None where the attempt was not abandoned.
-    """
-    try:
-        return str(json.loads((folder / ABANDONED).read_text(encoding="utf-8"))["status"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return "unknown"
-
-
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     write_whole(path, json.dumps(content))
 
@@ -246,29 +161,3 @@ def _end(path: Path) -> ScriptEnd | None:
         return ScriptEnd(exit_code=int(code), began_at=float(began_at), ended_at=float(ended_at))
     except (OSError, ValueError):
         return None
-
-
-FAILED_NODES = "failed-nodes"
-
-
-def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
-    """Note that these nodes failed under the attempt of this name; noted twice, it counts once.
-
-    A file that cannot be written costs a retry, and no result: it is left as it is.
-    """
-    lines = "".join(f"{node} {name}\n" for node in nodes)
-    with contextlib.suppress(OSError), (trials / FAILED_NODES).open("a", encoding="utf-8") as file:
-        file.write(lines)
-
-
-def nodes_to_exclude(trials: Path, *, failures: int) -> tuple[str, ...]:
-    """Return the nodes that failed under at least so many attempts, in order."""
-    try:
-        lines = (trials / FAILED_NODES).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ()
-    under = defaultdict(set)
-    for line in lines:
-        node, _, name = line.partition(" ")
-        under[node].add(name)
-    return tuple(sorted(node for node, names in under.items() if len(names) >= failures))

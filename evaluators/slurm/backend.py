@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from evaluators.attempt.attempt import Attempt
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.program.support import program_of
-from evaluators.slurm.attempt_files import Attempt
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.trial_job import TrialContext, TrialJob
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluators import time_limit
+from evaluators.attempt.abandonment import ABANDONED
+from evaluators.attempt.attempt import CANCELLED, ENDED, LOG, Attempt
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,
@@ -21,7 +23,7 @@ from evaluators.cluster.shell import (
     srun_words,
 )
 from evaluators.program import Launcher, Program
-from evaluators.slurm.attempt_files import ABANDONED, CANCELLED, CLAIM, ENDED, LOG, Attempt
+from evaluators.slurm.attempt_files import CLAIM
 from evaluators.trial import TrialRequest
 from evaluators.trial_files import RESULT
 

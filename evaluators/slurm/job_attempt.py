@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt_state import AttemptState, transition
+from evaluators.attempt.never_submitted import NeverSubmitted, never_prepared
 from evaluators.slurm.attempt_files import AttemptFiles, read_attempt_files, read_log_end
-from evaluators.slurm.attempt_state import AttemptState, transition
 from evaluators.slurm.job_decision import (
     AskAccounting,
     EndAttempt,
     Ended,
     JobStatus,
-    NeverSubmitted,
     Stay,
     SubmitAgain,
     blame_slurm,
@@ -24,7 +24,6 @@ from evaluators.slurm.job_decision import (
 )
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.submit_queue import Submission, SubmitState
-from search_spaces.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
@@ -171,14 +170,3 @@ class JobAttempt:
         log.warning("%s is not in the queue: it is submitted again", self.name)
         self.submit()
         return Stay(state=AttemptState.SUBMITTING, reason="being submitted to Slurm again")
-
-
-def never_prepared(error: Exception | None) -> NeverSubmitted:
-    """Return what becomes of an attempt whose files could not be written."""
-    if isinstance(error, OSError):
-        reason = f"no folder for it: {error.strerror or error}"
-        return NeverSubmitted(status=TrialState.CRASHED, error=reason)
-    reason = (
-        str(error) if isinstance(error, InvalidInput) else f"no job can be written for it: {error}"
-    )
-    return NeverSubmitted(status=TrialState.REFUSED, error=reason)

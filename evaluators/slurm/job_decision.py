@@ -5,21 +5,21 @@ The folder comes before Slurm: a job that says how it ended has ended so, unless
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import takewhile
 from typing import ClassVar
 
 from autotune.schemas import TrialState
 from evaluators import time_limit
+from evaluators.attempt.attempt_state import WAITING, AttemptState
+from evaluators.attempt.never_submitted import NeverSubmitted
 from evaluators.cluster.profile import Polling
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles
-from evaluators.slurm.attempt_state import WAITING, AttemptState
 from evaluators.slurm.jobs import SlurmJob
 from evaluators.slurm.pending_reasons import why_pending
+from evaluators.slurm.srun_log import failed_nodes, why_no_step
 from evaluators.trial import TrialProgress
 
 FOLDER_NOT_SHARED = (
@@ -37,18 +37,6 @@ _ENDED_BY_SLURM = {
     "DEADLINE": (TrialState.TIMEOUT, "Slurm ended it at the job's deadline"),
     "OUT_OF_MEMORY": (TrialState.OOM, "Slurm ended it: it ran out of the node's memory"),
 }
-
-# `Task launch … failed on node n05` is a slurmd that does not answer and is not yet down.
-_NODE_FAILED = re.compile(
-    r"srun: error: (?:Node failure on|Task launch for \S+ failed on node) ([\w.-]+)"
-)
-_NOT_CREATED = re.compile(
-    r"srun: error: (?:Unable to (?:create step for job|confirm allocation for job) \d+: (.+)"
-    r"|Unable to contact slurm controller)"
-)
-_SLURMS_WORDS = ("srun:", "slurmstepd:")
-# Only a step has a daemon, and tasks that end; and a srun that had to wait for it says so.
-_THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Step created")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,18 +63,6 @@ class JobStatus:
     @property
     def settled(self) -> bool:
         return self.absent_since is not None and self.now - self.absent_since >= self.settle_s
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeLoss:
-    """What became of nodes while a trial ran on them; `status` is None where nothing did."""
-
-    status: TrialState | None = None
-    reason: str = ""
-    failed_nodes: frozenset[str] = frozenset()
-
-
-NO_LOSS = NodeLoss()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,15 +105,6 @@ class SubmitAgain:
     """No job of this name exists: the same attempt is to be submitted."""
 
     state: ClassVar = AttemptState.SUBMITTING
-
-
-@dataclass(frozen=True, kw_only=True)
-class NeverSubmitted:
-    """There is no job, and there will be none: `status` is the trial's."""
-
-    status: TrialState
-    error: str
-    state: ClassVar = AttemptState.ENDED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,43 +160,6 @@ def decide(
     return case.not_begun(submitted_at or files.intended_at or 0.0)
 
 
-def decide_step(
-    files: AttemptFiles,
-    *,
-    job_id: str,
-    nodes: Sequence[str],
-    loss: NodeLoss,
-    log_end: str,
-    time_limit_s: float,
-    ended_at: float,
-    cancelled: bool,
-) -> Ended:
-    """Return what is decided of an attempt in pilot mode, whose processes and steps have gone.
-
-    Args:
-        loss: of the attempt's nodes.
-        log_end: the last lines of the attempt's log, where srun speaks of itself, too.
-        ended_at: when its processes were found gone (epoch).
-    """
-    gone = JobStatus(
-        now=ended_at, asked_at=float("inf"), absent_since=ended_at, accounted=True, settle_s=0.0
-    )
-    decision = decide(files, gone, time_limit_s=time_limit_s, cancelled=cancelled)
-    if isinstance(decision, EndAttempt):
-        end = undecided = _on(decision.end, nodes, job_id)
-    else:
-        end = _on(_without_an_end(decision, ended_at), nodes, job_id)
-        undecided = replace(end, status=None)
-    blamed = blame_slurm(EndAttempt(end=undecided), log_end, cancelled=cancelled)
-    if isinstance(blamed, EndAttempt) and (blamed.end.status or blamed.end.exit_code == 0):
-        return blamed
-    if loss.status is not None:
-        return AbandonAttempt(end=replace(end, status=loss.status, reason=loss.reason))
-    if isinstance(blamed, EndAttempt) and not isinstance(decision, EndAttempt):
-        return AbandonAttempt(end=end)
-    return blamed
-
-
 def blame_slurm(decision: EndAttempt, log_end: str, *, cancelled: bool) -> Ended:
     """Return the decision as it was, unless srun says that Slurm and not the trial is to blame.
 
@@ -249,44 +179,6 @@ def blame_slurm(decision: EndAttempt, log_end: str, *, cancelled: bool) -> Ended
         return AbandonAttempt(end=replace(end, status=TrialState.NODE_FAIL, reason=NODE_FAILED))
     reason = f"Slurm did not start its step: {refusal}"
     return RefusedStep(end=replace(end, status=TrialState.LOST, reason=reason))
-
-
-def failed_nodes(log_end: str) -> frozenset[str]:
-    """Return the nodes that srun says have failed under its step."""
-    return frozenset(_NODE_FAILED.findall(log_end))
-
-
-def why_no_step(log_end: str) -> str:
-    """Return in Slurm's words why there was no step at all; empty where there was one.
-
-    Only what a log ends with tells: a controller that is away for a moment is complained about by
-    a srun whose step then runs, and fails for a reason of its own.
-    """
-    last = [line for line in log_end.splitlines() if line.strip()]
-    last = list(takewhile(lambda line: line.startswith(_SLURMS_WORDS), reversed(last)))
-    if any(_THERE_WAS_A_STEP.match(line) for line in last):
-        return ""
-    refusals = (match for line in last if (match := _NOT_CREATED.match(line)))
-    newest = next(refusals, None)
-    return (newest.group(1) or "Unable to contact slurm controller") if newest else ""
-
-
-def _without_an_end(decision: Decision, ended_at: float) -> AttemptEnd:
-    """Return the end of a script whose processes have gone, and which did not say how it ended."""
-    if isinstance(decision, AbandonAttempt):
-        reason = "its processes on the service's host were killed"
-        return replace(decision.end, reason=reason)
-    return AttemptEnd(
-        status=TrialState.LOST,
-        reason="it was started and never began",
-        exit_code=None,
-        started_at=datetime.fromtimestamp(ended_at, UTC),
-        duration_s=0.0,
-    )
-
-
-def _on(end: AttemptEnd, nodes: Sequence[str], job_id: str) -> AttemptEnd:
-    return replace(end, host=",".join(nodes), job_id=job_id)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evaluators.attempt.attempt import ENDED
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import container_words, environment_lines, srun_words
 from evaluators.program import Launcher
 from evaluators.program.interpreter import import_path, python
-from evaluators.slurm.attempt_files import ENDED
 from evaluators.slurm.batch_script import FOLDER_UNSEEN, job_head
 from evaluators.slurm.commands import Slurm, SlurmError, SlurmUnavailable
 from evaluators.slurm.jobs import SlurmJob

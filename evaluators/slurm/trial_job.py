@@ -9,17 +9,12 @@ from typing import assert_never
 
 from autotune.files import write_whole
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import CANCELLED, Attempt, attempts_of
+from evaluators.attempt.never_submitted import NeverSubmitted
+from evaluators.attempt.trial_result import abandon, mark_cancelled, without_run, write_outcome
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
-from evaluators.slurm.attempt_files import (
-    CANCELLED,
-    Attempt,
-    attempts_of,
-    nodes_to_exclude,
-    note_failed_nodes,
-    read_attempt_files,
-    read_log_end,
-)
+from evaluators.slurm.attempt_files import read_attempt_files, read_log_end
 from evaluators.slurm.batch_script import (
     BODY_SCRIPT,
     JOB_SCRIPT,
@@ -27,18 +22,11 @@ from evaluators.slurm.batch_script import (
     job_script,
     launcher_of,
 )
+from evaluators.slurm.failed_nodes import nodes_to_exclude, note_failed_nodes
 from evaluators.slurm.job_attempt import JobAttempt
-from evaluators.slurm.job_decision import (
-    AbandonAttempt,
-    EndAttempt,
-    Ended,
-    NeverSubmitted,
-    RefusedStep,
-    Stay,
-    failed_nodes,
-)
+from evaluators.slurm.job_decision import AbandonAttempt, EndAttempt, Ended, RefusedStep, Stay
 from evaluators.slurm.job_tracker import JobTracker
-from evaluators.slurm.trial_result import abandon, mark_cancelled, without_run, write_outcome
+from evaluators.slurm.srun_log import failed_nodes
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 GLANCE_S = 0.02

@@ -9,8 +9,9 @@ from typing import Protocol, Self
 
 from autotune.schemas import TrialState
 from evaluators.slurm.commands import Slurm, SlurmError
-from evaluators.slurm.job_decision import NO_LOSS, NODE_FAILED, JobStatus, NodeLoss
+from evaluators.slurm.job_decision import NODE_FAILED, JobStatus
 from evaluators.slurm.job_tracker import JobTracker
+from evaluators.slurm.pilot.step_decision import NO_LOSS, NodeLoss
 
 ALLOCATION_ENDED = NodeLoss(status=TrialState.LOST, reason="its allocation has ended")
 

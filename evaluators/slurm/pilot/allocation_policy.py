@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt_state import AttemptState
 from evaluators.cluster.profile import Pilot
-from evaluators.slurm.attempt_files import nodes_to_exclude
-from evaluators.slurm.attempt_state import AttemptState
+from evaluators.slurm.failed_nodes import nodes_to_exclude
 from evaluators.slurm.pilot.allocation import AllocationRequest, RunningAllocation
 from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial, TrialEndings
 from evaluators.slurm.pilot.step import OrphanedSteps

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from evaluators.attempt.attempt import attempts_of
+from evaluators.attempt.trial_result import mark_cancelled
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.program.support import program_of
-from evaluators.slurm.attempt_files import attempts_of
 from evaluators.slurm.commands import Slurm
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.allocation import UserAllocation
@@ -17,7 +18,6 @@ from evaluators.slurm.pilot.dispatcher import Dispatcher
 from evaluators.slurm.pilot.held_allocation import HeldAllocation
 from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial
 from evaluators.slurm.pilot.step_cleanup import StepCleanup
-from evaluators.slurm.trial_result import mark_cancelled
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import read_result
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.schemas import TrialState
-from evaluators.slurm.attempt_files import read_attempt_files, write_abandoned
-from evaluators.slurm.attempt_state import AttemptState
-from evaluators.slurm.job_attempt import never_prepared
+from evaluators.attempt.abandonment import write_abandoned
+from evaluators.attempt.attempt_state import AttemptState
+from evaluators.attempt.never_submitted import never_prepared
+from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.pilot.allocation import RunningAllocation
 from evaluators.slurm.pilot.allocation_policy import AllocationPolicy, why_unfit
 from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial, TrialEndings

@@ -23,19 +23,14 @@ from typing import assert_never
 
 from autotune.files import write_whole
 from autotune.schemas import TrialState
+from evaluators.attempt.abandonment import write_abandoned
+from evaluators.attempt.never_submitted import NeverSubmitted
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd
-from evaluators.slurm.attempt_files import read_attempt_files, write_abandoned
+from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.batch_script import JOB_SCRIPT, LEASE, holding_script
 from evaluators.slurm.job_attempt import JobAttempt
-from evaluators.slurm.job_decision import (
-    AbandonAttempt,
-    EndAttempt,
-    NeverSubmitted,
-    NodeLoss,
-    RefusedStep,
-    Stay,
-)
+from evaluators.slurm.job_decision import AbandonAttempt, EndAttempt, RefusedStep, Stay
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.allocation import (
     ALLOCATION_ENDED,
@@ -44,6 +39,7 @@ from evaluators.slurm.pilot.allocation import (
     NoAllocation,
     RunningAllocation,
 )
+from evaluators.slurm.pilot.step_decision import NodeLoss
 
 ALLOCATIONS = "allocations"
 REQUEST = "need.json"

@@ -9,33 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from autotune.schemas import TrialState
+from evaluators.attempt.abandonment import abandoned_status
+from evaluators.attempt.attempt import CANCELLED, Attempt, attempts_of
+from evaluators.attempt.attempt_state import HOLDING_NODES, AttemptState, transition
+from evaluators.attempt.trial_result import abandon, without_run, write_outcome
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
-from evaluators.slurm.attempt_files import (
-    CANCELLED,
-    Attempt,
-    abandoned_status,
-    attempts_of,
-    note_failed_nodes,
-    read_attempt_files,
-    read_log_end,
-)
-from evaluators.slurm.attempt_state import HOLDING_NODES, AttemptState, transition
-from evaluators.slurm.job_decision import (
-    NO_LOSS,
-    AbandonAttempt,
-    EndAttempt,
-    NodeLoss,
-    RefusedStep,
-    decide_step,
-    failed_nodes,
-)
+from evaluators.slurm.attempt_files import read_attempt_files, read_log_end
+from evaluators.slurm.failed_nodes import note_failed_nodes
+from evaluators.slurm.job_decision import AbandonAttempt, EndAttempt, RefusedStep
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.allocation import Allocation
 from evaluators.slurm.pilot.scheduler import WaitingTrial
 from evaluators.slurm.pilot.step import StepPlace, StepProcess, this_host
 from evaluators.slurm.pilot.step_cleanup import StepCleanup
-from evaluators.slurm.trial_result import abandon, without_run, write_outcome
+from evaluators.slurm.pilot.step_decision import NO_LOSS, NodeLoss, decide_step
+from evaluators.slurm.srun_log import failed_nodes
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 NO_STEP = "no step"

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import psutil
 
+from evaluators.attempt.attempt import ENDED, Attempt
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
-from evaluators.slurm.attempt_files import ENDED, Attempt, write_intent
+from evaluators.slurm.attempt_files import write_intent
 from evaluators.slurm.batch_script import (
     BODY_SCRIPT,
     JOB_SCRIPT,

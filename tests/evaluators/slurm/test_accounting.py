@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import Attempt
 from evaluators.cluster.profile import Scheduling
-from evaluators.slurm.attempt_files import Attempt
 from evaluators.slurm.preflight import check
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import point_at, require_slurm

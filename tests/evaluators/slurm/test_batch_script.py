@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import Attempt
 from evaluators.cluster.profile import Environment, Scheduling, Tasks
-from evaluators.slurm.attempt_files import Attempt
 from evaluators.slurm.batch_script import (
     body_script,
     job_script,

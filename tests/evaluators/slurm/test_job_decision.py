@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from evaluators.attempt.attempt_state import AttemptState, transition
 from evaluators.cluster.profile import Polling
 from evaluators.slurm.attempt_files import AttemptFiles, Claim, ScriptEnd
-from evaluators.slurm.attempt_state import AttemptState, transition
 from evaluators.slurm.job_decision import (
     FOLDER_NOT_SHARED,
     AbandonAttempt,

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import Attempt, attempts_of
 from evaluators.cluster.profile import Retries
-from evaluators.slurm.attempt_files import Attempt, attempts_of, read_attempt_files
+from evaluators.slurm.attempt_files import read_attempt_files
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import QUICK_NODE_LOSS
 from tests.cluster.fixtures import MakeCluster

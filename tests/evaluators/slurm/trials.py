@@ -10,10 +10,11 @@ from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import Attempt
 from evaluators.backend import Backend
 from evaluators.cluster.profile import ClusterProfile, Polling, Scheduling
 from evaluators.program import AttemptEnd, Launcher
-from evaluators.slurm.attempt_files import Attempt, read_attempt_files
+from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine

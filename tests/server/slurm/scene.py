@@ -17,7 +17,7 @@ import psutil
 from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, Trial
-from evaluators.slurm.attempt_files import LOG
+from evaluators.attempt.attempt import LOG
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store

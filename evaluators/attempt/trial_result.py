@@ -8,14 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from autotune.schemas import TrialState
+from evaluators.attempt.abandonment import abandoned_duration_s, write_abandoned
+from evaluators.attempt.attempt import CANCELLED, Attempt, attempts_of
 from evaluators.program import AttemptEnd
-from evaluators.slurm.attempt_files import (
-    CANCELLED,
-    Attempt,
-    abandoned_duration_s,
-    attempts_of,
-    write_abandoned,
-)
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import write_result
 

@@ -1,11 +1,12 @@
 """How an attempt at a trial stands, and what it may become: the one state machine. Pure.
 
-A trial that is a job of its own, a trial of pilot mode and the allocation that pilot mode holds
-all stand in these states, and change them by `transition` alone; docs/slurm.md draws them.
+A trial that is a job of its own, a trial of pilot mode, the allocation that pilot mode holds and a
+trial on Ray all stand in these states, and change them by `transition` alone; docs/slurm.md draws
+them.
 
 A trial itself is `pending` (`TrialState`) until its last attempt has ENDED. After RUNNING it may
-then be `ok`, `oom`, `timeout`, `crashed` or `cancelled`. Where Slurm or a node is to blame, the
-attempt is ABANDONED and another one follows; when these are used up, the trial is `node_fail`,
+then be `ok`, `oom`, `timeout`, `crashed` or `cancelled`. Where the cluster or a node is to blame,
+the attempt is ABANDONED and another one follows; when these are used up, the trial is `node_fail`,
 `preempted` or `lost`. One that never ran may be `refused`.
 """
 
@@ -21,9 +22,9 @@ class AttemptState(StrEnum):
     NEW = "new"
     """Nothing was submitted yet, or its folder has not been read."""
     SUBMITTING = "submitting"
-    """It is in our own queue, sbatch is at work, or its job has not shown up in Slurm's queue."""
+    """It is in our own queue, being handed over, or does not show up on the cluster yet."""
     PENDING = "pending"
-    """It waits for nodes: in Slurm's queue, in a suspended job, or for those of the allocation."""
+    """It waits for nodes: in the cluster's queue, in a suspended job, or for an allocation's."""
     RUNNING = "running"
     """It has nodes."""
     COMPLETING = "completing"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.slurm.attempt_state import TRANSITIONS, AttemptState, transition
+from evaluators.attempt.attempt_state import TRANSITIONS, AttemptState, transition
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "slurm.md").read_text()
 ARROW = re.compile(r"^    (\w+) --> (\w+)", re.MULTILINE)

@@ -1,0 +1,1 @@
+"""Attempts at a trial: what all machines that trials run on share of them."""

@@ -1,0 +1,33 @@
+"""Nodes that failed under attempts, as `<trials>/failed-nodes` keeps them: "<node> <name>"."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+FAILED_NODES = "failed-nodes"
+
+
+def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
+    """Note that these nodes failed under the attempt of this name; noted twice, it counts once.
+
+    A file that cannot be written costs a retry, and no result: it is left as it is.
+    """
+    lines = "".join(f"{node} {name}\n" for node in nodes)
+    with contextlib.suppress(OSError), (trials / FAILED_NODES).open("a", encoding="utf-8") as file:
+        file.write(lines)
+
+
+def nodes_to_exclude(trials: Path, *, failures: int) -> tuple[str, ...]:
+    """Return the nodes that failed under at least so many attempts, in order."""
+    try:
+        lines = (trials / FAILED_NODES).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ()
+    under = defaultdict(set)
+    for line in lines:
+        node, _, name = line.partition(" ")
+        under[node].add(name)
+    return tuple(sorted(node for node, names in under.items() if len(names) >= failures))

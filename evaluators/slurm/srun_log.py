@@ -1,0 +1,38 @@
+"""What srun says of Slurm itself in an attempt's log: nodes that failed, steps never made. Pure."""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+
+# `Task launch … failed on node n05` is a slurmd that does not answer and is not yet down.
+_NODE_FAILED = re.compile(
+    r"srun: error: (?:Node failure on|Task launch for \S+ failed on node) ([\w.-]+)"
+)
+_NOT_CREATED = re.compile(
+    r"srun: error: (?:Unable to (?:create step for job|confirm allocation for job) \d+: (.+)"
+    r"|Unable to contact slurm controller)"
+)
+_SLURMS_WORDS = ("srun:", "slurmstepd:")
+# Only a step has a daemon, and tasks that end; and a srun that had to wait for it says so.
+_THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Step created")
+
+
+def failed_nodes(log_end: str) -> frozenset[str]:
+    """Return the nodes that srun says have failed under its step."""
+    return frozenset(_NODE_FAILED.findall(log_end))
+
+
+def why_no_step(log_end: str) -> str:
+    """Return in Slurm's words why there was no step at all; empty where there was one.
+
+    Only what a log ends with tells: a controller that is away for a moment is complained about by
+    a srun whose step then runs, and fails for a reason of its own.
+    """
+    last = [line for line in log_end.splitlines() if line.strip()]
+    last = list(takewhile(lambda line: line.startswith(_SLURMS_WORDS), reversed(last)))
+    if any(_THERE_WAS_A_STEP.match(line) for line in last):
+        return ""
+    refusals = (match for line in last if (match := _NOT_CREATED.match(line)))
+    newest = next(refusals, None)
+    return (newest.group(1) or "Unable to contact slurm controller") if newest else ""
