@@ -1,8 +1,16 @@
-"""The description of the API, and the API held against it."""
+"""The description of the API, and the API held against it.
+
+With `AUTOTUNE_API_CASES=20000` in the environment it is as many generated requests, half of them
+in sequences in which each uses what earlier ones were answered, on both kinds of database.
+"""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis
@@ -15,9 +23,16 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from server.app import create_app
 from server.settings import Settings
+from tests.server import postgres
 from tests.server.asking import created, with_trials
 
+CASES = int(os.environ.get("AUTOTUNE_API_CASES", "0"))
+"""So many requests; otherwise a few of each operation, one by one, on SQLite alone."""
 EXAMPLES = 8
+STEPS = 20
+"""Requests of a sequence."""
+# A schema cannot say that TP has to divide the heads: what it allows may be refused.
+LEFT_OUT: list[Any] = [positive_data_acceptance]
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
@@ -38,11 +53,29 @@ def test_every_operation_describes_its_refusals(client: TestClient) -> None:
         assert operation["tags"], path
 
 
-@pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, str]]:
-    """The description of a service that has a campaign with trials, and what lets one in."""
+@dataclass(frozen=True)
+class Described:
+    """The description of a service, what lets one in, and how it has answered by status."""
+
+    schema: Any
+    headers: dict[str, str]
+    answers: Counter[int] = field(default_factory=Counter)
+
+    def hold(self, case: schemathesis.Case[Any]) -> None:
+        """Each is also sent without the token."""
+        answer = case.call_and_validate(headers=self.headers, excluded_checks=LEFT_OUT)
+        self.answers[answer.status_code] += 1
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"] if CASES else ["sqlite"])
+def described(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Described]:
+    """Of a service that has a campaign with trials."""
+    on_server = request.param == "postgresql"
     settings = Settings(
         data_dir=tmp_path_factory.mktemp("data"),
+        database_url=postgres.emptied(request.getfixturevalue("postgres_url")) if on_server else "",
         stream_life_s=0.05,
         stream_poll_s=0.02,
         allowed_hosts=("testserver",),
@@ -50,34 +83,64 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, 
     app = create_app(settings)
     with_trials(app.state.store, created(app.state.store), 2)
     headers = {"Authorization": f"Bearer {app.state.access.token}"}
-    return schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers), headers
+    schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers)
+    found = Described(schema, headers)
+    yield found
+    print(f"\n{found.answers.total()} requests on {request.param}, answered {found.answers}")
+    app.state.store.close()
 
 
-def test_answers_are_as_described(described: tuple[Any, dict[str, str]]) -> None:
-    """Generated requests, good and bad, of every operation; each is also sent without the token."""
-    schema, headers = described
+@pytest.mark.timeout(24 * 3600 if CASES else 300)
+def test_answers_are_as_described(described: Described) -> None:
+    """Generated requests, good and bad, of every operation."""
+    each = operations(described.schema.raw_schema)
+    examples = max(EXAMPLES, CASES // 2 // len(each) // len(GenerationMode))
     held = 0
-    for found in schema.get_all_operations():
-        operation = found.ok()
+    for found in described.schema.get_all_operations():
         for mode in GenerationMode:
-            hold(operation, mode, headers)
+            hold(described, found.ok(), mode, examples=examples)
         held += 1
-    assert held == len(operations(schema.raw_schema))
+    assert held == len(each)
 
 
-def hold(operation: Any, mode: GenerationMode, headers: dict[str, str]) -> None:
-    @hypothesis.settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
+def hold(described: Described, operation: Any, mode: GenerationMode, *, examples: int) -> None:
+    @settled(examples)
     @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
     def answers_are_as_described(case: schemathesis.Case[Any]) -> None:
-        # A schema cannot say that TP has to divide the heads: what it allows may be refused.
-        case.call_and_validate(headers=headers, excluded_checks=[positive_data_acceptance])
+        described.hold(case)
 
     takes_nothing = suppress(Unsatisfiable) if mode.is_negative else nullcontext()
     with takes_nothing:  # and so nothing can be wrong about what it is given
         answers_are_as_described()
+
+
+def settled(examples: int, **more: Any) -> hypothesis.settings:
+    return hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        **more,
+    )
+
+
+@pytest.mark.skipif(not CASES, reason="in full only: AUTOTUNE_API_CASES")
+@pytest.mark.timeout(24 * 3600)
+def test_answers_to_sequences_are_as_described(described: Described) -> None:
+    class Sequence(described.schema.as_state_machine()):  # type: ignore[misc]
+        def get_call_kwargs(self, case: schemathesis.Case[Any]) -> dict[str, Any]:  # noqa: ARG002
+            return {"headers": described.headers}
+
+        def after_call(self, response: Any, case: schemathesis.Case[Any]) -> None:
+            super().after_call(response, case)
+            described.answers[response.status_code] += 1
+
+        def validate_response(
+            self, response: Any, case: schemathesis.Case[Any], **kwargs: Any
+        ) -> None:
+            case.validate_response(
+                response, excluded_checks=LEFT_OUT, transport_kwargs=kwargs, recorder=self.recorder
+            )
+
+    Sequence.run(settings=settled(CASES // 2 // STEPS, stateful_step_count=STEPS))
