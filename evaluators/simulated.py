@@ -51,7 +51,8 @@ _TAIL_LINES = 40
 
 
 class SimulatedBackend:
-    """The simulator as a backend. A trial's state lies in its directory alone.
+    """The simulator as a backend. A trial's state lies in its directory, which is read again when
+    the trial ends: until then nothing of it changes.
 
     Args:
         time_scale: seconds that are waited for each simulated second; 0 ends a trial at once.
@@ -63,6 +64,7 @@ class SimulatedBackend:
     def __init__(self, *, time_scale: float = 0.0) -> None:
         self._time_scale = time_scale
         self._requests: dict[str, TrialRequest] = {}
+        self._ends_at: dict[str, datetime] = {}
 
     def submit(self, request: TrialRequest) -> None:
         """Note when the trial starts and ends; nothing where it was submitted before."""
@@ -79,19 +81,30 @@ class SimulatedBackend:
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """Return, by token, the outcome of each ended trial and the progress of each other one."""
         trials: dict[str, TrialOutcome | TrialProgress] = {}
+        now = datetime.now(UTC)
         for request in requests:
-            times = _times(request)
-            outcome = read_result(request.directory)
-            if outcome is None and times is None:
-                continue
-            if outcome is None and times and datetime.now(UTC) >= times[1]:
-                outcome = _finish(request, simulate(request, started_at=times[0]))
-            self._requests[request.token] = request
-            trials[request.token] = outcome or RUNNING
+            ends_at = self._ends_at.get(request.token)
+            found = RUNNING if ends_at and now < ends_at else self._read(request, now=now)
+            if found is not None:
+                trials[request.token] = found
         return trials
+
+    def _read(self, request: TrialRequest, *, now: datetime) -> TrialOutcome | TrialProgress | None:
+        """Return how a trial stands by its directory; None where it has never been submitted."""
+        self._ends_at.pop(request.token, None)
+        times = _times(request)
+        outcome = read_result(request.directory)
+        if outcome is None and times and now < times[1]:
+            self._requests[request.token], self._ends_at[request.token] = request, times[1]
+            return RUNNING
+        self._requests.pop(request.token, None)
+        if outcome is None and times:
+            return _finish(request, simulate(request, started_at=times[0]))
+        return outcome
 
     def cancel(self, token: str) -> None:
         """End the trial, unless this object knows its token from neither submit nor poll."""
+        self._ends_at.pop(token, None)
         request = self._requests.get(token)
         times = _times(request) if request else None
         if request is None or times is None or read_result(request.directory) is not None:
@@ -105,6 +118,7 @@ class SimulatedBackend:
     def close(self) -> None:
         """Nothing runs here: a simulated trial goes on by the clock, like a job in a queue."""
         self._requests.clear()
+        self._ends_at.clear()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     )
     lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its campaigns")
     poll_interval_s: float = Field(0.25, gt=0, description="pause between a runner's rounds")
+    most_campaigns: int = Field(
+        500, ge=1, le=5000, description="campaigns that a runner brings forward at the same time"
+    )
     cluster_retry_s: float = Field(
         10.0, gt=0, description="before a cluster that did not answer is asked again"
     )

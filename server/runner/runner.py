@@ -17,11 +17,13 @@ from server.runner.campaign import ClaimedCampaign
 from server.runner.scheduling import MachineQueue
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
-from server.store.events import newest_events
+from server.store.events import newest_events, newest_since
 from server.store.leases import claim, free_the_gone, renew_all, this_owner
 from server.store.ownership import ownership
 
-MOST_CAMPAIGNS = 32
+REST = 4.0
+"""A round in which nothing changed is followed by a pause of as many times its own length: so
+however many campaigns wait, looking at them takes at most a fifth of a core."""
 RENEWALS_PER_LEASE = 3
 DATABASE_PATIENCE_S = 1.0
 DISK_FULL = "the disk that holds the trials or the database is full; make room, then resume"
@@ -61,6 +63,10 @@ class Runner:
         self._backends = EvaluatorBackends(cluster_retry_s=settings.cluster_retry_s)
         self._machine_queue = MachineQueue()
         self._campaigns: dict[int, ClaimedCampaign] = {}
+        self._newest: dict[int, int] = {}
+        self._last_event = 0
+        self._moving: set[int] = set()
+        self._next_look = 0.0
         self._next_claim = 0.0
         self._next_renewal = 0.0
 
@@ -71,6 +77,7 @@ class Runner:
             DatabaseReplaced: what the campaigns are kept in is gone; waiting mends nothing.
         """
         while not stop.is_set():
+            began = time.monotonic()
             try:
                 changed = self.round()
             except DBAPIError as error:
@@ -78,26 +85,30 @@ class Runner:
                 stop.wait(DATABASE_PATIENCE_S)
                 continue
             if not changed:
-                stop.wait(self._settings.poll_interval_s)
+                took_s = time.monotonic() - began
+                stop.wait(max(self._settings.poll_interval_s, REST * took_s))
 
     def round(self) -> bool:
-        """Claim what is free, then take one step of each campaign.
+        """Claim what is free, then take one step of each campaign in which something happens.
 
-        Return whether anything changed. Leases are renewed after each step, for a step may take
-        a second.
+        Once in every interval all have a step, for only their evaluators know how trials stand; in
+        between those do that changed in the last round, or by somebody else since. Return whether
+        anything changed. Leases are renewed after each step, for a step may take a second.
 
         Raises:
             DBAPIError: the database does not answer; a later round may do better.
         """
         self._claim()
-        changed = False
-        with self._store.session() as session:
-            newest = newest_events(session, self._campaigns) if self._campaigns else {}
+        due = self._moving | self._news()
+        self._moving = set()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + self._settings.poll_interval_s
+            due = set(self._campaigns)
         for campaign_id, campaign in list(self._campaigns.items()):
             self._renew()
-            if campaign_id in self._campaigns:
-                changed |= self._advance(campaign, newest.get(campaign_id))
-        return changed
+            if campaign_id in due & self._campaigns.keys() and self._advance(campaign):
+                self._moving.add(campaign_id)
+        return bool(self._moving)
 
     def close(self) -> None:
         """End all trials and give the campaigns back; the trials are run again later."""
@@ -109,15 +120,28 @@ class Runner:
                 log.warning("lease_not_released", error=cause(error))
         self._campaigns.clear()
 
+    def _news(self) -> set[int]:
+        """Return which of the campaigns have changed since this was last asked, by whomever."""
+        with self._store.session() as session:
+            newest = newest_since(session, self._last_event)
+        self._last_event = max([self._last_event, *newest.values()])
+        self._newest |= newest
+        self._newest = {known: self._newest[known] for known in self._campaigns}
+        return newest.keys() & self._campaigns.keys()
+
     def _claim(self) -> None:
         now = time.monotonic()
         if now < self._next_claim:
             return
         self._next_claim = now + self._settings.poll_interval_s
-        limit = MOST_CAMPAIGNS - len(self._campaigns)
+        limit = self._settings.most_campaigns - len(self._campaigns)
         with self._store.transaction() as session:
             free_the_gone(session)
             leases = claim(session, self.owner, seconds=self._settings.lease_s, limit=limit)
+            claimed = [lease.campaign_id for lease in leases]
+            newest = newest_events(session, claimed) if claimed else {}
+        self._newest |= newest
+        self._moving |= newest.keys()
         for lease in leases:
             log.info("campaign_claimed", campaign=lease.campaign_id, epoch=lease.epoch)
             self._campaigns[lease.campaign_id] = ClaimedCampaign(
@@ -144,10 +168,10 @@ class Runner:
         self._campaigns.pop(campaign.lease.campaign_id, None)
         campaign.abandon()
 
-    def _advance(self, campaign: ClaimedCampaign, newest: int | None) -> bool:
+    def _advance(self, campaign: ClaimedCampaign) -> bool:
         with structlog.contextvars.bound_contextvars(campaign=campaign.lease.campaign_id):
             try:
-                changed = self._step(campaign, newest)
+                changed = self._step(campaign)
             except (LeaseLost, NotFound) as error:
                 self._lose(campaign, str(error))
                 return True
@@ -155,7 +179,7 @@ class Runner:
                 self._campaigns.pop(campaign.lease.campaign_id, None)
             return changed
 
-    def _step(self, campaign: ClaimedCampaign, newest: int | None) -> bool:
+    def _step(self, campaign: ClaimedCampaign) -> bool:
         """Take a step; pause for want of disk, wait for a database, and fail for anything else.
 
         Return whether anything changed.
@@ -166,9 +190,7 @@ class Runner:
             DatabaseReplaced: it is another one.
         """
         try:
-            if newest is None:
-                raise NotFound("campaign", campaign.lease.campaign_id)
-            return campaign.advance(newest)
+            return campaign.advance(self._newest[campaign.lease.campaign_id])
         except (LeaseLost, NotFound, DatabaseReplaced):
             raise
         except Exception as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from sqlalchemy import ColumnElement, exists, or_, select, update
+from sqlalchemy import ColumnElement, exists, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from server.store.campaigns import WORKED_ON
@@ -93,25 +93,24 @@ def renew(session: Session, lease: Lease) -> CampaignRow:
     Raises:
         LeaseLost: another runner holds it now, or it was deleted.
     """
-    if not _renewed(session, lease):
+    if not renew_all(session, [lease]):
         raise LeaseLost(f"campaign {lease.campaign_id} is no longer held by {lease.owner}")
     return session.get_one(CampaignRow, lease.campaign_id, populate_existing=True)
 
 
 def renew_all(session: Session, leases: Sequence[Lease]) -> set[int]:
-    """Renew leases; return the ids of the campaigns that are still this runner's."""
-    return {lease.campaign_id for lease in leases if _renewed(session, lease)}
-
-
-def _renewed(session: Session, lease: Lease) -> bool:
+    """Renew one runner's leases; return the ids of the campaigns that are still its."""
+    held = tuple_(CampaignRow.id, CampaignRow.lease_owner, CampaignRow.lease_epoch)
+    of_leases = [(lease.campaign_id, lease.owner, lease.epoch) for lease in leases]
+    longest_s = max((lease.seconds for lease in leases), default=0.0)
     statement = (
         update(CampaignRow)
-        .where(*_still_of(lease))
-        .values(lease_until=database_seconds() + lease.seconds)
+        .where(held.in_(of_leases))
+        .values(lease_until=database_seconds() + longest_s)
         .execution_options(synchronize_session=False)
         .returning(CampaignRow.id)
     )
-    return session.execute(statement).first() is not None
+    return set(session.scalars(statement))
 
 
 def release(session: Session, lease: Lease) -> None:
