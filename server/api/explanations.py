@@ -8,7 +8,7 @@ from autotune.explanation import explain
 from autotune.schemas import Explanation
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.space import SearchSpace
-from server.api.kept import Kept
+from server.api.kept_by_trials import KeptByTrials
 from server.api.kept_campaigns import KeptCampaigns
 from server.figures.source import FigureSource
 from server.runner.scheduling import search_trials
@@ -18,22 +18,19 @@ EXPLANATIONS = 200
 
 
 class Explanations:
-    """An explanation is kept until something happens in its campaign, and rests on what is believed
-    for the campaign's figures: that costs up to a second."""
+    """An explanation is kept until more happens in its campaign than the progress of a trial, and
+    rests on what is believed for the campaign's figures: that costs up to a second."""
 
     def __init__(self, campaigns: KeptCampaigns) -> None:
-        self._campaigns = campaigns
-        self._kept: Kept[Explanation] = Kept(EXPLANATIONS)
+        self._kept: KeptByTrials[Explanation] = KeptByTrials(campaigns, EXPLANATIONS)
 
     def of(self, campaign_id: int, event: int) -> Explanation:
         """Return the explanation as a campaign stands after an event, its last; raises NotFound."""
-        return self._kept.of(
-            (campaign_id, event), lambda: _explained(self._campaigns.source(campaign_id, event))
-        )
+        return self._kept.of(campaign_id, event, _explained)
 
     def ready(self, campaign_id: int, event: int) -> Explanation | None:
         """Return what holds after an event where that takes no time; None where it does."""
-        return self._kept.ready((campaign_id, event))
+        return self._kept.ready(campaign_id, event)
 
 
 def _explained(source: FigureSource) -> Explanation:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.schemas import Campaign
+from collections.abc import Sequence
+
+from autotune.schemas import Campaign, Trial
 from server.api.kept import Kept
-from server.figures.source import CampaignBelief, FigureSource
+from server.figures.source import CampaignBelief, FigureSource, outcome_key
 from server.store import Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.events import last_event_of
@@ -28,6 +30,7 @@ class KeptCampaigns:
         self._campaigns: Kept[Campaign] = Kept(CAMPAIGNS)
         self._sources: Kept[FigureSource] = Kept(SOURCES)
         self._beliefs: Kept[CampaignBelief] = Kept(SOURCES)
+        self._by_outcome: Kept[CampaignBelief] = Kept(SOURCES)
 
     def last_event(self, campaign_id: int) -> int:
         """Return the id of a campaign's last event; raises NotFound."""
@@ -54,10 +57,15 @@ class KeptCampaigns:
         campaign = self.campaign(campaign_id, event)
         with self._store.session() as session:
             trials = all_trials(session, campaign_id)
-            asked = campaign.request
-            on_cluster = asked.slurm or asked.ray
-            profile = profile_of(session, campaign_id) if on_cluster else None
-            kept = earlier_observations(session, campaign_id) if campaign.started_from else []
-        belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
-        belief = self._beliefs.of(belief.key, lambda: belief)
+        belief = self._by_outcome.of(
+            outcome_key(campaign, trials), lambda: self._belief(campaign, trials)
+        )
         return FigureSource(campaign=campaign, trials=trials, belief=belief)
+
+    def _belief(self, campaign: Campaign, trials: Sequence[Trial]) -> CampaignBelief:
+        with self._store.session() as session:
+            on_cluster = campaign.request.slurm or campaign.request.ray
+            profile = profile_of(session, campaign.id) if on_cluster else None
+            kept = earlier_observations(session, campaign.id) if campaign.started_from else []
+        belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
+        return self._beliefs.of(belief.key, lambda: belief)

@@ -6,12 +6,13 @@ from contextlib import nullcontext
 from typing import get_args
 
 from autotune.schemas import FigureForm, FigureKind, FigureOffers
-from server.api.kept import Kept
 from server.api.kept_answers import KeptAnswer, as_json, chart_as_json
+from server.api.kept_by_trials import KeptByTrials
 from server.api.kept_campaigns import KeptCampaigns
 from server.figures.drawn import DrawnFigure
 from server.figures.export import MEDIA_TYPES, export
 from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
+from server.figures.source import FigureSource
 from server.figures.style import Scheme
 from server.store import NotFound
 
@@ -29,18 +30,18 @@ def _answer(figure: DrawnFigure, form: FigureForm, scheme: Scheme) -> KeptAnswer
 
 
 class KeptFigures:
-    """A figure is kept until something happens in its campaign."""
+    """A figure is kept until more happens in its campaign than the progress of a trial."""
 
     def __init__(self, campaigns: KeptCampaigns) -> None:
         self._campaigns = campaigns
-        self._offers: Kept[FigureOffers] = Kept(FIGURES)
-        self._figures: Kept[DrawnFigure] = Kept(FIGURES)
-        self._files: Kept[KeptAnswer] = Kept(FILES)
+        self._offers: KeptByTrials[FigureOffers] = KeptByTrials(campaigns, FIGURES)
+        self._figures: KeptByTrials[DrawnFigure] = KeptByTrials(campaigns, FIGURES)
+        self._files: KeptByTrials[KeptAnswer] = KeptByTrials(campaigns, FILES)
 
     def offers(self, campaign_id: int) -> FigureOffers:
         """Return which figures a campaign has, and why not the others; raises NotFound."""
         event = self._campaigns.last_event(campaign_id)
-        return self._offers.of((campaign_id, event), lambda: self._offered(campaign_id, event))
+        return self._offers.of(campaign_id, event, _offered)
 
     def figure(self, campaign_id: int, kind: FigureKind, options: FigureOptions) -> DrawnFigure:
         """Return one figure.
@@ -50,8 +51,7 @@ class KeptFigures:
             InvalidInput: it has no such figure under these options.
         """
         event = self._campaigns.last_event(campaign_id)
-        key = (campaign_id, event, kind, options)
-        return self._figures.of(key, lambda: self._made(campaign_id, event, kind, options))
+        return self._figure(campaign_id, event, kind, options)
 
     def file(
         self,
@@ -69,26 +69,38 @@ class KeptFigures:
             OSError: a picture could not be drawn.
         """
         event = self._campaigns.last_event(campaign_id)
-        figure = self.figure(campaign_id, kind, options)
-        key = (campaign_id, event, kind, options, scheme, form)
-        return self._files.of(key, lambda: _answer(figure, form, scheme))
-
-    def _offered(self, campaign_id: int, event: int) -> FigureOffers:
-        source = self._campaigns.source(campaign_id, event)
-        with source.belief.lock:
-            figures = [offer(kind, source) for kind in get_args(FigureKind)]
-        return FigureOffers(
-            campaign_id=campaign_id, simulated=source.campaign.simulated, figures=figures
+        figure = self._figure(campaign_id, event, kind, options)
+        return self._files.of(
+            campaign_id,
+            event,
+            lambda _: _answer(figure, form, scheme),
+            besides=(kind, options, scheme, form),
         )
 
-    def _made(
+    def _figure(
         self, campaign_id: int, event: int, kind: FigureKind, options: FigureOptions
     ) -> DrawnFigure:
-        source = self._campaigns.source(campaign_id, event)
-        fits = DEFINITIONS[kind].rests_on != "trials"
-        with source.belief.lock if fits else nullcontext():
-            why = missing(kind, source)
-            if why:
-                reason = f"campaign {campaign_id} has no figure of {kind}: {why}"
-                raise NotFound("figure", kind, reason=reason)
-            return DEFINITIONS[kind].make(source, options)
+        return self._figures.of(
+            campaign_id,
+            event,
+            lambda source: _made(source, kind, options),
+            besides=(kind, options),
+        )
+
+
+def _offered(source: FigureSource) -> FigureOffers:
+    with source.belief.lock:
+        figures = [offer(kind, source) for kind in get_args(FigureKind)]
+    return FigureOffers(
+        campaign_id=source.campaign.id, simulated=source.campaign.simulated, figures=figures
+    )
+
+
+def _made(source: FigureSource, kind: FigureKind, options: FigureOptions) -> DrawnFigure:
+    fits = DEFINITIONS[kind].rests_on != "trials"
+    with source.belief.lock if fits else nullcontext():
+        why = missing(kind, source)
+        if why:
+            reason = f"campaign {source.campaign.id} has no figure of {kind}: {why}"
+            raise NotFound("figure", kind, reason=reason)
+        return DEFINITIONS[kind].make(source, options)

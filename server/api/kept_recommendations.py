@@ -6,7 +6,7 @@ from autotune.resolution import strategy_of
 from autotune.schemas import Ranked, Recommendation
 from evaluators.artefacts import Launch, artefact_names, launch_script
 from evaluators.cluster import profile_from_dict
-from server.api.kept import Kept
+from server.api.kept_by_trials import KeptByTrials
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.standings import Standings
 from server.figures.source import FigureSource
@@ -16,13 +16,13 @@ RECOMMENDATIONS = 200
 
 
 class KeptRecommendations:
-    """A recommendation is kept until something happens in its campaign."""
+    """A recommendation is kept until more happens in its campaign than the progress of a trial."""
 
     def __init__(self, campaigns: KeptCampaigns, standings: Standings) -> None:
         self._campaigns = campaigns
         self._standings = standings
-        self._alone: Kept[Recommendation | None] = Kept(RECOMMENDATIONS)
-        self._whole: Kept[Recommendation | None] = Kept(RECOMMENDATIONS)
+        self._alone: KeptByTrials[Recommendation | None] = KeptByTrials(campaigns, RECOMMENDATIONS)
+        self._whole: KeptByTrials[Recommendation | None] = KeptByTrials(campaigns, RECOMMENDATIONS)
 
     def of(self, campaign_id: int, event: int) -> Recommendation | None:
         """Return what follows from all trials of a campaign after an event, its last, and how it
@@ -30,13 +30,13 @@ class KeptRecommendations:
 
         None while no trial has succeeded; raises NotFound where there is no such campaign.
         """
-        return self._whole.of((campaign_id, event), lambda: self._stood(campaign_id, event))
+        return self._whole.of(
+            campaign_id, event, lambda source: self._stood(source, campaign_id, event)
+        )
 
     def without_standing(self, campaign_id: int, event: int) -> Recommendation | None:
         """Return the same but for how it stands in its space, which costs a fit."""
-        return self._alone.of(
-            (campaign_id, event), lambda: _launched(self._campaigns.source(campaign_id, event))
-        )
+        return self._alone.of(campaign_id, event, _launched)
 
     def existing(
         self, campaign_id: int, event: int, *, with_standing: bool = False
@@ -54,11 +54,10 @@ class KeptRecommendations:
             )
         raise NotFound("recommendation", campaign_id, reason=reason)
 
-    def _stood(self, campaign_id: int, event: int) -> Recommendation | None:
+    def _stood(self, source: FigureSource, campaign_id: int, event: int) -> Recommendation | None:
         recommendation = self.without_standing(campaign_id, event)
         if recommendation is None:
             return None
-        source = self._campaigns.source(campaign_id, event)
         return self._standings.added_to(recommendation, source.campaign, source.trials)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,14 @@ from server.runner.start import SearchStart, program_of_campaign, space_of_campa
 
 MAY_FIT = 0.1
 """Probability of fitting from which on a strategy counts among those that are compared."""
+
+
+def outcome_key(campaign: Campaign, trials: Sequence[Trial]) -> bytes:
+    """Return what is equal where trials differ in their progress alone, of which no figure and no
+    recommendation tells."""
+    told = [campaign.model_dump_json(exclude={"waiting", "reason"})]
+    told += [f"{trial.token} {trial.state} {trial.finished_at}" for trial in trials]
+    return hashlib.sha256("\n".join(told).encode()).digest()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,6 +133,10 @@ class FigureSource:
     campaign: Campaign
     trials: Sequence[Trial]
     belief: CampaignBelief
+
+    @cached_property
+    def key(self) -> bytes:
+        return outcome_key(self.campaign, self.trials)
 
     def head(self, *, title: str, caption: str) -> dict[str, Any]:
         """Return the fields that every figure has, but for its table."""

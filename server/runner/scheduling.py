@@ -6,10 +6,11 @@ All of it is pure but `MachineQueue`: it follows from the campaign's rows and th
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 from statistics import fmean
+from typing import Any
 
 from autotune.calibration import COVERAGE
 from autotune.errors import NothingToPropose
@@ -94,25 +95,30 @@ def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
     for trial in trials:
         if trial.state in UNINFORMATIVE:
             continue
-        ran = SearchTrial(
-            strategy=strategy_of(trial.strategy),
-            state="running",
-            stands_for=trial.stands_for_nodes,
-            num_layers=trial.num_layers,
+        known.append(
+            SearchTrial(
+                strategy=strategy_of(trial.strategy),
+                stands_for=trial.stands_for_nodes,
+                num_layers=trial.num_layers,
+                **_end(trial),
+            )
         )
-        if trial.state is TrialState.PENDING:
-            known.append(ran)
-        elif trial.state is TrialState.REFUSED:
-            known.append(replace(ran, state="refused"))
-        elif trial.metrics is None:
-            oom = trial.state is TrialState.OOM
-            cause = "" if oom else cause_of(trial.error or trial.state.value)
-            known.append(replace(ran, state="failed", out_of_memory=oom, cause=cause))
-        else:
-            seconds = trial.metrics.iteration_time_s
-            peak = max(trial.peak_memory_gib_by_rank, default=None)
-            known.append(replace(ran, state="ok", iteration_time_s=seconds, peak_memory_gib=peak))
     return known
+
+
+def _end(trial: Trial) -> dict[str, Any]:
+    """Return the fields of a search's trial that tell how it ended."""
+    if trial.state is TrialState.PENDING:
+        return {"state": "running"}
+    if trial.state is TrialState.REFUSED:
+        return {"state": "refused"}
+    if trial.metrics is None:
+        oom = trial.state is TrialState.OOM
+        cause = "" if oom else cause_of(trial.error or trial.state.value)
+        return {"state": "failed", "out_of_memory": oom, "cause": cause}
+    peak = max(trial.peak_memory_gib_by_rank, default=None)
+    seconds = trial.metrics.iteration_time_s
+    return {"state": "ok", "iteration_time_s": seconds, "peak_memory_gib": peak}
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:

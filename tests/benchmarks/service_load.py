@@ -4,11 +4,12 @@
                                             [--json OUT]
 
 A real service of its own on this machine, with two simulated campaigns in a database that goes when
-it ends. First the processor time of the service for a view, with one client: as it stands, and
-right after an event, beside that of `/healthz`, which works out nothing. Then 50 clients at once,
-each asking anew as soon as it has its answer. Then as many viewers as `--viewers` says, each with
-an open stream of one campaign's events, of which two come in a second, beside ten clients that ask
-five times a second: the service's share of a core, its memory, and how long events are under way.
+it ends. First the processor time of the service for a view, with one client: as it stands, after
+the progress of a trial, and after the end of one, beside that of `/healthz`, which works out
+nothing. Then 50 clients at once, each asking anew as soon as it has its answer. Then as many
+viewers as `--viewers` says, each with an open stream of one campaign's events, of which two come in
+a second, beside ten clients that ask five times a second: the service's share of a core, its
+memory, and how long events are under way.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,32 +142,34 @@ class Load:
             await connection.ask(path)
         return 1e3 * (self.cpu_s() - before) / repeats
 
-    async def changed_ms(self, connection: Connection, path: str) -> float:
-        """Return the same for the first view after an event."""
-        at, spent = f"/api/v1/campaigns/{self.campaigns[0]}", 0.0
-        for verb in itertools.islice(itertools.cycle(("pause", "resume")), 2 * CHANGES):
-            await connection.ask(f"{at}/{verb}", method="POST")
+    async def changed_ms(
+        self, connection: Connection, path: str, *, change: Callable[[], object]
+    ) -> float:
+        """Return the same for the first view after a change."""
+        spent = 0.0
+        for _ in range(CHANGES):
+            await asyncio.to_thread(change)
             before = self.cpu_s()
             await connection.ask(path)
             spent += self.cpu_s() - before
-        return 1e3 * spent / (2 * CHANGES)
+        return 1e3 * spent / CHANGES
 
-    async def one_client(self) -> None:
+    async def one_client(self, scene: Scene) -> None:
         async with Connection.open(self.url) as connection:
             peer = self.found["health_cpu_ms"] = await self.view_ms(connection, PEER)
-            print(f"one client             CPU, ms   of {PEER}   after an event   kB sent")
+            print(f"one client             CPU, ms   of {PEER}   progress   an end   kB sent")
             print(f"  {PEER:<20} {peer:7.2f}")
             for name, address in VIEWS.items():
                 path = address.format(self.campaigns[0])
                 again = self.found[f"{name}_cpu_ms"] = await self.view_ms(connection, path)
-                first = self.found[f"{name}_changed_cpu_ms"] = await self.changed_ms(
-                    connection, path
-                )
+                moved = await self.changed_ms(connection, path, change=scene.event)
+                ended = await self.changed_ms(connection, path, change=scene.end)
+                self.found |= {f"{name}_moved_cpu_ms": moved, f"{name}_ended_cpu_ms": ended}
                 size = len(await connection.ask(path)) / 1e3
                 told = verdict(again, MOST_CPU_MS.get(name), "ms")
                 print(
-                    f"  {name:<20} {again:7.2f} {again / peer:12.1f} {first:16.1f} {size:9.1f}"
-                    f"   {told}"
+                    f"  {name:<20} {again:7.2f} {again / peer:12.1f} {moved:10.1f} {ended:8.1f}"
+                    f" {size:9.1f}   {told}"
                 )
 
     async def every_view(self) -> None:
@@ -296,8 +299,8 @@ class Scene:
         self._made = Campaigns(settings)
         self.campaign: Campaign = self._made.many(trials)
         self.ids = [self.campaign.id, self._made.many(trials).id]
-        strategies = self._made.strategies(self.campaign, 1, fitting=True)
-        self._trial: Trial = self._made.start(self.campaign, strategies)[0]
+        self._strategies = self._made.strategies(self.campaign, 1, fitting=True)
+        self._trial: Trial = self._made.start(self.campaign, self._strategies)[0]
         self._moves = itertools.count()
 
     @property
@@ -310,6 +313,10 @@ class Scene:
         """Let something happen in the campaign; return the event's id."""
         self._made.stand([self._trial], phase="running", host=f"node{next(self._moves)}")
         return self.last
+
+    def end(self) -> None:
+        """Let a trial start and end in the campaign."""
+        self._made.finish(self.campaign, self._made.start(self.campaign, self._strategies))
 
 
 async def waited(connection: Connection, path: str) -> float:
@@ -358,7 +365,7 @@ def main() -> None:
         scene = Scene(Settings(data_dir=data_dir), trials=given.trials)
         with serving(data_dir) as (url, service):
             load = Load(url=url, service=service, campaigns=scene.ids)
-            asyncio.run(load.one_client())
+            asyncio.run(load.one_client(scene))
             asyncio.run(load.many_clients(clients=given.clients, seconds=given.seconds))
             if given.viewers:
                 asyncio.run(load.viewers(scene, viewers=given.viewers, seconds=given.seconds))
