@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,12 +15,6 @@ from search_spaces.errors import InvalidInput, InvalidInputs, closest
 WireModel = TypeVar("WireModel", bound=BaseModel)
 
 PLACES = frozenset({"body", "query", "path", "header", "cookie"})
-FORMS = {
-    name: model
-    for name, model in vars(schemas).items()
-    if isinstance(model, type) and issubclass(model, BaseModel)
-}
-FIELDS = frozenset(field for model in FORMS.values() for field in model.model_fields)
 BOUNDS = {
     "gt": "more than {}",
     "ge": "at least {}",
@@ -38,6 +33,17 @@ TOO_LONG = {"too_long": "values", "string_too_long": "characters"}
 """What a value is counted in, by the type of Pydantic's error."""
 SHOWN = 40
 """Characters of a value that is too long."""
+
+
+@cache
+def forms() -> Mapping[str, type[BaseModel]]:
+    """Return all wire models by their names: made when something is refused, and not before."""
+    named = {name: getattr(schemas, name) for name in schemas.__all__}
+    return {
+        name: model
+        for name, model in named.items()
+        if isinstance(model, type) and issubclass(model, BaseModel)
+    }
 
 
 def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireModel:
@@ -78,7 +84,7 @@ def _path(location: tuple[Any, ...]) -> tuple[str, str]:
 def _is_form(name: str) -> bool:
     """Return whether a part of a path is how pydantic names one of several forms, and not a
     field."""
-    return name in {"str", "int", "bool", "float"} or name in FORMS or "[" in name or "-" in name
+    return name in {"str", "int", "bool", "float"} or name in forms() or "[" in name or "-" in name
 
 
 def _of_form(outer: str, members: list[tuple[str, Mapping[str, Any]]]) -> list[FieldProblem]:
@@ -112,7 +118,8 @@ def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:
         reason, valid = "it is too long", f"at most {context['max_length']} {unit}"
         value = f"{str(value)[:SHOWN]}…"
     elif error["type"] == "extra_forbidden":
-        near = closest(field.rpartition(".")[2], FIELDS)
+        fields = {field for model in forms().values() for field in model.model_fields}
+        near = closest(field.rpartition(".")[2], fields)
         reason, valid = "there is no such field", " or ".join(near)
     elif error["type"] == "json_invalid":
         reason, field, value = f"not JSON: {context.get('error')}", "body", None

@@ -11,23 +11,40 @@
 
 `AsyncClient` has the same methods to be awaited; `synchronous` is generated from `asynchronous`.
 What both share — requests, answers, retries, files — is in `calls`, `patience`, `following` and
-`files`. Nothing of the server is imported.
+`files`. Nothing of the server is imported, and of the client only what is asked for.
 """
 
-from autotune.client.asynchronous.campaign import AsyncCampaign
-from autotune.client.asynchronous.client import AsyncClient
-from autotune.client.asynchronous.recommendation import AsyncRecommendation
-from autotune.client.calls.campaigns import CampaignInput
-from autotune.client.synchronous.campaign import CampaignHandle
-from autotune.client.synchronous.client import Client
-from autotune.client.synchronous.recommendation import RecommendationHandle
+from __future__ import annotations
 
-__all__ = [
-    "AsyncCampaign",
-    "AsyncClient",
-    "AsyncRecommendation",
-    "CampaignHandle",
-    "CampaignInput",
-    "Client",
-    "RecommendationHandle",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotune.client.asynchronous.campaign import AsyncCampaign as AsyncCampaign
+    from autotune.client.asynchronous.client import AsyncClient as AsyncClient
+    from autotune.client.asynchronous.recommendation import (
+        AsyncRecommendation as AsyncRecommendation,
+    )
+    from autotune.client.calls.campaigns import CampaignInput as CampaignInput
+    from autotune.client.synchronous.campaign import CampaignHandle as CampaignHandle
+    from autotune.client.synchronous.client import Client as Client
+    from autotune.client.synchronous.recommendation import (
+        RecommendationHandle as RecommendationHandle,
+    )
+
+HOMES = {
+    "AsyncCampaign": "asynchronous.campaign",
+    "AsyncClient": "asynchronous.client",
+    "AsyncRecommendation": "asynchronous.recommendation",
+    "CampaignInput": "calls.campaigns",
+    "CampaignHandle": "synchronous.campaign",
+    "Client": "synchronous.client",
+    "RecommendationHandle": "synchronous.recommendation",
+}
+__all__ = list(HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)

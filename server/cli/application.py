@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from server.cli.commands import (
-    calibrations,
-    campaigns,
-    catalog,
-    comparisons,
-    doctor,
-    figures,
-    predictions,
-    recommendations,
-    scaling,
-    serve,
-    storage,
-    submit,
-    watching,
-)
-from server.cli.examples import EXAMPLES
-from server.cli.failures import EXIT_CODES, Command, Commands
-from server.cli.options import flattened
+from server.cli.failures import EXIT_CODES, Commands
+from server.cli.late_command import CommandPlace, GroupPlace, LateCommand
 from server.cli.output import text
 
 HELP = f"""Find the parallel layout with which a language model trains fastest, by short real runs.
@@ -44,74 +26,171 @@ model; `autotune calibrations` fits it to a machine by the trials that a service
 {EXIT_CODES}
 """
 
-COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
-    "Start": {"demo": serve.demo, "serve": serve.serve, "runner": serve.runner},
+COMMANDS: dict[str, dict[str, CommandPlace]] = {
+    "Start": {
+        "demo": CommandPlace(
+            "serve:demo",
+            "See it work: start a service, tune three models, print what it recommends.",
+        ),
+        "serve": CommandPlace(
+            "serve:serve",
+            "Serve the REST API and the pages, and work on campaigns, until Ctrl-C.",
+        ),
+        "runner": CommandPlace(
+            "serve:runner",
+            "Work on campaigns without serving, beside a service that has the same database.",
+        ),
+    },
     "Campaigns": {
-        "submit": submit.submit,
-        "watch": watching.watch,
-        "ls": campaigns.ls,
-        "show": campaigns.show,
-        "open": campaigns.open_,
-        "best": recommendations.best,
-        "compare": comparisons.compare,
-        "plot": figures.plot,
-        "pause": campaigns.pause,
-        "resume": campaigns.resume,
-        "cancel": campaigns.cancel,
-        "extend": campaigns.extend,
-        "rm": campaigns.rm,
+        "submit": CommandPlace(
+            "submit:submit",
+            "Submit a campaign: how should this model be laid out on these nodes?",
+        ),
+        "watch": CommandPlace(
+            "watching:watch",
+            "Follow a campaign until it is at rest, then print what it recommends.",
+        ),
+        "ls": CommandPlace(
+            "campaigns:ls",
+            "List campaigns, newest first, with what each has found.",
+        ),
+        "show": CommandPlace(
+            "campaigns:show",
+            "Show a campaign and its trials, or one trial, and why each was chosen.",
+        ),
+        "open": CommandPlace(
+            "campaigns:open_",
+            "Open a campaign's page in a browser, and print the address that lets one browser "
+            "in, once.",
+        ),
+        "best": CommandPlace(
+            "recommendations:best",
+            "Print what a campaign recommends, and write the files that run it.",
+        ),
+        "compare": CommandPlace(
+            "comparisons:compare",
+            "Hold campaigns against each other: what was asked differently, and which found the "
+            "best.",
+        ),
+        "plot": CommandPlace(
+            "figures:plot",
+            "Show why a campaign's best won and what was learned: as a table, a picture or data.",
+        ),
+        "pause": CommandPlace(
+            "campaigns:pause",
+            "Start no further trials until `autotune resume`; those that run end by themselves.",
+        ),
+        "resume": CommandPlace("campaigns:resume", "Go on with a paused campaign."),
+        "cancel": CommandPlace(
+            "campaigns:cancel",
+            "End a campaign and its running trials; what was measured is kept.",
+        ),
+        "extend": CommandPlace(
+            "campaigns:extend",
+            "Raise a campaign's budget; one that is done goes on.",
+        ),
+        "rm": CommandPlace(
+            "campaigns:rm",
+            "Delete a campaign with its trials. One that is worked on must be cancelled first.",
+        ),
+        "calibrations": GroupPlace(
+            "calibrations:HELP",
+            "Fit the cost model to trials of a machine, and keep what came of it.",
+            commands={
+                "list": CommandPlace("calibrations:list_", "List the calibrations of the service."),
+                "show": CommandPlace(
+                    "calibrations:show",
+                    "Show what a calibration rests on, and each constant before and after.",
+                ),
+                "fit": CommandPlace(
+                    "calibrations:fit",
+                    "Fit the cost model to the trials of campaigns, and keep it under a name.",
+                ),
+                "export": CommandPlace(
+                    "calibrations:export",
+                    "Print a calibration as one JSON document, for another service or for "
+                    "`predict`.",
+                ),
+                "import": CommandPlace(
+                    "calibrations:import_",
+                    "Keep an exported calibration under a name.",
+                ),
+                "delete": CommandPlace(
+                    "calibrations:delete",
+                    "Delete a calibration; the trials it was fitted to stay.",
+                ),
+            },
+        ),
     },
     "Without a service": {
-        "predict": predictions.predict,
-        "sweep": predictions.sweep,
-        "space": predictions.space,
-        "scaling": scaling.scaling,
-        "models": catalog.models,
-        "machines": catalog.machines,
-        "profiles": catalog.profiles,
-        "doctor": doctor.doctor,
+        "predict": CommandPlace(
+            "predictions:predict",
+            "Predict one strategy: is it legal, does it fit, how fast is it?",
+        ),
+        "sweep": CommandPlace(
+            "predictions:sweep",
+            "Rank all strategies of a space by their predicted speed, without a trial.",
+        ),
+        "space": CommandPlace(
+            "predictions:space",
+            "Count the strategies that may be tried, and say which rule removes how many.",
+        ),
+        "scaling": CommandPlace(
+            "scaling:scaling",
+            "Tell how one layout scales over nodes, strongly and weakly; with --run, measure it.",
+        ),
+        "models": CommandPlace(
+            "catalog:models",
+            "List the models that have a name. Any size such as 13B, shape, or file works as well.",
+        ),
+        "machines": CommandPlace(
+            "catalog:machines",
+            "List the machines that have a name; a TOML file works as well.",
+        ),
+        "profiles": CommandPlace(
+            "catalog:profiles",
+            "List the profiles of clusters, or print one to start a file of your own from.",
+        ),
+        "doctor": CommandPlace(
+            "doctor:doctor",
+            "Check this machine: Python, data folder, database, trial packages, GPUs, port, Slurm.",
+        ),
     },
     "What is kept": {
-        "backup": storage.backup,
-        "restore": storage.restore,
-        "prune": storage.prune,
+        "backup": CommandPlace(
+            "storage:backup",
+            "Write the database into one file, while the service runs.",
+        ),
+        "restore": CommandPlace(
+            "storage:restore",
+            "Put a backup in the place of a database, whole or not at all; its service must not "
+            "run.",
+        ),
+        "prune": CommandPlace(
+            "storage:prune",
+            "Delete campaigns that ended long ago, with their trials' logs and files.",
+        ),
     },
 }
-"""The commands by the panel of --help that they stand in."""
-
-CALIBRATIONS = "calibrations"
-GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    CALIBRATIONS: {
-        "list": calibrations.list_,
-        "show": calibrations.show,
-        "fit": calibrations.fit,
-        "export": calibrations.export,
-        "import": calibrations.import_,
-        "delete": calibrations.delete,
-    },
-}
-"""Commands of two words."""
+"""The commands by the panel of --help that they stand in: each is imported when it is run."""
 
 
-def _group(text: str) -> typer.Typer:
-    return typer.Typer(
-        cls=Commands,
-        help=text,
-        no_args_is_help=True,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+class Application(Commands):
+    """The command `autotune` with all of its commands."""
 
-
-def _examples(command: str) -> str | None:
-    """Return the end of a command's help: each example on a line of its own."""
-    lines = EXAMPLES.get(command)
-    return None if lines is None else "\n\n".join(["Examples:", *(f"  {line}" for line in lines)])
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {
+            name: LateCommand(place, name=name, panel=panel)
+            for panel, places in COMMANDS.items()
+            for name, place in places.items()
+        }
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         text(f"autotune {version('autotune')}")
         raise typer.Exit
 
@@ -125,24 +204,14 @@ def _root(
     """Stand before every command."""
 
 
-app = _group(HELP)
-app.callback(cls=Commands, help=HELP, no_args_is_help=True)(_root)
-for panel, commands in COMMANDS.items():
-    for name, command in commands.items():
-        app.command(name, cls=Command, rich_help_panel=panel, epilog=_examples(name))(
-            flattened(command)
-        )
-
-calibrations_app = _group(calibrations.HELP)
-for name, command in GROUPS[CALIBRATIONS].items():
-    calibrations_app.command(name, cls=Command, epilog=_examples(f"{CALIBRATIONS} {name}"))(
-        flattened(command)
-    )
-app.add_typer(
-    calibrations_app,
-    name=CALIBRATIONS,
-    rich_help_panel="Campaigns",
-    epilog=_examples(CALIBRATIONS),
+app = typer.Typer(
+    cls=Application,
+    help=HELP,
+    callback=_root,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

@@ -14,11 +14,9 @@ from itertools import pairwise
 from typing import Any
 
 import typer
-from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup
 
 from autotune.errors import ApiError, ServiceUnreachable
-from autotune.schemas import FieldProblem, Problem
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.output import note
 
@@ -141,6 +139,8 @@ def say_problem(
     error: Exception | None = None,
 ) -> None:
     """Say on stderr what was wrong as the service says it, in one line: a problem document."""
+    from autotune.schemas import FieldProblem, Problem
+
     status = STATUSES.get(code, HTTPStatus.INTERNAL_SERVER_ERROR)
     if isinstance(error, ApiError):
         status = HTTPStatus(error.status)
@@ -163,8 +163,10 @@ def refused_fields(error: Exception) -> tuple[list[InvalidInput], ExitCode]:
         return list(error.problems), ExitCode.BAD_INPUT
     if isinstance(error, InvalidInput):
         return [error], ExitCode.BAD_INPUT
+    # Late, as elsewhere here: most commands end well and need not load what names their errors.
+    from pydantic import ValidationError
+
     if isinstance(error, ValidationError):
-        # Late, as below: most commands end well and need not load what only names their errors.
         from autotune.validation import field_problems
 
         problems: Iterable[Any] = field_problems(error.errors())

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from typer.core import TyperGroup
 from typer.main import get_command
 
-from server.cli.application import COMMANDS, GROUPS, app
+from server.cli.application import app
 from server.cli.examples import EXAMPLES
 from server.cli.failures import EXIT_CODES
 
@@ -26,13 +27,17 @@ problem document as the service's own (`title`, `status`, `detail`, `errors`).
 
 def manual() -> str:
     """Return Markdown: a section for each command with its options and examples."""
-    top: Any = get_command(app)
-    commands = {name: top.commands[name] for names in COMMANDS.values() for name in names}
-    for group, members in GROUPS.items():
-        commands[group] = top.commands[group]
-        commands |= {f"{group} {name}": commands[group].commands[name] for name in members}
+    commands = dict(loaded_commands(get_command(app)))
     sections = ("\n".join(_section(name, command)) for name, command in commands.items())
     return "\n".join([HEAD, *sections])
+
+
+def loaded_commands(group: Any, *, words: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each command by its whole name, after a group those within it."""
+    for name, late in group.commands.items():
+        yield f"{words}{name}", late.loaded
+        if isinstance(late.loaded, TyperGroup):
+            yield from loaded_commands(late.loaded, words=f"{words}{name} ")
 
 
 def _section(name: str, command: Any) -> Iterator[str]:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_h
 
 import typer
 
-from autotune.client import Client
-from autotune.client.files import machine_choice, model_choice
-from autotune.schemas import EvaluatorName, MachineShape, ModelShape
-from autotune.validation import validated
+from autotune.schemas import EvaluatorName
 from search_spaces.errors import InvalidInput
 
 if TYPE_CHECKING:
+    # Here, and not above: a command's --help need not wait for the client and its models.
+    from autotune.client import Client
+    from autotune.schemas import MachineShape, ModelShape
     from server.settings import Settings
 
 CampaignId = Annotated[
@@ -163,6 +163,10 @@ class ModelOptions(OptionGroup):
         Raises:
             InvalidInput, InvalidInputs: there is no model, or it cannot be used.
         """
+        from autotune.client.files import model_choice
+        from autotune.schemas import ModelShape
+        from autotune.validation import validated
+
         shape = chosen(
             num_layers=self.num_layers,
             hidden_size=self.hidden_size,
@@ -218,6 +222,10 @@ class MachineOptions(OptionGroup):
         Raises:
             InvalidInput, InvalidInputs: it cannot be used.
         """
+        from autotune.client.files import machine_choice
+        from autotune.schemas import MachineShape
+        from autotune.validation import validated
+
         machine = machine_choice(name_or_file(self.machine or default))
         if self.memory_gib is None:
             return machine
@@ -345,6 +353,8 @@ class ServiceOptions(OptionGroup):
     ] = None
 
     def client(self) -> Client:
+        from autotune.client import Client
+
         return Client(self.url, token_file=self.token_file)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import BaseModel
-from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PIPE_WIDTH = 200
 """Columns of a table that is not shown on a terminal, where nothing would be gained by wrapping."""
@@ -25,11 +26,15 @@ def out() -> Console:
 
     It is made at each call, because a test or a pipe may have replaced sys.stdout.
     """
+    from rich.console import Console
+
     return Console(width=_width(sys.stdout.isatty()), highlight=False, soft_wrap=False)
 
 
 def err() -> Console:
     """Return the console of progress, notes and errors."""
+    from rich.console import Console
+
     return Console(stderr=True, width=_width(sys.stderr.isatty()), highlight=False)
 
 
@@ -54,6 +59,8 @@ def document(value: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Return wire models, in lists and dictionaries too, as JSON's own types."""
+    from pydantic import BaseModel
+
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, dict):
