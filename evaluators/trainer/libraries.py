@@ -6,22 +6,27 @@ have one thread alone, and no GPU context: with GPUs each rank is a fresh proces
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from evaluators.trainer.device import Device
 
 MODULES = (
     "torch.distributed",
     "torch.utils.checkpoint",
-    # Imported by DeepSpeed at its first `initialize`, which would then be each rank's.
-    "deepspeed.runtime.zero.muon.muon_optimizer",
+    # Imported at the first step of an optimizer, which would then be each rank's.
+    "torch._dynamo",
     "evaluators.trainer.rank",
 )
+MUON = "deepspeed.runtime.zero.muon.muon_optimizer"
+"""Imported by DeepSpeed at its first `initialize`, whatever the optimizer is."""
 
 
 def environment(device: Device, *, extensions: Path, one_host: bool = True) -> Mapping[str, str]:
@@ -47,14 +52,39 @@ def environment(device: Device, *, extensions: Path, one_host: bool = True) -> M
 def load() -> None:
     """Import what a rank needs; takes seconds the first time. SystemExit says what is missing."""
     logging.disable(logging.INFO)
+    gc.disable()  # Looking for garbage among all that stays is a fifth of the time.
     try:
         for name in MODULES:
             importlib.import_module(name)
+        with _nothing_compiled():
+            importlib.import_module(MUON)
     except ModuleNotFoundError as error:
         sys.exit(f"{error}; local trials need: pip install 'autotune[trials]'")
+    finally:
+        gc.freeze()
+        gc.enable()
     # Compiles for over a minute, and only serves inference.
     communication = sys.modules["deepspeed.comm.torch"]
     communication.build_shm_op = lambda: None  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _nothing_compiled() -> Iterator[None]:
+    """Leave functions as they are written that ask for torch's compiler.
+
+    To ask for it imports it, a second of a core in every job; Muon does, and no trial uses Muon.
+    """
+    import torch
+
+    def as_written(function: Any = None, **_options: Any) -> Any:
+        return as_written if function is None else function
+
+    compiler = torch.compile
+    torch.compile = as_written  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.compile = compiler
 
 
 def versions() -> dict[str, str]:
