@@ -20,6 +20,7 @@ from server.api import (
     events,
     figures,
     health,
+    metrics,
     predictions,
     profiles,
     recommendations,
@@ -38,8 +39,10 @@ from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_figures import KeptFigures
 from server.api.kept_recommendations import KeptRecommendations
 from server.api.limits import BodyLimit, StreamLimit
+from server.api.metrics import ServiceMetrics
 from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
+from server.api.request_record import RequestRecord
 from server.api.standings import Standings
 from server.dashboard import reference_page
 from server.dashboard import routes as dashboard
@@ -71,7 +74,8 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Return all that a request passes through, refusals and failures included, in the gate."""
         within = super().build_middleware_stack()
-        return Gate(within, access=self.state.access, settings=self.state.settings)
+        gate = Gate(within, access=self.state.access, settings=self.state.settings)
+        return RequestRecord(gate, metrics=self.state.metrics)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -111,6 +115,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.references = Kept(reference_page.KEPT)
     app.state.stopping = threading.Event()
     app.state.feed = EventFeed(store, poll_s=settings.stream_poll_s, stopping=app.state.stopping)
+    app.state.metrics = ServiceMetrics(store, app.state.feed)
     app.add_middleware(events.StreamEnds)
     app.add_middleware(StreamLimit, most=settings.most_streams)
     app.add_middleware(BodyLimit)
@@ -122,6 +127,7 @@ def create_app(settings: Settings) -> FastAPI:
         api.include_router(resource.router)
     app.include_router(api)
     app.include_router(health.router)
+    app.include_router(metrics.router)
     app.include_router(entrance.entrance)
     dashboard.install(app)
     return app

@@ -56,12 +56,15 @@ class Settings(BaseSettings):
     request_limit_s: float = Field(
         30.0, gt=0, description="in which a client has to send a request, and to take an answer"
     )
+    metrics_token_file: Path | None = Field(
+        None, description="file with a token that opens /metrics alone, for Prometheus"
+    )
     log_level: str = Field("INFO", description="of the runner: DEBUG, INFO, WARNING or ERROR")
 
-    @field_validator("data_dir", "profiles_dir")
+    @field_validator("data_dir", "profiles_dir", "metrics_token_file")
     @classmethod
-    def _absolute(cls, path: Path) -> Path:
-        return path.expanduser().absolute()
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser().absolute()
 
     @classmethod
     def settings_customise_sources(
@@ -94,7 +97,7 @@ class Settings(BaseSettings):
 
     def environment(self) -> dict[str, str]:
         """Return the variables that give a child process these same settings."""
-        values = self.model_dump(mode="json")
+        values = self.model_dump(mode="json", exclude_none=True)
         names = values.pop("allowed_hosts")
         plain = {f"AUTOTUNE_{key.upper()}": str(value) for key, value in values.items()}
         hosts = "[" + ",".join(f'"{name}"' for name in names) + "]"

@@ -15,6 +15,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from prometheus_client import Counter as Count
+from prometheus_client import Histogram
+
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.slurm.jobs import (
     SACCT_FORMAT,
@@ -25,6 +28,20 @@ from evaluators.slurm.jobs import (
 )
 
 COMMAND_LIMIT_S = 30.0
+CALL_SECONDS = Histogram(
+    "autotune_slurm_call_duration_seconds",
+    "How long Slurm's commands took.",
+    ["command"],
+    buckets=(0.03, 0.1, 0.3, 1, 3, 10, 30),
+    registry=None,
+)
+CALL_FAILURES = Count(
+    "autotune_slurm_call_failures_total",
+    "Commands of Slurm that did not do what they were asked: no answer, or a refusal.",
+    ["command", "reason"],
+    registry=None,
+)
+"""Of this process, whatever asks."""
 
 _UNAVAILABLE = re.compile(
     r"Unable to contact|Connection refused|Connection reset|Connection timed out"
@@ -220,6 +237,17 @@ class Slurm:
             SlurmUnavailable, SlurmRefused, AccountingDisabled: see there.
         """
         self.calls[program] += 1
+        try:
+            with CALL_SECONDS.labels(program).time():
+                return self._answer(program, *words)
+        except SlurmUnavailable:
+            CALL_FAILURES.labels(program, "unavailable").inc()
+            raise
+        except SlurmRefused:
+            CALL_FAILURES.labels(program, "refused").inc()
+            raise
+
+    def _answer(self, program: str, *words: str) -> str:
         path = shutil.which(program)
         if path is None:
             raise SlurmUnavailable(f"there is no {program} on the PATH of this machine")

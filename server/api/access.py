@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune.client.credentials import PROOF, SCHEME, Credential, seal
+from server.api.metrics import MetricsToken
 from server.api.origin import INERT, host_name, is_loopback
 from server.dashboard.rendering import render
 from server.problems import problem
@@ -72,6 +73,7 @@ class Gate:
         self.access = access
         self.on_network = not is_loopback(settings.host)
         self.names = frozenset(name.lower() for name in settings.allowed_hosts)
+        self.metrics_token = MetricsToken(settings.metrics_token_file)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,7 +86,9 @@ class Gate:
             send = self._proving(credential, send)
             refusal = "" if credential.is_current else TOO_OLD
         elif presented:
-            refusal = "" if _equal(presented, self.access.token) else NOT_KNOWN
+            known = _equal(presented, self.access.token)
+            known = known or self.metrics_token.lets_in(presented, scope["path"])
+            refusal = "" if known else NOT_KNOWN
         else:
             refusal = "" if self.access.knows_session(session_of(headers)) else ASK
         if refusal and not is_open(scope["path"]):

@@ -31,7 +31,11 @@ class ConditionalAnswers:
             await self.app(scope, receive, send)
             return
         answer = _Answer(send, Headers(scope=scope), without_body=scope["method"] == "HEAD")
-        await self.app({**scope, "method": "GET"}, receive, answer.send)
+        within = {**scope, "method": "GET"}
+        try:
+            await self.app(within, receive, answer.send)
+        finally:
+            scope["route"] = within.get("route")  # whoever counts requests asks for it
 
 
 class _Answer:

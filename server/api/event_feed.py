@@ -42,6 +42,11 @@ class EventFeed:
         self._newest: dict[int, int] = {}
         self._reading: dict[Place, asyncio.Task[list[ServerSentEvent]]] = {}
 
+    @property
+    def streams(self) -> int:
+        """Return how many streams are open."""
+        return self._streams
+
     @contextmanager
     def followed(self) -> Iterator[None]:
         """While this lasts for a stream, news are looked for, once it has waited for `begin`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,6 +28,7 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from server.runner.backends import EvaluatorBackends
 from server.runner.cluster_check import ClusterCheck, ClusterStatus
+from server.runner.figures import PROPOSAL_SECONDS, count_end
 from server.runner.results import finished_trial
 from server.runner.scheduling import (
     MachineQueue,
@@ -53,6 +55,7 @@ from server.store.campaigns import WORKED_ON, change_state
 from server.store.history import earlier_observations, keep_start, note_worth
 from server.store.leases import Lease, release, renew
 from server.store.trials import (
+    FinishedTrial,
     UnrunTrial,
     all_trials,
     finish_all,
@@ -230,6 +233,7 @@ class ClaimedCampaign:
         now, workload = datetime.now(UTC), self._polling.workload
         fresh = {trial.number for trial, _ in ended}
         power_factor = self._search_start.power_factor(self._snapshot.trials)
+        results: list[tuple[Trial, FinishedTrial]] = []
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             for trial, outcome in ended:
@@ -237,7 +241,8 @@ class ClaimedCampaign:
                 result = finished_trial(
                     workload.of_trial(trial), strategy, outcome, now=now, power_factor=power_factor
                 )
-                finish_trial(session, trial, result)
+                if finish_trial(session, trial, result):
+                    results.append((trial, result))
             if row.state == CampaignState.RUNNING:
                 reason = same_failure(
                     all_trials(session, row.id),
@@ -247,8 +252,9 @@ class ClaimedCampaign:
                 )
                 if reason:
                     change_state(session, row, CampaignState.PAUSED, reason=reason)
-        for trial, outcome in ended:
-            log.info("trial_ended", trial=trial.number, state=outcome.status.value)
+        for trial, result in results:
+            log.info("trial_ended", trial=trial.number, state=result.state.value)
+            count_end(trial, result, evaluator=row.evaluator)
         if not self._started:
             self._machine_queue.leave(self.lease.campaign_id)
 
@@ -307,9 +313,11 @@ class ClaimedCampaign:
         )
         if known == self._idle_at or free_nodes(campaign, self._snapshot.pending) <= 0:
             return False
+        began = time.perf_counter()
         following = self._next_trials(campaign)
         if following is None:
             return False
+        PROPOSAL_SECONDS.observe(time.perf_counter() - began)
         if following.proposals or following.strategies:
             return self._start(campaign, following)
         if not self._started:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
 from types import FrameType
 
 import structlog
@@ -14,12 +17,14 @@ from server.data_folder import closed_folder
 from server.problems import cause, is_full_disk
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
+from server.runner.figures import DATABASE_FAILURES, LEASE_RENEWALS, LEASES_LOST, counted
 from server.runner.scheduling import MachineQueue
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
 from server.store.events import newest_events, newest_since
 from server.store.leases import claim, free_the_gone, renew_all, this_owner
 from server.store.ownership import ownership
+from server.store.runners import forget_runner, note_runner
 
 REST = 4.0
 """A round in which nothing changed is followed by a pause of as many times its own length: so
@@ -58,6 +63,7 @@ class Runner:
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self.owner = this_owner()
+        self._started_at = datetime.now(UTC)
         self._settings = settings
         self._store = store
         self._backends = EvaluatorBackends(cluster_retry_s=settings.cluster_retry_s)
@@ -82,6 +88,7 @@ class Runner:
                 changed = self.round()
             except DBAPIError as error:
                 log.warning("database_unavailable", error=cause(error))
+                DATABASE_FAILURES.inc()
                 stop.wait(DATABASE_PATIENCE_S)
                 continue
             if not changed:
@@ -99,6 +106,7 @@ class Runner:
             DBAPIError: the database does not answer; a later round may do better.
         """
         self._claim()
+        self._renew()
         due = self._moving | self._news()
         self._moving = set()
         if time.monotonic() >= self._next_look:
@@ -119,6 +127,8 @@ class Runner:
             except (DBAPIError, DatabaseReplaced) as error:
                 log.warning("lease_not_released", error=cause(error))
         self._campaigns.clear()
+        with suppress(DBAPIError, DatabaseReplaced), self._store.transaction() as session:
+            forget_runner(session, self.owner)
 
     def _news(self) -> set[int]:
         """Return which of the campaigns have changed since this was last asked, by whomever."""
@@ -153,18 +163,28 @@ class Runner:
             )
 
     def _renew(self) -> None:
-        """Keep all leases; leave alone what another runner has taken over."""
+        """Keep all leases, and say that this runner works; leave alone what another one has taken
+        over."""
         if time.monotonic() < self._next_renewal:
             return
         self._next_renewal = time.monotonic() + self._settings.lease_s / RENEWALS_PER_LEASE
         with self._store.transaction() as session:
             leases = [campaign.lease for campaign in self._campaigns.values()]
             renewed = renew_all(session, leases)
+            note_runner(
+                session,
+                self.owner,
+                version=version("autotune"),
+                started_at=self._started_at,
+                figures=counted(),
+            )
+        LEASE_RENEWALS.inc(len(renewed))
         for campaign_id in set(self._campaigns) - renewed:
             self._lose(self._campaigns[campaign_id], "another runner has its lease")
 
     def _lose(self, campaign: ClaimedCampaign, reason: str) -> None:
         log.warning("campaign_lost", reason=reason, campaign=campaign.lease.campaign_id)
+        LEASES_LOST.inc()
         self._campaigns.pop(campaign.lease.campaign_id, None)
         campaign.abandon()
 

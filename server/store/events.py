@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy.orm import Session
 
 from autotune.schemas import Event, Trial
@@ -49,8 +49,10 @@ def last_event_of(session: Session, campaign_id: int) -> int:
 
 def newest_since(session: Session, after_id: int) -> dict[int, int]:
     """Return the id of the last event of each campaign that has one after this."""
-    query = select(EventRow.campaign_id, func.max(EventRow.id)).where(EventRow.id > after_id)
-    rows = session.execute(query.group_by(EventRow.campaign_id))
+    # By a sum, for which there is no index: SQLite would rather read all of the one of campaigns.
+    campaign_id = EventRow.campaign_id + literal_column("0")
+    query = select(campaign_id, func.max(EventRow.id)).where(EventRow.id > after_id)
+    rows = session.execute(query.group_by(campaign_id))
     return {row[0]: row[1] for row in rows}
 
 

@@ -1,5 +1,5 @@
 """The tables: campaigns, their trials, the events that announce each change; what campaigns start
-from; calibrations; users, and what was done by whom."""
+from; calibrations; users, and what was done by whom; the runners that work."""
 
 from __future__ import annotations
 
@@ -97,13 +97,14 @@ class TrialRow(Base):
     where it `stands_for_nodes`: its figures are those of few nodes. `num_layers` is None where it
     runs with all of the model's layers.
 
-    `phase`, `phase_reason`, `job_id` and `host` say how an unfinished one stands.
+    `phase`, `phase_reason`, `job_id` and `host` say how an unfinished one stands. What is counted
+    of all trials stands in an index, for rows are long.
     """
 
     __tablename__ = "trials"
     __table_args__ = (
         UniqueConstraint("campaign_id", "number"),
-        Index(None, "campaign_id", "state"),
+        Index("ix_trials_counted", "campaign_id", "state", "phase", "node_hours"),
         {"sqlite_autoincrement": True},
     )
 
@@ -247,3 +248,16 @@ class AuditRow(Base):
     action: Mapped[str] = mapped_column(String(200))
     campaign_id: Mapped[int | None] = mapped_column(Identity)
     status: Mapped[int]
+
+
+class RunnerRow(Base):
+    """One runner that works, or did until lately. `owner` is what its leases name it, `seen_at` in
+    the database's seconds; `figures` are those of `server.runner.figures` as they stood then."""
+
+    __tablename__ = "runners"
+
+    owner: Mapped[str] = mapped_column(String(200), primary_key=True)
+    version: Mapped[str] = mapped_column(String(32))
+    started_at: Mapped[datetime]
+    seen_at: Mapped[float]
+    figures: Mapped[list[Json]]

@@ -1,0 +1,165 @@
+"""The service's figures for Prometheus: its own, those of the database, and those that runners have
+written into their rows."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar, cast
+
+import structlog
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import QueuePool
+
+from server.api.event_feed import EventFeed
+from server.problems import cause
+from server.runner.figures import told_by
+from server.store import DatabaseReplaced, Store
+from server.store.counts import KeptCounts, ServiceCounts
+from server.store.runners import KnownRunner, known_runners
+
+METRICS = "/metrics"
+Labelled = TypeVar("Labelled", bound=tuple[str, ...])
+router = APIRouter(include_in_schema=False)
+log = structlog.get_logger(__name__)
+
+
+class StoreFigures(Collector):
+    """What the database knows, asked whenever the figures are."""
+
+    def __init__(self, store: Store, feed: EventFeed) -> None:
+        self._store = store
+        self._feed = feed
+        self._counts = KeptCounts()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all figures; without an answer of the database, those that need none."""
+        yield _gauge("autotune_build_info", "This service.", {(version("autotune"),): 1}, "version")
+        streams = {(): self._feed.streams}
+        yield _gauge("autotune_event_streams_open", "Streams of events that are open.", streams)
+        yield self._connections()
+        try:
+            with self._store.session() as session:
+                counts = self._counts.of(session)
+                runners = known_runners(session)
+            schema = self._store.revision() or ""
+        except (SQLAlchemyError, DatabaseReplaced) as error:
+            log.warning("figures_without_database", error=cause(error))
+            yield _gauge("autotune_database_up", "Whether the database answers.", {(): 0})
+            return
+        yield _gauge("autotune_database_up", "Whether the database answers.", {(): 1})
+        identity = {(self._store.dialect, self._store.shown, schema): 1}
+        yield _gauge(
+            "autotune_database_info", "Which one it is.", identity, "dialect", "database", "schema"
+        )
+        yield from _of_counts(counts)
+        yield from _of_runners(runners)
+
+    def _connections(self) -> Metric:
+        pool = cast("QueuePool", self._store.engine.pool)
+        found = {("in_use",): pool.checkedout(), ("idle",): pool.checkedin()}
+        help_ = "Connections of the service to its database."
+        return _gauge("autotune_database_connections", help_, found, "state")
+
+
+def _of_counts(counts: ServiceCounts) -> Iterator[Metric]:
+    by_state = ("evaluator", "state")
+    yield _gauge("autotune_campaigns", "Campaigns that are kept.", counts.campaigns, *by_state)
+    yield _gauge("autotune_trials", "Trials of these campaigns.", counts.trials, *by_state)
+    spent = {(evaluator,): hours for evaluator, hours in counts.node_hours.items()}
+    help_ = "Node-hours of the trials of these campaigns that have ended."
+    yield _gauge("autotune_node_hours", help_, spent, "evaluator")
+
+
+def _of_runners(runners: list[KnownRunner]) -> Iterator[Metric]:
+    """Yield how runners stand and what they have counted, each by its host and process id."""
+    names = {f"{runner.host}:{runner.pid}": runner for runner in runners}
+    silent = {(name,): runner.silent_s for name, runner in names.items()}
+    held = {(name,): len(runner.campaigns) for name, runner in names.items()}
+    help_ = "Since a runner last said that it works."
+    yield _gauge("autotune_runner_silent_seconds", help_, silent, "runner")
+    yield _gauge("autotune_runner_campaigns", "Campaigns that a runner holds.", held, "runner")
+    yield from told_by((name, runner.figures) for name, runner in names.items())
+
+
+def _gauge(
+    name: str, help_: str, values: Mapping[Labelled, float], *labels: str
+) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, help_, labels=labels)
+    for labelled, value in values.items():
+        gauge.add_metric(labelled, value)
+    return gauge
+
+
+class ServiceMetrics:
+    """What one service counts from its start on, and what it asks for beside."""
+
+    def __init__(self, store: Store, feed: EventFeed) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "autotune_http_requests_total",
+            "Requests that were answered, by the template of their path.",
+            ["method", "route", "status"],
+            registry=self._registry,
+        )
+        self._durations = Histogram(
+            "autotune_http_request_duration_seconds",
+            "From a request to the end of its answer; streams of events are not in it.",
+            ["method", "route"],
+            buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+            registry=self._registry,
+        )
+        ProcessCollector(registry=self._registry)
+        self._registry.register(StoreFigures(store, feed))
+
+    def count(self, method: str, route: str, status: int, seconds: float | None) -> None:
+        """Count a request that was answered; `seconds` is None for a stream."""
+        self._requests.labels(method, route, str(status)).inc()
+        if seconds is not None:
+            self._durations.labels(method, route).observe(seconds)
+
+    def page(self) -> bytes:
+        """Return all figures in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+@router.get(METRICS)
+def metrics(request: Request) -> Response:
+    """Return the figures of service, database and runners."""
+    found: ServiceMetrics = request.app.state.metrics
+    return Response(found.page(), media_type=CONTENT_TYPE_LATEST)
+
+
+class MetricsToken:
+    """A token that opens the figures alone and outlives the service: for Prometheus.
+
+    Its file is read whenever it is asked for, so that it may be changed.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+
+    def lets_in(self, presented: str, path: str) -> bool:
+        """Return whether what was presented is this token, and asks for nothing else."""
+        if self._file is None or path != METRICS or not presented:
+            return False
+        try:
+            token = self._file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            log.warning("metrics_token_unread", file=str(self._file), error=str(error))
+            return False
+        return bool(token) and hmac.compare_digest(token.encode(), presented.encode())

@@ -1,0 +1,105 @@
+"""What a runner counts from its start on, for the service's page of metrics.
+
+A runner is another process than the service, and often on another machine: it writes its figures
+into its row with each sign of life, and the service tells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client.metrics_core import Metric
+
+from autotune.schemas import Trial
+from evaluators.slurm.commands import CALL_FAILURES, CALL_SECONDS
+from server.store.trials import FinishedTrial
+
+# When each figure was first counted: a third of all lines.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+PROPOSAL_SECONDS = Histogram(
+    "autotune_proposal_duration_seconds",
+    "How long the runner took to decide what a campaign runs next.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+    registry=None,
+)
+QUEUE_WAIT_SECONDS = Histogram(
+    "autotune_trial_queue_wait_seconds",
+    "From a trial's row to the start of its processes; of those that have ended.",
+    ["evaluator"],
+    buckets=(1, 10, 60, 600, 3600, 6 * 3600, 86400),
+    registry=None,
+)
+TRIALS_ENDED = Counter(
+    "autotune_trials_ended_total", "Trials that have ended, by how.", ["state"], registry=None
+)
+NODE_HOURS_SPENT = Counter(
+    "autotune_node_hours_spent_total",
+    "Node-hours of the trials that have ended.",
+    ["evaluator"],
+    registry=None,
+)
+LEASE_RENEWALS = Counter(
+    "autotune_lease_renewals_total", "Leases on campaigns that were kept.", registry=None
+)
+LEASES_LOST = Counter(
+    "autotune_leases_lost_total", "Campaigns that another runner has taken over.", registry=None
+)
+DATABASE_FAILURES = Counter(
+    "autotune_database_failures_total",
+    "Rounds of the runner that ended because the database did not answer.",
+    registry=None,
+)
+
+_registry = CollectorRegistry()
+for _figure in (
+    PROPOSAL_SECONDS,
+    QUEUE_WAIT_SECONDS,
+    TRIALS_ENDED,
+    NODE_HOURS_SPENT,
+    LEASE_RENEWALS,
+    LEASES_LOST,
+    DATABASE_FAILURES,
+    CALL_SECONDS,
+    CALL_FAILURES,
+):
+    _registry.register(_figure)
+
+
+def count_end(trial: Trial, result: FinishedTrial, *, evaluator: str) -> None:
+    """Count a trial whose end has been stored."""
+    TRIALS_ENDED.labels(result.state.value).inc()
+    NODE_HOURS_SPENT.labels(evaluator).inc(result.node_hours)
+    waited_s = (result.started_at - trial.created_at).total_seconds()
+    QUEUE_WAIT_SECONDS.labels(evaluator).observe(max(0.0, waited_s))
+
+
+def counted() -> list[dict[str, Any]]:
+    """Return all figures of this process as they are kept: plain values."""
+    return [
+        {
+            "name": metric.name,
+            "help": metric.documentation,
+            "type": metric.type,
+            "samples": [[sample.name, sample.labels, sample.value] for sample in metric.samples],
+        }
+        for metric in _registry.collect()
+    ]
+
+
+def told_by(runners: Iterable[tuple[str, Iterable[dict[str, Any]]]]) -> list[Metric]:
+    """Return the figures of several runners, each by its name and what it `counted`.
+
+    What is no figure of this version is told as it was kept: a runner may be of another one.
+    """
+    metrics: dict[str, Metric] = {}
+    for runner, figures in runners:
+        for kept in figures:
+            metric = metrics.get(kept["name"])
+            if metric is None:
+                metric = metrics[kept["name"]] = Metric(kept["name"], kept["help"], kept["type"])
+            for name, labels, value in kept["samples"]:
+                metric.add_sample(name, {**labels, "runner": runner}, value)
+    return list(metrics.values())

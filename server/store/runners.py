@@ -1,0 +1,93 @@
+"""Runners as they are known to all: a row for each, written at intervals while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from server.store.columns import database_seconds
+from server.store.leases import is_gone
+from server.store.tables import CampaignRow, RunnerRow
+
+FORGOTTEN_AFTER_S = 86_400
+"""A runner that has been silent for so long is told of no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownRunner:
+    """A runner as it last told of itself.
+
+    Attributes:
+        silent_s: since then, by the database's clock.
+        campaigns: ids of those that it holds.
+        figures: of `server.runner.figures`.
+    """
+
+    owner: str
+    version: str
+    started_at: datetime
+    silent_s: float
+    campaigns: Sequence[int]
+    figures: Sequence[dict[str, Any]]
+
+    @property
+    def host(self) -> str:
+        return self.owner.rsplit("/", 3)[0]
+
+    @property
+    def pid(self) -> int:
+        return int(self.owner.rsplit("/", 2)[1])
+
+
+def note_runner(
+    session: Session,
+    owner: str,
+    *,
+    version: str,
+    started_at: datetime,
+    figures: list[dict[str, Any]],
+) -> None:
+    """Write that a runner works now, and what it has counted."""
+    told = {"seen_at": database_seconds(), "figures": figures}
+    known = update(RunnerRow).where(RunnerRow.owner == owner).values(**told)
+    if session.execute(known.returning(RunnerRow.owner)).first() is not None:
+        return
+    forgotten = RunnerRow.seen_at < database_seconds() - FORGOTTEN_AFTER_S
+    session.execute(delete(RunnerRow).where(forgotten))
+    session.execute(
+        insert(RunnerRow).values(owner=owner, version=version, started_at=started_at, **told)
+    )
+
+
+def forget_runner(session: Session, owner: str) -> None:
+    """Take away the row of a runner that ends."""
+    session.execute(delete(RunnerRow).where(RunnerRow.owner == owner))
+
+
+def known_runners(session: Session) -> list[KnownRunner]:
+    """Return the runners, the longest at work first; none that certainly no longer lives."""
+    leases = select(CampaignRow.lease_owner, CampaignRow.id).where(
+        CampaignRow.lease_owner.is_not(None), CampaignRow.lease_until >= database_seconds()
+    )
+    held: dict[str, list[int]] = {}
+    for owner, campaign_id in session.execute(leases.order_by(CampaignRow.id)):
+        held.setdefault(str(owner), []).append(campaign_id)
+    silent_s = database_seconds() - RunnerRow.seen_at
+    rows = session.execute(select(RunnerRow, silent_s).order_by(RunnerRow.started_at))
+    return [
+        KnownRunner(
+            owner=row.owner,
+            version=row.version,
+            started_at=row.started_at,
+            silent_s=max(0.0, silent),
+            campaigns=held.get(row.owner, []),
+            figures=row.figures,
+        )
+        for row, silent in rows
+        if not is_gone(row.owner)
+    ]
