@@ -87,7 +87,7 @@ def create_app(settings: Settings) -> FastAPI:
     """Return the service, its database brought up to date.
 
     Raises:
-        InvalidInput: the database's URL is not one.
+        InvalidInput: the database's URL is not one, or a secret's file cannot be used.
     """
     closed_folder(closed_folder(settings.data_dir) / settings.trials_dir.name)
     store = Store(settings.url)
@@ -103,7 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         generate_unique_id_function=operation_id,
     )
-    app.state.access = Access()
+    app.state.access = Access(settings.service_token())
     app.state.store, app.state.settings = store, settings
     kept = app.state.campaigns = KeptCampaigns(store)
     app.state.recommendations = KeptRecommendations(kept, Standings(store))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import string
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 from platformdirs import user_data_path
 from pydantic import Field, field_validator
@@ -14,6 +16,11 @@ from pydantic_settings import (
 )
 
 from autotune.client.address import HOST, PORT, config_path
+from search_spaces.errors import InvalidInput
+
+SHORTEST_TOKEN = 32
+"""Characters of a token that somebody chose: of random ones more than anybody tries."""
+TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.~+/=")
 
 
 class Settings(BaseSettings):
@@ -29,6 +36,12 @@ class Settings(BaseSettings):
     )
     database_url: str = Field(
         "", description="SQLAlchemy URL; autotune.db in the data folder where empty"
+    )
+    database_password_file: Path | None = Field(
+        None, description="file with the password of the user whom database_url names"
+    )
+    service_token_file: Path | None = Field(
+        None, description="file with the service's token, which is a new one at each start else"
     )
     profiles_dir: Path = Field(
         default_factory=lambda: config_path().parent / "profiles",
@@ -61,7 +74,13 @@ class Settings(BaseSettings):
     )
     log_level: str = Field("INFO", description="of the runner: DEBUG, INFO, WARNING or ERROR")
 
-    @field_validator("data_dir", "profiles_dir", "metrics_token_file")
+    @field_validator(
+        "data_dir",
+        "profiles_dir",
+        "database_password_file",
+        "service_token_file",
+        "metrics_token_file",
+    )
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path and path.expanduser().absolute()
@@ -80,12 +99,44 @@ class Settings(BaseSettings):
 
     @property
     def url(self) -> str:
-        """Return the database's URL, the default filled in and PostgreSQL's driver named."""
+        """Return the database's URL: the default filled in, PostgreSQL's driver named, and the
+        password of its file set.
+
+        Raises:
+            InvalidInput: there is a password and nobody whose it is, or its file cannot be read.
+        """
         if not self.database_url:
             return f"sqlite:///{self.data_dir / 'autotune.db'}"
         scheme, separator, rest = self.database_url.partition("://")
+        if self.database_password_file is not None:
+            rest = self._with_password(rest, self.database_password_file)
         driver = "postgresql+psycopg" if scheme in {"postgresql", "postgres"} else scheme
         return driver + separator + rest
+
+    def _with_password(self, rest: str, file: Path) -> str:
+        parts = urlsplit(f"//{rest}")
+        if not parts.username or parts.password is not None:
+            reason = "a password is set by its file, and the URL has one or no user"
+            valid = "postgresql://USER@HOST/NAME"
+            raise InvalidInput("database_url", None, reason, valid=valid)
+        secret = quote(_secret("database_password_file", file), safe="")
+        return f"{parts.username}:{secret}@{rest.partition('@')[2]}"
+
+    def service_token(self) -> str | None:
+        """Return the token that is to be the service's; None where it makes one itself.
+
+        Raises:
+            InvalidInput: its file cannot be read, or holds what could be guessed.
+        """
+        if self.service_token_file is None:
+            return None
+        token = _secret("service_token_file", self.service_token_file)
+        if len(token) < SHORTEST_TOKEN or not TOKEN_CHARACTERS.issuperset(token):
+            reason = "it holds no token that could not be guessed"
+            valid = f"{SHORTEST_TOKEN} random letters and digits or more: `openssl rand -hex 32`"
+            field, path = "service_token_file", str(self.service_token_file)
+            raise InvalidInput(field, path, reason, valid=valid)
+        return token
 
     @property
     def trials_dir(self) -> Path:
@@ -102,3 +153,12 @@ class Settings(BaseSettings):
         plain = {f"AUTOTUNE_{key.upper()}": str(value) for key, value in values.items()}
         hosts = "[" + ",".join(f'"{name}"' for name in names) + "]"
         return plain | {"AUTOTUNE_ALLOWED_HOSTS": hosts}
+
+
+def _secret(field: str, file: Path) -> str:
+    """Return a secret as its file holds it; raises InvalidInput."""
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise InvalidInput(field, str(file), reason, valid="a file of this user") from None

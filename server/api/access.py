@@ -35,12 +35,12 @@ TOO_OLD = "the request was made more than five minutes ago, or the clocks of the
 class Access:
     """The token of this start of the service, and what it lets in.
 
-    Attributes:
-        token: 32 random bytes, in letters.
+    Args:
+        token: one that is the service's at each start; None makes one of 32 random bytes.
     """
 
-    def __init__(self) -> None:
-        self.token = secrets.token_urlsafe(32)
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token or secrets.token_urlsafe(32)
         self._keys: dict[str, None] = {}
 
     def new_key(self) -> str:

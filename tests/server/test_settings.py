@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from search_spaces.errors import InvalidInput
 from server.settings import Settings
 
 
@@ -34,7 +35,11 @@ def test_a_child_process_gets_the_same_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = Settings(
-        data_dir=tmp_path, database_url="postgresql://u@h/n", port=1, allowed_hosts=("a", "b")
+        data_dir=tmp_path,
+        database_url="postgresql://u@h/n",
+        service_token_file=tmp_path / "token",
+        port=1,
+        allowed_hosts=("a", "b"),
     )
     for name, value in told.environment().items():
         monkeypatch.setenv(name, value)
@@ -43,6 +48,30 @@ def test_a_child_process_gets_the_same_settings(
 
 def test_the_database_is_a_file_in_the_data_folder_unless_told(tmp_path: Path) -> None:
     assert Settings(data_dir=tmp_path).url == f"sqlite:///{tmp_path}/autotune.db"
+
+
+def test_a_password_comes_from_a_file_of_its_own(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("a/b@c:d\n")
+    url = "postgresql://user@host:5433/name?sslmode=require"
+    told = Settings(database_url=url, database_password_file=secret)
+    assert told.url == "postgresql+psycopg://user:a%2Fb%40c%3Ad@host:5433/name?sslmode=require"
+    for nobody in ("postgresql://host/name", "postgresql://user:other@host/name"):
+        with pytest.raises(InvalidInput, match="no user"):
+            _ = Settings(database_url=nobody, database_password_file=secret).url
+
+
+def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    assert Settings().service_token() is None
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        Settings(service_token_file=secret).service_token()
+    for weak in ("", "a short one", "with a space " * 9):
+        secret.write_text(weak)
+        with pytest.raises(InvalidInput, match="guessed"):
+            Settings(service_token_file=secret).service_token()
+    secret.write_text("7f" * 32 + "\n")
+    assert Settings(service_token_file=secret).service_token() == "7f" * 32
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
