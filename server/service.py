@@ -23,6 +23,7 @@ from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
+from server.waiting_notes import WaitingNotes
 
 GRACE_S = 5
 log = structlog.get_logger(__name__)
@@ -71,6 +72,9 @@ def run(
             runner = RunnerSupervisor(settings)
             runner.start()
             resources.callback(runner.stop)
+        waiting = WaitingNotes(store, silent_s=settings.lease_s)
+        waiting.start()
+        resources.callback(waiting.stop)
         access: Access = app.state.access
         _note_down(settings, access.token, resources)
         ready(

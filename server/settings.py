@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import string
 from pathlib import Path
+from typing import get_args
 from urllib.parse import quote, urlsplit
 
 from platformdirs import user_data_path
@@ -16,6 +18,7 @@ from pydantic_settings import (
 )
 
 from autotune.client.address import HOST, PORT, config_path
+from autotune.schemas import EvaluatorName
 from search_spaces.errors import InvalidInput
 
 SHORTEST_TOKEN = 32
@@ -57,6 +60,12 @@ class Settings(BaseSettings):
     poll_interval_s: float = Field(0.25, gt=0, description="pause between a runner's rounds")
     most_campaigns: int = Field(
         500, ge=1, le=5000, description="campaigns that a runner brings forward at the same time"
+    )
+    evaluators: tuple[EvaluatorName, ...] = Field(
+        get_args(EvaluatorName), min_length=1, description="whose campaigns a runner takes"
+    )
+    runner_user: str = Field(
+        "", max_length=64, description="user whose campaigns alone a runner takes; all where empty"
     )
     cluster_retry_s: float = Field(
         10.0, gt=0, description="before a cluster that did not answer is asked again"
@@ -149,10 +158,10 @@ class Settings(BaseSettings):
     def environment(self) -> dict[str, str]:
         """Return the variables that give a child process these same settings."""
         values = self.model_dump(mode="json", exclude_none=True)
-        names = values.pop("allowed_hosts")
-        plain = {f"AUTOTUNE_{key.upper()}": str(value) for key, value in values.items()}
-        hosts = "[" + ",".join(f'"{name}"' for name in names) + "]"
-        return plain | {"AUTOTUNE_ALLOWED_HOSTS": hosts}
+        return {
+            f"AUTOTUNE_{key.upper()}": json.dumps(value) if isinstance(value, list) else str(value)
+            for key, value in values.items()
+        }
 
 
 def _secret(field: str, file: Path) -> str:

@@ -159,6 +159,9 @@ class CampaignCreate(Wire):
     """Start from nothing, not from earlier trials of the machine."""
     private: bool = False
     """Let nobody else see it, of a service that a group shares, but admins."""
+    own_runner: bool = False
+    """Let a runner of its owner's alone bring it forward (`autotune runner --as-me`), so that its
+    trials run as its owner."""
     study: StudySpec | None = None
     """Instead of a search: how given layouts scale over nodes, measured."""
     time_scale: Annotated[float, Field(ge=0, le=1)] = 0.0

@@ -166,6 +166,15 @@ class ClaimedCampaign:
             release(session, self.lease)
 
     @property
+    def may_move(self) -> bool:
+        """Return whether another runner can go on with its trials, which do not need this one."""
+        if self._read is None:
+            return True
+        request = self._snapshot.campaign.request
+        in_pilot = request.slurm is not None and request.slurm.mode == "pilot"
+        return not self._shares_machine and not in_pilot
+
+    @property
     def _snapshot(self) -> CampaignSnapshot:
         assert self._read is not None
         return self._read

@@ -5,26 +5,26 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from contextlib import suppress
-from datetime import UTC, datetime
-from importlib.metadata import version
 from types import FrameType
 
 import structlog
+from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
+from search_spaces.errors import InvalidInput
 from server.data_folder import closed_folder
 from server.problems import cause, is_full_disk
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
-from server.runner.figures import DATABASE_FAILURES, LEASE_RENEWALS, LEASES_LOST, counted
+from server.runner.claims import Claims
+from server.runner.figures import DATABASE_FAILURES, LEASE_RENEWALS, LEASES_LOST
 from server.runner.scheduling import MachineQueue
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
-from server.store.events import newest_events, newest_since
-from server.store.leases import claim, free_the_gone, renew_all, this_owner
+from server.store.events import newest_since
+from server.store.leases import renew_all
 from server.store.ownership import ownership
-from server.store.runners import forget_runner, note_runner
+from server.store.tables import UserRow
 
 REST = 4.0
 """A round in which nothing changed is followed by a pause of as many times its own length: so
@@ -47,6 +47,8 @@ def run_until_stopped(settings: Settings) -> None:
     closed_folder(settings.data_dir)
     store = Store(settings.url)
     store.upgrade()
+    if settings.runner_user:
+        _check_user(store, settings.runner_user)
     with ownership(store, "runner"):
         runner = Runner(settings, store)
         log.info("runner_started", owner=runner.owner, database=store.dialect)
@@ -58,14 +60,23 @@ def run_until_stopped(settings: Settings) -> None:
             log.info("runner_stopped")
 
 
+def _check_user(store: Store, name: str) -> None:
+    """Raise InvalidInput where there is no such user, whose campaigns nobody would ever create."""
+    with store.session() as session:
+        user = session.scalars(select(UserRow).where(UserRow.name == name)).one_or_none()
+    if user is None or user.revoked_at is not None:
+        reason = "the service has no such user" if user is None else "this user was revoked"
+        raise InvalidInput("as", name, reason, valid="a user as `autotune users` lists them")
+
+
 class Runner:
     """All the campaigns that one process works on. Nothing in one of them can end another."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
-        self.owner = this_owner()
-        self._started_at = datetime.now(UTC)
         self._settings = settings
         self._store = store
+        self._claims = Claims(settings, store)
+        self.owner = self._claims.owner
         self._backends = EvaluatorBackends(cluster_retry_s=settings.cluster_retry_s)
         self._machine_queue = MachineQueue()
         self._campaigns: dict[int, ClaimedCampaign] = {}
@@ -105,8 +116,8 @@ class Runner:
         Raises:
             DBAPIError: the database does not answer; a later round may do better.
         """
-        self._claim()
         self._renew()
+        self._claim()
         due = self._moving | self._news()
         self._moving = set()
         if time.monotonic() >= self._next_look:
@@ -127,8 +138,10 @@ class Runner:
             except (DBAPIError, DatabaseReplaced) as error:
                 log.warning("lease_not_released", error=cause(error))
         self._campaigns.clear()
-        with suppress(DBAPIError, DatabaseReplaced), self._store.transaction() as session:
-            forget_runner(session, self.owner)
+        try:
+            self._claims.forget()
+        except (DBAPIError, DatabaseReplaced) as error:
+            log.warning("runner_not_forgotten", error=cause(error))
 
     def _news(self) -> set[int]:
         """Return which of the campaigns have changed since this was last asked, by whomever."""
@@ -144,15 +157,10 @@ class Runner:
         if now < self._next_claim:
             return
         self._next_claim = now + self._settings.poll_interval_s
-        limit = self._settings.most_campaigns - len(self._campaigns)
-        with self._store.transaction() as session:
-            free_the_gone(session)
-            leases = claim(session, self.owner, seconds=self._settings.lease_s, limit=limit)
-            claimed = [lease.campaign_id for lease in leases]
-            newest = newest_events(session, claimed) if claimed else {}
-        self._newest |= newest
-        self._moving |= newest.keys()
-        for lease in leases:
+        claimed = self._claims.take(held=len(self._campaigns))
+        self._newest |= claimed.newest
+        self._moving |= claimed.newest.keys()
+        for lease in claimed.leases:
             log.info("campaign_claimed", campaign=lease.campaign_id, epoch=lease.epoch)
             self._campaigns[lease.campaign_id] = ClaimedCampaign(
                 lease,
@@ -164,23 +172,23 @@ class Runner:
 
     def _renew(self) -> None:
         """Keep all leases, and say that this runner works; leave alone what another one has taken
-        over."""
+        over, and to others what they are to have."""
         if time.monotonic() < self._next_renewal:
             return
         self._next_renewal = time.monotonic() + self._settings.lease_s / RENEWALS_PER_LEASE
         with self._store.transaction() as session:
             leases = [campaign.lease for campaign in self._campaigns.values()]
             renewed = renew_all(session, leases)
-            note_runner(
-                session,
-                self.owner,
-                version=version("autotune"),
-                started_at=self._started_at,
-                figures=counted(),
-            )
         LEASE_RENEWALS.inc(len(renewed))
         for campaign_id in set(self._campaigns) - renewed:
             self._lose(self._campaigns[campaign_id], "another runner has its lease")
+        self._claims.note(held=len(self._campaigns))
+        for count, campaign_ids in self._claims.beyond():
+            mine = [self._campaigns[each] for each in campaign_ids if each in self._campaigns]
+            for campaign in [each for each in mine if each.may_move][:count]:
+                log.info("campaign_handed_over", campaign=campaign.lease.campaign_id)
+                campaign.release()
+                del self._campaigns[campaign.lease.campaign_id]
 
     def _lose(self, campaign: ClaimedCampaign, reason: str) -> None:
         log.warning("campaign_lost", reason=reason, campaign=campaign.lease.campaign_id)

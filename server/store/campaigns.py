@@ -91,6 +91,7 @@ def create_campaign(
         program=program_of(request, profile),
         owner=owner,
         private=request.private,
+        own_runner=request.own_runner,
         created_at=datetime.now(UTC),
         idempotency_key=idempotency.key if idempotency else None,
         idempotency_hash=idempotency.digest if idempotency else None,

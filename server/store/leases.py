@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from sqlalchemy import ColumnElement, exists, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, exists, or_, select, true, tuple_, update
 from sqlalchemy.orm import Session
 
 from server.store.campaigns import WORKED_ON
@@ -53,19 +53,41 @@ def is_gone(owner: str) -> bool:
         return True
 
 
-def claim(session: Session, owner: str, *, seconds: float, limit: int) -> list[Lease]:
+def is_free() -> ColumnElement[bool]:
+    """Return what holds of the rows of campaigns that no runner has."""
+    return or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds())
+
+
+def _is_claimable() -> ColumnElement[bool]:
+    unfinished = exists().where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state == "pending")
+    return and_(is_free(), or_(CampaignRow.state.in_(WORKED_ON), unfinished))
+
+
+def any_claimable(session: Session, *, among: ColumnElement[bool]) -> bool:
+    """Return whether `claim` would find any."""
+    found = select(CampaignRow.id).where(_is_claimable(), among).limit(1)
+    return session.scalar(found) is not None
+
+
+def claim(
+    session: Session,
+    owner: str,
+    *,
+    seconds: float,
+    limit: int,
+    among: ColumnElement[bool] | None = None,
+) -> list[Lease]:
     """Claim campaigns with work to do that no living runner holds, in one statement.
 
     One that rests has work to do while trials of it still have to end.
     Times are the database's, so that the clocks of hosts need not agree.
+
+    Args:
+        among: what holds of the rows of those that may be claimed; None: of any.
     """
-    unfinished = exists().where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state == "pending")
     open_ids = (
         select(CampaignRow.id)
-        .where(
-            or_(CampaignRow.state.in_(WORKED_ON), unfinished),
-            or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds()),
-        )
+        .where(_is_claimable(), true() if among is None else among)
         .order_by(CampaignRow.id)
         .limit(limit)
         .with_for_update(skip_locked=True)
@@ -85,6 +107,12 @@ def claim(session: Session, owner: str, *, seconds: float, limit: int) -> list[L
         Lease(campaign_id=campaign_id, owner=owner, epoch=epoch, seconds=seconds)
         for campaign_id, epoch in session.execute(statement)
     ]
+
+
+def held_ids(session: Session, owner: str, *, among: ColumnElement[bool]) -> list[int]:
+    """Return the ids of the campaigns that are this runner's, the newest first."""
+    held = select(CampaignRow.id).where(CampaignRow.lease_owner == owner, among)
+    return list(session.scalars(held.order_by(CampaignRow.id.desc())))
 
 
 def renew(session: Session, lease: Lease) -> CampaignRow:
@@ -120,12 +148,17 @@ def release(session: Session, lease: Lease) -> None:
     )
 
 
-def free_the_gone(session: Session) -> int:
-    """Release what processes of this host hold that no longer live; return their number."""
+def gone_owners(session: Session) -> list[str]:
+    """Return who has campaigns and certainly no longer lives."""
     owners = session.scalars(
         select(CampaignRow.lease_owner).where(CampaignRow.lease_owner.is_not(None)).distinct()
     )
-    gone = [owner for owner in owners if owner is not None and is_gone(owner)]
+    return [owner for owner in owners if owner is not None and is_gone(owner)]
+
+
+def free_the_gone(session: Session) -> int:
+    """Release what processes of this host hold that no longer live; return their number."""
+    gone = gone_owners(session)
     if gone:
         released = update(CampaignRow).where(CampaignRow.lease_owner.in_(gone))
         session.execute(released.values(lease_owner=None, lease_until=None))

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from server.store.columns import database_seconds
 from server.store.leases import is_gone
+from server.store.offers import RunnerOffer
 from server.store.tables import CampaignRow, RunnerRow
 
 FORGOTTEN_AFTER_S = 86_400
@@ -44,16 +45,37 @@ class KnownRunner:
         return int(self.owner.rsplit("/", 2)[1])
 
 
+@dataclass(frozen=True, kw_only=True)
+class LivingRunner:
+    """A runner that works, as far as is known.
+
+    Attributes:
+        full: it brings as many campaigns forward as it may.
+    """
+
+    owner: str
+    offer: RunnerOffer
+    full: bool
+
+
 def note_runner(
     session: Session,
     owner: str,
     *,
     version: str,
     started_at: datetime,
+    offer: RunnerOffer,
+    full: bool,
     figures: list[dict[str, Any]],
 ) -> None:
-    """Write that a runner works now, and what it has counted."""
-    told = {"seen_at": database_seconds(), "figures": figures}
+    """Write that a runner works now, what it takes, and what it has counted."""
+    told = {
+        "seen_at": database_seconds(),
+        "evaluators": sorted(offer.evaluators),
+        "only_for": offer.user,
+        "full": full,
+        "figures": figures,
+    }
     known = update(RunnerRow).where(RunnerRow.owner == owner).values(**told)
     if session.execute(known.returning(RunnerRow.owner)).first() is not None:
         return
@@ -89,5 +111,21 @@ def known_runners(session: Session) -> list[KnownRunner]:
             figures=row.figures,
         )
         for row, silent in rows
+        if not is_gone(row.owner)
+    ]
+
+
+def living_runners(session: Session, *, silent_s: float) -> list[LivingRunner]:
+    """Return the runners that told of themselves within `silent_s`, the longest at work first; none
+    that certainly no longer lives."""
+    seen = RunnerRow.seen_at >= database_seconds() - silent_s
+    rows = session.scalars(select(RunnerRow).where(seen).order_by(RunnerRow.started_at))
+    return [
+        LivingRunner(
+            owner=row.owner,
+            offer=RunnerOffer(evaluators=row.evaluators, user=row.only_for),
+            full=row.full,
+        )
+        for row in rows
         if not is_gone(row.owner)
     ]

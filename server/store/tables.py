@@ -88,6 +88,7 @@ class CampaignRow(Base):
     lease_epoch: Mapped[int] = mapped_column(default=0)
     owner: Mapped[str | None] = mapped_column(String(64))
     private: Mapped[bool] = mapped_column(default=False, server_default=false())
+    own_runner: Mapped[bool] = mapped_column(default=False, server_default=false())
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     idempotency_hash: Mapped[str | None] = mapped_column(String(64))
 
@@ -252,7 +253,9 @@ class AuditRow(Base):
 
 class RunnerRow(Base):
     """One runner that works, or did until lately. `owner` is what its leases name it, `seen_at` in
-    the database's seconds; `figures` are those of `server.runner.figures` as they stood then."""
+    the database's seconds; `figures` are those of `server.runner.figures` as they stood then. It
+    takes campaigns of these `evaluators`, where `only_for` names a user of that one alone, and
+    while it is `full` no more."""
 
     __tablename__ = "runners"
 
@@ -261,3 +264,6 @@ class RunnerRow(Base):
     started_at: Mapped[datetime]
     seen_at: Mapped[float]
     figures: Mapped[list[Json]]
+    evaluators: Mapped[list[str]] = mapped_column(server_default="[]")
+    only_for: Mapped[str | None] = mapped_column(String(64))
+    full: Mapped[bool] = mapped_column(server_default=false())

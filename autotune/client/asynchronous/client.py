@@ -72,6 +72,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
         seed: int = 0,
         time_scale: float = 0.0,
         private: bool = False,
+        own_runner: bool = False,
         name: str = "",
     ) -> AsyncCampaign:
         """Submit a campaign: how should this model be laid out on these nodes?
@@ -109,6 +110,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             seed: of the search and of simulated trials.
             time_scale: simulated trials: seconds waited for each simulated second.
             private: let nobody else see it, of a service that a group shares, but admins.
+            own_runner: let a runner of its owner's alone bring it forward.
             name: for people.
 
         Raises:
@@ -137,6 +139,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             "seed": seed,
             "time_scale": time_scale,
             "private": private,
+            "own_runner": own_runner,
             "name": name,
         }
         created = await self._transport.send(calls.campaigns.create(await self._placed(fields)))

@@ -61,6 +61,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     screen_layers: ScreenLayers
     time_scale: float
     private: bool
+    own_runner: bool
     study: StudySpec | Mapping[str, Any] | None
 
 

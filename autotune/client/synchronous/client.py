@@ -73,6 +73,7 @@ class Client(Predictions, Calibrations):
         seed: int = 0,
         time_scale: float = 0.0,
         private: bool = False,
+        own_runner: bool = False,
         name: str = "",
     ) -> CampaignHandle:
         """Submit a campaign: how should this model be laid out on these nodes?
@@ -110,6 +111,7 @@ class Client(Predictions, Calibrations):
             seed: of the search and of simulated trials.
             time_scale: simulated trials: seconds waited for each simulated second.
             private: let nobody else see it, of a service that a group shares, but admins.
+            own_runner: let a runner of its owner's alone bring it forward.
             name: for people.
 
         Raises:
@@ -138,6 +140,7 @@ class Client(Predictions, Calibrations):
             "seed": seed,
             "time_scale": time_scale,
             "private": private,
+            "own_runner": own_runner,
             "name": name,
         }
         created = self._transport.send(calls.campaigns.create(self._placed(fields)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from getpass import getuser
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -92,18 +93,43 @@ def serve(
             run(actual, bound, with_runner=not no_runner, ready=note)
 
 
-def runner(storage: StorageOptions) -> None:
+def runner(
+    storage: StorageOptions,
+    evaluators: Annotated[
+        str | None,
+        typer.Option(
+            "--evaluators",
+            help="Whose campaigns it takes: some of simulated, local, slurm, ray, such as "
+            "`slurm,ray`.  \\[default: AUTOTUNE_EVALUATORS, else all]",
+        ),
+    ] = None,
+    as_me: Annotated[
+        bool,
+        typer.Option(
+            "--as-me", help="Take the campaigns of one user alone, whose trials then run as you."
+        ),
+    ] = False,
+    user: Annotated[
+        str | None,
+        typer.Option("--as", help="That user of the service.  \\[default: your login's name]"),
+    ] = None,
+) -> None:
     """Work on campaigns without serving, beside a service that has the same database.
 
-    On PostgreSQL there may be any number; on SQLite `autotune serve` brings its own.
+    On PostgreSQL there may be any number, which share what they take; on SQLite `autotune serve`
+    brings its own.
     """
     from server.runner import run
     from server.store.engine import parse_url
 
-    settings = storage.settings()
+    settings = storage.settings(
+        evaluators=evaluators.split(",") if evaluators else None,
+        runner_user=user or (getuser() if as_me else None),
+    )
     parse_url(settings.url)
     with _ended_by_signal(), refusing_databases():
-        note(f"works on campaigns of {settings.data_dir}; Ctrl-C ends it")
+        whose = f" of {settings.runner_user}" if settings.runner_user else ""
+        note(f"works on campaigns{whose} of {settings.data_dir}; Ctrl-C ends it")
         run(settings)
 
 

@@ -224,6 +224,10 @@ def submit(
         bool,
         typer.Option("--private", help="Let nobody else of a shared service see it, but admins."),
     ] = False,
+    own_runner: Annotated[
+        bool,
+        typer.Option("--own-runner", help="Leave it to `autotune runner --as-me` of yours alone."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would try and cost; submit nothing.")
     ] = False,
@@ -250,6 +254,7 @@ def submit(
         screen_layers=_counted(screen_layers),
         name=name,
         private=private or None,
+        own_runner=own_runner or None,
         time_scale=trials.time_scale,
     )
     question: CampaignInput = {

@@ -1,0 +1,85 @@
+"""Why campaigns wait that no runner has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from autotune.schemas import CampaignState
+from server.store.announcements import announce
+from server.store.leases import is_free
+from server.store.offers import CampaignKind
+from server.store.runners import LivingRunner, living_runners
+from server.store.store import Store
+from server.store.tables import CampaignRow
+
+SAYING_WHY = (CampaignState.QUEUED, CampaignState.RUNNING)
+"""In these a campaign has no other reason; one that is confirming keeps why its search ended."""
+
+
+def reason_to_wait(kind: CampaignKind, runners: Sequence[LivingRunner]) -> str:
+    """Return why nobody works on such a campaign; empty where somebody is about to."""
+    takers = [each for each in runners if each.offer.takes(kind)]
+    if any(not each.full for each in takers):
+        return ""
+    if takers:
+        return (
+            "waits for room: "
+            + ("the runner that takes it works" if len(takers) == 1 else "all runners work")
+            + " on as many campaigns as may be at the same time (AUTOTUNE_MOST_CAMPAIGNS)"
+        )
+    if kind.own_runner:
+        return (
+            f"waits for a runner of {kind.owner or 'its owner'} that takes {kind.evaluator} "
+            "trials, and none runs (autotune runner --as-me)"
+        )
+    if not runners:
+        return "waits for a runner, and none runs (autotune runner)"
+    return f"waits for a runner that takes {kind.evaluator} trials, and none that runs does"
+
+
+def note_waiting(store: Store, *, silent_s: float) -> None:
+    """Write why campaigns wait where that has changed; who claims one takes it away.
+
+    Args:
+        silent_s: a runner that has not been heard of for so long does not run.
+    """
+    free = is_free() & CampaignRow.state.in_(SAYING_WHY)
+    kind = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
+    with store.session() as session:
+        waiting = session.execute(select(CampaignRow.id, CampaignRow.reason, *kind).where(free))
+        found = waiting.all()
+        runners = living_runners(session, silent_s=silent_s) if found else []
+    reasons = {
+        row.id: reason_to_wait(
+            CampaignKind(evaluator=row.evaluator, owner=row.owner, own_runner=row.own_runner),
+            runners,
+        )
+        for row in found
+    }
+    changed = {row.id: reasons[row.id] for row in found if reasons[row.id] not in {"", row.reason}}
+    if not changed:
+        return
+    with store.transaction() as session:
+        for campaign_id, reason in changed.items():
+            told = update(CampaignRow).where(CampaignRow.id == campaign_id, free)
+            if session.execute(
+                told.values(reason=reason)
+                .returning(CampaignRow.id)
+                .execution_options(synchronize_session=False)
+            ).first():
+                announce(session, "campaign", campaign_id=campaign_id)
+
+
+def forget_waiting(session: Session, campaign_ids: Sequence[int]) -> None:
+    """Take away why campaigns waited: a runner has them now."""
+    told = update(CampaignRow).where(
+        CampaignRow.id.in_(campaign_ids),
+        CampaignRow.state.in_(SAYING_WHY),
+        CampaignRow.reason != "",
+    )
+    cleared = told.values(reason="").returning(CampaignRow.id)
+    for campaign_id in session.scalars(cleared.execution_options(synchronize_session=False)):
+        announce(session, "campaign", campaign_id=campaign_id)
