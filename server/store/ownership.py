@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import func, select
+from sqlalchemy.exc import DBAPIError
 
 from server.store.errors import InUse
 from server.store.store import Store
@@ -69,4 +70,5 @@ def _advisory_lock(store: Store, role: Role, *, patience_s: float) -> Iterator[N
         try:
             yield
         finally:
-            connection.execute(select(func.pg_advisory_unlock(lock)))
+            with suppress(DBAPIError):  # a server that was restarted has forgotten the lock
+                connection.execute(select(func.pg_advisory_unlock(lock)))

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from sqlalchemy import func, select, text
 
 from server.settings import Settings
 from server.store import InUse, Store
@@ -61,3 +62,11 @@ def test_a_killed_service_lets_go(store: Store, settings: Settings) -> None:
         holder.wait()
     with ownership(store, "serve"):
         pass
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_service_ends_in_peace_after_its_database_was_restarted(store: Store) -> None:
+    with ownership(store, "serve"), store.engine.connect() as other:
+        mine = other.scalar(select(func.pg_backend_pid()))
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> :mine"
+        other.execute(text(f"{others} AND backend_type = 'client backend'"), {"mine": mine})
