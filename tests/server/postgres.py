@@ -38,32 +38,63 @@ def server_user() -> str | None:
     return "postgres" if any(user.pw_name == "postgres" for user in pwd.getpwall()) else None
 
 
-@contextmanager
-def running_server() -> Iterator[str]:
-    """The URL of its `postgres` database."""
-    user, initdb, postgres = server_user(), binary("initdb"), binary("postgres")
-    assert user
-    assert initdb
-    assert postgres
-    with tempfile.TemporaryDirectory(prefix="autotune-pg-") as folder:
+class PostgresServer:
+    """A server with its data in a folder that goes with it.
+
+    Attributes:
+        url: of its `postgres` database.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        """`settings`: besides those that make tests fast, or instead of them."""
+        user, initdb, postgres = server_user(), binary("initdb"), binary("postgres")
+        assert user
+        assert initdb
+        assert postgres
+        self._user = user
+        self._folder = tempfile.TemporaryDirectory(prefix="autotune-pg-")
+        folder = self._folder.name
         shutil.chown(folder, user=user)
         options = ["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8"]
         _run([initdb, *options, "-D", f"{folder}/data"], user=user)
-        switches = [f"-c{key}={value}" for key, value in SETTINGS.items()]
-        server = subprocess.Popen(
-            [postgres, "-D", f"{folder}/data", f"-cunix_socket_directories={folder}", *switches],
+        switches = [f"-c{key}={value}" for key, value in (SETTINGS | settings).items()]
+        sockets = f"-cunix_socket_directories={folder}"
+        self._command = [postgres, "-D", f"{folder}/data", sockets, *switches]
+        self._server: subprocess.Popen[bytes] | None = None
+        self.url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+
+    def start(self) -> None:
+        """It answers when this returns."""
+        self._server = subprocess.Popen(
+            self._command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            user=user,
-            cwd=folder,
+            user=self._user,
+            cwd=self._folder.name,
         )
-        try:
-            url = f"postgresql+psycopg://postgres@/postgres?host={folder}"
-            _wait_for(url, server)
-            yield url
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(START_LIMIT_S)
+        _wait_for(self.url, self._server)
+
+    def stop(self) -> None:
+        """All connections are cut; what was committed is there when it starts again."""
+        if self._server:
+            self._server.send_signal(signal.SIGINT)
+            self._server.wait(START_LIMIT_S)
+        self._server = None
+
+    def close(self) -> None:
+        self.stop()
+        self._folder.cleanup()
+
+
+@contextmanager
+def running_server() -> Iterator[str]:
+    """The URL of its `postgres` database."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.close()
 
 
 def emptied(url: str) -> str:

@@ -1,0 +1,152 @@
+"""What must hold of campaigns and trials, whatever went wrong: each breach is a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from sqlalchemy import text
+
+from autotune.schemas import Campaign, Trial, TrialState
+from evaluators.trial_files import read_result
+from server.attempt_folders import attempt_folders
+from server.pruning import OF_TRIAL
+from server.settings import Settings
+from tests.benchmarks.faults.programs import marked
+from tests.benchmarks.faults.stage import Stage
+
+AT_REST = {"done", "failed", "cancelled", "paused"}
+STARTED = "rank 0 of"
+"""What the stand-in for Megatron-DeepSpeed says once, when it starts."""
+WITHOUT_RUN = {TrialState.CANCELLED, TrialState.REFUSED}
+
+
+@dataclass
+class FinishedTrials:
+    """What has been seen of trials that had ended: from then on they stay as they are."""
+
+    seen: dict[str, Trial] = field(default_factory=dict)
+
+    def look(self, trials: Sequence[Trial]) -> Iterator[str]:
+        for trial in trials:
+            before = self.seen.get(trial.token)
+            if trial.state is TrialState.PENDING:
+                if before:
+                    yield f"trial {trial.token}, which was {before.state}, is pending again"
+            elif self.seen.setdefault(trial.token, trial) != trial:
+                yield f"trial {trial.token} has changed after its end"
+
+
+def audit(
+    stage: Stage, campaigns: Sequence[Campaign], *, elapsed_s: float
+) -> tuple[list[str], Counter[str]]:
+    """Return what is wrong at the end, when all has been stopped, and how many trials ended how."""
+    wrong: list[str] = []
+    states: Counter[str] = Counter()
+    tokens: list[str] = []
+    for campaign in campaigns:
+        trials = stage.trials(campaign.id)
+        tokens += [trial.token for trial in trials]
+        states.update(str(trial.state) for trial in trials)
+        wrong += _of_campaign(campaign, trials)
+        for trial in trials:
+            wrong += _of_trial(stage.settings, campaign, trial, elapsed_s=elapsed_s)
+    wrong += [f"token {token} stands twice" for token, n in Counter(tokens).items() if n > 1]
+    folders = {path.name for path in stage.settings.trials_dir.glob("c*") if _is_of_trial(path)}
+    wrong += [f"folder {name} has no row" for name in sorted(folders - set(tokens))]
+    wrong += _of_database(stage)
+    return wrong, states
+
+
+def _of_campaign(campaign: Campaign, trials: Sequence[Trial]) -> Iterator[str]:
+    name = f"campaign {campaign.id} ({campaign.request.evaluator})"
+    if campaign.state not in AT_REST:
+        yield f"{name} is still {campaign.state}: {campaign.reason or 'no reason'}"
+    if campaign.state != "done" and not campaign.reason:
+        yield f"{name} is {campaign.state} and does not say why"
+    if [trial.number for trial in trials] != list(range(1, len(trials) + 1)):
+        yield f"{name} has trials {[trial.number for trial in trials]}"
+    counted = [trial for trial in trials if trial.state is not TrialState.CANCELLED]
+    budgeted = sum(trial.purpose != "confirmation" for trial in counted)
+    most = campaign.request.budget.max_trials
+    if budgeted > most:
+        yield f"{name} counts {budgeted} trials and had {most}"
+    if campaign.reason.startswith("The budget of") and budgeted < most:
+        yield f"{name} has spent its budget of {most} with {budgeted} trials"
+    measured = Counter(
+        str(trial.strategy)
+        for trial in counted
+        if trial.state is TrialState.OK and trial.purpose != "confirmation"
+    )
+    yield from (f"{name} measured {key} {n} times" for key, n in measured.items() if n > 1)
+    whole = math.fsum(trial.node_hours or 0.0 for trial in trials)
+    if not math.isclose(campaign.node_hours, whole, rel_tol=1e-9, abs_tol=1e-12):
+        yield f"{name} says {campaign.node_hours} node-hours, its trials {whole}"
+
+
+def _of_trial(
+    settings: Settings, campaign: Campaign, trial: Trial, *, elapsed_s: float
+) -> Iterator[str]:
+    name = f"trial {trial.token} ({campaign.request.evaluator})"
+    if trial.state is TrialState.PENDING:
+        yield f"{name} is pending"
+        return
+    duration_s = trial.duration_s or 0.0
+    held = trial.strategy.num_nodes * duration_s / 3600
+    if not math.isclose(trial.node_hours or 0.0, held, rel_tol=1e-6, abs_tol=1e-9):
+        yield f"{name} held {held} node-hours and says {trial.node_hours}"
+    if not trial.simulated and not 0.0 <= duration_s <= elapsed_s:
+        yield f"{name} says that it took {duration_s} s, of {elapsed_s:.0f} s in all"
+    if trial.state not in WITHOUT_RUN:
+        yield from _of_folder(settings, campaign, trial)
+
+
+def _of_folder(settings: Settings, campaign: Campaign, trial: Trial) -> Iterator[str]:
+    """Yield where what lies in a trial's folder and what is counted differ."""
+    name = f"trial {trial.token} ({campaign.request.evaluator})"
+    folder = settings.trial_dir(trial.token)
+    own = campaign.request.evaluator == "local"
+    result = read_result((attempt_folders(folder) or [folder])[-1] if own else folder)
+    if result is not None and result.status is not trial.state:
+        yield f"{name} is {trial.state}, and its result {result.status}"
+    if result is None and trial.state is TrialState.OK:
+        yield f"{name} is {trial.state} without a result"
+    for log in folder.glob("attempt-*/trial.log"):
+        starts = log.read_text(errors="replace").count(STARTED)
+        if starts > 1:
+            yield f"{name} was started {starts} times in {log.parent.name}"
+
+
+def _is_of_trial(path: Path) -> bool:
+    return bool(OF_TRIAL.fullmatch(path.name))
+
+
+def _of_database(stage: Stage) -> Iterator[str]:
+    if stage.database != "sqlite":
+        return
+    with stage.store.session() as session:
+        for pragma in ("integrity_check", "foreign_key_check"):
+            found = [str(row[0]) for row in session.execute(text(f"PRAGMA {pragma}"))]
+            if found not in ([], ["ok"]):
+                yield f"{pragma}: {found[:3]}"
+
+
+def orphans(stage: Stage) -> Iterator[str]:
+    """Yield what lives on when service and runners have ended and no campaign has work."""
+    for process in marked(stage.mark):
+        try:
+            yield f"process {process.pid} lives on: {' '.join(process.cmdline())[:200]}"
+        except psutil.Error:
+            continue
+    if stage.slurm:
+        yield from (f"job {job} is {state}" for job, state in stage.slurm.jobs().items())
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()).is_relative_to(stage.folder):
+                yield f"process {process.pid} is in {process.cwd()}: {process.name()}"
+        except (psutil.Error, OSError):
+            continue

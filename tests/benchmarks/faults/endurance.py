@@ -1,0 +1,164 @@
+"""Faults one after the other while campaigns of all backends come and go, and what came of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from autotune.schemas import Campaign
+from server.runner.runner import DISK_FULL
+from tests.benchmarks.faults.audit import AT_REST, FinishedTrials, audit, orphans
+from tests.benchmarks.faults.kinds import FaultKind, kinds_for
+from tests.benchmarks.faults.stage import Stage
+
+LONGEST_CALM_S = 6.0
+"""A fault waits until something has happened since the last, but no longer."""
+LONGEST_PAUSE_S = 0.5
+END_LIMIT_S = 420.0
+"""In which all campaigns have to end after the last fault."""
+QUIET_LIMIT_S = 45.0
+"""In which jobs and processes have to be gone after the end."""
+LOOK_S = 0.1
+MOST_OF_AN_ERROR = 160
+AWAY = {503, 507}
+"""Answers of a service whose database is away, or whose disk is full."""
+
+
+@dataclass(kw_only=True)
+class EnduranceReport:
+    """What was done, and what was wrong of what came of it."""
+
+    seed: int
+    database: str
+    absent: list[str]
+    faults: Counter[str] = field(default_factory=Counter)
+    campaigns: Counter[tuple[str, str]] = field(default_factory=Counter)
+    trials: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+    elapsed_s: float = 0.0
+
+
+class Endurance:
+    """Keeps one campaign of each backend going while faults come, then lets all end.
+
+    Args:
+        tell: is told a line of progress now and then.
+    """
+
+    def __init__(self, stage: Stage, *, faults: int, tell: Callable[[str], None]) -> None:
+        self._stage = stage
+        self._faults = faults
+        self._tell = tell
+        self._chance = random.Random(stage.seed)
+        self._open: dict[int, Campaign] = {}
+        self._ended: dict[int, Campaign] = {}
+        self._asked: dict[str, str] = {}
+        self._finished = FinishedTrials()
+        self._report = EnduranceReport(
+            seed=stage.seed, database=stage.database, absent=stage.absent
+        )
+
+    def run(self) -> EnduranceReport:
+        """Return when all has ended and been looked at."""
+        began = time.monotonic()
+        kinds = kinds_for(self._stage)
+        for number in range(1, self._faults + 1):
+            self._calm()
+            kind = self._chance.choices(kinds, [kind.weight for kind in kinds])[0]
+            self._inflict(kind, number)
+        self._stage.clock.step(0)
+        self._let_end()
+        self._look_at_the_end(time.monotonic() - began)
+        return self._report
+
+    def _inflict(self, kind: FaultKind, number: int) -> None:
+        time.sleep(self._chance.uniform(0.0, LONGEST_PAUSE_S))
+        self._report.faults[kind.name] += 1
+        self._report.violations += kind.inflict(self._stage, self._chance)
+        if number % 10 == 0 or number == self._faults:
+            self._tell(
+                f"{number} faults, {len(self._ended)} campaigns ended, {len(self._open)} open, "
+                f"{len(self._finished.seen)} trials, {len(self._report.violations)} violations"
+            )
+
+    def _calm(self) -> None:
+        """Wait for something to happen; ask for campaigns meanwhile."""
+        before, ends = self._stage.last_event(), time.monotonic() + LONGEST_CALM_S
+        while True:
+            self._stage.keep_up()
+            self._look()
+            self._ask()
+            if self._stage.last_event() > before or time.monotonic() > ends:
+                return
+            time.sleep(LOOK_S)
+
+    def _ask(self) -> None:
+        """Ask for a campaign of each backend that has none."""
+        going = {str(campaign.request.evaluator) for campaign in self._open.values()}
+        for name in sorted(set(self._stage.asks) - going):
+            # A question that was not answered is asked again by its key: it is to count once.
+            key = self._asked.setdefault(name, f"{name}-{self._chance.getrandbits(64):x}")
+            question = self._stage.asks[name](random.Random(key))
+            answer = self._stage.post("/campaigns", question, key=key)
+            if answer is not None and answer.status_code in {200, 201}:
+                campaign = Campaign.model_validate(answer.json())
+                self._open[campaign.id] = campaign
+                del self._asked[name]
+            elif answer is not None and answer.status_code not in AWAY:
+                found = f"a question for {name} was answered {answer.status_code}"
+                self._report.violations.append(f"{found}: {answer.text[:300]}")
+
+    def _look(self) -> None:
+        """See how open campaigns stand; one that a full disk paused goes on."""
+        for number in list(self._open):
+            campaign = self._stage.campaign(number)
+            self._report.violations += self._finished.look(self._stage.trials(number))
+            if campaign.state == "paused" and campaign.reason == DISK_FULL:
+                self._stage.post(f"/campaigns/{number}/resume")
+            elif campaign.state in AT_REST and not campaign.pending:
+                self._ended[number] = campaign
+                del self._open[number]
+
+    def _let_end(self) -> None:
+        ends = time.monotonic() + END_LIMIT_S
+        while self._open and time.monotonic() < ends:
+            self._stage.keep_up()
+            self._look()
+            time.sleep(LOOK_S)
+        self._ended |= self._open
+
+    def _look_at_the_end(self, elapsed_s: float) -> None:
+        report, stage = self._report, self._stage
+        for program in [*stage.runners, stage.service]:
+            if program.lives and (code := program.stop()) != 0:
+                report.violations.append(f"{' '.join(program.words)} ended with {code}")
+        ends = time.monotonic() + QUIET_LIMIT_S
+        while (left := list(orphans(stage))) and time.monotonic() < ends:
+            time.sleep(LOOK_S)
+        report.violations += left
+        campaigns = [stage.campaign(number) for number in self._numbers()]
+        wrong, report.trials = audit(stage, campaigns, elapsed_s=elapsed_s)
+        report.violations += wrong
+        report.elapsed_s = elapsed_s
+        report.violations = list(dict.fromkeys(report.violations))
+        for campaign in campaigns:
+            report.campaigns[str(campaign.request.evaluator), str(campaign.state)] += 1
+            for trial in stage.trials(campaign.id):
+                if trial.error:
+                    report.errors[f"{trial.state}: {trial.error[:MOST_OF_AN_ERROR]}"] += 1
+            if campaign.state != "done":
+                report.reasons[f"{campaign.state}: {campaign.reason}"] += 1
+
+    def _numbers(self) -> list[int]:
+        """Return all campaigns that the database knows; each was asked for once."""
+        found = self._stage.campaign_ids()
+        asked = len(self._ended)
+        unanswered = len(self._asked)
+        if not asked <= len(found) <= asked + unanswered:
+            self._report.violations.append(f"{asked} campaigns were asked for, {len(found)} exist")
+        return found
