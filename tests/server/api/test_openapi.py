@@ -143,4 +143,7 @@ def test_answers_to_sequences_are_as_described(described: Described) -> None:
                 response, excluded_checks=LEFT_OUT, transport_kwargs=kwargs, recorder=self.recorder
             )
 
-    Sequence.run(settings=settled(CASES // 2 // STEPS, stateful_step_count=STEPS))
+    # Some end early, and some operations have taken fewer than their share.
+    sequences = 5 * (CASES - described.answers.total()) // (4 * STEPS)
+    Sequence.run(settings=settled(sequences, stateful_step_count=STEPS))
+    assert described.answers.total() >= CASES
