@@ -29,6 +29,7 @@ from search_spaces.strategy import Strategy
 from server.runner.backends import EvaluatorBackends
 from server.runner.cluster_check import ClusterCheck, ClusterStatus
 from server.runner.figures import PROPOSAL_SECONDS, count_end
+from server.runner.owner_limits import OwnerLimits
 from server.runner.results import finished_trial
 from server.runner.scheduling import (
     MachineQueue,
@@ -54,6 +55,7 @@ from server.store.announcements import announce
 from server.store.campaigns import WORKED_ON, change_state
 from server.store.history import earlier_observations, keep_start, note_worth
 from server.store.leases import Lease, release, renew
+from server.store.owner_limits import room_of
 from server.store.trials import (
     FinishedTrial,
     UnrunTrial,
@@ -68,6 +70,9 @@ from server.store.trials import (
 FAILURES_TO_PAUSE = 5
 WORTH_GROWTH = 1.2
 """What a start was worth is worked out again when so many times as many trials have been timed."""
+WAITS_FOR_MACHINE = (
+    "waits for this machine, on which real trials run one at a time, of the campaigns in turn"
+)
 log = structlog.get_logger(__name__)
 
 
@@ -88,6 +93,7 @@ class ClaimedCampaign:
         settings: Settings,
         backends: EvaluatorBackends,
         machine_queue: MachineQueue,
+        owner_limits: OwnerLimits,
     ) -> None:
         self.lease = lease
         self.at_rest = False
@@ -95,6 +101,7 @@ class ClaimedCampaign:
         self._settings = settings
         self._backends = backends
         self._machine_queue = machine_queue
+        self._owner_limits = owner_limits
         self._read: CampaignSnapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
         self._started: list[Trial] = []
@@ -303,6 +310,19 @@ class ClaimedCampaign:
         """Return whether the machine is free: elsewhere the number of nodes is the limit."""
         return not self._shares_machine or self._machine_queue.enter(self.lease.campaign_id)
 
+    def _may_add(self, campaign: Campaign) -> bool:
+        """Return whether a new trial may start; where none may, say why."""
+        reason = self._owner_limits.reason_to_wait(campaign.owner, simulated=campaign.simulated)
+        if reason and not self._started:
+            self._machine_queue.leave(self.lease.campaign_id)
+        if not reason:
+            if self._may_start():
+                return True
+            reason = "" if self._snapshot.trials else WAITS_FOR_MACHINE
+        if reason and campaign.state is CampaignState.RUNNING and campaign.reason != reason:
+            self._change(campaign, CampaignState.RUNNING, reason=reason)
+        return False
+
     def _submit(self, trials: Sequence[Trial]) -> bool:
         """Start pending trials, if the machine is this campaign's now."""
         if not self._may_start():
@@ -372,18 +392,19 @@ class ClaimedCampaign:
         return True
 
     def _next_trials(self, campaign: Campaign) -> NextTrials | None:
-        """Return what to start; None while another campaign uses this machine."""
+        """Return what to start; None while another campaign uses this machine, or the owner may
+        have no more trials."""
         now, trials = datetime.now(UTC), self._snapshot.trials
         if campaign.state is CampaignState.CONFIRMING:
             following = next_confirmations(campaign, trials, self._proposer(trials), now=now)
-            return following if not following.strategies or self._may_start() else None
+            return following if not following.strategies or self._may_add(campaign) else None
         if campaign.request.study is not None:
             following = next_of_study(campaign, trials, list(self._space.lattice()), now=now)
-            return following if not following.strategies or self._may_start() else None
+            return following if not following.strategies or self._may_add(campaign) else None
         end = reason_to_end_search(campaign, trials, now=now)
         if end is not None:
             return NextTrials(phase_ends=end)
-        if not self._may_start():
+        if not self._may_add(campaign):
             return None
         baseline = self._baseline if wants_baseline(trials) else None
         if baseline and baseline.num_nodes <= free_nodes(campaign, self._snapshot.pending):
@@ -397,13 +418,17 @@ class ClaimedCampaign:
         counted = campaign.start_worth.trials if campaign.start_worth else 0
         worth = self._worth_of_start(more_than=counted * WORTH_GROWTH)
         with self._store.transaction() as session:
+            simulated = campaign.simulated
+            room = room_of(session, campaign.owner, simulated=simulated, locked=True)
             row = renew(session, self.lease)
-            if row.state != campaign.state:
-                return True
+            if row.state != campaign.state or room.reason:
+                return row.state != campaign.state
+            if row.state == CampaignState.RUNNING:
+                row.reason = ""  # why it waited
             note_worth(row, worth)
             if following.screening is not None:
                 row.screening = following.screening.model_dump(mode="json")
-            started = insert_trials(session, row, new)
+            started = insert_trials(session, row, new[: room.trials])
         return self._submit(started)
 
     def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:

@@ -18,6 +18,7 @@ from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
 from server.runner.claims import Claims
 from server.runner.figures import DATABASE_FAILURES, LEASE_RENEWALS, LEASES_LOST
+from server.runner.owner_limits import OwnerLimits
 from server.runner.scheduling import MachineQueue
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
@@ -79,6 +80,7 @@ class Runner:
         self.owner = self._claims.owner
         self._backends = EvaluatorBackends(cluster_retry_s=settings.cluster_retry_s)
         self._machine_queue = MachineQueue()
+        self._owner_limits = OwnerLimits(store)
         self._campaigns: dict[int, ClaimedCampaign] = {}
         self._newest: dict[int, int] = {}
         self._last_event = 0
@@ -168,6 +170,7 @@ class Runner:
                 settings=self._settings,
                 backends=self._backends,
                 machine_queue=self._machine_queue,
+                owner_limits=self._owner_limits,
             )
 
     def _renew(self) -> None:

@@ -1,0 +1,30 @@
+"""Whether a campaign's owner may have another trial, asked once for all of an owner's campaigns."""
+
+from __future__ import annotations
+
+import time
+
+from server.store import Store
+from server.store.owner_limits import room_of
+
+KNOWN_FOR_S = 1.0
+
+
+class OwnerLimits:
+    """What was found of an owner is held to be so for a second: it is looked at exactly when a
+    trial is about to be inserted (`server.store.owner_limits`)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, bool], tuple[float, str]] = {}
+
+    def reason_to_wait(self, owner: str | None, *, simulated: bool) -> str:
+        """Return why no trial of an owner's may start now; empty where one may."""
+        if owner is None:
+            return ""
+        until, reason = self._known.get((owner, simulated), (0.0, ""))
+        if time.monotonic() >= until:
+            with self._store.session() as session:
+                reason = room_of(session, owner, simulated=simulated).reason
+            self._known[owner, simulated] = time.monotonic() + KNOWN_FOR_S, reason
+        return reason
