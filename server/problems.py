@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from autotune.schemas import FieldProblem, Problem
 from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
+from server import request_id
 from server.store.errors import Conflict, DatabaseReplaced, NotFound
 
 MEDIA_TYPE = "application/problem+json"
@@ -36,7 +37,11 @@ def problem(
     """Return one problem document as a response."""
     listed = [error.model_copy(update={"value": plain(error.value)}) for error in errors]
     body = Problem(
-        title=HTTPStatus(status).phrase, status=status, detail=detail, errors=listed
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        errors=listed,
+        request_id=request_id.current(),
     ).model_dump()
     return Response(json.dumps(body), status, dict(headers or {}), MEDIA_TYPE)
 
@@ -162,5 +167,5 @@ def _replaced(request: Request, error: Exception) -> Response:  # noqa: ARG001
 
 def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001
     """Return 500; the server that runs the application logs the traceback."""
-    detail = "the service failed unexpectedly; its log has the cause"
+    detail = f"the service failed unexpectedly; its log has the cause: {request_id.current()}"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)

@@ -19,6 +19,7 @@ from autotune.client.service_record import NAME, ServiceRecord, known_path
 from server.api.access import ENTRANCE, Access
 from server.app import create_app
 from server.connections import BoundedConnection
+from server.logs import configure, withhold
 from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
@@ -38,7 +39,8 @@ class WebServer(uvicorn.Server):
             app,
             host=settings.host,
             port=settings.port,
-            log_level="warning",
+            log_config=None,
+            access_log=False,  # each request has a line of `server.api.request_record`
             timeout_graceful_shutdown=GRACE_S,
             http=partial(BoundedConnection, limit_s=settings.request_limit_s),  # type: ignore[arg-type]
         )
@@ -65,6 +67,7 @@ def run(
         InvalidInput: the database's URL is not one.
     """
     with ExitStack() as resources:
+        configure(settings, "service", terminal=True)
         store = resources.enter_context(closing(Store(settings.url)))
         resources.enter_context(ownership(store, "serve"))
         app = create_app(settings)
@@ -76,6 +79,7 @@ def run(
         waiting.start()
         resources.callback(waiting.stop)
         access: Access = app.state.access
+        withhold(access.token)
         _note_down(settings, access.token, resources)
         ready(
             f"autotune serves at {address(settings)}  (data: {settings.data_dir}; Ctrl-C ends it)"

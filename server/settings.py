@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import string
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 from urllib.parse import quote, urlsplit
 
 from platformdirs import user_data_path
@@ -81,7 +81,19 @@ class Settings(BaseSettings):
     metrics_token_file: Path | None = Field(
         None, description="file with a token that opens /metrics alone, for Prometheus"
     )
-    log_level: str = Field("INFO", description="of the runner: DEBUG, INFO, WARNING or ERROR")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="of service and runner"
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="lines of text, or an object of JSON in each"
+    )
+    log_file_mb: float = Field(20.0, gt=0, description="a log that has grown so far is laid aside")
+    log_files: int = Field(5, ge=2, description="logs that are kept, of service and runner each")
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, level: object) -> object:
+        return level.upper() if isinstance(level, str) else level
 
     @field_validator(
         "data_dir",

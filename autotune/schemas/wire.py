@@ -77,3 +77,5 @@ class Problem(Wire):
     """The whole problem in one line."""
     errors: list[FieldProblem] = Field(default_factory=list)
     """Each field that is refused; empty where no field is to blame."""
+    request_id: str = ""
+    """By which the service's log knows the request."""

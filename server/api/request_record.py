@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server import request_id
 from server.api.access import STATIC
 from server.api.conditional import RESOURCES
 from server.api.limits import STREAMS
@@ -14,6 +17,8 @@ from server.api.metrics import ServiceMetrics
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 NOWHERE = "none"
 """In the place of the template, and of the method, of what the service has not."""
+
+log = structlog.get_logger(__name__)
 
 
 class RequestRecord:
@@ -28,21 +33,38 @@ class RequestRecord:
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), 0
+        given = request_id.begin(Headers(scope=scope).get(request_id.HEADER, ""))
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status = int(message["status"])
+                MutableHeaders(scope=message)[request_id.HEADER] = given
             await send(message)
 
-        try:
-            await self.app(scope, receive, noted)
-        finally:
-            seconds = time.perf_counter() - began
-            method = scope["method"] if scope["method"] in METHODS else NOWHERE
-            route = route_of(scope)
-            is_stream = route.endswith(STREAMS)
-            self.metrics.count(method, route, status, None if is_stream else seconds)
+        with structlog.contextvars.bound_contextvars(request=given):
+            try:
+                await self.app(scope, receive, noted)
+            finally:
+                self._note(scope, status, time.perf_counter() - began)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request, and write its line; of its address without the query, which may hold
+        what lets a browser in."""
+        method = scope["method"] if scope["method"] in METHODS else NOWHERE
+        route = route_of(scope)
+        is_stream = route.endswith(STREAMS)
+        self.metrics.count(method, route, status, None if is_stream else seconds)
+        client = scope.get("client")
+        log.info(
+            "answered",
+            method=method,
+            path=scope["path"],
+            route=route,
+            status=status,
+            duration_s=round(seconds, 4),
+            client=client[0] if client else "",
+        )
 
 
 def route_of(scope: Scope) -> str:

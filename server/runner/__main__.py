@@ -7,8 +7,8 @@ import sys
 
 from evaluators.processes import die_with
 from search_spaces.errors import InvalidInput
+from server.logs import configure
 from server.runner import run
-from server.runner.logs import configure
 from server.runner.supervisor import EXIT_REPLACED
 from server.settings import Settings
 from server.store import DatabaseReplaced, InUse, NewerSchema
@@ -24,7 +24,7 @@ def main() -> int:
     if parent is not None:
         die_with(parent)
     settings = Settings()
-    configure(settings.log_level)
+    configure(settings, "runner", terminal=parent is None)
     try:
         run(settings)
     except InUse as error:

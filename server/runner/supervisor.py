@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class RunnerSupervisor:
-    """Keeps one runner alive from `start` to `stop`; it writes to `runner.log` in the data folder.
+    """Keeps one runner alive from `start` to `stop`; its log is `runner.log` in the data folder.
 
     The thread that forks the runner also watches it: the kernel ends a child with the thread that
     forked it, so that thread has to live as long as the runner is to.
@@ -62,25 +62,28 @@ class RunnerSupervisor:
 
     def _watch(self) -> None:
         delay_s = FIRST_DELAY_S
-        with self.log_path.open("ab") as output:
-            while not self._stopping.is_set():
-                began = time.monotonic()
-                code = self._run_once(output)
-                if self._stopping.is_set():
-                    return
-                if code == EXIT_REPLACED:  # another would begin anew, in an empty database
-                    log.error("database_replaced", runner="not started again")
-                    return
-                if time.monotonic() - began > HEALTHY_AFTER_S:
-                    delay_s = FIRST_DELAY_S
-                log.warning("runner_ended", exit_code=code, starts_again_in_s=delay_s)
-                self._stopping.wait(delay_s)
-                delay_s = min(2 * delay_s, LONGEST_DELAY_S)
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = self._run_once()
+            if self._stopping.is_set():
+                return
+            if code == EXIT_REPLACED:  # another would begin anew, in an empty database
+                log.error("database_replaced", runner="not started again")
+                return
+            if time.monotonic() - began > HEALTHY_AFTER_S:
+                delay_s = FIRST_DELAY_S
+            log.warning("runner_ended", exit_code=code, starts_again_in_s=delay_s)
+            self._stopping.wait(delay_s)
+            delay_s = min(2 * delay_s, LONGEST_DELAY_S)
 
-    def _run_once(self, output: IO[bytes]) -> int:
-        """Run one runner until it ends or is stopped; return its exit code."""
+    def _run_once(self) -> int:
+        """Run one runner until it ends or is stopped; return its exit code.
+
+        What it writes before it has opened its log goes there as well.
+        """
         try:
-            child = spawn(self._settings, output)
+            with self.log_path.open("ab") as output:
+                child = spawn(self._settings, output)
         finally:
             self._started.set()
         self._child = child

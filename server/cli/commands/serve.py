@@ -119,6 +119,7 @@ def runner(
     On PostgreSQL there may be any number, which share what they take; on SQLite `autotune serve`
     brings its own.
     """
+    from server.logs import configure
     from server.runner import run
     from server.store.engine import parse_url
 
@@ -127,6 +128,7 @@ def runner(
         runner_user=user or (getuser() if as_me else None),
     )
     parse_url(settings.url)
+    configure(settings, "runner", terminal=True)
     with _ended_by_signal(), refusing_databases():
         whose = f" of {settings.runner_user}" if settings.runner_user else ""
         note(f"works on campaigns{whose} of {settings.data_dir}; Ctrl-C ends it")
