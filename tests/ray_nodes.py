@@ -22,6 +22,7 @@ from tests.cluster.ports import free_ports
 from tests.requirement import require
 
 CPUS_OF_NODE = 2
+START_LIMIT_S = 120.0
 _SMALL_STORE = 80 * 1024 * 1024
 _QUICK_NODE_LOSS = {
     "health_check_initial_delay_ms": 1000,
@@ -150,7 +151,7 @@ def hold(port: int) -> None:
                 address = cluster.address
             while len(nodes) < int(command.split()[1]):
                 nodes.append(cluster.add_node(num_cpus=CPUS_OF_NODE, wait=False, **store))
-            cluster.wait_for_nodes()
+            cluster.wait_for_nodes(timeout=START_LIMIT_S)
         elif command == "kill-node\n":
             cluster.remove_node(nodes.pop(), allow_graceful=False)
         else:

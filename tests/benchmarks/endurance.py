@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -63,6 +64,7 @@ def main() -> int:
         print(f"{time.monotonic() - began:7.0f} s  {line}", flush=True)
 
     tell(f"seed {seed}, {asked.database}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # all that was started ends with it
     with Stage(database=asked.database, seed=seed) as stage:
         report = Endurance(stage, faults=asked.faults, tell=tell).run()
         print(table(report))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from autotune.schemas import Campaign
 from server.runner.runner import DISK_FULL
 from tests.benchmarks.faults.audit import AT_REST, FinishedTrials, audit, orphans
 from tests.benchmarks.faults.kinds import FaultKind, kinds_for
+from tests.benchmarks.faults.programs import ENDED_WELL
 from tests.benchmarks.faults.stage import Stage
 
 LONGEST_CALM_S = 6.0
@@ -21,7 +23,7 @@ END_LIMIT_S = 420.0
 """In which all campaigns have to end after the last fault."""
 QUIET_LIMIT_S = 45.0
 """In which jobs and processes have to be gone after the end."""
-LOOK_S = 0.1
+LOOK_S = 0.2
 MOST_OF_AN_ERROR = 160
 AWAY = {503, 507}
 """Answers of a service whose database is away, or whose disk is full."""
@@ -47,18 +49,23 @@ class Endurance:
     """Keeps one campaign of each backend going while faults come, then lets all end.
 
     Args:
+        real: so many campaigns of trials that are processes are asked for at most.
         tell: is told a line of progress now and then.
     """
 
-    def __init__(self, stage: Stage, *, faults: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, stage: Stage, *, faults: int, tell: Callable[[str], None], real: float = math.inf
+    ) -> None:
         self._stage = stage
         self._faults = faults
+        self._real = real
         self._tell = tell
         self._chance = random.Random(stage.seed)
         self._open: dict[int, Campaign] = {}
         self._ended: dict[int, Campaign] = {}
         self._asked: dict[str, str] = {}
         self._finished = FinishedTrials()
+        self._seen = -1
         self._report = EnduranceReport(
             seed=stage.seed, database=stage.database, absent=stage.absent
         )
@@ -79,7 +86,7 @@ class Endurance:
     def _inflict(self, kind: FaultKind, number: int) -> None:
         time.sleep(self._chance.uniform(0.0, LONGEST_PAUSE_S))
         self._report.faults[kind.name] += 1
-        self._report.violations += kind.inflict(self._stage, self._chance)
+        self._wrong(kind.inflict(self._stage, self._chance))
         if number % 10 == 0 or number == self._faults:
             self._tell(
                 f"{number} faults, {len(self._ended)} campaigns ended, {len(self._open)} open, "
@@ -93,14 +100,22 @@ class Endurance:
             self._stage.keep_up()
             self._look()
             self._ask()
-            if self._stage.last_event() > before or time.monotonic() > ends:
+            if self._seen > before or time.monotonic() > ends:
                 return
             time.sleep(LOOK_S)
+
+    def _wrong(self, sentences: Iterable[str]) -> None:
+        for sentence in sentences:
+            if sentence not in self._report.violations:
+                self._tell(f"VIOLATION: {sentence}")
+                self._report.violations.append(sentence)
 
     def _ask(self) -> None:
         """Ask for a campaign of each backend that has none."""
         going = {str(campaign.request.evaluator) for campaign in self._open.values()}
         for name in sorted(set(self._stage.asks) - going):
+            if name != "simulated" and self._real <= 0:
+                continue
             # A question that was not answered is asked again by its key: it is to count once.
             key = self._asked.setdefault(name, f"{name}-{self._chance.getrandbits(64):x}")
             question = self._stage.asks[name](random.Random(key))
@@ -108,18 +123,25 @@ class Endurance:
             if answer is not None and answer.status_code in {200, 201}:
                 campaign = Campaign.model_validate(answer.json())
                 self._open[campaign.id] = campaign
+                self._real -= name != "simulated"
                 del self._asked[name]
             elif answer is not None and answer.status_code not in AWAY:
                 found = f"a question for {name} was answered {answer.status_code}"
-                self._report.violations.append(f"{found}: {answer.text[:300]}")
+                self._wrong([f"{found}: {answer.text[:300]}"])
 
     def _look(self) -> None:
-        """See how open campaigns stand; one that a full disk paused goes on."""
+        """See how open campaigns stand, if anything has happened; one that a full disk paused goes
+        on."""
+        last = self._stage.last_event()
+        if last == self._seen:
+            return
+        self._seen = last
         for number in list(self._open):
             campaign = self._stage.campaign(number)
-            self._report.violations += self._finished.look(self._stage.trials(number))
+            self._wrong(self._finished.look(self._stage.trials(number)))
             if campaign.state == "paused" and campaign.reason == DISK_FULL:
                 self._stage.post(f"/campaigns/{number}/resume")
+                self._seen = -1  # it may not have been heard
             elif campaign.state in AT_REST and not campaign.pending:
                 self._ended[number] = campaign
                 del self._open[number]
@@ -135,17 +157,16 @@ class Endurance:
     def _look_at_the_end(self, elapsed_s: float) -> None:
         report, stage = self._report, self._stage
         for program in [*stage.runners, stage.service]:
-            if program.lives and (code := program.stop()) != 0:
-                report.violations.append(f"{' '.join(program.words)} ended with {code}")
+            if program.lives and (code := program.stop()) not in ENDED_WELL:
+                self._wrong([f"{' '.join(program.words)} ended with {code}"])
         ends = time.monotonic() + QUIET_LIMIT_S
         while (left := list(orphans(stage))) and time.monotonic() < ends:
             time.sleep(LOOK_S)
-        report.violations += left
+        self._wrong(left)
         campaigns = [stage.campaign(number) for number in self._numbers()]
         wrong, report.trials = audit(stage, campaigns, elapsed_s=elapsed_s)
-        report.violations += wrong
+        self._wrong(wrong)
         report.elapsed_s = elapsed_s
-        report.violations = list(dict.fromkeys(report.violations))
         for campaign in campaigns:
             report.campaigns[str(campaign.request.evaluator), str(campaign.state)] += 1
             for trial in stage.trials(campaign.id):
@@ -160,5 +181,5 @@ class Endurance:
         asked = len(self._ended)
         unanswered = len(self._asked)
         if not asked <= len(found) <= asked + unanswered:
-            self._report.violations.append(f"{asked} campaigns were asked for, {len(found)} exist")
+            self._wrong([f"{asked} campaigns were asked for, {len(found)} exist"])
         return found

@@ -7,14 +7,19 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
+from tests.benchmarks.faults.programs import ENDED_WELL
 from tests.benchmarks.faults.stage import LEASE_S, Stage
 
 BALLAST = "ballast"
 FARTHEST_STEP_S = 7200
+SBATCH_LIMIT_S = 5.0
+"""That one is waited for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,7 @@ def end_runner(stage: Stage, chance: random.Random) -> list[str]:
     runner = chance.choice(stage.runners)
     code = runner.stop()
     runner.start()
-    return [] if code == 0 else [f"a runner that was asked to end did so with {code}"]
+    return [] if code in ENDED_WELL else [f"a runner that was asked to end did so with {code}"]
 
 
 def hang_runner(stage: Stage, chance: random.Random) -> list[str]:
@@ -96,6 +101,19 @@ def hang_controller(stage: Stage, chance: random.Random) -> list[str]:
     assert stage.slurm
     with stage.slurm.hanging_controller():
         time.sleep(chance.uniform(0.5, 4.0))
+    return []
+
+
+def kill_sbatch(stage: Stage, chance: random.Random) -> list[str]:  # noqa: ARG001
+    """The first that is seen at work: its job may be there, or not."""
+    ends = time.monotonic() + SBATCH_LIMIT_S
+    while time.monotonic() < ends:
+        for child in (child for runner in stage.runners for child in runner.beneath()):
+            with suppress(psutil.Error):
+                if child.name() == "sbatch":
+                    child.kill()
+                    return []
+        time.sleep(0.002)
     return []
 
 
@@ -167,6 +185,7 @@ def kinds_for(stage: Stage) -> list[FaultKind]:
         (stage.clock.there, "clock stepped", 4, step_clock),
         (stage.slurm, "slurmctld restarted", 2, restart_controller),
         (stage.slurm, "slurmctld stopped for a while", 1, hang_controller),
+        (stage.slurm, "sbatch killed", 1, kill_sbatch),
         (stage.slurm, "node of Slurm lost", 3, lose_slurm_node),
         (stage.ray, "node of Ray killed", 2, lose_ray_node),
         (stage.ray, "head of Ray killed", 1, lose_ray),

@@ -12,15 +12,19 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
 
+from evaluators.processes import die_with
 from server.settings import Settings
 
 MARK = "AUTOTUNE_ENDURANCE"
 START_LIMIT_S = 120.0
 END_LIMIT_S = 60.0
+ENDED_WELL = {0, -signal.SIGTERM}
+"""The latter where it was asked before it had begun."""
 SOURCE = Path(__file__).with_name("stepped_clock.c")
 
 
@@ -57,6 +61,7 @@ class SteppedClock:
 @dataclass(kw_only=True)
 class Program:
     """One process with its children, started again as often as it is killed; `log` has its words.
+    It ends with the process that started it, from its main thread.
 
     Attributes:
         mark: is in the environment of the process and of all that it starts.
@@ -77,6 +82,7 @@ class Program:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=partial(die_with, os.getpid()),
             )
 
     @property
