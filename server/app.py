@@ -26,13 +26,17 @@ from server.api import (
     recommendations,
     scaling,
     trials,
+    users,
 )
-from server.api.access import Access, Gate
+from server.api.access import Access
+from server.api.auditing import Auditing
+from server.api.callers import within_rights
 from server.api.conditional import ConditionalAnswers
 from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.event_feed import EventFeed
 from server.api.explanations import Explanations
 from server.api.filters import known_filters
+from server.api.gate import Gate
 from server.api.kept import Kept
 from server.api.kept_answers import KeptAnswers
 from server.api.kept_campaigns import KeptCampaigns
@@ -65,6 +69,7 @@ RESOURCES = (
     calibrations,
     events,
     entrance,
+    users,
 )
 
 
@@ -75,7 +80,8 @@ class Application(FastAPI):
         """Return all that a request passes through, refusals and failures included, in the gate."""
         within = super().build_middleware_stack()
         gate = Gate(within, access=self.state.access, settings=self.state.settings)
-        return RequestRecord(gate, metrics=self.state.metrics)
+        inner = Auditing(gate, store=self.state.store) if self.state.settings.group else gate
+        return RequestRecord(inner, metrics=self.state.metrics)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -102,8 +108,9 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=operation_id,
+        dependencies=[Depends(within_rights)],
     )
-    app.state.access = Access(settings.service_token())
+    app.state.access = Access(settings.service_token(), store=store if settings.group else None)
     app.state.store, app.state.settings = store, settings
     kept = app.state.campaigns = KeptCampaigns(store)
     app.state.recommendations = KeptRecommendations(kept, Standings(store))

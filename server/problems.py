@@ -20,7 +20,7 @@ from autotune.schemas import FieldProblem, Problem
 from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server import request_id
-from server.store.errors import Conflict, DatabaseReplaced, NotFound
+from server.store.errors import Conflict, DatabaseReplaced, NotAllowed, NotFound
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 200
@@ -98,6 +98,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(NotFound, _resource)
     app.add_exception_handler(Conflict, _resource)
+    app.add_exception_handler(NotAllowed, _forbidden)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _storage)
     app.add_exception_handler(PoolTimeout, _busy)
@@ -124,6 +125,10 @@ def _resource(request: Request, error: Exception) -> Response:  # noqa: ARG001
         field=error.field, value=plain(error.value), reason=error.reason, valid=error.valid
     )
     return problem(status, error.reason, errors=[named])
+
+
+def _forbidden(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return problem(HTTPStatus.FORBIDDEN, str(error))
 
 
 def _http(request: Request, error: Exception) -> Response:

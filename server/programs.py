@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.transformer import Transformer
+from server.settings import Settings
 
 RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
 """Whatever says where trials are run, by the fields `evaluator`, `slurm` and `ray`."""
@@ -53,6 +55,28 @@ def chosen_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
         reason = "the slurm evaluator needs a cluster profile"
         raise InvalidInput("slurm.profile", None, reason, valid=valid)
     return _loaded(choice.profile, folder, field="slurm.profile")
+
+
+def known_ray_addresses(settings: Settings) -> list[str]:
+    """Return the Ray clusters that the service knows: its own settings', and its profiles'."""
+    addresses = set(settings.ray_addresses)
+    for name in profile_names(settings.profiles_dir):
+        with suppress(InvalidInput, InvalidInputs):
+            addresses.add(load_profile(name, folder=settings.profiles_dir).ray.address)
+    return sorted(addresses - {""})
+
+
+def demand_known_ray(request: RunChoice, settings: Settings) -> None:
+    """Raise InvalidInput where a user of a shared service names a Ray cluster that it does not
+    know: the service would connect to wherever they say."""
+    address = request.ray.address if request.ray else ""
+    if not settings.group or not address:
+        return
+    known = known_ray_addresses(settings)
+    if address not in known:
+        reason = "a service that a group shares connects to the Ray clusters that it knows alone"
+        valid = " or ".join(known) or "a profile with an address, which an admin adds"
+        raise InvalidInput("ray.address", address, reason, valid=valid)
 
 
 def _ray_profile(request: RunChoice, folder: Path) -> ClusterProfile:

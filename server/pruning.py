@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from server.settings import Settings
 from server.store import Store
+from server.store.audit import changes_before, forget_before
 from server.store.campaigns import RESTING, campaign_row, delete_campaign
 from server.store.errors import Conflict, NotFound
 from server.store.tables import CampaignRow, TrialRow
@@ -35,12 +36,14 @@ class EndedCampaign:
 
 @dataclass(frozen=True, kw_only=True)
 class Prunable:
-    """What is older than `before`: ended campaigns, and folders of trials without a row."""
+    """What is older than `before`: ended campaigns, folders of trials without a row, and the
+    audit of changes."""
 
     before: datetime
     campaigns: Sequence[EndedCampaign]
     folders: Sequence[Path]
     folders_bytes: int
+    changes: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -72,9 +75,14 @@ def prunable(store: Store, settings: Settings, *, before: datetime) -> Prunable:
         for row in session.scalars(ended):
             tokens = session.scalars(select(TrialRow.token).where(TrialRow.campaign_id == row.id))
             campaigns.append(_ended(row, tokens.all(), settings))
+        changes = changes_before(session, before)
     lost = [folder for folder in folders if folder.name not in known]
     return Prunable(
-        before=before, campaigns=campaigns, folders=lost, folders_bytes=_size_bytes(lost)
+        before=before,
+        campaigns=campaigns,
+        folders=lost,
+        folders_bytes=_size_bytes(lost),
+        changes=changes,
     )
 
 
@@ -86,6 +94,9 @@ def prune(store: Store, settings: Settings, found: Prunable) -> Prunable:
             gone.append(campaign)
             for token in campaign.tokens:
                 shutil.rmtree(settings.trial_dir(token), ignore_errors=True)
+    if found.changes:
+        with store.transaction() as session:
+            forget_before(session, found.before)
     for folder in found.folders:
         shutil.rmtree(folder, ignore_errors=True)
     return Prunable(
@@ -93,6 +104,7 @@ def prune(store: Store, settings: Settings, found: Prunable) -> Prunable:
         campaigns=gone,
         folders=found.folders,
         folders_bytes=found.folders_bytes,
+        changes=found.changes,
     )
 
 

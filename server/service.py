@@ -8,15 +8,19 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
+from typing import Any
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from autotune.client.address import FROM_HERE
 from autotune.client.location import SOCKET
 from autotune.client.service_record import NAME, ServiceRecord, known_path
-from server.api.access import ENTRANCE, Access
+from server.api.access import Access
+from server.api.gate import ENTRANCE, PEER
 from server.app import create_app
 from server.connections import BoundedConnection
 from server.logs import configure, withhold
@@ -36,11 +40,12 @@ class WebServer(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         self.app = app
         config = uvicorn.Config(
-            app,
+            _with_peer(app, settings),
             host=settings.host,
             port=settings.port,
             log_config=None,
             access_log=False,  # each request has a line of `server.api.request_record`
+            proxy_headers=False,
             timeout_graceful_shutdown=GRACE_S,
             http=partial(BoundedConnection, limit_s=settings.request_limit_s),  # type: ignore[arg-type]
         )
@@ -49,6 +54,19 @@ class WebServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.app.state.stopping.set()
         await super().shutdown(sockets)
+
+
+def _with_peer(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """Return the service with what a proxy says of a request's origin in the place of the proxy's
+    own address, which is kept."""
+    inner: Any = app
+    trusting: Any = ProxyHeadersMiddleware(inner, trusted_hosts=list(settings.proxy_addresses))
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        scope[PEER] = scope.get("client")
+        await trusting(scope, receive, send)
+
+    return noting
 
 
 def run(

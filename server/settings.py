@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import string
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 from urllib.parse import quote, urlsplit
 
 from platformdirs import user_data_path
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -56,6 +56,24 @@ class Settings(BaseSettings):
     allowed_hosts: tuple[str, ...] = Field(
         (), description="further names by which browsers may address the service"
     )
+    group: bool = Field(
+        False, description="whether the service is shared: each user has a token and rights"
+    )
+    proxy_user_header: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9-]*$",
+        description="header in which a proxy that has let a user in names them",
+    )
+    proxy_addresses: tuple[str, ...] = Field(
+        ("127.0.0.1", "::1"),
+        description="from which alone that header is believed, besides a Unix socket",
+    )
+    proxy_new_users: Literal["", "read", "submit"] = Field(
+        "", description="scope of a user whom the proxy names for the first time; empty: refused"
+    )
+    ray_addresses: tuple[str, ...] = Field(
+        (), description="Ray clusters that a shared service connects to, besides its profiles'"
+    )
     lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its campaigns")
     poll_interval_s: float = Field(0.25, gt=0, description="pause between a runner's rounds")
     most_campaigns: int = Field(
@@ -94,6 +112,12 @@ class Settings(BaseSettings):
     @classmethod
     def _upper(cls, level: object) -> object:
         return level.upper() if isinstance(level, str) else level
+
+    @model_validator(mode="after")
+    def _users_behind_a_proxy(self) -> Self:
+        if self.proxy_user_header and not self.group:
+            raise ValueError("a proxy names users of a group alone: set group, too")
+        return self
 
     @field_validator(
         "data_dir",

@@ -12,6 +12,7 @@ import httpx2
 
 from autotune.client.address import FROM_HERE, HOST, PORT, config_path, configuration
 from autotune.client.credentials import TokenAuth
+from autotune.client.logins import login_at, logins
 from autotune.client.service_record import ServiceRecord, record_of, running
 from search_spaces.errors import InvalidInput
 
@@ -39,8 +40,9 @@ class Location:
 def locate(url: str | None, *, token_file: Path | None) -> Location:
     """Return the service at an address, else at AUTOTUNE_URL, else this user's own.
 
-    Its token is that of `token_file`, else of AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else what this
-    user's own service wrote down, which is read again with each request.
+    Its token is that of `token_file`, else of AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else that of
+    `autotune login` there, else what this user's own service wrote down; these two are read again
+    with each request.
 
     Raises:
         InvalidInput: the file of the token, or the configuration, cannot be read.
@@ -50,20 +52,17 @@ def locate(url: str | None, *, token_file: Path | None) -> Location:
         path = url.removeprefix(SOCKET)
         audience, base_url, socket = "localhost:80", "http://localhost", path
     else:
-        # As the service does, whatever a resolver says.
-        address = httpx2.URL(url)
-        if address.host == "localhost":
-            address = address.copy_with(host="127.0.0.1")
-        audience, base_url, socket = audience_of(address), str(address).rstrip("/"), None
+        base_url, socket = plain_url(url), None
+        audience = audience_of(httpx2.URL(base_url))
     given = token_file or (Path(named) if (named := os.environ.get(TOKEN_FILE)) else None)
     token: Callable[[], str | None]
     if given is not None:
-        said, its_audience = _from_file(given)
+        said, its_audience = token_in(given)
         token, audience = (lambda: said), its_audience or audience
     elif known := os.environ.get(TOKEN):
         token = known.strip
     else:
-        token = _of_own(url if socket else base_url)
+        token = _of_user(url if socket else base_url)
     auth = TokenAuth(token, audience=audience, url=url)
     return Location(url=url, base_url=base_url, socket=socket, auth=auth)
 
@@ -71,7 +70,8 @@ def locate(url: str | None, *, token_file: Path | None) -> Location:
 def default_url() -> str:
     """Return `AUTOTUNE_URL`; else the address at which `autotune serve` would listen here, by
     `AUTOTUNE_HOST` and `AUTOTUNE_PORT`, or `host` and `port` of the configuration; where none of
-    these says anything, that of this user's service that runs on this host.
+    these says anything, that of this user's service that runs on this host, else of the last
+    `autotune login`.
 
     Raises:
         InvalidInput: the configuration is no TOML, and nothing of the environment says it all.
@@ -84,6 +84,8 @@ def default_url() -> str:
         mine = next(running(), None)
         if mine is not None:
             return mine.url
+        if (login := next(logins(), None)) is not None:
+            return login.url
     host = str(said["host"] or kept.get("host", HOST))
     port = said["port"] or kept.get("port", PORT)
     host = FROM_HERE.get(host, host)
@@ -96,15 +98,29 @@ def audience_of(url: httpx2.URL) -> str:
     return f"{host.lower()}:{url.port or {'http': 80, 'https': 443}.get(url.scheme, 80)}"
 
 
-def _of_own(url: str) -> Callable[[], str | None]:
+def plain_url(url: str) -> str:
+    """Return an address as services and logins are known by it."""
+    url = url.rstrip("/")
+    if url.startswith(SOCKET):
+        return url
+    address = httpx2.URL(url)
+    if address.host == "localhost":  # as the service does, whatever a resolver says
+        address = address.copy_with(host="127.0.0.1")
+    return str(address).rstrip("/")
+
+
+def _of_user(url: str) -> Callable[[], str | None]:
     def token() -> str | None:
+        login = login_at(url)
+        if login is not None:
+            return login.token
         record = record_of(url)
         return record.token if record else None
 
     return token
 
 
-def _from_file(path: Path) -> tuple[str, str | None]:
+def token_in(path: Path) -> tuple[str, str | None]:
     """Return a token and whom it is for: None where the file holds the token alone."""
     record = ServiceRecord.read(path)
     if record is not None:

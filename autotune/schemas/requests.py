@@ -179,6 +179,15 @@ class BudgetExtension(Wire):
     """When the last trial may start; null: as it was."""
 
 
+class CampaignChange(Wire):
+    """What is to be another; what is left out stays."""
+
+    name: Label | None = None
+    """What people call it; null: as it was."""
+    private: bool | None = None
+    """Whether its owner and admins alone see it; null: as it was."""
+
+
 class ProgramChoice(Wire):
     """What is to run the trials: its program decides what is legal. With the simulated evaluator
     whatever one of the programs can do is."""

@@ -1,175 +1,186 @@
-"""Who may use the service: whoever knows its token, and browsers that its user has let in."""
+"""Who may use the service: its own user by its token, users by theirs, and browsers let in."""
 
 from __future__ import annotations
 
-import hmac
+import re
 import secrets
-from collections.abc import Iterator
-from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
+import threading
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TypeVar
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+import structlog
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from autotune.client.credentials import PROOF, SCHEME, Credential, seal
-from server.api.metrics import MetricsToken
-from server.api.origin import INERT, host_name, is_loopback
-from server.dashboard.rendering import render
-from server.problems import problem
-from server.settings import Settings
+from autotune.client.credentials import TokenKeys, new_token, user_of
+from autotune.schemas import USER_NAME, UserCreate, UserScope
+from server.api.callers import SERVICE, Caller
+from server.store import Store
+from server.store.errors import Conflict
+from server.store.users import Account, account_of, add_user, note_use
 
-ENTRANCE = "/enter"
-OPEN_TO_ALL = frozenset({"/healthz", "/readyz", ENTRANCE})
-STATIC = "/static/"
+T = TypeVar("T")
 MOST_KEYS = 100
-ASK = (
-    "the service's token is needed: `autotune` reads it from service.json in the data folder, on "
-    "another machine from AUTOTUNE_TOKEN; a browser is let in by the address that `autotune open` "
-    "prints"
-)
-NOT_KNOWN = "the token is not this service's, or is meant for another address than this one"
-TOO_OLD = "the request was made more than five minutes ago, or the clocks of the machines differ"
+MOST_SESSIONS = 10_000
+SESSION_S = 7 * 24 * 3600.0
+MOST_FAILURES = 10
+"""Tokens that are not known, from one address within FAILURES_S, before the sign-in page refuses
+any."""
+FAILURES_S = 300.0
+MOST_ADDRESSES = 10_000
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrowserSession:
+    """What a browser's cookie stands for.
+
+    Attributes:
+        user: None for the service's own user.
+        stored_key: of the user's token when it began: it ends with that.
+        began_s: by the clock of `time.monotonic`.
+    """
+
+    user: str | None
+    stored_key: str | None
+    began_s: float
 
 
 class Access:
-    """The token of this start of the service, and what it lets in.
+    """Whom the service lets in: who knows the token of this start, its users, and browsers that
+    one of these has let in.
 
     Args:
         token: one that is the service's at each start; None makes one of 32 random bytes.
+        store: holds the users; None where the service is its own user's alone.
     """
 
-    def __init__(self, token: str | None = None) -> None:
-        self.token = token or secrets.token_urlsafe(32)
-        self._keys: dict[str, None] = {}
+    def __init__(self, token: str | None = None, *, store: Store | None = None) -> None:
+        self.token = token or new_token()
+        self.keys = TokenKeys.of(self.token)
+        self.store = store
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, BrowserSession] = OrderedDict()
+        self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
-    def new_key(self) -> str:
-        """Return a key with which one browser may come in, once."""
-        while len(self._keys) >= MOST_KEYS:
-            del self._keys[next(iter(self._keys))]
-        key = secrets.token_urlsafe(24)
-        self._keys[key] = None
+    @property
+    def is_group(self) -> bool:
+        return self.store is not None
+
+    def account(self, name: str) -> Account | None:
+        """Return what lets a user of this name in; the empty one is the service's own user's."""
+        if not name:
+            return Account(name="", scope="admin", keys=self.keys, revoked=False, noted=None)
+        if self.store is None or not re.match(USER_NAME, name):
+            return None
+        with self.store.session() as session:
+            return account_of(session, name)
+
+    def admitted(self, name: str, *, scope: UserScope | None) -> Account | None:
+        """Return what lets in a user whom a proxy names; a new one is added with the scope, None
+        for none."""
+        found = self.account(name) if name else None
+        if found is not None or scope is None or self.store is None:
+            return found
+        if not re.match(USER_NAME, name):
+            return None
+        try:
+            with self.store.transaction() as session:
+                add_user(session, UserCreate(name=name, scope=scope), with_token=False)
+        except (Conflict, IntegrityError):
+            log.info("user_added_by_another_request", user=name)
+        return self.account(name)
+
+    def known(self, token: str) -> Account | None:
+        """Return whose a token is; None where it is nobody's."""
+        account = self.account(user_of(token))
+        return account if account and account.keys and account.keys.are_of(token) else None
+
+    def note_use(self, account: Account) -> None:
+        """Write down that a user is here, every ten minutes; where that cannot be, it is not."""
+        if self.store is None or not account.name or not account.is_to_be_noted:
+            return
+        try:
+            with self.store.transaction() as session:
+                note_use(session, account.name)
+        except SQLAlchemyError as error:
+            log.warning("use_not_noted", user=account.name, error=str(error))
+
+    def new_key(self, caller: Caller = SERVICE) -> str:
+        """Return a key with which one browser may come in, once, as the caller."""
+        key, begun = secrets.token_urlsafe(24), self._session_of(caller)
+        with self._lock:
+            _put(self._entries, key, begun, most=MOST_KEYS)
         return key
 
     def session(self, key: str) -> str | None:
         """Return a session's cookie for a key, which is then worth nothing; None for no key."""
-        if key not in self._keys:
+        with self._lock:
+            begun = self._entries.pop(key, None)
+            return None if begun is None else self._begun(begun)
+
+    def sign_in(self, account: Account) -> str:
+        """Return the cookie of a new session of a user who has shown the token."""
+        begun = self._session_of(caller_for(account), account)
+        with self._lock:
+            return self._begun(begun)
+
+    def sign_out(self, cookie: str) -> None:
+        with self._lock:
+            self._sessions.pop(cookie, None)
+
+    def of_session(self, cookie: str) -> Account | None:
+        """Return whose session a cookie is of; None where it is of none that lasts still."""
+        with self._lock:
+            begun = self._sessions.get(cookie)
+        if begun is None or time.monotonic() - begun.began_s > SESSION_S:
             return None
-        del self._keys[key]
-        number = secrets.token_hex(16)
-        return f"{number}.{seal(self.token, 'session', number)}"
+        account = self.account(begun.user or "")
+        if account is None or begun.stored_key != _stored_key(account):
+            return None
+        return account
 
-    def knows_session(self, cookie: str) -> bool:
-        number, _, sealed = cookie.partition(".")
-        return _equal(sealed, seal(self.token, "session", number))
+    def may_try(self, address: str) -> bool:
+        """Return whether an address may present another token on the sign-in page."""
+        with self._lock:
+            tried = self._failures.get(address)
+            while tried and time.monotonic() - tried[0] > FAILURES_S:
+                tried.popleft()
+            return not tried or len(tried) < MOST_FAILURES
 
+    def note_failure(self, address: str) -> None:
+        with self._lock:
+            tried = self._failures.get(address) or deque(maxlen=MOST_FAILURES)
+            tried.append(time.monotonic())
+            _put(self._failures, address, tried, most=MOST_ADDRESSES)
 
-class Gate:
-    """Middleware around everything: serves those who may use the service, and proves to those who
-    know the token that this is the service that they mean."""
-
-    def __init__(self, app: ASGIApp, *, access: Access, settings: Settings) -> None:
-        self.app = app
-        self.access = access
-        self.on_network = not is_loopback(settings.host)
-        self.names = frozenset(name.lower() for name in settings.allowed_hosts)
-        self.metrics_token = MetricsToken(settings.metrics_token_file)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        presented = headers.get("authorization", "").removeprefix(SCHEME)
-        credential = Credential.read(presented)
-        if credential is not None and self._is_for_this(credential, scope, headers):
-            send = self._proving(credential, send)
-            refusal = "" if credential.is_current else TOO_OLD
-        elif presented:
-            known = _equal(presented, self.access.token)
-            known = known or self.metrics_token.lets_in(presented, scope["path"])
-            refusal = "" if known else NOT_KNOWN
-        else:
-            refusal = "" if self.access.knows_session(session_of(headers)) else ASK
-        if refusal and not is_open(scope["path"]):
-            await self._refuse(refusal, scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
-
-    def _is_for_this(self, credential: Credential, scope: Scope, headers: Headers) -> bool:
-        """Return whether a credential was issued with this token, for this request to here.
-
-        One for another address came through somebody who listens there, and may read along.
-        """
-        target = scope.get("raw_path", b"").decode("ascii", "replace")
-        if query := scope["query_string"].decode("ascii", "replace"):
-            target = f"{target}?{query}"
-        return any(
-            credential.is_of(
-                self.access.token, audience=audience, method=scope["method"], target=target
-            )
-            for audience in self._audiences(scope, headers.get("host", ""))
+    def _session_of(self, caller: Caller, account: Account | None = None) -> BrowserSession:
+        account = account or self.account(caller.name or "")
+        return BrowserSession(
+            user=caller.name,
+            stored_key=_stored_key(account) if account else None,
+            began_s=time.monotonic(),
         )
 
-    def _audiences(self, scope: Scope, authority: str) -> Iterator[str]:
-        """Yield the addresses under which clients may mean this service.
-
-        The first is where the connection arrived. The name that was asked for is another one where
-        it is allowed by name, where the service listens to the network and the port is its own (its
-        addresses may be translated on the way), and on a Unix socket, which only its user opens.
-        """
-        host, port = scope.get("server") or ("", None)
-        if port is not None:
-            yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        default = 443 if scope["scheme"] == "https" else 80
-        asked = authority.lower()
-        asked = asked if asked.rpartition(":")[2].isdecimal() else f"{asked}:{default}"
-        same_port = asked.rpartition(":")[2] == str(port)
-        named = host_name(authority) in self.names
-        if port is None or named or (self.on_network and same_port):
-            yield asked
-
-    def _proving(self, credential: Credential, send: Send) -> Send:
-        async def proving(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                proof = credential.proof(self.access.token, status=message["status"])
-                MutableHeaders(scope=message)[PROOF] = proof
-            await send(message)
-
-        return proving
-
-    async def _refuse(self, reason: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401: to a browser that opens a page with a page, to all else with a problem."""
-        wants_page = "text/html" in Headers(scope=scope).get("accept", "")
-        if wants_page and not scope["path"].startswith("/api/"):
-            page = render(Request(scope), "locked.html", {"here": "locked"}, status=401)
-            await page(scope, receive, send)
-            return
-        headers = {**INERT, "WWW-Authenticate": "Bearer"}
-        refused = problem(HTTPStatus.UNAUTHORIZED, reason, headers=headers)
-        await refused(scope, receive, send)
+    def _begun(self, begun: BrowserSession) -> str:
+        cookie = secrets.token_urlsafe(32)
+        _put(self._sessions, cookie, begun, most=MOST_SESSIONS)
+        return cookie
 
 
-def is_open(path: str) -> bool:
-    """Return whether a path says nothing of anybody's, so that all may ask for it."""
-    return path in OPEN_TO_ALL or path.startswith(STATIC)
+def caller_for(account: Account) -> Caller:
+    return Caller(name=account.name or None, scope=account.scope)
 
 
-def cookie_name(authority: str) -> str:
-    """Return the name of a service's cookie. Browsers send cookies to all ports of a host: each has
-    a name of its own, so that two services of one user do not overwrite each other's."""
-    port = authority.rpartition(":")[2]
-    return f"autotune-{port}" if port.isdecimal() else "autotune"
+def _stored_key(account: Account) -> str | None:
+    return account.keys.stored_key if account.keys else None
 
 
-def session_of(headers: Headers) -> str:
-    """Return the session's cookie; empty where there is none."""
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(cookie_name(headers.get("host", "")))
-    except CookieError:
-        return ""
-    return found.value if found else ""
-
-
-def _equal(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
+def _put(kept: OrderedDict[str, T], key: str, value: T, *, most: int) -> None:
+    """Keep a value, and of all no more than the last `most`."""
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)

@@ -20,7 +20,12 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles, quickly
-from server.programs import chosen_profile, program_of, reasons_not_to_run
+from server.programs import (
+    chosen_profile,
+    demand_known_ray,
+    program_of,
+    reasons_not_to_run,
+)
 from server.settings import Settings
 
 T = TypeVar("T")
@@ -47,6 +52,9 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
         InvalidInputs: all that keeps its trials from being run, for real if that is asked.
     """
     problems: list[InvalidInput] = []
+    _collect(problems, lambda: demand_known_ray(request, settings))
+    if problems:
+        raise InvalidInputs(problems)
     profile = _collect(problems, lambda: chosen_profile(request, settings.profiles_dir))
     program = program_of(request, profile)
     space = _collect(problems, lambda: check_campaign(request, program=program))

@@ -23,6 +23,7 @@ from autotune.schemas import (
 )
 from autotune.schemas.calibrations import NAME
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from server.api.callers import CallerOf
 from server.api.dependencies import StoreOf, problems
 from server.api.fitting import document_for
 from server.store import NotFound, Store
@@ -67,10 +68,11 @@ def create(
     request: Annotated[CalibrationCreate, Body(openapi_examples=FIT)],
     response: Response,
     store: StoreOf,
+    caller: CallerOf,
 ) -> CalibrationDetail:
     """Fit to the trials of campaigns that ran on one machine and software stack."""
     with store.session() as session:
-        document = document_for(session, request)
+        document = document_for(session, request, caller)
     return _saved(store, request.name, document, response)
 
 

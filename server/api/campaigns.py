@@ -19,6 +19,7 @@ from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import (
     BudgetExtension,
     Campaign,
+    CampaignChange,
     CampaignCreate,
     CampaignPage,
     CampaignState,
@@ -27,6 +28,7 @@ from autotune.schemas import (
 from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput
 from server.api.admission import admit
+from server.api.callers import SERVICE, Caller, CallerOf, demand_seen
 from server.api.dependencies import (
     AnswersOf,
     CampaignId,
@@ -34,6 +36,7 @@ from server.api.dependencies import (
     CampaignsOf,
     CampaignSort,
     Cursor,
+    OwnerFilter,
     Search,
     SettingsOf,
     StoreOf,
@@ -46,7 +49,9 @@ from server.store import NotFound, Store
 from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import (
     IdempotencyKey,
+    campaign_row,
     cancel_campaign,
+    change_campaign,
     create_campaign,
     delete_campaign,
     extend_campaign,
@@ -56,6 +61,7 @@ from server.store.campaigns import (
     resume_campaign,
 )
 from server.store.trials import all_trials
+from server.store.users import demand_room
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
 
@@ -97,6 +103,7 @@ EXAMPLES: dict[str, Any] = {
         },
     },
 }
+CHANGES: dict[str, Any] = {"another name": {"value": {"name": "175B, first attempt"}}}
 MORE: dict[str, Any] = {"more trials": {"value": {"max_trials": 60}}}
 KeyHeader = Annotated[
     str | None,
@@ -126,6 +133,7 @@ def create(
     response: Response,
     store: StoreOf,
     settings: SettingsOf,
+    caller: CallerOf,
     dry: Annotated[
         bool, Query(alias="dry_run", description="Say what it would do, and store nothing.")
     ] = False,
@@ -134,10 +142,12 @@ def create(
     """Create a campaign, or say what it would do."""
     if dry:
         response.status_code = HTTPStatus.OK
-        admitted = admit(with_study(store, request), settings)
+        admitted = admit(with_study(store, request, caller), settings)
         return dry_run(admitted.request, admitted.space)
-    idempotency = IdempotencyKey(key=key, digest=digest(request)) if key else None
-    campaign = create_once(store, request, settings, idempotency=idempotency)
+    idempotency = None
+    if key:
+        idempotency = IdempotencyKey(key=key, owner=caller.name, digest=digest(request))
+    campaign = create_once(store, request, settings, caller=caller, idempotency=idempotency)
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
     return campaign
 
@@ -153,27 +163,32 @@ def create_once(
     request: CampaignCreate,
     settings: Settings,
     *,
+    caller: Caller = SERVICE,
     idempotency: IdempotencyKey | None = None,
 ) -> Campaign:
     """Return the campaign that this request creates, or created before under the same key.
 
     Raises:
         InvalidInputs: what is asked cannot be done.
-        Conflict: the key stands for another request.
+        Conflict: the key stands for another request, or the caller's limits allow no more.
     """
     replayed = _replay(store, idempotency)
     if replayed is not None:
         return replayed
-    admitted = admit(with_study(store, request), settings)
+    admitted = admit(with_study(store, request, caller), settings)
     space, profile = admitted.space, admitted.profile
+    simulated = request.evaluator == "simulated"
     try:
         with store.transaction() as session:
+            if caller.name is not None:
+                demand_room(session, caller.name, simulated=simulated)
             return create_campaign(
                 session,
                 admitted.request,
                 model=model_shape(space.transformer),
                 machine=machine_shape(space.machine),
-                simulated=request.evaluator == "simulated",
+                simulated=simulated,
+                owner=caller.name,
                 profile=profile_as_dict(profile) if profile else None,
                 idempotency=idempotency,
             )
@@ -185,7 +200,7 @@ def create_once(
         return replayed
 
 
-def with_study(store: Store, request: CampaignCreate) -> CampaignCreate:
+def with_study(store: Store, request: CampaignCreate, caller: Caller = SERVICE) -> CampaignCreate:
     """Return the request with the strategy of a study that is to be like what another campaign
     recommends.
 
@@ -197,6 +212,7 @@ def with_study(store: Store, request: CampaignCreate) -> CampaignCreate:
         return request
     try:
         with store.session() as session:
+            demand_seen(session, caller, study.like)
             found = recommend(get_campaign(session, study.like), all_trials(session, study.like))
     except NotFound:
         found = None
@@ -219,9 +235,11 @@ def _replay(store: Store, idempotency: IdempotencyKey | None) -> Campaign | None
 def listing(
     store: StoreOf,
     campaigns: CampaignListOf,
+    caller: CallerOf,
     state: Annotated[
         CampaignState | None, Query(description="Only campaigns in this state.")
     ] = None,
+    owner: OwnerFilter = None,
     search: Search = "",
     sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
@@ -230,7 +248,14 @@ def listing(
     """List campaigns, newest first unless another order is asked for."""
     with store.session() as session:
         return campaigns.page(
-            session, state=state, search=search, sort=sort, cursor=cursor, limit=limit
+            session,
+            state=state,
+            owner=owner,
+            search=search,
+            sort=sort,
+            cursor=cursor,
+            limit=limit,
+            sees=caller.sees,
         )
 
 
@@ -244,6 +269,17 @@ def read(
     )
 
 
+@router.patch("/{campaign_id}", responses=problems(403, 404, 507))
+def change(
+    campaign_id: CampaignId,
+    request: Annotated[CampaignChange, Body(openapi_examples=CHANGES)],
+    store: StoreOf,
+) -> Campaign:
+    """Give a campaign another name, or show it to others or to nobody else."""
+    with store.transaction() as session:
+        return change_campaign(session, campaign_id, request)
+
+
 @router.post("/{campaign_id}/pause", responses=problems(403, 404, 409, 507))
 def pause(campaign_id: CampaignId, store: StoreOf) -> Campaign:
     """Let running trials end, and start no new ones."""
@@ -253,7 +289,9 @@ def pause(campaign_id: CampaignId, store: StoreOf) -> Campaign:
 @router.post("/{campaign_id}/resume", responses=problems(403, 404, 409, 507))
 def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
     """Let a paused or failed campaign go on."""
-    return _steer(store, campaign_id, resume_campaign)
+    with store.transaction() as session:
+        _demand_room_of(session, campaign_id)
+        return resume_campaign(session, campaign_id)
 
 
 @router.post("/{campaign_id}/cancel", responses=problems(403, 404, 409, 507))
@@ -270,6 +308,7 @@ def extend(
 ) -> Campaign:
     """Give the budget new totals; a finished campaign goes on."""
     with store.transaction() as session:
+        _demand_room_of(session, campaign_id)
         return extend_campaign(session, campaign_id, extension)
 
 
@@ -285,6 +324,14 @@ def delete(campaign_id: CampaignId, store: StoreOf, settings: SettingsOf) -> Non
         tokens = delete_campaign(session, campaign_id)
     for token in tokens:
         shutil.rmtree(settings.trial_dir(token), ignore_errors=True)
+
+
+def _demand_room_of(session: Session, campaign_id: int) -> None:
+    """Raise Conflict where its owner's limits do not allow a campaign to go on."""
+    row = campaign_row(session, campaign_id)
+    if row.owner is not None:
+        present = CampaignState(row.state)
+        demand_room(session, row.owner, simulated=row.simulated, present=present)
 
 
 def _steer(store: Store, campaign_id: int, command: Callable[[Session, int], Campaign]) -> Campaign:

@@ -10,12 +10,14 @@ from fastapi.responses import Response
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
 from autotune.schemas import MOST_COMPARED, CampaignComparison, PictureFormat, ProgressAxis
 from search_spaces.errors import InvalidInput
+from server.api.callers import Caller, CallerOf
 from server.api.dependencies import LARGEST_ID, CampaignsOf, RecommendationsOf, problems
 from server.api.figures import PICTURES, SchemeOf
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_recommendations import KeptRecommendations
 from server.figures.comparison import progress_chart, progress_picture
 from server.figures.export import MEDIA_TYPES, export
+from server.store import NotFound
 
 router = APIRouter(tags=["campaigns"])
 
@@ -33,11 +35,11 @@ By = Annotated[ProgressAxis, Query(description="What the horizontal axis counts.
 
 @router.get("/comparison", responses=problems(404))
 def read(
-    campaigns: CampaignsOf, recommendations: RecommendationsOf, ids: Ids
+    campaigns: CampaignsOf, recommendations: RecommendationsOf, caller: CallerOf, ids: Ids
 ) -> CampaignComparison:
     """Return what these campaigns were asked differently, how each went, and which found the best;
     404 where there is no campaign of one of the ids."""
-    return comparison_of(campaigns, recommendations, distinct_ids(ids))
+    return comparison_of(campaigns, recommendations, distinct_ids(ids), caller=caller)
 
 
 @router.get(
@@ -48,12 +50,13 @@ def read(
 def chart(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
+    caller: CallerOf,
     ids: Ids,
     by: By = "node_hours",
     scheme: SchemeOf = "light",
 ) -> dict[str, Any]:
     """Return the best so far of each of these campaigns as Vega-Lite with its rows."""
-    return progress_chart(read(campaigns, recommendations, ids), by=by, scheme=scheme)
+    return progress_chart(read(campaigns, recommendations, caller, ids), by=by, scheme=scheme)
 
 
 @router.get(
@@ -64,6 +67,7 @@ def chart(
 def picture(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
+    caller: CallerOf,
     ids: Ids,
     picture: Annotated[PictureFormat, Path(description="Format of the picture.", examples=["svg"])],
     by: By = "node_hours",
@@ -71,7 +75,7 @@ def picture(
 ) -> Response:
     """Return the best so far of each of these campaigns as a picture, with what the comparison
     comes to."""
-    drawn = progress_picture(read(campaigns, recommendations, ids), by=by, scheme=scheme)
+    drawn = progress_picture(read(campaigns, recommendations, caller, ids), by=by, scheme=scheme)
     return Response(export(drawn, picture), media_type=MEDIA_TYPES[picture])
 
 
@@ -89,9 +93,13 @@ def distinct_ids(text: str) -> list[int]:
 
 
 def comparison_of(
-    campaigns: KeptCampaigns, recommendations: KeptRecommendations, ids: list[int]
+    campaigns: KeptCampaigns,
+    recommendations: KeptRecommendations,
+    ids: list[int],
+    *,
+    caller: Caller,
 ) -> CampaignComparison:
-    """Return the campaigns of these ids side by side.
+    """Return the campaigns of these ids side by side, as far as the caller sees them.
 
     Raises:
         NotFound: there is no campaign of one of the ids.
@@ -100,6 +108,9 @@ def comparison_of(
     results = []
     for campaign_id in ids:
         event = campaigns.last_event(min(campaign_id, LARGEST_ID))
+        campaign = campaigns.campaign(campaign_id, event)
+        if not caller.sees(owner=campaign.owner, private=campaign.private):
+            raise NotFound("campaign", campaign_id)
         source = campaigns.source(campaign_id, event)
         if source.campaign.request.study is not None:
             reason = "this is a scaling study, which seeks no best"

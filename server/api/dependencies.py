@@ -109,6 +109,12 @@ Search = Annotated[
         examples=['frontier "tp 8"'],
     ),
 ]
+OwnerFilter = Annotated[
+    str | None,
+    Query(
+        max_length=64, description="Only campaigns of the user of this name.", examples=["alice"]
+    ),
+]
 CampaignSort = Annotated[
     str,
     Query(
@@ -126,10 +132,10 @@ def problems(*statuses: int) -> Responses:
     """Return the OpenAPI description of these refusals, and of those that every endpoint shares."""
     meanings = {
         401: "The service's token is needed.",
-        403: "Refused: another site's page sent it.",
+        403: "Refused: who asks may not do that, or another site's page sent it.",
         404: "There is no such thing.",
         413: "The request is too large.",
-        409: "Its state does not allow it.",
+        409: "Its state does not allow it, or a limit of its owner's.",
         421: "The service does not go by this name.",
         422: "A field is refused; `errors` names each with its value, reason and what is valid.",
         503: "The database does not answer now, or too many streams of events are open; "

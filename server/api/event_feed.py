@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -14,13 +15,29 @@ from fastapi.sse import ServerSentEvent
 from sqlalchemy.orm import Session
 
 from server.store import Store
-from server.store.events import events_since, last_event_id, newest_since
+from server.store.events import events_since, last_event_id, newest_since, private_owners
+from server.store.users import revoked_users
 
 T = TypeVar("T")
 BATCH = 200
 
 Place = tuple[int | None, int]
 """A campaign, None for all, and the event after which a stream goes on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """An event as it is sent, and who may be told.
+
+    Attributes:
+        private: whether its campaign is.
+        revoked: users who are told nothing any more.
+    """
+
+    message: ServerSentEvent
+    owner: str | None
+    private: bool
+    revoked: frozenset[str]
 
 
 class EventFeed:
@@ -40,7 +57,7 @@ class EventFeed:
         self._news = asyncio.Event()
         self._last = 0
         self._newest: dict[int, int] = {}
-        self._reading: dict[Place, asyncio.Task[list[ServerSentEvent]]] = {}
+        self._reading: dict[Place, asyncio.Task[list[Told]]] = {}
 
     @property
     def streams(self) -> int:
@@ -66,7 +83,7 @@ class EventFeed:
                 self._last = await self.read(last_event_id)
                 self._polling = asyncio.create_task(self._poll())
 
-    async def batch(self, campaign_id: int | None, after: int) -> list[ServerSentEvent]:
+    async def batch(self, campaign_id: int | None, after: int) -> list[Told]:
         """Return the next events of a campaign, of all for None; at most BATCH."""
         place = (campaign_id, after)
         reading = self._reading.get(place)
@@ -99,12 +116,24 @@ class EventFeed:
         newest = self._last if campaign_id is None else self._newest.get(campaign_id, 0)
         return newest > after
 
-    async def _batch(self, campaign_id: int | None, after: int) -> list[ServerSentEvent]:
-        following = partial(events_since, after_id=after, campaign_id=campaign_id, limit=BATCH)
-        return [
-            ServerSentEvent(raw_data=event.model_dump_json(), event=event.kind, id=str(event.id))
-            for event in await self.read(following)
-        ]
+    async def _batch(self, campaign_id: int | None, after: int) -> list[Told]:
+        def following(session: Session) -> list[Told]:
+            events = events_since(session, after, campaign_id, BATCH)
+            private = private_owners(session, {event.campaign_id for event in events})
+            revoked = revoked_users(session) if events else frozenset()
+            return [
+                Told(
+                    message=ServerSentEvent(
+                        raw_data=event.model_dump_json(), event=event.kind, id=str(event.id)
+                    ),
+                    owner=private.get(event.campaign_id),
+                    private=event.campaign_id in private,
+                    revoked=revoked,
+                )
+                for event in events
+            ]
+
+        return await self.read(following)
 
     async def _poll(self) -> None:
         try:

@@ -12,6 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from search_spaces.errors import InvalidInput
+from server.api.callers import caller_of
 from server.api.dependencies import LARGEST_ID, CampaignId, FeedOf, StoreOf, problems
 from server.api.event_feed import BATCH, EventFeed
 from server.store.campaigns import campaign_row
@@ -95,17 +96,22 @@ async def of_all(
 async def follow(
     request: Request, feed: EventFeed, after: int, *, campaign_id: int | None = None
 ) -> AsyncIterator[ServerSentEvent]:
-    """Send events until the stream's life ends or the service stops; readers then reconnect."""
+    """Send events that the caller may see until the stream's life ends, the service stops or the
+    caller is revoked; readers then reconnect."""
     ends = time.monotonic() + request.app.state.settings.stream_life_s
+    caller = caller_of(request.scope)
     yield ServerSentEvent(retry=RETRY_MS, comment="connected")
     with feed.followed():
         await feed.begin()
         while time.monotonic() < ends and not request.app.state.stopping.is_set():
-            messages = await feed.batch(campaign_id, after)
-            for message in messages:
-                yield message
-                after = int(message.id or after)
-            if len(messages) < BATCH:
+            batch = await feed.batch(campaign_id, after)
+            for told in batch:
+                if caller.name in told.revoked:
+                    return
+                if caller.sees(owner=told.owner, private=told.private):
+                    yield told.message
+                after = int(told.message.id or after)
+            if len(batch) < BATCH:
                 await feed.news(campaign_id, after, timeout_s=ends - time.monotonic())
 
 

@@ -18,6 +18,7 @@ from autotune.schemas import (
 )
 from autotune.schemas.calibrations import MOST_OBSERVATIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
+from server.api.callers import SERVICE, Caller, demand_seen
 from server.api.dependencies import LARGEST_ID
 from server.store import NotFound
 from server.store.campaigns import get_campaign
@@ -40,13 +41,15 @@ class FittedCampaign:
     software: tuple[str, ...]
 
 
-def document_for(session: Session, request: CalibrationCreate) -> CalibrationDocument:
+def document_for(
+    session: Session, request: CalibrationCreate, caller: Caller = SERVICE
+) -> CalibrationDocument:
     """Return what the trials of the request's campaigns have shown so far.
 
     Raises:
         InvalidInputs: fields `campaigns.0` and so on, `campaigns`, `software`.
     """
-    campaigns, problems = _campaigns(session, request.campaigns)
+    campaigns, problems = _campaigns(session, request.campaigns, caller)
     problems += [problem for other in campaigns for problem in _differences(campaigns[0], other)]
     software = request.software
     if software is None and not problems:
@@ -73,7 +76,7 @@ def document_for(session: Session, request: CalibrationCreate) -> CalibrationDoc
 
 
 def _campaigns(
-    session: Session, ids: Sequence[int]
+    session: Session, ids: Sequence[int], caller: Caller
 ) -> tuple[list[FittedCampaign], list[InvalidInput]]:
     """Return each campaign once, however often it is named, and why others cannot be used."""
     campaigns: list[FittedCampaign] = []
@@ -81,22 +84,27 @@ def _campaigns(
     for place, campaign_id in enumerate(ids):
         try:
             if campaign_id not in ids[:place]:
-                campaigns.append(_campaign(session, place, campaign_id))
+                campaigns.append(_campaign(session, place, campaign_id, caller))
         except InvalidInput as problem:
             problems.append(problem)
     return campaigns, problems
 
 
-def _campaign(session: Session, place: int, campaign_id: int) -> FittedCampaign:
-    """Read one campaign; raises InvalidInput where there is none, or it has nothing to say."""
+def _campaign(session: Session, place: int, campaign_id: int, caller: Caller) -> FittedCampaign:
+    """Read one campaign; raises InvalidInput where there is none, it has nothing to say, or what it
+    says is not for all."""
     field = f"campaigns.{place}"
     try:
         if campaign_id > LARGEST_ID:
             raise NotFound("campaign", campaign_id)
+        demand_seen(session, caller, campaign_id)
         campaign = get_campaign(session, campaign_id)
     except NotFound as error:
         valid = "ids of campaigns, as GET /campaigns lists them"
         raise InvalidInput(field, campaign_id, error.reason, valid=valid) from error
+    if campaign.private and campaign.owner is not None:
+        reason = f"campaign {campaign_id} is private, and all users see a calibration"
+        raise InvalidInput(field, campaign_id, reason, valid="campaigns that all users see")
     trials = all_trials(session, campaign_id)
     observations = observations_of(
         transformer_of(campaign.model), trials, machine=machine_of(campaign.machine)

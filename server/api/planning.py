@@ -49,8 +49,8 @@ class Plans:
         self._past: Kept[Sequence[PastTrial]] = Kept(STACKS_KEPT)
         self._fitted = lru_cache(maxsize=FITS_KEPT)(Calibration.of)
 
-    def of(self, request: CampaignCreate) -> CampaignPlan:
-        """Return the plan of a question.
+    def of(self, request: CampaignCreate, *, owner: str | None = None) -> CampaignPlan:
+        """Return the plan of a question that a user asks.
 
         Raises:
             InvalidInput, InvalidInputs: it cannot be asked. That nothing fits is an answer.
@@ -69,6 +69,7 @@ class Plans:
             machine_digest=machine_digest(machine_shape(machine)),
             program=program_name(request, kept),
             simulated=request.evaluator == "simulated",
+            private_of=(owner,) if request.private else (),
         )
         newest = 0
         if not request.fresh:
@@ -76,7 +77,8 @@ class Plans:
                 newest = newest_trial(session, stack)
         now = _next_hour(datetime.now(UTC))
         question = request.model_dump(mode="json", exclude={"name", "time_scale"})
-        words = json.dumps([question, kept, machine_shape(machine).model_dump()], sort_keys=True)
+        asked = [question, kept, machine_shape(machine).model_dump(), list(stack.private_of)]
+        words = json.dumps(asked, sort_keys=True)
 
         def answer() -> CampaignPlan:
             space = space_of(

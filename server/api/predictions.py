@@ -18,6 +18,7 @@ from autotune.schemas import (
     SweepQuery,
 )
 from server.api.calibrations import calibration_for
+from server.api.callers import CallerOf
 from server.api.dependencies import PlansOf, SettingsOf, StoreOf, problems
 from server.programs import chosen_program, refusals_of
 
@@ -101,8 +102,10 @@ def ranking(
 
 @router.post("/plans", responses=problems(403))
 def planned(
-    question: Annotated[CampaignCreate, Body(openapi_examples=QUESTION)], plans: PlansOf
+    question: Annotated[CampaignCreate, Body(openapi_examples=QUESTION)],
+    plans: PlansOf,
+    caller: CallerOf,
 ) -> CampaignPlan:
     """Tell of a campaign what is likely to fit, what is predicted best, what it would cost, and
     what it would find. It rests on the earlier trials that the campaign would start from."""
-    return plans.of(question)
+    return plans.of(question, owner=caller.name)

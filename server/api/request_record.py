@@ -9,8 +9,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import request_id
-from server.api.access import STATIC
 from server.api.conditional import RESOURCES
+from server.api.gate import STATIC
 from server.api.limits import STREAMS
 from server.api.metrics import ServiceMetrics
 

@@ -159,9 +159,11 @@ SAMPLES: Mapping[str, CallSample] = {
     "campaigns.extend": CallSample(
         python="client.campaign(1).extend(max_trials=60)", shell="autotune extend 1 --max-trials 60"
     ),
+    "campaigns.change": CallSample(python='client.campaign(1).change(name="175B, first attempt")'),
     "campaigns.pause": CallSample(python="client.campaign(1).pause()", shell="autotune pause 1"),
     "campaigns.resume": CallSample(python="client.campaign(1).resume()", shell="autotune resume 1"),
     "campaigns.cancel": CallSample(python="client.campaign(1).cancel()", shell="autotune cancel 1"),
     "campaigns.delete": CallSample(python="client.campaign(1).delete()", shell="autotune rm 1"),
+    "entrance.whoami": CallSample(python="me = client.whoami()", shell="autotune whoami"),
 }
 """By the operation's id."""

@@ -156,6 +156,51 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
             "Check this machine: Python, data folder, database, trial packages, GPUs, port, Slurm.",
         ),
     },
+    "A service that a group shares": {
+        "login": CommandPlace(
+            "users:login",
+            "Keep the token that an admin gave you for a service, so that every command finds it.",
+        ),
+        "logout": CommandPlace(
+            "users:logout",
+            "Forget the token of a service; what it is known by there stays, until an admin "
+            "renews it.",
+        ),
+        "whoami": CommandPlace(
+            "users:whoami", "Say as whom the service knows you, and what you may do."
+        ),
+        "audit": CommandPlace(
+            "users:audit",
+            "List who asked for which change, and how it was answered, the newest first.",
+        ),
+        "users": GroupPlace(
+            "users:HELP",
+            "Say who may use a service that a group shares, and what: list, add, change, renew, "
+            "revoke.",
+            commands={
+                "list": CommandPlace(
+                    "users:list_",
+                    "List the users, with their limits and what they have taken of them.",
+                ),
+                "add": CommandPlace("users:add", "Add a user, and print the token, once."),
+                "change": CommandPlace(
+                    "users:change",
+                    "Give a user another scope or other limits; what is left out stays, `none` "
+                    "is no limit.",
+                ),
+                "renew": CommandPlace(
+                    "users:renew",
+                    "Give a user a new token, and print it, once; the old one is worth nothing "
+                    "then.",
+                ),
+                "revoke": CommandPlace(
+                    "users:revoke",
+                    "Let a user in no more, sessions of browsers among it; the user's campaigns "
+                    "go on.",
+                ),
+            },
+        ),
+    },
     "What is kept": {
         "backup": CommandPlace(
             "storage:backup",

@@ -5,6 +5,13 @@ from __future__ import annotations
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("autotune demo", "autotune demo --once --json > result.json"),
     "serve": ("autotune serve", "autotune serve --port 9000 --data-dir ./run"),
+    "users add": (
+        "autotune users add alice --scope admin --out alice.token",
+        "autotune users add bob --most-campaigns 5 --node-hours-a-month 200 --out bob.token",
+    ),
+    "users change": ("autotune users change bob --node-hours-a-month none",),
+    "login": ("autotune login --url https://tuning.example.org < my.token",),
+    "audit": ("autotune audit --user bob --since 7d",),
     "runner": ("AUTOTUNE_DATABASE_URL=postgresql://user@host/name autotune runner",),
     "submit": (
         "autotune submit --model tiny --space tiny-local --max-trials 12 --watch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from autotune.schemas import CampaignPage, ListedCampaign
 from search_spaces.errors import InvalidInput
-from server.store.campaign_list import NEWEST_FIRST, CampaignList
+from server.store.campaign_list import NEWEST_FIRST, CampaignList, Sees, all_seen
 from server.store.events import last_event_id
 
 WIDTH, HEIGHT, MARGIN = 96.0, 24.0, 2.0
@@ -42,6 +42,8 @@ LIST_COLUMNS = (
     ListColumn("Node-hours", "node_hours", falling=True, number=True),
     ListColumn("Age", "created_at", falling=True, number=True),
 )
+OWNER = ListColumn("Owner", "owner")
+"""Of a service that a group shares, behind the campaign."""
 
 
 @dataclass(frozen=True)
@@ -54,45 +56,59 @@ class ListHead:
     order: str
 
 
-def address(*, search: str = "", sort: str = NEWEST_FIRST, cursor: str | None = None) -> str:
+@dataclass(frozen=True, kw_only=True)
+class ListQuestion:
+    """Which campaigns are asked for, and in which order."""
+
+    owner: str | None = None
+    search: str = ""
+    sort: str = NEWEST_FIRST
+    cursor: str | None = None
+
+
+def address(asked: ListQuestion) -> str:
     """Return the address of a list; what it is without being told is left out."""
-    told = {"search": search, "sort": "" if sort == NEWEST_FIRST else sort, "cursor": cursor}
+    told = vars(asked) | {"sort": "" if asked.sort == NEWEST_FIRST else asked.sort}
     query = urlencode({name: value for name, value in told.items() if value})
     return f"/?{query}" if query else "/"
 
 
 def context(
-    session: Session, campaigns: CampaignList, *, search: str, sort: str, cursor: str | None
+    session: Session, campaigns: CampaignList, asked: ListQuestion, *, sees: Sees = all_seen
 ) -> dict[str, Any]:
     """Return what the list shows; a sentence in its place where it cannot be had so."""
     last_event = last_event_id(session)
-    search, refusal, page = search.strip(), "", CampaignPage(items=[])
+    asked = replace(asked, search=asked.search.strip(), owner=asked.owner or None)
+    first, refusal, page = replace(asked, cursor=None), "", CampaignPage(items=[])
     try:
-        page = campaigns.page(session, search=search, sort=sort, cursor=cursor)
+        page = campaigns.page(session, **vars(asked), sees=sees)
     except InvalidInput as error:
         refusal = f"{error.reason[:1].upper()}{error.reason[1:]}."
     return {
         "here": "campaigns",
         "page": page,
         "refusal": refusal,
-        "heads": [_head(column, search=search, sort=sort) for column in LIST_COLUMNS],
-        "search": search,
-        "sort": sort,
-        "first_page": cursor is None,
-        "first_href": address(search=search, sort=sort),
-        "next_href": address(search=search, sort=sort, cursor=page.next) if page.next else "",
-        "newest_first": sort == NEWEST_FIRST,
+        "heads": [_head(column, first) for column in LIST_COLUMNS],
+        "owner_head": _head(OWNER, first),
+        "search": asked.search,
+        "sort": asked.sort,
+        "owner": asked.owner,
+        "of_owner": lambda name: address(replace(first, owner=name)),
+        "first_page": asked.cursor is None,
+        "first_href": address(first),
+        "next_href": address(replace(asked, cursor=page.next)) if page.next else "",
+        "newest_first": asked.sort == NEWEST_FIRST,
         "last_event": last_event,
     }
 
 
-def _head(column: ListColumn, *, search: str, sort: str) -> ListHead:
-    falling = f"-{column.sort}"
+def _head(column: ListColumn, asked: ListQuestion) -> ListHead:
+    falling, sort = f"-{column.sort}", asked.sort
     order = {falling: "descending", column.sort: "ascending"}.get(sort, "")
     following = {falling: column.sort, column.sort: falling}.get(
         sort, falling if column.falling else column.sort
     )
-    return ListHead(column=column, href=address(search=search, sort=following), order=order)
+    return ListHead(column=column, href=address(replace(asked, sort=following)), order=order)
 
 
 def sparkline(course: Sequence[float]) -> str:

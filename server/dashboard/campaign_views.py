@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from autotune.schemas import TrialState
+from server.api.callers import caller_of
 from server.api.dependencies import (
     AnswersOf,
     CampaignsOf,
@@ -45,6 +46,8 @@ class CampaignViews:
         """The explanation is part of it only where it is worked out already. What the address
         asks for, its scripts answer."""
 
+        caller = caller_of(request.scope)
+
         def whole(event: int) -> bytes:
             source = self.campaigns.source(campaign_id, event)
             recommendation = self.recommendations.of(campaign_id, event)
@@ -57,25 +60,28 @@ class CampaignViews:
                     explanation=self.explanations.ready(campaign_id, event),
                     trajectory=self._trajectory(campaign_id),
                 )
-            return rendered("campaign.html", context)
+            return rendered("campaign.html", context, caller=caller)
 
         def besides(event: int) -> Hashable:
             explained = self.explanations.ready(campaign_id, event) is not None
-            return explained, self._times_shown(campaign_id, event)
+            return explained, self._times_shown(campaign_id, event), caller
 
         return self._html(request, campaign_id, whole, besides=besides, by_query=False)
 
     def summary(self, request: Request, campaign_id: int) -> Response:
+        caller = caller_of(request.scope)
+
         def header(event: int) -> bytes:
             campaign = self.campaigns.campaign(campaign_id, event)
             with self.store.session() as session:
-                return rendered("_summary.html", pages.summary_context(session, campaign))
+                context = pages.summary_context(session, campaign)
+            return rendered("_summary.html", context, caller=caller)
 
         return self._html(
             request,
             campaign_id,
             header,
-            besides=lambda event: self._times_shown(campaign_id, event),
+            besides=lambda event: (self._times_shown(campaign_id, event), caller),
         )
 
     def outcome(self, request: Request, campaign_id: int) -> Response:

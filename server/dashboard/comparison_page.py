@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
 from search_spaces.errors import InvalidInput
+from server.api.callers import Caller, CallerOf
 from server.api.comparisons import Ids, comparison_of, distinct_ids
 from server.api.dependencies import CampaignListOf, CampaignsOf, RecommendationsOf, StoreOf
 from server.api.kept_campaigns import KeptCampaigns
@@ -30,14 +31,15 @@ def page(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
     listed: CampaignListOf,
+    caller: CallerOf,
     ids: Annotated[list[str] | None, Query(max_length=100)] = None,
 ) -> Response:
     """Return the campaigns of `ids` side by side, given once with commas or once for each; without
     two of them what there is to choose from."""
     words = [word.strip() for part in ids or [] for word in part.split(",") if word.strip()]
-    found, refusal = _compared(campaigns, recommendations, words) if words else (None, "")
+    found, refusal = _compared(campaigns, recommendations, words, caller) if words else (None, "")
     with store.session() as session:
-        choices = listed.page(session).items
+        choices = listed.page(session, sees=caller.sees).items
     context: dict[str, Any] = {
         "here": "compare",
         "bundle": bundle_name(),
@@ -56,16 +58,20 @@ def page(
 def progress_vega(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
+    caller: CallerOf,
     ids: Ids,
     by: ProgressAxis = "node_hours",
     scheme: Scheme = "light",
 ) -> dict[str, Any]:
-    comparison = comparison_of(campaigns, recommendations, distinct_ids(ids))
+    comparison = comparison_of(campaigns, recommendations, distinct_ids(ids), caller=caller)
     return progress_chart(comparison, by=by, scheme=scheme)
 
 
 def _compared(
-    campaigns: KeptCampaigns, recommendations: KeptRecommendations, words: list[str]
+    campaigns: KeptCampaigns,
+    recommendations: KeptRecommendations,
+    words: list[str],
+    caller: Caller,
 ) -> tuple[CampaignComparison | None, str]:
     """Return the comparison, or why there is none."""
     wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
@@ -74,7 +80,8 @@ def _compared(
     if len(set(map(int, words))) == 1:
         return None, ""  # one to compare with: the page offers the others
     try:
-        return comparison_of(campaigns, recommendations, distinct_ids(",".join(words))), ""
+        ids = distinct_ids(",".join(words))
+        return comparison_of(campaigns, recommendations, ids, caller=caller), ""
     except NotFound as error:
         return None, f"{error.reason[:1].upper()}{error.reason[1:]}."
     except InvalidInput as error:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import Response
 
 from autotune.schemas import CampaignCreate, PredictionQuery, ScalingQuery
+from server.api.callers import CallerOf
 from server.api.dependencies import PlansOf, SettingsOf, StoreOf
 from server.api.predictions import prediction
 from server.api.scaling import predicted
@@ -40,10 +41,14 @@ def page(request: Request, settings: SettingsOf) -> Response:
 
 @router.post("/fragments/plan")
 def answer(
-    request: Request, question: Annotated[CampaignCreate, Body()], plans: PlansOf, view: View
+    request: Request,
+    question: Annotated[CampaignCreate, Body()],
+    plans: PlansOf,
+    caller: CallerOf,
+    view: View,
 ) -> Response:
     template = "_plan.html" if view == "page" else "_plan_brief.html"
-    return render(request, template, plan_context(plans.of(question)))
+    return render(request, template, plan_context(plans.of(question, owner=caller.name)))
 
 
 @router.post("/fragments/memory")

@@ -25,6 +25,7 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.wording import figure, token_count
+from server.api.callers import CALLER, Caller
 from server.dashboard import campaign_rows, prefill, wording
 
 HERE = Path(__file__).parent
@@ -43,12 +44,14 @@ def render(
     request: Request, template: str, context: dict[str, Any], *, status: int = HTTPStatus.OK
 ) -> Response:
     """Render a page or fragment. Scripts and styles in it come from this service's files alone."""
-    return TEMPLATES.TemplateResponse(request, template, context, status, HEADERS)
+    told = {"caller": request.scope.get(CALLER)} | context
+    return TEMPLATES.TemplateResponse(request, template, told, status, HEADERS)
 
 
-def rendered(template: str, context: dict[str, Any]) -> bytes:
-    """Return the same as bytes, which are sent with these headers, too."""
-    return TEMPLATES.env.get_template(template).render(context).encode()
+def rendered(template: str, context: dict[str, Any], *, caller: Caller | None = None) -> bytes:
+    """Return the same, for who asks, as bytes, which are sent with these headers, too."""
+    told = {"caller": caller} | context
+    return TEMPLATES.env.get_template(template).render(told).encode()
 
 
 def title(campaign: Campaign) -> str:

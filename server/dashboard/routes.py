@@ -12,12 +12,14 @@ from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from autotune.schemas import TrialPurpose, TrialState
+from server.api.callers import CallerOf, demand_all_seen, demand_seen
 from server.api.dependencies import (
     LARGEST_ID,
     CampaignId,
     CampaignListOf,
     CampaignSort,
     Cursor,
+    OwnerFilter,
     Search,
     SettingsOf,
     StoreOf,
@@ -34,6 +36,7 @@ from server.dashboard import (
     reference_page,
 )
 from server.dashboard.bundle import bundle_path
+from server.dashboard.campaign_rows import ListQuestion
 from server.dashboard.campaign_views import CampaignViewsOf
 from server.dashboard.rendering import HERE, render
 from server.store import NotFound
@@ -81,12 +84,15 @@ def campaigns(
     request: Request,
     store: StoreOf,
     kept: CampaignListOf,
+    caller: CallerOf,
+    owner: OwnerFilter = None,
     search: Search = "",
     sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
 ) -> Response:
     with store.session() as session:
-        context = campaign_rows.context(session, kept, search=search, sort=sort, cursor=cursor)
+        asked = ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
+        context = campaign_rows.context(session, kept, asked, sees=caller.sees)
     return render(request, "campaigns.html", context)
 
 
@@ -95,23 +101,27 @@ def campaigns_fragment(
     request: Request,
     store: StoreOf,
     kept: CampaignListOf,
+    caller: CallerOf,
+    owner: OwnerFilter = None,
     search: Search = "",
     sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
 ) -> Response:
     with store.session() as session:
-        context = campaign_rows.context(session, kept, search=search, sort=sort, cursor=cursor)
+        asked = ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
+        context = campaign_rows.context(session, kept, asked, sees=caller.sees)
     return render(request, "_campaigns.html", context)
 
 
 @router.get("/campaigns/new")
 def new_campaign(
-    request: Request, settings: SettingsOf, store: StoreOf, like: str = ""
+    request: Request, settings: SettingsOf, store: StoreOf, caller: CallerOf, like: str = ""
 ) -> Response:
     """Return the form, filled in as the campaign `like` is with what else the address says."""
     filled = None
     with store.session() as session, suppress(NotFound):
         if like:
+            demand_seen(session, caller, _number(like))
             found = get_campaign(session, _number(like))
             # The form asks for searches.
             filled = None if found.request.study else prefill.filled(found, request.query_params)
@@ -131,9 +141,12 @@ def new_campaign(
 
 
 @router.get("/campaigns/{campaign_id}")
-def campaign(request: Request, campaign_id: str, views: CampaignViewsOf) -> Response:
+def campaign(
+    request: Request, campaign_id: str, views: CampaignViewsOf, caller: CallerOf
+) -> Response:
     """Return the page of one campaign, or a page that says why there is none."""
     try:
+        demand_all_seen(views.store, caller, [_number(campaign_id)])
         return views.page(request, _number(campaign_id))
     except NotFound:
         context = {"here": "missing", "campaign_id": campaign_id}

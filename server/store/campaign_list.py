@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -55,7 +55,18 @@ SORTS: Mapping[str, Callable[[ListedCampaign], SortKey]] = {
     "failures": lambda campaign: campaign.failures,
     "node_hours": lambda campaign: campaign.node_hours,
     "created_at": lambda campaign: campaign.created_at,
+    "owner": lambda campaign: campaign.owner,
 }
+
+
+class Sees(Protocol):
+    """Whether who asks may see a campaign."""
+
+    def __call__(self, *, owner: str | None, private: bool) -> bool: ...
+
+
+def all_seen(*, owner: str | None, private: bool) -> bool:  # noqa: ARG001
+    return True
 
 
 def strategy_words(campaign: Campaign) -> str:
@@ -65,9 +76,12 @@ def strategy_words(campaign: Campaign) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Mark:
-    """A campaign's state, and its last event: what was read of it stands until that grows."""
+    """A campaign's state, who sees it, and its last event: what was read of it stands until that
+    grows."""
 
     state: str
+    owner: str | None
+    private: bool
     event: int
 
 
@@ -88,19 +102,24 @@ class CampaignList:
         session: Session,
         *,
         state: CampaignState | None = None,
+        owner: str | None = None,
         search: str = "",
         sort: str = NEWEST_FIRST,
         cursor: str | None = None,
         limit: int = 50,
+        sees: Sees = all_seen,
     ) -> CampaignPage:
         """Return a page of campaigns, newest first where nothing else is asked.
 
         Those without the figure that is sorted by come last either way.
 
         Args:
+            owner: whose campaigns alone; None for all.
             search: words that each stand somewhere in what a list shows, in any case; several
                 in quotation marks stand there so: `frontier "tp 8"`.
             sort: a name of SORTS, falling where it begins with `-`.
+            sees: tells by its owner, and by whether it is private, which campaigns there are for
+                who asks.
 
         Raises:
             InvalidInput: the sort or the cursor is not one.
@@ -109,7 +128,13 @@ class CampaignList:
         after = None if cursor is None else int(cursors.decode(cursor, parts=1)[0] or 0)
         marks = _marks(session)
         ids = sorted(
-            (number for number, mark in marks.items() if state is None or mark.state == state),
+            (
+                number
+                for number, mark in marks.items()
+                if (state is None or mark.state == state)
+                and (owner is None or mark.owner == owner)
+                and sees(owner=mark.owner, private=mark.private)
+            ),
             reverse=True,
         )
         if not search.strip() and sort == NEWEST_FIRST:
@@ -152,8 +177,17 @@ class CampaignList:
 
 def _marks(session: Session) -> dict[int, _Mark]:
     newest = select(func.max(EventRow.id)).where(EventRow.campaign_id == CampaignRow.id)
-    query = select(CampaignRow.id, CampaignRow.state, func.coalesce(newest.scalar_subquery(), 0))
-    return {row[0]: _Mark(state=row[1], event=row[2]) for row in session.execute(query)}
+    query = select(
+        CampaignRow.id,
+        CampaignRow.state,
+        CampaignRow.owner,
+        CampaignRow.private,
+        func.coalesce(newest.scalar_subquery(), 0),
+    )
+    return {
+        number: _Mark(state=state, owner=owner, private=private, event=event)
+        for number, state, owner, private, event in session.execute(query)
+    }
 
 
 def _starts_stand(campaign: Campaign, marks: Mapping[int, _Mark]) -> bool:
@@ -243,6 +277,7 @@ def _has(campaign: ListedCampaign, words: Sequence[str]) -> bool:
         campaign.machine.name,
         campaign.request.evaluator,
         "simulated" if campaign.simulated else "real trials",
+        campaign.owner or "",
         campaign.outcome,
         campaign.reason,
         strategy_words(campaign),

@@ -5,6 +5,7 @@ What changes one takes a writing session (`Store.transaction`) and announces the
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from autotune.schemas import (
     Budget,
     BudgetExtension,
     Campaign,
+    CampaignChange,
     CampaignCreate,
     CampaignState,
     MachineShape,
@@ -27,6 +29,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store.announcements import announce
 from server.store.errors import Conflict, NotFound
 from server.store.leaders import Leader, leaders
+from server.store.node_hours import keep_node_hours
 from server.store.stack import machine_digest, program_of
 from server.store.tables import CampaignRow, TrialRow
 
@@ -58,6 +61,14 @@ class IdempotencyKey:
 
     key: str
     digest: str
+    owner: str | None = None
+
+    @property
+    def kept(self) -> str:
+        """As it is kept: users know nothing of each other's keys."""
+        if self.owner is None:
+            return self.key
+        return hashlib.sha256(f"{self.owner}\n{self.key}".encode()).hexdigest()
 
 
 def create_campaign(
@@ -93,7 +104,7 @@ def create_campaign(
         private=request.private,
         own_runner=request.own_runner,
         created_at=datetime.now(UTC),
-        idempotency_key=idempotency.key if idempotency else None,
+        idempotency_key=idempotency.kept if idempotency else None,
         idempotency_hash=idempotency.digest if idempotency else None,
     )
     session.add(row)
@@ -104,7 +115,7 @@ def create_campaign(
 
 def find_replay(session: Session, idempotency: IdempotencyKey) -> Campaign | None:
     """Return the campaign that this key created; raises Conflict where its body was another."""
-    query = select(CampaignRow).where(CampaignRow.idempotency_key == idempotency.key)
+    query = select(CampaignRow).where(CampaignRow.idempotency_key == idempotency.kept)
     row = session.scalars(query).one_or_none()
     if row is None:
         return None
@@ -159,6 +170,17 @@ def extend_campaign(session: Session, campaign_id: int, extension: BudgetExtensi
     return get_campaign(session, campaign_id)
 
 
+def change_campaign(session: Session, campaign_id: int, change: CampaignChange) -> Campaign:
+    """Give a campaign another name, or show it to others or to nobody else."""
+    row = campaign_row(session, campaign_id, for_update=True)
+    if change.name is not None:
+        row.name = change.name
+    if change.private is not None:
+        row.private = change.private
+    announce(session, "campaign", campaign_id=row.id)
+    return get_campaign(session, campaign_id)
+
+
 def delete_campaign(session: Session, campaign_id: int) -> list[str]:
     """Delete all its rows; return the tokens of its trials, whose directories can now go."""
     row = campaign_row(session, campaign_id, for_update=True)
@@ -169,6 +191,7 @@ def delete_campaign(session: Session, campaign_id: int) -> list[str]:
     if any(state == "pending" for _, state in trials):
         reason = f"campaign {campaign_id} still has running trials"
         raise Conflict("campaign", campaign_id, reason, valid="cancel it, wait for them to end")
+    keep_node_hours(session, row)
     session.delete(row)
     for later in _started_from(session, campaign_id):
         announce(session, "campaign", campaign_id=later)

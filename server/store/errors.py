@@ -3,6 +3,7 @@
 StoreError
 ├── NotFound          no such row
 ├── Conflict          the row's state does not allow it
+├── NotAllowed        who asks may not do that
 ├── LeaseLost         another runner holds the campaign now
 ├── InUse             another process serves this database
 ├── NewerSchema       a later version of the program wrote this database
@@ -40,6 +41,10 @@ class Conflict(StoreError):
         self.reason = reason
         self.valid = valid
         super().__init__(reason)
+
+
+class NotAllowed(StoreError):
+    """Who asks may not do that; the message says who they are and what it needs."""
 
 
 class LeaseLost(StoreError):

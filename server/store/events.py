@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy.orm import Session
@@ -53,6 +53,13 @@ def newest_since(session: Session, after_id: int) -> dict[int, int]:
     campaign_id = EventRow.campaign_id + literal_column("0")
     query = select(campaign_id, func.max(EventRow.id)).where(EventRow.id > after_id)
     rows = session.execute(query.group_by(campaign_id))
+    return {row[0]: row[1] for row in rows}
+
+
+def private_owners(session: Session, campaign_ids: Collection[int]) -> dict[int, str | None]:
+    """Return the owners of those of the campaigns that are private."""
+    query = select(CampaignRow.id, CampaignRow.owner).where(CampaignRow.private.is_(True))
+    rows = session.execute(query.where(CampaignRow.id.in_(campaign_ids)))
     return {row[0]: row[1] for row in rows}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from autotune.schemas import (
@@ -48,11 +48,17 @@ class PastTrial:
 @dataclass(frozen=True, kw_only=True)
 class TrialStack:
     """Whose trials tell of one another: those of one machine and program (`server.store.stack`).
-    What was simulated never stands beside what was measured."""
+    What was simulated never stands beside what was measured.
+
+    Attributes:
+        private_of: owners whose private campaigns tell, too: the owner alone of a campaign that is
+            private itself, and nobody for one that others see.
+    """
 
     machine_digest: str
     program: str
     simulated: bool
+    private_of: tuple[str | None, ...] = ()
 
 
 def newest_trial(session: Session, stack: TrialStack) -> int:
@@ -70,6 +76,7 @@ def past_trials(
         machine_digest=campaign.machine_digest,
         program=campaign.program,
         simulated=campaign.simulated,
+        private_of=(campaign.owner,) if campaign.private else (),
     )
     return trials_of(session, stack, besides=campaign.id, most=most)
 
@@ -82,6 +89,10 @@ def _told(stack: TrialStack) -> list[ColumnElement[bool]]:
         CampaignRow.simulated == stack.simulated,
         TrialRow.simulated == stack.simulated,
         TrialRow.state.in_((TrialState.OK, TrialState.OOM)),
+        or_(
+            CampaignRow.private.is_(False),
+            *(CampaignRow.owner.is_not_distinct_from(owner) for owner in stack.private_of),
+        ),
     ]
 
 

@@ -182,5 +182,12 @@ class AsyncCampaign(CampaignView):
         self.campaign = await self._transport.send(calls.campaigns.extend(self.id, budget))
         return self
 
+    async def change(self, *, name: str | None = None, private: bool | None = None) -> Self:
+        """Give the campaign another name, or show it to the others of a group or to nobody else;
+        what is None stays."""
+        changes = {"name": name, "private": private}
+        self.campaign = await self._transport.send(calls.campaigns.change(self.id, changes))
+        return self
+
     async def delete(self) -> None:
         await self._transport.send(calls.campaigns.delete(self.id))

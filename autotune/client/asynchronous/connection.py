@@ -10,6 +10,7 @@ from autotune.client import calls
 from autotune.client.asynchronous.transport import AsyncTransport
 from autotune.client.location import locate
 from autotune.client.patience import Patience
+from autotune.schemas import WhoAmI
 
 
 class AsyncConnection:
@@ -37,6 +38,10 @@ class AsyncConnection:
         """
         key = (await self._transport.send(calls.access.browser_key())).key
         return f"{self.base_url}/enter?{urlencode({'key': key, 'to': page})}"
+
+    async def whoami(self) -> WhoAmI:
+        """Return who asks, as the service knows them, and what they may do."""
+        return await self._transport.send(calls.access.whoami())
 
     async def __aenter__(self) -> Self:
         return self

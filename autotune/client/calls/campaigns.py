@@ -14,6 +14,7 @@ from autotune.schemas import (
     Budget,
     BudgetExtension,
     Campaign,
+    CampaignChange,
     CampaignComparison,
     CampaignCreate,
     CampaignPage,
@@ -135,6 +136,16 @@ def control(campaign_id: int, action: str) -> Call[Campaign]:
 def extend(campaign_id: int, budget: Mapping[str, Any]) -> Call[Campaign]:
     """Give a campaign more; `budget` holds the fields of `BudgetExtension`."""
     return post(f"/campaigns/{campaign_id}/extend", validated(BudgetExtension, budget), Campaign)
+
+
+def change(campaign_id: int, changes: Mapping[str, Any]) -> Call[Campaign]:
+    """Name or hide a campaign; `changes` holds the fields of `CampaignChange`."""
+    return Call(
+        method="PATCH",
+        path=f"/campaigns/{campaign_id}",
+        body=encoded(validated(CampaignChange, changes)),
+        read=reader(Campaign),
+    )
 
 
 def delete(campaign_id: int) -> Call[None]:

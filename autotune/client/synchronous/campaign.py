@@ -181,5 +181,12 @@ class CampaignHandle(CampaignView):
         self.campaign = self._transport.send(calls.campaigns.extend(self.id, budget))
         return self
 
+    def change(self, *, name: str | None = None, private: bool | None = None) -> Self:
+        """Give the campaign another name, or show it to the others of a group or to nobody else;
+        what is None stays."""
+        changes = {"name": name, "private": private}
+        self.campaign = self._transport.send(calls.campaigns.change(self.id, changes))
+        return self
+
     def delete(self) -> None:
         self._transport.send(calls.campaigns.delete(self.id))

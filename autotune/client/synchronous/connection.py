@@ -11,6 +11,7 @@ from autotune.client import calls
 from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.synchronous.transport import Transport
+from autotune.schemas import WhoAmI
 
 
 class Connection:
@@ -38,6 +39,10 @@ class Connection:
         """
         key = (self._transport.send(calls.access.browser_key())).key
         return f"{self.base_url}/enter?{urlencode({'key': key, 'to': page})}"
+
+    def whoami(self) -> WhoAmI:
+        """Return who asks, as the service knows them, and what they may do."""
+        return self._transport.send(calls.access.whoami())
 
     def __enter__(self) -> Self:
         return self

@@ -75,16 +75,26 @@ def serve(
         bool,
         typer.Option("--no-runner", help="Leave the work on campaigns to `autotune runner`."),
     ] = False,
+    group: Annotated[
+        bool | None,
+        typer.Option(
+            "--group",
+            help="Let the users of `autotune users` in, each with a token and rights of their "
+            "own.  \\[default: AUTOTUNE_GROUP]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve the REST API and the pages, and work on campaigns, until Ctrl-C.
 
-    It answers its own user alone: `autotune` knows its token, and a browser is let in by the
-    address that is printed. Where the usual port is taken, the next free one is.
+    It answers its own user alone, and with --group the users of a group: `autotune` knows its
+    token, and a browser is let in by the address that is printed. Where the usual port is taken,
+    the next free one is.
 
     One service for each database: a second one is refused.
     """
     path = str(socket.absolute()) if socket else None
-    settings = storage.settings(host=host, port=port, socket=path)
+    settings = storage.settings(host=host, port=port, socket=path, group=group)
     with _listening(settings) as (actual, bound):
         # These load the whole service: half a second that other commands need not wait.
         from server.service import run

@@ -41,7 +41,7 @@ def backup(
     from server.store.backup import back_up
 
     settings = storage.settings()
-    with _existing(settings) as store:
+    with existing(settings) as store:
         rows = back_up(store, file)
     size_bytes = file.stat().st_size
     if json:
@@ -94,15 +94,15 @@ def prune(
     """Delete campaigns that ended long ago, with their trials' logs and files.
 
     Ended are those that are done, cancelled or failed; later campaigns no longer start from what
-    they measured, calibrations stay. Folders of trials as old that no campaign knows go as well.
-    The service may run meanwhile.
+    they measured, calibrations stay. Folders of trials as old that no campaign knows go as well,
+    and so does the audit of changes as old. The service may run meanwhile.
     """
     from server.pruning import prunable
     from server.pruning import prune as delete
 
     settings = storage.settings()
     before = datetime.now(UTC) - length_of_time(older_than)
-    with _existing(settings) as store:
+    with existing(settings) as store:
         found = prunable(store, settings, before=before)
         gone = found if dry_run else delete(store, settings, found)
     if json:
@@ -112,20 +112,20 @@ def prune(
     return note(tables.pruned_sentence(gone, dry_run=dry_run))
 
 
-def length_of_time(text: str) -> timedelta:
+def length_of_time(text: str, *, field: str = "older_than") -> timedelta:
     """Return what `90d`, `12w` or `36h` says; raises InvalidInput."""
     found = re.fullmatch(r"(\d{1,6})\s*([hdw])", text.strip())
     if not found:
         valid = "days, weeks or hours, such as 90d, 12w or 36h"
-        raise InvalidInput("older_than", text, "it is no length of time", valid=valid)
+        raise InvalidInput(field, text, "it is no length of time", valid=valid)
     days = int(found[1]) * UNITS_D[found[2]]
     if days > (datetime.now(UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days:
-        raise InvalidInput("older_than", text, "nothing is that old", valid="at most some years")
+        raise InvalidInput(field, text, "nothing is that old", valid="at most some years")
     return timedelta(days=days)
 
 
 @contextmanager
-def _existing(settings: Settings) -> Iterator[Store]:
+def existing(settings: Settings) -> Iterator[Store]:
     """Open the database; one that is not there is not made.
 
     Raises:

@@ -47,13 +47,15 @@ def pruned(gone: Prunable) -> Table:
 
 def pruned_sentence(gone: Prunable, *, dry_run: bool) -> str:
     """Return how much went, or would go."""
-    count = len(gone.campaigns) + len(gone.folders)
+    count = len(gone.campaigns) + len(gone.folders) + gone.changes
     verb = "would go" if dry_run else ("is deleted" if count == 1 else "are deleted")
     if not count:
         return f"nothing ended before {moment(gone.before)}: nothing {verb}"
     parts = [plural(len(gone.campaigns), "campaign")] if gone.campaigns else []
     if gone.folders:
         parts.append(f"{plural(len(gone.folders), 'folder')} of trials that no campaign knows")
+    if gone.changes:
+        parts.append(f"{plural(gone.changes, 'change')} of the audit")
     return f"{' and '.join(parts)} {verb}: {size(gone.size_bytes)} of files"
 
 
@@ -73,5 +75,6 @@ def pruned_document(gone: Prunable) -> dict[str, Any]:
             for campaign in gone.campaigns
         ],
         "folders": [folder.name for folder in gone.folders],
+        "audit": gone.changes,
         "size_bytes": gone.size_bytes,
     }

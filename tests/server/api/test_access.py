@@ -53,10 +53,10 @@ def test_a_credential_is_answered_with_its_proof(app: FastAPI, stranger: TestCli
     credential = asked(app)
     answer = stranger.get(MODELS, headers={"Authorization": f"Bearer {credential}"})
     assert answer.status_code == 200
-    assert answer.headers[PROOF] == credential.proof(access(app).token, status=200)
+    assert answer.headers[PROOF] == access(app).keys.proof(credential, status=200)
     missing = asked(app, target="/api/v1/models/none")
     answer = stranger.get("/api/v1/models/none", headers={"Authorization": f"Bearer {missing}"})
-    assert answer.headers[PROOF] == missing.proof(access(app).token, status=answer.status_code)
+    assert answer.headers[PROOF] == access(app).keys.proof(missing, status=answer.status_code)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
-from server.api.access import ENTRANCE, Access
+from server.api.access import Access
+from server.api.gate import ENTRANCE
 from server.app import create_app
 from server.service import WebServer
 from server.settings import Settings

@@ -1,0 +1,161 @@
+"""Who asks, and what they may see and change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from starlette.types import Scope
+
+from autotune.schemas import SCOPES, UserScope
+from server.api.origin import SAFE_METHODS
+from server.store import NotFound, Store
+from server.store.errors import NotAllowed
+from server.store.tables import CampaignRow
+
+CALLER = "autotune.caller"
+"""Where a request's scope says who sent it; the gate lets none pass without, but to what is open
+to all."""
+
+ASKING = frozenset(
+    {
+        "/api/v1/browser-keys",
+        "/api/v1/plans",
+        "/api/v1/predictions",
+        "/api/v1/predictions/scaling",
+        "/api/v1/spaces",
+        "/api/v1/sweeps",
+        "/fragments/memory",
+        "/fragments/plan",
+        "/fragments/scaling",
+        "/leave",
+    }
+)
+"""Paths that are posted to and change nothing of anybody else's."""
+FOR_ADMINS = ("/api/v1/users", "/api/v1/audit")
+CALIBRATION = "/api/v1/calibrations/"
+PAGE = re.compile(r"/campaigns/[^/]*")
+"""It says itself, as a page, that there is no such campaign."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Who asks.
+
+    Attributes:
+        name: of a user; None for the service's own user, who may do all.
+    """
+
+    name: str | None
+    scope: UserScope
+
+    @property
+    def is_admin(self) -> bool:
+        return self.scope == "admin"
+
+    @property
+    def shown(self) -> str:
+        return self.name or "the service's own user"
+
+    def has(self, scope: UserScope) -> bool:
+        return SCOPES.index(self.scope) >= SCOPES.index(scope)
+
+    def sees(self, *, owner: str | None, private: bool) -> bool:
+        return not private or self.owns(owner)
+
+    def owns(self, owner: str | None) -> bool:
+        """Return whether what is this user's own is theirs to change: their own, all of an admin's
+        or the service's."""
+        return self.is_admin or (owner is not None and owner == self.name)
+
+    def changes(self, owner: str | None) -> bool:
+        return self.has("submit") and self.owns(owner)
+
+
+SERVICE = Caller(name=None, scope="admin")
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Return who sent a request that the gate has let in."""
+    caller: Caller = scope[CALLER]
+    return caller
+
+
+async def _caller(request: Request) -> Caller:
+    return caller_of(request.scope)
+
+
+CallerOf = Annotated[Caller, Depends(_caller)]
+
+
+async def within_rights(request: Request) -> None:
+    """Hold each request, before it is answered, to what its sender may do.
+
+    A campaign that its path names has to be one that they see, and theirs where it is changed.
+
+    Raises:
+        NotAllowed: they may not do that.
+        NotFound: there is no such campaign for them.
+    """
+    caller = request.scope.get(CALLER)
+    if caller is None or caller.is_admin:
+        return
+    path: str = request.scope["path"]
+    writes = request.method not in SAFE_METHODS and path not in ASKING
+    _demand(caller, _needed(path, writes=writes))
+    named = request.path_params.get("campaign_id", "")
+    if not PAGE.fullmatch(path) and named.isascii() and named.isdecimal():
+        store: Store = request.app.state.store
+        await run_in_threadpool(_held, store, caller, int(named), writes=writes)
+
+
+def _needed(path: str, *, writes: bool) -> UserScope:
+    if path.startswith(FOR_ADMINS):
+        return "admin"
+    if path.startswith(CALIBRATION) and writes:
+        return "admin"  # a calibration is nobody's own, and all predictions rest on it
+    return "submit" if writes else "read"
+
+
+def _demand(caller: Caller, scope: UserScope) -> None:
+    if not caller.has(scope):
+        raise NotAllowed(
+            f"{caller.shown} has the scope {caller.scope}, and this needs {scope}, which an admin "
+            "can give"
+        )
+
+
+def _held(store: Store, caller: Caller, campaign_id: int, *, writes: bool) -> None:
+    with store.session() as session:
+        owner = demand_seen(session, caller, campaign_id)
+    if writes and not caller.changes(owner):
+        whose = f"{owner}'s" if owner else "the service's own"
+        raise NotAllowed(
+            f"campaign {campaign_id} is {whose}: {caller.shown} may see it, and its owner and "
+            "admins alone change it"
+        )
+
+
+def demand_seen(session: Session, caller: Caller, campaign_id: int) -> str | None:
+    """Return the owner of a campaign that the caller may see; raises NotFound for any other."""
+    query = select(CampaignRow.owner, CampaignRow.private).where(CampaignRow.id == campaign_id)
+    found = session.execute(query).first()
+    if found is None or not caller.sees(owner=found.owner, private=found.private):
+        raise NotFound("campaign", campaign_id)
+    owner: str | None = found.owner
+    return owner
+
+
+def demand_all_seen(store: Store, caller: Caller, campaign_ids: Collection[int]) -> None:
+    """Raise NotFound where the caller may not see one of these campaigns."""
+    if caller.is_admin:
+        return
+    with store.session() as session:
+        for campaign_id in campaign_ids:
+            demand_seen(session, caller, campaign_id)

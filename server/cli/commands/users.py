@@ -1,0 +1,280 @@
+"""Users of a service that a group shares: at its database, and as one of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.client import Client
+from autotune.client.location import default_url, plain_url, token_in
+from autotune.client.logins import Login, login_at, login_path, logins
+from autotune.files import write_whole
+from autotune.schemas import UserChange, UserCreate, UserScope
+from autotune.validation import validated
+from search_spaces.errors import InvalidInput
+from server.cli.commands.serve import refusing_databases
+from server.cli.commands.storage import existing, length_of_time
+from server.cli.failures import Failed
+from server.cli.options import ServiceOptions, StorageOptions, chosen
+from server.cli.output import Json, document, note, out, text
+from server.cli.tables import users as tables
+
+if TYPE_CHECKING:
+    from server.store import Store
+
+HELP = """Say who may use a service that a group shares, and what: list, add, change, renew, revoke.
+
+These work at the database, as whoever may write it: the first admin is made so, before the service
+runs with `autotune serve --group`. Each user has a token, of which the database keeps what it is
+known by alone; it is printed once.
+
+Scopes, each with all before it: `read` sees the group's campaigns; `submit` makes campaigns, and
+changes its own; `admin` changes all, sees the private ones, and manages users.
+"""
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
+NewName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Letters, digits and ._@+-; a name is given once and for all."
+    ),
+]
+Scope = Annotated[
+    UserScope | None,
+    typer.Option("--scope", help="What the user may do.  \\[default: submit]"),
+]
+MostCampaigns = Annotated[
+    str | None,
+    typer.Option(
+        "--most-campaigns", metavar="N|none", help="Campaigns that have not ended, at once."
+    ),
+]
+MostTrials = Annotated[
+    str | None,
+    typer.Option("--most-trials", metavar="N|none", help="Trials at once, of all campaigns."),
+]
+NodeHours = Annotated[
+    str | None,
+    typer.Option(
+        "--node-hours-a-month",
+        metavar="X|none",
+        help="Node-hours of trials in a calendar month (UTC).",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="Write the token there (0600) instead of printing it."
+    ),
+]
+
+
+def list_(storage: StorageOptions, json: Json = False) -> None:
+    """List the users, with their limits and what they have taken of them."""
+    from server.store.users import list_users
+
+    with existing(storage.settings()) as store, store.session() as session:
+        users = list_users(session)
+    if json:
+        return document(users)
+    if not users:
+        return note("no users: add one with `autotune users add NAME --scope admin`")
+    return out().print(tables.users(users))
+
+
+def add(
+    name: NewName,
+    storage: StorageOptions,
+    scope: Scope = None,
+    most_campaigns: MostCampaigns = None,
+    most_trials: MostTrials = None,
+    node_hours_a_month: NodeHours = None,
+    out_file: Out = None,
+    json: Json = False,
+) -> None:
+    """Add a user, and print the token, once.
+
+    The user gives it to `autotune login`, or to the service's page.
+    """
+    from server.store.users import add_user
+
+    limits = _limits(most_campaigns, most_trials, node_hours_a_month)
+    asked = validated(UserCreate, {"name": name, **chosen(scope=scope), **limits})
+    with _made(storage) as store, _audited(store, f"users add {name}") as session:
+        token = add_user(session, asked)
+    _tell(name, token, out_file, json=json)
+
+
+def change(
+    name: Name,
+    storage: StorageOptions,
+    scope: Scope = None,
+    most_campaigns: MostCampaigns = None,
+    most_trials: MostTrials = None,
+    node_hours_a_month: NodeHours = None,
+    json: Json = False,
+) -> None:
+    """Give a user another scope or other limits; what is left out stays, `none` is no limit."""
+    from server.store.users import change_user
+
+    limits = _limits(most_campaigns, most_trials, node_hours_a_month)
+    asked = validated(UserChange, {**chosen(scope=scope), **limits})
+    changes = asked.model_dump(exclude_unset=True)
+    if not changes:
+        raise InvalidInput("scope", None, "nothing is changed", valid="a scope, or a limit")
+    with existing(storage.settings()) as store, _audited(store, f"users change {name}") as session:
+        user = change_user(session, name, changes)
+    return document(user) if json else out().print(tables.users([user]))
+
+
+def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json = False) -> None:
+    """Give a user a new token, and print it, once; the old one is worth nothing then.
+
+    A user who was revoked is let in again.
+    """
+    from server.store.users import renew_user
+
+    with existing(storage.settings()) as store, _audited(store, f"users renew {name}") as session:
+        token = renew_user(session, name)
+    _tell(name, token, out_file, json=json)
+
+
+def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
+    """Let a user in no more, sessions of browsers among it; the user's campaigns go on."""
+    from server.store.users import revoke_user
+
+    with existing(storage.settings()) as store, _audited(store, f"users revoke {name}") as session:
+        user = revoke_user(session, name)
+    if json:
+        return document(user)
+    note(f"{name} is let in no more")
+    if user.unfinished_campaigns:
+        note(f"{tables.unfinished(user)}; an admin may cancel them")
+    return None
+
+
+def login(service: ServiceOptions, json: Json = False) -> None:
+    """Keep the token that an admin gave you for a service, so that every command finds it.
+
+    It is asked for, or read from --token-file or stdin, and kept for this user alone (0600).
+    Commands without --url mean this service then, unless one of your own runs.
+    """
+    url = plain_url(service.url or default_url())
+    token, _ = token_in(service.token_file) if service.token_file else (_asked(url), None)
+    before = login_at(url)
+    login = Login(url=url, token=token)
+    kept = login.keep()
+    try:
+        with Client(url) as client:
+            me = client.whoami()
+    except BaseException:
+        if before is None:
+            kept.unlink(missing_ok=True)
+        else:
+            before.keep()
+        raise
+    if json:
+        return document({"url": url, "file": str(kept)} | me.model_dump())
+    return note(f"{tables.who(me)} at {url}; the token is in {kept}")
+
+
+def logout(service: ServiceOptions, json: Json = False) -> None:
+    """Forget the token of a service; what it is known by there stays, until an admin renews it."""
+    last = next(logins(), None)
+    url = plain_url(service.url or (last.url if last else default_url()))
+    if login_at(url) is None:
+        raise Failed(f"no token is kept for {url}")
+    login_path(url).unlink()
+    return document({"url": url}) if json else note(f"the token for {url} is deleted")
+
+
+def whoami(service: ServiceOptions, json: Json = False) -> None:
+    """Say as whom the service knows you, and what you may do."""
+    with service.client() as client:
+        me, url = client.whoami(), client.base_url
+    return document(me) if json else text(f"{tables.who(me)} at {url}")
+
+
+def audit(
+    storage: StorageOptions,
+    user: Annotated[str | None, typer.Option("--user", help="Only of this user.")] = None,
+    campaign: Annotated[
+        int | None, typer.Option("--campaign", min=1, help="Only about this campaign.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only of so long: days (7d), weeks, or hours.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most.")] = 100,
+    json: Json = False,
+) -> None:
+    """List who asked for which change, and how it was answered, the newest first.
+
+    It reads the database; admins have it from the service, too, at /api/v1/audit.
+    """
+    from server.store.audit import audit_page
+
+    after = None if since is None else datetime.now(UTC) - length_of_time(since, field="since")
+    with existing(storage.settings()) as store, store.session() as session:
+        page = audit_page(session, user=user, campaign_id=campaign, since=after, limit=limit)
+    if json:
+        return document(page.items)
+    if not page.items:
+        return note("no changes were asked for; those of a service with --group are written down")
+    return out().print(tables.changes(page.items))
+
+
+def _limits(campaigns: str | None, trials: str | None, node_hours: str | None) -> dict[str, Any]:
+    """Return the limits that were given; None for `none`."""
+    given = chosen(most_campaigns=campaigns, most_trials=trials, node_hours_a_month=node_hours)
+    return {name: None if value == "none" else value for name, value in given.items()}
+
+
+def _asked(url: str) -> str:
+    if not sys.stdin.isatty():
+        token = sys.stdin.readline().strip()
+    else:
+        token = typer.prompt(f"token for {url}", hide_input=True, err=True).strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidInput("token", None, "no token was given", valid="the one an admin gave you")
+    return str(token)
+
+
+def _tell(name: str, token: str, file: Path | None, *, json: bool) -> None:
+    if file is not None:
+        write_whole(file, token + "\n", private=True)
+        token = ""
+    if json:
+        return document({"name": name, "token": token or None, "file": file and str(file)})
+    if file is not None:
+        return note(f"the token of {name} is in {file}")
+    text(token)
+    return note(f"this is the token of {name}, which is shown once")
+
+
+@contextmanager
+def _made(storage: StorageOptions) -> Iterator[Store]:
+    """Open the database, which is made where it is not there."""
+    from server.data_folder import closed_folder
+    from server.store import Store
+
+    settings = storage.settings()
+    closed_folder(settings.data_dir)
+    with refusing_databases(), closing(Store(settings.url)) as store:
+        store.upgrade()
+        yield store
+
+
+@contextmanager
+def _audited(store: Store, action: str) -> Iterator[Any]:
+    """Open a writing session, and write down what was done in it."""
+    from server.store.audit import COMMAND, note_change
+
+    with store.transaction() as session:
+        yield session
+        note_change(session, user=None, address=COMMAND, action=action, status=200)

@@ -1,0 +1,383 @@
+"""A service that a group shares: who is let in, what each sees and changes, and what is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+
+from autotune.client.credentials import PROOF, Credential, TokenKeys
+from autotune.schemas import UserCreate
+from server.api.access import MOST_FAILURES
+from server.api.callers import ASKING
+from server.api.origin import SAFE_METHODS
+from server.app import create_app
+from server.dashboard import routes as pages
+from server.settings import Settings
+from server.store import Store
+from server.store.users import add_user, renew_user, revoke_user
+from tests.server.asking import body
+from tests.server.entitled import ADDRESS
+
+SCOPES = {"ann": "admin", "sue": "submit", "sam": "submit", "rob": "read"}
+
+
+class Group:
+    """A shared service in this process, and its users' tokens."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.app: FastAPI = create_app(settings)
+        self.store: Store = self.app.state.store
+        self.tokens: dict[str, str] = {}
+        with self.store.transaction() as session:
+            for name, scope in SCOPES.items():
+                asked = UserCreate.model_validate({"name": name, "scope": scope})
+                self.tokens[name] = add_user(session, asked)
+        self.client = TestClient(self.app, base_url=ADDRESS, follow_redirects=False)
+
+    def ask(self, user: str, method: str, path: str, **options: Any) -> Any:
+        """Send a request with a user's token."""
+        headers = {"Authorization": f"Bearer {self.tokens[user]}"} | options.pop("headers", {})
+        path = path if path.startswith("/~") or path in {"/", ""} else f"/api/v1{path}"
+        path = path.removeprefix("/~")
+        return self.client.request(method, path or "/", headers=headers, **options)
+
+    def made(self, user: str, **changes: Any) -> int:
+        answer = self.ask(user, "POST", "/campaigns", json=body(**changes))
+        assert answer.status_code == 201, answer.text
+        number: int = answer.json()["id"]
+        return number
+
+    def change(self, name: str, **changes: Any) -> None:
+        assert self.ask("ann", "PATCH", f"/users/{name}", json=changes).status_code == 200
+
+
+@pytest.fixture
+def group(sqlite_settings: Settings) -> Iterator[Group]:
+    made = Group(sqlite_settings.model_copy(update={"group": True}))
+    with made.client:
+        yield made
+
+
+def test_users_are_let_in_by_their_tokens_and_credentials(group: Group) -> None:
+    me = group.ask("sue", "GET", "/whoami").json()
+    assert me == {"name": "sue", "scope": "submit", "group": True}
+    told = {"audience": "127.0.0.1:80", "method": "GET", "target": "/api/v1/whoami"}
+    credential = Credential.issue(group.tokens["rob"], **told)
+    headers = {"Authorization": f"Bearer {credential}"}
+    answer = group.client.get("/api/v1/whoami", headers=headers)
+    assert answer.json()["name"] == "rob"
+    keys = TokenKeys.of(group.tokens["rob"])
+    assert answer.headers[PROOF] == keys.proof(credential, status=200)
+    forged = str(credential).replace(".rob", ".ann")
+    refused = group.client.get("/api/v1/whoami", headers={"Authorization": f"Bearer {forged}"})
+    assert refused.status_code == 401
+    assert PROOF not in refused.headers
+    assert group.client.get("/api/v1/whoami").status_code == 401
+
+
+def test_what_the_database_keeps_lets_nobody_in(group: Group) -> None:
+    """Who has read it can neither send a token nor sign a request."""
+    kept = TokenKeys.of(group.tokens["ann"])
+    for stolen in (kept.stored_key, kept.server_key, f"ann.{kept.stored_key}"):
+        headers = {"Authorization": f"Bearer {stolen}"}
+        assert group.client.get("/api/v1/users", headers=headers).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("user", "method", "path", "status"),
+    [
+        ("rob", "GET", "/campaigns", 200),
+        ("rob", "POST", "/campaigns", 403),
+        ("rob", "POST", "/predictions", 422),
+        ("rob", "POST", "/campaigns/1/cancel", 403),
+        ("sam", "POST", "/campaigns/1/cancel", 403),
+        ("sam", "POST", "/campaigns/1/pause", 403),
+        ("sam", "POST", "/campaigns/1/resume", 403),
+        ("sam", "POST", "/campaigns/1/extend", 403),
+        ("sam", "PATCH", "/campaigns/1", 403),
+        ("sam", "DELETE", "/campaigns/1", 403),
+        ("sam", "GET", "/campaigns/1", 200),
+        ("sam", "DELETE", "/calibrations/none", 403),
+        ("sam", "GET", "/users", 403),
+        ("sam", "POST", "/users", 403),
+        ("sam", "POST", "/users/sam/renew", 403),
+        ("sam", "GET", "/audit", 403),
+        ("sue", "POST", "/campaigns/1/pause", 200),
+        ("ann", "POST", "/campaigns/1/cancel", 200),
+        ("ann", "GET", "/users", 200),
+    ],
+)
+def test_each_may_do_what_the_scope_and_the_owner_allow(
+    group: Group, user: str, method: str, path: str, status: int
+) -> None:
+    group.made("sue")
+    valid = {"max_trials": 99} if path.endswith("extend") else {"name": "x"}
+    asked = body() if path == "/campaigns" else valid
+    answer = group.ask(user, method, path, json=None if method == "GET" else asked)
+    assert answer.status_code == status, answer.text
+    if status == 403:
+        assert answer.json()["detail"].startswith((f"{user} has the scope", "campaign 1 is sue's"))
+
+
+def operations(app: FastAPI) -> set[tuple[str, str]]:
+    """Return the method and the path of all that can be asked: the API's, and the pages'."""
+    found = {
+        (method.upper(), path) for path, item in app.openapi()["paths"].items() for method in item
+    }
+    return found | set(_of_pages(pages.router))
+
+
+def _of_pages(router: APIRouter) -> Iterator[tuple[str, str]]:
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            yield from ((method, route.path) for method in route.methods or ())
+        else:
+            yield from _of_pages(route.original_router)  # type: ignore[attr-defined]
+
+
+VALUES = {
+    "{campaign_id}": "1",
+    "{number}": "1",
+    "{kind}": "impact",
+    "{name}": "x",
+    "{picture}": "svg",
+    "{form}": "json",
+    "{file}": "run.sh",
+    "{rank}": "1",
+}
+
+
+def filled(path: str) -> str:
+    for name, value in VALUES.items():
+        path = path.replace(name, value)
+    return path
+
+
+def test_whatever_is_not_known_to_change_nothing_needs_the_right_to_submit(group: Group) -> None:
+    written = {(m, path) for m, path in operations(group.app) if m not in SAFE_METHODS}
+    assert {path for _, path in written} >= ASKING - {"/leave"}
+    for method, path in written:
+        answer = group.ask("rob", method, f"/~{filled(path)}", content=b"{}")
+        if path not in ASKING:
+            assert answer.status_code == 403, (method, path)
+            assert "this needs" in answer.json()["detail"]
+
+
+def test_nothing_of_a_private_campaign_is_seen_by_others(group: Group) -> None:
+    hidden, shown = group.made("sue", private=True, name="secret"), group.made("sue")
+    assert hidden == int(VALUES["{campaign_id}"])
+    paths = [p for m, p in operations(group.app) if m == "GET" and "{campaign_id}" in p]
+    assert len(paths) > 20
+    assert not {path for path in map(filled, paths) if "{" in path}
+    for user in ("sam", "rob"):
+        for path in paths:
+            answer = group.ask(user, "GET", f"/~{filled(path)}")
+            assert answer.status_code == 404, path
+            assert "secret" not in answer.text
+        for method, path in (
+            ("POST", f"/campaigns/{hidden}/cancel"),
+            ("GET", f"/comparison?ids={shown},{hidden}"),
+            ("GET", f"/comparison.svg?ids={shown},{hidden}"),
+            ("GET", f"/~/compare/charts/progress.vega.json?ids={shown},{hidden}"),
+            ("GET", f"/~/compare?ids={shown},{hidden}"),
+            ("GET", "/~/compare"),
+            ("GET", "/~/"),
+            ("GET", "/~/fragments/campaigns?search=secret"),
+            ("GET", "/campaigns?search=secret"),
+            ("GET", f"/~/campaigns/new?like={hidden}"),
+        ):
+            assert "secret" not in group.ask(user, method, path).text.replace("search=secret", "")
+        listed = group.ask(user, "GET", "/campaigns").json()["items"]
+        assert [campaign["id"] for campaign in listed] == [shown]
+    assert group.ask("sam", "POST", f"/campaigns/{hidden}/cancel").status_code == 404
+    study = {"kinds": ["strong"], "like": hidden, "nodes": [2, 4]}
+    asked = body() | {"study": study}
+    del asked["space"], asked["budget"]
+    answer = group.ask("sam", "POST", "/campaigns", json=asked)
+    assert "there is no such campaign" in answer.text
+    fit = {"name": "mine", "campaigns": [hidden]}
+    assert "there is no campaign" in group.ask("sam", "POST", "/calibrations", json=fit).text
+    assert "all users see" in group.ask("sue", "POST", "/calibrations", json=fit).text
+    for user in ("sue", "ann"):
+        assert group.ask(user, "GET", f"/campaigns/{hidden}").json()["private"] is True
+        assert "secret" in group.ask(user, "GET", "/~/").text
+
+
+def test_what_was_kept_for_all_is_hidden_once_it_is_private(group: Group) -> None:
+    number = group.made("sue")
+    assert group.ask("sam", "GET", f"/campaigns/{number}").status_code == 200
+    assert group.ask("sam", "GET", f"/~/campaigns/{number}").status_code == 200
+    change = {"private": True, "name": "hidden"}
+    assert group.ask("sue", "PATCH", f"/campaigns/{number}", json=change).json()["name"] == "hidden"
+    assert group.ask("sam", "GET", f"/campaigns/{number}").status_code == 404
+    assert group.ask("sam", "GET", f"/~/campaigns/{number}").status_code == 404
+    assert group.ask("sue", "GET", f"/campaigns/{number}").json()["private"] is True
+
+
+def test_events_tell_each_of_what_they_see(sqlite_settings: Settings) -> None:
+    short = {"group": True, "stream_life_s": 0.2, "stream_poll_s": 0.02}
+    group = Group(sqlite_settings.model_copy(update=short))
+    with group.client:
+        group.made("sue", private=True, name="secret")
+        group.made("sue", name="open")
+        seen = {user: group.ask(user, "GET", "/events?after=0").text for user in ("sam", "sue")}
+        assert "secret" not in seen["sam"]
+        assert "open" in seen["sam"]
+        assert "secret" in seen["sue"]
+
+
+def test_a_key_of_one_user_is_not_another_ones(group: Group) -> None:
+    headers = {"Idempotency-Key": "same"}
+    first = group.ask("sue", "POST", "/campaigns", json=body(private=True), headers=headers)
+    other = group.ask("sam", "POST", "/campaigns", json=body(private=True), headers=headers)
+    again = group.ask("sue", "POST", "/campaigns", json=body(private=True), headers=headers)
+    assert (first.json()["id"], other.json()["id"], again.json()["id"]) == (1, 2, 1)
+    assert other.json()["owner"] == "sam"
+
+
+def test_limits_are_told_where_they_refuse(group: Group) -> None:
+    group.change("sue", most_campaigns=1)
+    number = group.made("sue")
+    refused = group.ask("sue", "POST", "/campaigns", json=body())
+    assert refused.status_code == 409
+    assert refused.json()["detail"].startswith("sue may have 1 campaigns at once")
+    assert group.ask("sue", "POST", f"/campaigns/{number}/cancel").status_code == 200
+    group.made("sue")
+
+
+def test_a_user_who_is_revoked_is_shut_out_of_everything(group: Group) -> None:
+    signed = group.client.post("/enter", data={"token": group.tokens["sue"]})
+    assert signed.status_code == 200
+    assert group.client.get("/").status_code == 200
+    with group.store.transaction() as session:
+        revoke_user(session, "sue")
+    assert group.client.get("/").status_code == 401
+    refused = group.ask("sue", "GET", "/campaigns")
+    assert refused.status_code == 401
+    assert "sue was revoked" in refused.json()["detail"]
+    with group.store.transaction() as session:
+        group.tokens["sue"] = renew_user(session, "sue")
+    assert group.client.get("/").status_code == 401, "the session was of the token before"
+    assert group.ask("sue", "GET", "/campaigns").status_code == 200
+
+
+def test_a_browser_signs_in_and_out(group: Group) -> None:
+    page = group.client.get("/compare?ids=1", headers={"Accept": "text/html"})
+    assert page.status_code == 401
+    assert 'value="/compare?ids=1"' in page.text
+    wrong = group.client.post("/enter", data={"token": "sue.wrong"})
+    assert "No user of this service has this token" in wrong.text
+    entered = group.client.post("/enter", data={"token": group.tokens["sue"], "to": "/compare"})
+    assert "url=/compare" in entered.text
+    cookie = entered.headers["Set-Cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    home = group.client.get("/")
+    assert "sue" in home.text
+    assert "Sign out" in home.text
+    kept = dict(group.client.cookies)
+    assert "Sign in" in group.client.post("/leave").text
+    group.client.cookies.update(kept)
+    assert group.client.get("/").status_code == 401, "the cookie itself is worth nothing any more"
+
+
+def test_a_key_lets_the_browser_of_its_own_user_in(group: Group) -> None:
+    key = group.ask("rob", "POST", "/browser-keys").json()["key"]
+    assert group.client.get("/enter", params={"key": key}).status_code == 200
+    assert group.client.get("/api/v1/whoami").json()["name"] == "rob"
+    assert 'href="/campaigns/new"' not in group.client.get("/compare").text
+
+
+def test_failed_sign_ins_are_limited(group: Group) -> None:
+    for _ in range(MOST_FAILURES):
+        assert group.client.post("/enter", data={"token": "sue.guess"}).status_code == 401
+    answer = group.client.post("/enter", data={"token": group.tokens["sue"]})
+    assert answer.status_code == 429
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_pages_offer_what_one_may_do(group: Group) -> None:
+    number = group.made("sue", name="sue's")
+    group.made("sam", name="sam's")
+    shown = {user: group.ask(user, "GET", f"/~/campaigns/{number}").text for user in SCOPES}
+    offered = {user for user, page in shown.items() if 'data-action="cancel"' in page}
+    assert offered == {"sue", "ann"}
+    assert {user for user, page in shown.items() if "Duplicate" in page} == {"ann", "sue", "sam"}
+    assert all(f"<span>{user}" in page for user, page in shown.items())
+    mine = group.ask("sue", "GET", "/~/?owner=sue").text
+    assert "sue&#39;s" in mine
+    assert "sam&#39;s" not in mine
+    listed = group.ask("rob", "GET", "/campaigns?owner=sam").json()["items"]
+    assert [campaign["owner"] for campaign in listed] == ["sam"]
+
+
+def test_each_change_is_written_down_and_each_refusal(group: Group) -> None:
+    number = group.made("sue")
+    group.ask("sam", "POST", f"/campaigns/{number}/cancel")
+    group.client.post(f"/api/v1/campaigns/{number}/cancel")
+    group.ask("sue", "POST", "/predictions", json={})
+    group.ask("sue", "DELETE", f"/campaigns/{number}")
+    page = group.ask("ann", "GET", "/audit").json()["items"]
+    found = [(e["user"], e["action"], e["campaign_id"], e["status"]) for e in page]
+    path = "/api/v1/campaigns/{campaign_id}"
+    assert found == [
+        ("sue", f"DELETE {path}", 1, 409),
+        (None, f"POST /api/v1/campaigns/{number}/cancel", None, 401),
+        ("sam", f"POST {path}/cancel", 1, 403),
+        ("sue", "POST /api/v1/campaigns", 1, 201),
+    ]
+    assert {entry["address"] for entry in page} == {"testclient"}
+    of_sam = group.ask("ann", "GET", "/audit?user=sam&campaign=1").json()["items"]
+    assert [entry["status"] for entry in of_sam] == [403]
+
+
+def test_nobody_known_cannot_fill_the_audit(group: Group) -> None:
+    for _ in range(70):
+        group.client.post("/api/v1/campaigns")
+    assert len(group.ask("ann", "GET", "/audit?limit=1000").json()["items"]) <= 60
+
+
+def test_the_service_connects_to_ray_where_it_knows_it_alone(sqlite_settings: Settings) -> None:
+    known = {"group": True, "ray_addresses": ("10.0.0.1:6379",)}
+    group = Group(sqlite_settings.model_copy(update=known))
+    with group.client:
+        asked = body(evaluator="ray", ray={"address": "169.254.169.254:80"})
+        answer = group.ask("sue", "POST", "/campaigns", json=asked)
+        assert answer.status_code == 422
+        assert "Ray clusters that it knows alone (valid: 10.0.0.1:6379)" in answer.json()["detail"]
+
+
+class TestBehindAProxy:
+    HEADER = "X-Forwarded-User"
+
+    def group(self, settings: Settings, **changes: Any) -> Group:
+        told = {"group": True, "proxy_user_header": self.HEADER} | changes
+        return Group(settings.model_copy(update=told))
+
+    def ask(self, group: Group, name: str, peer: str = "127.0.0.1") -> Any:
+        with TestClient(group.app, base_url=ADDRESS, client=(peer, 1)) as client:
+            return client.get("/api/v1/whoami", headers={self.HEADER: name})
+
+    def test_its_word_is_taken(self, sqlite_settings: Settings) -> None:
+        group = self.group(sqlite_settings)
+        assert self.ask(group, "sue").json()["name"] == "sue"
+        assert self.ask(group, "sue", peer="10.0.0.9").status_code == 401
+        unknown = self.ask(group, "eve")
+        assert unknown.status_code == 401
+        assert "'eve' is no user of this service" in unknown.json()["detail"]
+
+    def test_new_users_are_added_where_that_is_wanted(self, sqlite_settings: Settings) -> None:
+        group = self.group(sqlite_settings, proxy_new_users="read", proxy_addresses=("10.0.0.9",))
+        me = self.ask(group, "eve@example.org", peer="10.0.0.9").json()
+        assert (me["name"], me["scope"]) == ("eve@example.org", "read")
+        assert self.ask(group, "no name!", peer="10.0.0.9").status_code == 401
+        assert self.ask(group, "eve@example.org").status_code == 401
+
+    def test_it_needs_a_group(self) -> None:
+        with pytest.raises(ValueError, match="group"):
+            Settings(proxy_user_header=self.HEADER)
