@@ -239,7 +239,7 @@ def listing(
     state: Annotated[
         CampaignState | None, Query(description="Only campaigns in this state.")
     ] = None,
-    owner: OwnerFilter = None,
+    owner: OwnerFilter = "",
     search: Search = "",
     sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
@@ -250,7 +250,7 @@ def listing(
         return campaigns.page(
             session,
             state=state,
-            owner=owner,
+            owner=owner or None,
             search=search,
             sort=sort,
             cursor=cursor,

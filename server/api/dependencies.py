@@ -110,9 +110,12 @@ Search = Annotated[
     ),
 ]
 OwnerFilter = Annotated[
-    str | None,
+    str,
     Query(
-        max_length=64, description="Only campaigns of the user of this name.", examples=["alice"]
+        pattern=r"^[A-Za-z0-9._@+-]*$",
+        max_length=64,
+        description="Only campaigns of the user of this name.",
+        examples=["alice"],
     ),
 ]
 CampaignSort = Annotated[

@@ -26,7 +26,7 @@ Place = tuple[int | None, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class ToldEvent:
     """An event as it is sent, and who may be told.
 
     Attributes:
@@ -57,7 +57,7 @@ class EventFeed:
         self._news = asyncio.Event()
         self._last = 0
         self._newest: dict[int, int] = {}
-        self._reading: dict[Place, asyncio.Task[list[Told]]] = {}
+        self._reading: dict[Place, asyncio.Task[list[ToldEvent]]] = {}
 
     @property
     def streams(self) -> int:
@@ -83,7 +83,7 @@ class EventFeed:
                 self._last = await self.read(last_event_id)
                 self._polling = asyncio.create_task(self._poll())
 
-    async def batch(self, campaign_id: int | None, after: int) -> list[Told]:
+    async def batch(self, campaign_id: int | None, after: int) -> list[ToldEvent]:
         """Return the next events of a campaign, of all for None; at most BATCH."""
         place = (campaign_id, after)
         reading = self._reading.get(place)
@@ -116,13 +116,13 @@ class EventFeed:
         newest = self._last if campaign_id is None else self._newest.get(campaign_id, 0)
         return newest > after
 
-    async def _batch(self, campaign_id: int | None, after: int) -> list[Told]:
-        def following(session: Session) -> list[Told]:
+    async def _batch(self, campaign_id: int | None, after: int) -> list[ToldEvent]:
+        def following(session: Session) -> list[ToldEvent]:
             events = events_since(session, after, campaign_id, BATCH)
             private = private_owners(session, {event.campaign_id for event in events})
             revoked = revoked_users(session) if events else frozenset()
             return [
-                Told(
+                ToldEvent(
                     message=ServerSentEvent(
                         raw_data=event.model_dump_json(), event=event.kind, id=str(event.id)
                     ),

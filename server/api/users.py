@@ -99,7 +99,12 @@ def revoke(name: UserNamed, store: StoreOf) -> User:
 @router.get("/audit", responses=problems(403))
 def audit(
     store: StoreOf,
-    user: Annotated[str | None, Query(max_length=64, description="Only of this user.")] = None,
+    user: Annotated[
+        str,
+        Query(
+            pattern=r"^[A-Za-z0-9._@+-]*$", max_length=64, description="Only what this user asked."
+        ),
+    ] = "",
     campaign: Annotated[
         int | None, Query(ge=1, le=LARGEST_ID, description="Only about this campaign.")
     ] = None,
@@ -111,5 +116,10 @@ def audit(
     after: datetime | None = since
     with store.session() as session:
         return audit_page(
-            session, user=user, campaign_id=campaign, since=after, cursor=cursor, limit=limit
+            session,
+            user=user or None,
+            campaign_id=campaign,
+            since=after,
+            cursor=cursor,
+            limit=limit,
         )

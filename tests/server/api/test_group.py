@@ -187,11 +187,11 @@ def test_nothing_of_a_private_campaign_is_seen_by_others(group: Group) -> None:
             ("GET", f"/~/compare?ids={shown},{hidden}"),
             ("GET", "/~/compare"),
             ("GET", "/~/"),
-            ("GET", "/~/fragments/campaigns?search=secret"),
-            ("GET", "/campaigns?search=secret"),
+            ("GET", "/~/fragments/campaigns?search=secre"),
+            ("GET", "/campaigns?search=secre"),
             ("GET", f"/~/campaigns/new?like={hidden}"),
         ):
-            assert "secret" not in group.ask(user, method, path).text.replace("search=secret", "")
+            assert "secret" not in group.ask(user, method, path).text
         listed = group.ask(user, "GET", "/campaigns").json()["items"]
         assert [campaign["id"] for campaign in listed] == [shown]
     assert group.ask("sam", "POST", f"/campaigns/{hidden}/cancel").status_code == 404
