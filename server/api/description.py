@@ -61,7 +61,8 @@ TAGS = {
     "catalog": "Models, machines and ready spaces.",
     "profiles": "Clusters that campaigns may run on.",
     "events": "Changes as they happen.",
-    "access": "Letting a browser in.",
+    "access": "Who asks, and letting a browser in.",
+    "users": "Users of a service that a group shares, and what was done by whom: for admins.",
     HEALTH: "Whether the service is alive, and whether it can work.",
 }
 """Kinds of resources, in the order in which they are told."""
