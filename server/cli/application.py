@@ -220,7 +220,7 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
 """The commands by the panel of --help that they stand in: each is imported when it is run."""
 
 
-class Application(Commands):
+class AllCommands(Commands):
     """The command `autotune` with all of its commands."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -250,7 +250,7 @@ def _root(
 
 
 app = typer.Typer(
-    cls=Application,
+    cls=AllCommands,
     help=HELP,
     callback=_root,
     no_args_is_help=True,

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from autotune.client.logins import logins
+from tests.server.cli.conftest import Autotune
+from tests.serving import serving
+
+
+def test_two_users_share_a_service(
+    alone: Autotune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first admin, before the service runs, to a user who is shut out of it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    data, token = tmp_path / "data", tmp_path / "ann.token"
+    folder = ("--data-dir", str(data))
+    added = alone("users", "add", "ann", "--scope", "admin", "--out", str(token), *folder)
+    assert (added.code, added.out) == (0, ""), added.err
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    again = alone("users", "add", "ann", *folder)
+    assert (again.code, "a name is given once" in again.err) == (1, True)
+    wrong = alone("users", "add", "no name", *folder)
+    assert wrong.code == 2
+    limits = ("--most-campaigns", "2", "--node-hours-a-month", "200")
+    bob = alone("users", "add", "bob", *limits, *folder).out.strip()
+    assert bob.startswith("bob.")
+    assert alone("users", "change", "bob", "--most-campaigns", "none", *folder).code == 0
+    kept = {user["name"]: user for user in alone("users", "list", "--json", *folder).json()}
+    assert (kept["bob"]["most_campaigns"], kept["bob"]["node_hours_a_month"]) == (None, 200)
+
+    with serving(data, "--group", "--no-runner") as served:
+        url = ("--url", served.url)
+        entered = alone("login", *url, "--token-file", str(token), "--json")
+        assert entered.json()["name"] == "ann", entered.err
+        [login] = logins()
+        assert login.url == served.url
+        assert stat.S_IMODE(Path(entered.json()["file"]).stat().st_mode) == 0o600
+        assert "ann, with the scope admin" in alone("whoami", *url).out
+        question = ("--model", "gpt-22b", "--machine", "frontier", "--nodes", "2", "--private")
+        assert alone("submit", *question, *url).code == 0
+
+        monkeypatch.setenv("AUTOTUNE_TOKEN", bob)
+        assert alone("ls", *url, "--json").json() == []
+        assert "there is no campaign 1" in alone("cancel", "1", *url).err
+        assert alone("users", "revoke", "bob", *folder).code == 0
+        shut_out = alone("ls", *url)
+        assert (shut_out.code, "the user bob was revoked" in shut_out.err) == (1, True)
+        monkeypatch.delenv("AUTOTUNE_TOKEN")
+
+        done = [entry["action"] for entry in alone("audit", "--json", *folder).json()]
+        assert done[0] == "users revoke bob"
+        assert "POST /api/v1/campaigns" in done
+        of_ann = alone("audit", "--user", "ann", "--since", "1d", *folder).out
+        assert "POST /api/v1/campaigns" in of_ann
+        assert alone("logout", *url).code == 0
+        assert not list(logins())
