@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from autotune.schemas import CampaignState
-from tests.server.dashboard.conftest import Service
+from tests.server.dashboard.conftest import PATIENCE_MS, Service
 
 WIDE, NARROW = 1400, 390
 READY = "body[data-ready], html:not(:has(script)) body"
@@ -24,7 +24,7 @@ AXE = Axe()
 def page(chromium: Browser) -> Iterator[Page]:
     """One for all addresses: a context of its own for each costs more than the checks."""
     context = chromium.new_context()
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(PATIENCE_MS)
     yield context.new_page()
     context.close()
 
@@ -35,7 +35,7 @@ def violations(page: Page, address: str) -> list[str]:
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     page.goto(address)
     page.wait_for_selector(READY)
-    expect(page.locator("[aria-busy=true]")).to_have_count(0, timeout=30_000)
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
     page.evaluate(AXE.axe_script)
     found = [f"light, wide: {fault}" for fault in _faults(page, {})]
     page.emulate_media(color_scheme="dark")

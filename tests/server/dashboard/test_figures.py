@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import Browser, expect
 
-from tests.server.dashboard.conftest import Open, Service
+from tests.server.dashboard.conftest import PATIENCE_MS, Open, Service
 from tests.server.dashboard.perception import UNNAMED, explained
 
 FIGURE = "[data-figure=impact]"
@@ -120,7 +120,7 @@ def test_without_javascript_a_figure_is_a_picture(service: Service, chromium: Br
     context = chromium.new_context(java_script_enabled=False)
     service.let_in(context)
     page = context.new_page()
-    page.set_default_timeout(60_000)  # each picture is drawn by a process of its own
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(f"{service.url}/campaigns/{campaign.id}")
     picture = page.locator(f"{FIGURE} img")
     expect(picture).to_be_visible()

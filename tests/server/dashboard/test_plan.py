@@ -10,9 +10,6 @@ from playwright.sync_api import expect
 from tests.server.dashboard.conftest import Faults, Open, Service
 from tests.server.dashboard.perception import UNNAMED
 
-BUNDLE_MS = 30_000
-"""In which a service builds the charts' script when it is first asked for it."""
-
 
 def test_the_page_answers_while_one_types(service: Service, visit: Open) -> None:
     page = visit(f"{service.url}/plan")
@@ -107,7 +104,7 @@ def test_the_form_says_what_is_known_before_it_runs(
 def test_the_scaling_of_a_strategy(service: Service, visit: Open) -> None:
     page = visit(f"{service.url}/plan")
     scaling = page.locator("#scaling")
-    expect(scaling.locator(".plot canvas")).to_have_count(2, timeout=BUNDLE_MS)
+    expect(scaling.locator(".plot canvas")).to_have_count(2)
     table = scaling.locator("table").first
     expect(table).to_contain_text("predicted")
     expect(table).not_to_contain_text("measured")
