@@ -16,10 +16,11 @@ TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 test: $(VENV)/.installed-dev ## install, then run every test
 	$(TESTING) $(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
 
-# What depends on programs that a machine may lack; the rest is the same everywhere.
-# Ray comes with the installation and is never hidden: its tests need no second run.
-BARE_TESTS := tests/cluster tests/evaluators tests/server \
-  --ignore=tests/evaluators/ray --ignore=tests/server/runner/test_ray.py
+# What depends on programs that a machine may lack; the rest is the same everywhere, and so is what
+# runs on SQLite. Ray comes with the installation and is never hidden.
+BARE_TESTS := tests/cluster $(addprefix tests/evaluators/,artefacts cluster program slurm) \
+  $(addprefix tests/server/,api cli dashboard slurm store runner/test_slurm.py runner/test_kill.py) \
+  --ignore=tests/server/cli/checks/test_ray.py -k "not sqlite"
 
 test-bare: $(VENV)/.installed-dev ## these tests as on a machine without Slurm, PostgreSQL and Chromium
 	$(TESTING) .ci/bare $(BIN)/python -m pytest -n 4 --dist loadgroup $(BARE_TESTS) $(ARGS)
