@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from getpass import getuser
 from pathlib import Path
+from platform import node
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -14,7 +15,7 @@ import typer
 
 from server.cli.failures import Failed
 from server.cli.options import StorageOptions
-from server.cli.output import Json, note
+from server.cli.output import Json, note, text
 from server.cli.port import listening_socket, listening_unix_socket, next_free_socket
 
 if TYPE_CHECKING:
@@ -123,11 +124,20 @@ def runner(
         str | None,
         typer.Option("--as", help="That user of the service.  \\[default: your login's name]"),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Only say whether a runner works here; exit code 1 where none does."
+        ),
+    ] = False,
 ) -> None:
     """Work on campaigns without serving, beside a service that has the same database.
 
     On PostgreSQL there may be any number, which share what they take; on SQLite `autotune serve`
     brings its own.
+
+    With --check it looks for one of this host that has lately told the database of itself, as
+    health checks of containers want to know.
     """
     from server.logs import configure
     from server.runner import run
@@ -138,11 +148,35 @@ def runner(
         runner_user=user or (getuser() if as_me else None),
     )
     parse_url(settings.url)
-    configure(settings, "runner", terminal=True)
-    with _ended_by_signal(), refusing_databases():
-        whose = f" of {settings.runner_user}" if settings.runner_user else ""
-        note(f"works on campaigns{whose} of {settings.data_dir}; Ctrl-C ends it")
-        run(settings)
+    with refusing_databases():
+        if check:
+            text(_runner_here(settings))
+            return
+        configure(settings, "runner", terminal=True)
+        with _ended_by_signal():
+            whose = f" of {settings.runner_user}" if settings.runner_user else ""
+            note(f"works on campaigns{whose} of {settings.data_dir}; Ctrl-C ends it")
+            run(settings)
+
+
+def _runner_here(settings: Settings) -> str:
+    """Return what the runner of this host does; raises Failed where there is none."""
+    from server.dashboard.wording import plural
+    from server.store import Store
+    from server.store.runners import known_runners
+
+    host = node()
+    with closing(Store(settings.url)) as store:
+        if fault := store.schema_fault():
+            raise Failed(f"the database does not fit this program: {fault}")
+        with store.session() as session:
+            here = [runner for runner in known_runners(session) if runner.host == host]
+    found = min(here, key=lambda runner: runner.silent_s, default=None)
+    if found is None or found.silent_s > settings.lease_s:
+        silent = f" for {found.silent_s:.0f} s" if found else ""
+        raise Failed(f"no runner on {host} has told of itself{silent}")
+    held = plural(len(found.campaigns), "campaign")
+    return f"the runner on {host} (process {found.pid}) works on {held}"
 
 
 @contextmanager
