@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-LOCKED := -c requirements.lock
+# All that is installed has its version and its hashes in a lock, in which nothing is missing, so
+# that nothing is looked for. PyTorch alone has its version in pyproject.toml: which build of it
+# fits, and where that comes from, is for each machine to say.
+HASHED := --quiet --require-hashes --no-deps
+OURS := --quiet --no-build-isolation --editable
 
 .PHONY: demo test test-bare check bench client examples install install-dev clean lock slurm-up slurm-down
 
@@ -65,20 +69,36 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "autotune needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet $(LOCKED) pip
 
-$(VENV)/.installed: pyproject.toml requirements.lock | $(BIN)/python
+$(VENV)/.installed: pyproject.toml requirements.lock requirements-build.lock | $(BIN)/python
 	@echo "Installing into $(VENV) (PyTorch and DeepSpeed included: a few minutes the first time) ..."
-	$(PIP) install --quiet $(LOCKED) --editable '.[trials]'
+	$(PIP) install $(HASHED) -r requirements-build.lock
+	$(PIP) install $(HASHED) -r requirements.lock
+	$(PIP) install $(OURS) '.[trials]'
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet $(LOCKED) --editable '.[trials,ray,postgresql]' --group dev
+$(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
+	$(PIP) install $(HASHED) -r requirements-dev.lock
 	@touch $@
 
-lock: ## write the versions installed now, with every extra, as the lock
-	$(PIP) install --quiet --upgrade --editable '.[trials,ray,postgresql]' --group dev
-	$(PIP) freeze --all --exclude-editable | sed -e 's/+cpu$$//' -e '/^autotune /d' > requirements.lock
+# uv writes the hashes of every file of a version, for all platforms; what installs needs none of it.
+EXTRAS := --extra trials --extra ray --extra postgresql
+COMPILE := build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
+  --generate-hashes --no-annotate --no-header --upgrade
+# PyTorch, and what comes with it for GPUs, which its builds for processors do without.
+WITHOUT_PYTORCH := awk '/^[a-z]/ { kept = !/^(torch|triton|cuda-[a-z]*|nvidia-[a-z0-9-]*)==/ } kept'
+# Of two locks the second without what stands in the first.
+BEYOND := awk '/^[a-z]/ { kept = !($$1 in known) } NR == FNR { known[$$1]; next } kept'
+
+lock: ## write the newest versions of everything, with the hashes of their files, as the locks
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade uv
+	$(COMPILE) pyproject.toml $(EXTRAS) -o build/lock/all
+	$(COMPILE) pyproject.toml $(EXTRAS) --group dev -c build/lock/all -o build/lock/dev
+	printf 'hatchling>=1.27\neditables\n' | $(COMPILE) - -o requirements-build.lock
+	$(WITHOUT_PYTORCH) build/lock/all > requirements.lock
+	$(WITHOUT_PYTORCH) build/lock/dev > build/lock/dev-without
+	$(BEYOND) requirements.lock build/lock/dev-without > requirements-dev.lock
 
 clean:
 	rm -rf $(VENV)

@@ -114,15 +114,22 @@ class Result:
         }
 
 
-def run(*, once: bool, port: int | None, data_dir: Path | None, json: bool) -> None:
-    """Show it all; raises Failed where a campaign fails, InvalidInput for a port in use."""
+def run(
+    *, once: bool, port: int | None, data_dir: Path | None, json: bool, simulated: bool = False
+) -> None:
+    """Show it all, or what is simulated alone.
+
+    Raises:
+        Failed: a campaign fails.
+        InvalidInput: the port is in use.
+    """
     folder = (data_dir or Path(tempfile.mkdtemp(prefix="autotune-demo-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     number = free_port(HOST, preferred=PREFERRED_PORT) if port is None else usable_port(HOST, port)
     url = f"http://{HOST}:{number}"
     with _service(folder, number) as process:
         note(f"pages: {_browser_address(url)}   (everything is kept in {folder})")
-        results = asyncio.run(_campaigns(url, folder))
+        results = asyncio.run(_campaigns(url, folder, simulated=simulated))
         for result in results:
             _show(result)
         note(f"pages of {url}, for one more browser: {_browser_address(url)}")
@@ -196,9 +203,11 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None
     raise Failed(f"the service did not start: {lines[-1] if lines else 'it said nothing'} ({log})")
 
 
-async def _campaigns(url: str, folder: Path) -> list[Result]:
+async def _campaigns(url: str, folder: Path, *, simulated: bool) -> list[Result]:
     """Run two campaigns to their ends, side by side, and then the one that profits from them."""
     async with AsyncClient(url) as client:
+        if simulated:
+            return await _run(client, folder, [SIMULATED])
         here = limited(await client.machine("local"))
         tiny: CampaignInput = {**TINY, "machine": here}
         longer: CampaignInput = {**LONGER, "machine": here}

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 def demo(
     once: Annotated[
-        bool, typer.Option("--once", help="End after the two campaigns instead of serving on.")
+        bool, typer.Option("--once", help="End after the campaigns instead of serving on.")
+    ] = False,
+    simulated: Annotated[
+        bool,
+        typer.Option(
+            "--simulated", help="Only GPT-175B on Frontier: nothing is trained, PyTorch not needed."
+        ),
     ] = False,
     port: Annotated[
         int | None,
@@ -48,7 +54,7 @@ def demo(
     """
     from server.demo import run
 
-    run(once=once, port=port, data_dir=data_dir, json=json)
+    run(once=once, port=port, data_dir=data_dir, json=json, simulated=simulated)
 
 
 def serve(
