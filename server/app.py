@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import ASGIApp
 
 from server.api import (
+    activity,
     calibrations,
     campaigns,
     catalog,
@@ -68,6 +69,7 @@ RESOURCES = (
     scaling,
     calibrations,
     events,
+    activity,
     entrance,
     users,
 )

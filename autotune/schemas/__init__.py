@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autotune.schemas.access import BrowserKey as BrowserKey
+    from autotune.schemas.activity import (
+        Activity as Activity,
+        CampaignActivity as CampaignActivity,
+        RunnerActivity as RunnerActivity,
+        TrialActivity as TrialActivity,
+    )
     from autotune.schemas.calibrations import (
         CalibrationCreate as CalibrationCreate,
         CalibrationDetail as CalibrationDetail,
@@ -171,6 +177,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "access": ("BrowserKey",),
+    "activity": ("Activity", "CampaignActivity", "RunnerActivity", "TrialActivity"),
     "calibrations": (
         "CalibrationCreate",
         "CalibrationDetail",

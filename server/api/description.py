@@ -61,6 +61,7 @@ TAGS = {
     "catalog": "Models, machines and ready spaces.",
     "profiles": "Clusters that campaigns may run on.",
     "events": "Changes as they happen.",
+    "activity": "What is worked on now.",
     "access": "Who asks, and letting a browser in.",
     "users": "Users of a service that a group shares, and what was done by whom: for admins.",
     HEALTH: "Whether the service is alive, and whether it can work.",

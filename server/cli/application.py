@@ -50,6 +50,11 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
             "watching:watch",
             "Follow a campaign until it is at rest, then print what it recommends.",
         ),
+        "top": CommandPlace(
+            "top:top",
+            "Show what runs where and who waits for what: runners, campaigns, trials. Ctrl-C ends "
+            "it.",
+        ),
         "ls": CommandPlace(
             "campaigns:ls",
             "List campaigns, newest first, with what each has found.",

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune profiles generic > ~/.config/autotune/profiles/mysite.toml",
     ),
     "doctor": ("autotune doctor", "autotune doctor --profile frontier --nodes 4 --live"),
+    "top": ("autotune top", "autotune top --once --json"),
     "ls": ("autotune ls --state running", "autotune ls --search 175b --sort=-best_mfu"),
     "show": (
         "autotune show 3 --state oom",

@@ -6,7 +6,7 @@ from autotune.client import calls
 from autotune.client.asynchronous.connection import AsyncConnection
 from autotune.client.calls.subject import RayInput, SlurmInput, profile_named
 from autotune.client.files import MachineInput
-from autotune.schemas import MachineShape, ModelShape, ProfileDetail, ProfileSummary
+from autotune.schemas import Activity, MachineShape, ModelShape, ProfileDetail, ProfileSummary
 from search_spaces.errors import InvalidInput
 
 
@@ -39,6 +39,10 @@ class AsyncCatalog(AsyncConnection):
     async def profile(self, name: str) -> ProfileDetail:
         """Return all that a cluster profile says."""
         return await self._transport.send(calls.catalog.profile(name))
+
+    async def activity(self) -> Activity:
+        """Return what runs where, and who waits for what."""
+        return await self._transport.send(calls.catalog.activity())
 
     async def _machine_of(
         self,

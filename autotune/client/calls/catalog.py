@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from autotune.client.calls.call import Call, get, reader
-from autotune.schemas import MachineShape, ModelShape, ProfileDetail, ProfileSummary
+from autotune.schemas import Activity, MachineShape, ModelShape, ProfileDetail, ProfileSummary
 
 
 def models() -> Call[list[str]]:
@@ -35,6 +35,10 @@ def profiles() -> Call[list[ProfileSummary]]:
 
 def profile(name: str) -> Call[ProfileDetail]:
     return get(f"/profiles/{quote(name, safe='')}", ProfileDetail)
+
+
+def activity() -> Call[Activity]:
+    return get("/activity", Activity)
 
 
 def _names(path: str) -> Call[list[str]]:

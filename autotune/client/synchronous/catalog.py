@@ -7,7 +7,7 @@ from autotune.client import calls
 from autotune.client.calls.subject import RayInput, SlurmInput, profile_named
 from autotune.client.files import MachineInput
 from autotune.client.synchronous.connection import Connection
-from autotune.schemas import MachineShape, ModelShape, ProfileDetail, ProfileSummary
+from autotune.schemas import Activity, MachineShape, ModelShape, ProfileDetail, ProfileSummary
 from search_spaces.errors import InvalidInput
 
 
@@ -40,6 +40,10 @@ class Catalog(Connection):
     def profile(self, name: str) -> ProfileDetail:
         """Return all that a cluster profile says."""
         return self._transport.send(calls.catalog.profile(name))
+
+    def activity(self) -> Activity:
+        """Return what runs where, and who waits for what."""
+        return self._transport.send(calls.catalog.activity())
 
     def _machine_of(
         self,

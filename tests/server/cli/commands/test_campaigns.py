@@ -272,3 +272,9 @@ def _until_at_rest(autotune: Autotune, number: str) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("its trials do not end")
+
+
+def test_top_tells_a_script_what_runs(autotune: Autotune) -> None:
+    told = autotune("top", "--once", "--json").json()
+    assert set(told) == {"runners", "trials", "campaigns"}
+    assert "runner" in autotune("top").out, "printed once where it is no terminal"

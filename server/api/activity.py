@@ -1,0 +1,19 @@
+"""What the service works on now."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from autotune.schemas import Activity
+from server.api.dependencies import StoreOf, problems
+from server.store.activity import activity
+
+router = APIRouter(tags=["activity"])
+
+
+@router.get("/activity", responses=problems())
+def read(store: StoreOf) -> Activity:
+    """Return what runs where, and who waits for what: runners, trials that have not ended, and
+    campaigns that do not rest for good."""
+    with store.session() as session:
+        return activity(session)

@@ -1,0 +1,46 @@
+"""What a service works on now, kept in view."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from server.cli.options import ServiceOptions
+from server.cli.output import Json, document, out
+from server.cli.tables.activity import activity
+
+LINES_BESIDE_TRIALS = 8
+
+
+def top(
+    service: ServiceOptions,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print it once instead of keeping it in view.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.5, help="Seconds between two looks.")
+    ] = 2.0,
+    json: Json = False,
+) -> None:
+    """Show what runs where and who waits for what: runners, campaigns, trials. Ctrl-C ends it.
+
+    With --json, or where stdout is no terminal, it is printed once.
+    """
+    console = out()
+    with service.client() as client:
+        if json:
+            document(client.activity())
+        elif once or not console.is_terminal:
+            console.print(activity(client.activity()))
+        else:
+            from rich.live import Live
+
+            with Live(console=console, screen=True, auto_refresh=False) as live:
+                while True:
+                    found = client.activity()
+                    others = len(found.runners) + len(found.campaigns) + LINES_BESIDE_TRIALS
+                    room = max(3, console.height - others)
+                    live.update(activity(found, most_trials=room), refresh=True)
+                    time.sleep(every)

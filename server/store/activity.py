@@ -1,0 +1,153 @@
+"""What is worked on now, read from the rows of what has not ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import Row, Select, case, func, select
+from sqlalchemy.orm import Session
+
+from autotune.schemas import (
+    Activity,
+    CampaignActivity,
+    CampaignState,
+    RunnerActivity,
+    StrategyShape,
+    TrialActivity,
+    TrialState,
+)
+from server.store.campaigns import RESTING, WORKED_ON
+from server.store.runners import KnownRunner, known_runners
+from server.store.tables import CampaignRow, TrialRow
+
+MOST_TRIALS = 1000
+NO_RUNNER = "no runner works on it: is one there (autotune serve, autotune runner)?"
+NOT_CLAIMED = "no runner has taken it yet"
+NOT_BEGUN = "its runner decides what to run"
+
+
+def activity(session: Session) -> Activity:
+    """Return what runs where, and who waits for what."""
+    runners = known_runners(session)
+    query = select(
+        CampaignRow.id,
+        CampaignRow.name,
+        CampaignRow.state,
+        CampaignRow.reason,
+        CampaignRow.evaluator,
+    ).where(CampaignRow.state.not_in(RESTING))
+    rows = session.execute(query.order_by(CampaignRow.id)).all()
+    counts = _counts(session)
+    reasons = _reasons(session)
+    return Activity(
+        runners=[_runner(runner) for runner in runners],
+        trials=_trials(session),
+        campaigns=[_campaign(row, runners, counts, reasons.get(row.id, "")) for row in rows],
+    )
+
+
+def _runner(runner: KnownRunner) -> RunnerActivity:
+    return RunnerActivity(
+        host=runner.host,
+        pid=runner.pid,
+        version=runner.version,
+        started_at=runner.started_at,
+        silent_s=round(runner.silent_s, 1),
+        campaigns=list(runner.campaigns),
+    )
+
+
+def _counts(session: Session) -> Mapping[tuple[int, bool], int]:
+    """Return how many pending trials each campaign has, by whether they run."""
+    query = select(TrialRow.campaign_id, TrialRow.phase, func.count()).where(
+        TrialRow.campaign_id.in_(_open()), TrialRow.state == TrialState.PENDING
+    )
+    counts: Counter[tuple[int, bool]] = Counter()
+    for campaign_id, phase, number in session.execute(
+        query.group_by(TrialRow.campaign_id, TrialRow.phase)
+    ):
+        counts[campaign_id, phase == "running"] += number
+    return counts
+
+
+def _reasons(session: Session) -> dict[int, str]:
+    """Return the reason for which most of each campaign's trials wait."""
+    query = (
+        select(TrialRow.campaign_id, TrialRow.phase_reason, func.count().label("number"))
+        .where(
+            TrialRow.campaign_id.in_(_open()),
+            TrialRow.state == TrialState.PENDING,
+            TrialRow.phase == "waiting",
+            TrialRow.phase_reason != "",
+        )
+        .group_by(TrialRow.campaign_id, TrialRow.phase_reason)
+        .order_by("number")
+    )
+    return {row.campaign_id: row.phase_reason for row in session.execute(query)}
+
+
+def _trials(session: Session) -> list[TrialActivity]:
+    runs_first = case((TrialRow.phase == "running", 0), else_=1)
+    query = (
+        select(TrialRow, CampaignRow.evaluator)
+        .join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
+        .where(TrialRow.campaign_id.in_(_open()), TrialRow.state == TrialState.PENDING)
+        .order_by(runs_first, TrialRow.campaign_id, TrialRow.number)
+        .limit(MOST_TRIALS)
+    )
+    now = datetime.now(UTC)
+    return [
+        TrialActivity.model_validate(
+            {
+                "campaign_id": row.campaign_id,
+                "number": row.number,
+                "purpose": row.purpose,
+                "evaluator": evaluator,
+                "strategy": StrategyShape.model_validate(row.strategy),
+                "phase": row.phase or "created",
+                "reason": row.phase_reason,
+                "job_id": row.job_id,
+                "host": row.host,
+                "created_at": row.created_at,
+                "age_s": round(max(0.0, (now - row.created_at).total_seconds()), 1),
+            }
+        )
+        for row, evaluator in session.execute(query)
+    ]
+
+
+def _open() -> Select[int]:
+    """Return the campaigns that may have pending trials: in the index these are few."""
+    return select(CampaignRow.id).where(
+        CampaignRow.state.not_in(RESTING) | CampaignRow.lease_owner.is_not(None)
+    )
+
+
+def _campaign(
+    row: Row[int, str, str, str, str],
+    runners: Sequence[KnownRunner],
+    counts: Mapping[tuple[int, bool], int],
+    reason: str,
+) -> CampaignActivity:
+    holder = next((each for each in runners if row.id in each.campaigns), None)
+    running, waiting = counts.get((row.id, True), 0), counts.get((row.id, False), 0)
+    waits_for = ""
+    if not running:
+        unclaimed = NOT_CLAIMED if runners else NO_RUNNER
+        own = row.reason if row.state in (CampaignState.QUEUED, CampaignState.PAUSED) else ""
+        worked_on = row.state in WORKED_ON and holder is None
+        waits_for = own or reason or (unclaimed if worked_on else NOT_BEGUN)
+    return CampaignActivity.model_validate(
+        {
+            "id": row.id,
+            "name": row.name,
+            "state": row.state,
+            "evaluator": row.evaluator,
+            "runner": f"{holder.host}:{holder.pid}" if holder else None,
+            "running": running,
+            "waiting": waiting,
+            "waits_for": waits_for,
+        }
+    )

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from autotune.schemas import CampaignState
+from evaluators.trial import TrialProgress
+from server.runner.runner import Runner
+from server.settings import Settings
+from server.store import Store
+from server.store.activity import NO_RUNNER, NOT_CLAIMED
+from server.store.campaigns import campaign_row, change_state
+from server.store.leases import claim
+from server.store.trials import note_progress
+from tests.server.asking import created, with_trials
+
+
+def found(client: TestClient) -> Any:
+    return client.get("/api/v1/activity").json()
+
+
+def test_what_runs_is_told_before_what_waits_and_for_what(client: TestClient, store: Store) -> None:
+    resting, asked = created(store, name="at rest"), created(store)
+    with_trials(store, resting, 1)
+    trials = with_trials(store, asked, 3)
+    with store.transaction() as session:
+        change_state(session, campaign_row(session, resting.id), CampaignState.CANCELLED)
+        waits = TrialProgress(phase="waiting", reason="Resources: nodes are busy", job_id="17")
+        note_progress(session, trials[0], waits)
+        runs = TrialProgress(phase="running", job_id="18", host="n[1-2]")
+        note_progress(session, trials[2], runs)
+    told = found(client)
+    assert [(each["number"], each["phase"], each["job_id"]) for each in told["trials"]] == [
+        (3, "running", "18"),
+        (1, "waiting", "17"),
+        (2, "created", None),
+    ]
+    assert told["trials"][1]["reason"] == "Resources: nodes are busy"
+    assert told["trials"][0]["strategy"]["tensor_parallel"] == 2
+    (campaign,) = told["campaigns"]
+    assert (campaign["id"], campaign["running"], campaign["waiting"]) == (asked.id, 1, 2)
+    assert campaign["waits_for"] == ""
+    with store.transaction() as session:
+        note_progress(session, trials[2], None)
+    assert found(client)["campaigns"][0]["waits_for"] == "Resources: nodes are busy"
+
+
+def test_a_campaign_says_why_nothing_of_it_runs(
+    client: TestClient, store: Store, sqlite_settings: Settings
+) -> None:
+    first, second = created(store), created(store)
+    waits = [each["waits_for"] for each in found(client)["campaigns"]]
+    assert waits == [NO_RUNNER, NO_RUNNER]
+    client.post(f"/api/v1/campaigns/{second.id}/pause")
+    runner = Runner(sqlite_settings, store)
+    with store.transaction() as session:
+        claim(session, "elsewhere/1/2/3.00", seconds=60, limit=1)
+    runner.round()
+    told = found(client)
+    assert [each["campaigns"] for each in told["runners"]] == [[]]
+    waits = [each["waits_for"] for each in told["campaigns"]]
+    assert waits == [NOT_CLAIMED, "paused by the user"]
+    runner.close()
+    assert found(client)["runners"] == []
+    assert first.id == told["campaigns"][0]["id"]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+from rich.console import Console
+
+from autotune.schemas import Activity, CampaignActivity, RunnerActivity, TrialActivity
+from server.cli.tables.activity import activity
+from tests.server.asking import STRATEGY
+
+
+def shown(found: Activity, *, width: int, most_trials: int | None = None) -> list[str]:
+    console = Console(width=width, file=StringIO())
+    console.print(activity(found, most_trials=most_trials))
+    assert isinstance(console.file, StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_all_fits_a_narrow_terminal_and_what_is_left_out_is_counted() -> None:
+    now = datetime.now(UTC)
+    runner = RunnerActivity(
+        host="login3",
+        pid=4821,
+        version="1",
+        silent_s=90.0,
+        campaigns=[4],
+        started_at=now - timedelta(hours=2),
+    )
+    asked = CampaignActivity(
+        id=4,
+        name="22B " * 20,
+        state="running",
+        evaluator="slurm",
+        runner="login3:4821",
+        waiting=2,
+        waits_for="jobs of a higher priority are before it",
+    )
+    trials = [
+        TrialActivity(
+            campaign_id=4,
+            number=number,
+            purpose="search",
+            evaluator="slurm",
+            phase="waiting",
+            reason="Priority",
+            job_id="81234",
+            age_s=75.0,
+            strategy=STRATEGY,
+            created_at=now,
+        )
+        for number in (1, 2, 3)
+    ]
+    found = Activity(runners=[runner], trials=trials, campaigns=[asked])
+    for width in (80, 140):
+        lines = shown(found, width=width, most_trials=2)
+        assert max(map(len, lines)) <= width
+        assert "(!)" in next(line for line in lines if line.startswith("login3:4821"))
+        first = next(line for line in lines if line.startswith("4/1"))
+        assert first.split()[1:4] == ["waiting", "1", "min"]
+        assert lines[-1] == "and 1 trial more"
+    assert any("higher priority are before it" in line for line in shown(found, width=140))
