@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from autotune.schemas import Activity
+from server.api.callers import CallerOf
 from server.api.dependencies import StoreOf, problems
 from server.store.activity import activity
 
@@ -12,8 +13,8 @@ router = APIRouter(tags=["activity"])
 
 
 @router.get("/activity", responses=problems())
-def read(store: StoreOf) -> Activity:
+def read(store: StoreOf, caller: CallerOf) -> Activity:
     """Return what runs where, and who waits for what: runners, trials that have not ended, and
-    campaigns that do not rest for good."""
+    campaigns that do not rest for good, as far as the caller sees them."""
     with store.session() as session:
-        return activity(session)
+        return activity(session, caller.sees)

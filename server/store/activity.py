@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 from sqlalchemy import Row, Select, case, func, select
@@ -18,6 +18,7 @@ from autotune.schemas import (
     TrialActivity,
     TrialState,
 )
+from server.store.campaign_list import Sees, all_seen
 from server.store.campaigns import RESTING, WORKED_ON
 from server.store.runners import KnownRunner, known_runners
 from server.store.tables import CampaignRow, TrialRow
@@ -28,8 +29,13 @@ NOT_CLAIMED = "no runner has taken it yet"
 NOT_BEGUN = "its runner decides what to run"
 
 
-def activity(session: Session) -> Activity:
-    """Return what runs where, and who waits for what."""
+def activity(session: Session, sees: Sees = all_seen) -> Activity:
+    """Return what runs where, and who waits for what.
+
+    Args:
+        sees: tells by its owner, and by whether it is private, which campaigns there are for
+            whoever asks.
+    """
     runners = known_runners(session)
     query = select(
         CampaignRow.id,
@@ -37,25 +43,33 @@ def activity(session: Session) -> Activity:
         CampaignRow.state,
         CampaignRow.reason,
         CampaignRow.evaluator,
-    ).where(CampaignRow.state.not_in(RESTING))
-    rows = session.execute(query.order_by(CampaignRow.id)).all()
+        CampaignRow.owner,
+        CampaignRow.private,
+    ).where(CampaignRow.id.in_(_open()))
+    found = session.execute(query.order_by(CampaignRow.id)).all()
+    rows = [row for row in found if sees(owner=row.owner, private=row.private)]
+    seen = {row.id for row in rows}
     counts = _counts(session)
     reasons = _reasons(session)
     return Activity(
-        runners=[_runner(runner) for runner in runners],
-        trials=_trials(session),
-        campaigns=[_campaign(row, runners, counts, reasons.get(row.id, "")) for row in rows],
+        runners=[_runner(runner, seen) for runner in runners],
+        trials=_trials(session, {row.id for row in found} - seen),
+        campaigns=[
+            _campaign(row, runners, counts, reasons.get(row.id, ""))
+            for row in rows
+            if row.state not in RESTING
+        ],
     )
 
 
-def _runner(runner: KnownRunner) -> RunnerActivity:
+def _runner(runner: KnownRunner, seen: Collection[int]) -> RunnerActivity:
     return RunnerActivity(
         host=runner.host,
         pid=runner.pid,
         version=runner.version,
         started_at=runner.started_at,
         silent_s=round(runner.silent_s, 1),
-        campaigns=list(runner.campaigns),
+        campaigns=[campaign_id for campaign_id in runner.campaigns if campaign_id in seen],
     )
 
 
@@ -88,7 +102,7 @@ def _reasons(session: Session) -> dict[int, str]:
     return {row.campaign_id: row.phase_reason for row in session.execute(query)}
 
 
-def _trials(session: Session) -> list[TrialActivity]:
+def _trials(session: Session, hidden: Collection[int]) -> list[TrialActivity]:
     runs_first = case((TrialRow.phase == "running", 0), else_=1)
     query = (
         select(TrialRow, CampaignRow.evaluator)
@@ -97,6 +111,8 @@ def _trials(session: Session) -> list[TrialActivity]:
         .order_by(runs_first, TrialRow.campaign_id, TrialRow.number)
         .limit(MOST_TRIALS)
     )
+    if hidden:
+        query = query.where(TrialRow.campaign_id.not_in(hidden))
     now = datetime.now(UTC)
     return [
         TrialActivity.model_validate(
@@ -126,7 +142,7 @@ def _open() -> Select[int]:
 
 
 def _campaign(
-    row: Row[int, str, str, str, str],
+    row: Row[int, str, str, str, str, str | None, bool],
     runners: Sequence[KnownRunner],
     counts: Mapping[tuple[int, bool], int],
     reason: str,

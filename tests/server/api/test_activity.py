@@ -6,10 +6,11 @@ from fastapi.testclient import TestClient
 
 from autotune.schemas import CampaignState
 from evaluators.trial import TrialProgress
+from server.api.callers import Caller
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
-from server.store.activity import NO_RUNNER, NOT_CLAIMED
+from server.store.activity import NO_RUNNER, NOT_CLAIMED, activity
 from server.store.campaigns import campaign_row, change_state
 from server.store.leases import claim
 from server.store.trials import note_progress
@@ -64,3 +65,14 @@ def test_a_campaign_says_why_nothing_of_it_runs(
     runner.close()
     assert found(client)["runners"] == []
     assert first.id == told["campaigns"][0]["id"]
+
+
+def test_a_private_campaign_is_not_told_of_to_others(store: Store) -> None:
+    hidden, shared = created(store, private=True), created(store)
+    for campaign in (hidden, shared):
+        with_trials(store, campaign, 1)
+    other = Caller(name="eve", scope="submit")
+    with store.session() as session:
+        told = activity(session, other.sees)
+    assert [each.id for each in told.campaigns] == [shared.id]
+    assert [each.campaign_id for each in told.trials] == [shared.id]
