@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from search_spaces.transformer import ActivationCheckpointing
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import ActivationCheckpointing, Transformer
+
+
+class ProgramRefusal(Protocol):
+    """Strategies that a program cannot run, besides those that no program can."""
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Those that decide it."""
+
+    @property
+    def because(self) -> str:
+        """The reason, as a sentence."""
+
+    def refuses(self, strategy: Strategy, transformer: Transformer, machine: Machine) -> bool:
+        """Whether it cannot run this strategy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +35,9 @@ class ProgramCapabilities:
         activation_checkpointing: the kinds that it has.
         sequence_parallel: whether it cuts norms and residuals over the tensor-parallel ranks.
         virtual_stages: whether it interleaves several stages of a pipeline on each rank.
+        fixed: the dimensions that it does not vary, with the value that each of them has; None:
+            what is usual on the machine.
+        refusals: what else it cannot run.
     """
 
     name: str
@@ -24,6 +45,8 @@ class ProgramCapabilities:
     activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
     sequence_parallel: bool = True
     virtual_stages: bool = True
+    fixed: tuple[tuple[str, int | bool | str | None], ...] = ()
+    refusals: tuple[ProgramRefusal, ...] = ()
 
 
 ANY_PROGRAM = ProgramCapabilities(name="some program")

@@ -105,6 +105,25 @@ def _uneven_world(lattice: Lattice) -> Mask:
     return np.asarray(lattice.world_size % lattice.model_parallel != 0)
 
 
+def _refused_by_program(lattice: Lattice, to: RuleContext) -> Mask:
+    """Return what the program refuses; each is asked once for every combination of the values that
+    decide it. Strategies that no program can run are left to other rules."""
+    refused = np.zeros(len(lattice), dtype=bool)
+    possible = ~_uneven_world(lattice)
+    for refusal in to.program.refusals:
+        places: dict[tuple[Any, ...], list[int]] = {}
+        columns = [lattice[name][possible].tolist() for name in refusal.dimensions]
+        rows = np.flatnonzero(possible).tolist()
+        keys = zip(*columns, strict=True) if columns else [()] * len(rows)
+        for row, key in zip(rows, keys, strict=True):
+            places.setdefault(key, []).append(row)
+        for several in places.values():
+            strategy = lattice.strategy(several[0])
+            if refusal.refuses(strategy, to.transformer, to.machine):
+                refused[several] = True
+    return refused
+
+
 _ALL = (
     Rule(
         name="machine_nodes",
@@ -265,6 +284,16 @@ _ALL = (
         demand="bf16 needs a GPU that has it",
         broken=lambda lattice, to: (lattice["precision"] == "bf16") & (not offers_bf16(to.machine)),
         reason=lambda _, to: f"{to.machine.gpu} has no bf16; fp16 is its 16-bit format",
+    ),
+    Rule(
+        name="program",
+        demand="the program of the trials has no reason of its own against it",
+        broken=lambda lattice, to: _refused_by_program(lattice, to),
+        reason=lambda s, to: next(
+            refusal.because
+            for refusal in to.program.refusals
+            if refusal.refuses(s, to.transformer, to.machine)
+        ),
     ),
     Rule(
         name="tensor_within_node",

@@ -112,8 +112,8 @@ class SearchSpace:
             InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`.
         """
         problems = list(_faults(nodes, machine, choices))
-        values: dict[str, tuple[Scalar, ...]] = {}
-        for dimension in DIMENSIONS:
+        values = dict(_unvaried(choices, machine, program, problems))
+        for dimension in (name for name in DIMENSIONS if name not in values):
             default: DimensionChoice | None = AUTO if dimension in MAIN else None
             choice = choices.get(dimension, default)
             try:
@@ -224,6 +224,26 @@ class LegalSampler:
         return [dict(zip(columns, row, strict=True)) for row in values]
 
 
+def _unvaried(
+    choices: Mapping[str, DimensionChoice],
+    machine: Machine,
+    program: ProgramCapabilities,
+    problems: list[InvalidInput],
+) -> Iterator[tuple[str, tuple[Scalar, ...]]]:
+    """Yield the dimensions that the program does not vary, each with its one value; add to
+    `problems` where another was chosen."""
+    for name, kept in program.fixed:
+        value = fixed_default(name, machine)[0] if kept is None else kept
+        choice = choices.get(name, AUTO)
+        try:
+            if choice != AUTO and values_of(name, choice) != (value,):
+                reason = f"{program.name} does not vary it"
+                raise InvalidInput(name, choice, reason, valid=f"{value}, or auto")
+        except InvalidInput as problem:
+            problems.append(problem)
+        yield name, (value,)
+
+
 def _widened(
     dimensions: Mapping[str, tuple[Scalar, ...]],
     choices: Mapping[str, DimensionChoice],
@@ -235,7 +255,10 @@ def _widened(
     if any(choices.get(name, AUTO) != AUTO for name in LAYOUT):
         return dict(dimensions)
     more = unsaid(dimensions, machine, program)
-    wider = {name: values for name, values in more.items() if name not in choices}
+    fixed = dict(program.fixed)
+    wider = {
+        name: values for name, values in more.items() if name not in choices and name not in fixed
+    }
     while wider and _points({**dimensions, **wider}) > MOST_AUTOMATIC_POINTS:
         del wider[next(iter(wider))]
     return {**dimensions, **wider}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import CampaignCreate, PredictionQuery, RayChoice, SpaceQuery
+from evaluators.adapter.catalog import load_adapter
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
 from evaluators.program.support import capabilities_of, unsupported
 from evaluators.trainer import unsupported_within
@@ -18,27 +19,45 @@ from search_spaces.transformer import Transformer
 from server.settings import Settings
 
 RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
-"""Whatever says where trials are run, by the fields `evaluator`, `slurm` and `ray`."""
+"""Whatever says where trials are run, by the fields `evaluator`, `slurm`, `ray` and `adapter`."""
 
 
-def chosen_program(request: RunChoice, folder: Path) -> ProgramCapabilities:
+def chosen_program(request: RunChoice, settings: Settings) -> ProgramCapabilities:
     """Return what the program of a request's trials can do; raises InvalidInput as `chosen_profile`
     does."""
-    return program_of(request, chosen_profile(request, folder))
+    return program_of(request, chosen_profile(request, settings))
 
 
-def chosen_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
-    """Return the profile of the cluster that trials run on; None where they run on none.
+def chosen_profile(request: RunChoice, settings: Settings) -> ClusterProfile | None:
+    """Return the profile of the cluster that trials run on, with the adapter of their trainer;
+    None where they run on none and train with the bundled trainer.
 
     The slurm evaluator needs one. The ray evaluator may do with an address, which is then the
-    profile's.
-
-    Args:
-        folder: of the user's own profiles.
+    profile's, and this machine with an adapter.
 
     Raises:
-        InvalidInput: fields `slurm`, `ray` and those in them.
+        InvalidInput: fields `slurm`, `ray`, those in them, and `adapter`.
     """
+    profile = _cluster_profile(request, settings.profiles_dir)
+    if not request.adapter:
+        return profile
+    if request.evaluator == "simulated":
+        reason = "the simulated evaluator runs no trainer"
+        raise InvalidInput("adapter", request.adapter, reason, valid="another evaluator")
+    try:
+        adapter = load_adapter(request.adapter, folder=settings.adapters_dir)
+    except InvalidInput as fault:
+        reason = fault.reason if fault.field == "adapter" else str(fault)
+        raise InvalidInput("adapter", request.adapter, reason, valid=fault.valid) from fault
+    except InvalidInputs as faults:
+        valid = "an adapter without faults"
+        raise InvalidInput("adapter", request.adapter, str(faults), valid=valid) from faults
+    ground = profile or ClusterProfile(name="local")
+    return replace(ground, program="adapter", adapter=adapter)
+
+
+def _cluster_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
+    """Return the profile of the cluster; None where trials run on none."""
     if request.evaluator == "ray":
         return _ray_profile(request, folder)
     if request.ray is not None:
@@ -120,10 +139,10 @@ def reasons_not_to_run(
     return [refused] if refused else []
 
 
-def refusals_of(query: PredictionQuery, folder: Path) -> list[str]:
+def refusals_of(query: PredictionQuery, settings: Settings) -> list[str]:
     """Return why the program that a query chooses cannot run its strategy; nothing where model or
     machine are unknown, of which somebody else complains."""
-    profile = chosen_profile(query, folder)
+    profile = chosen_profile(query, settings)
     try:
         transformer, machine = transformer_of(query.model), machine_of(query.machine)
     except (InvalidInput, InvalidInputs):

@@ -50,6 +50,10 @@ class Settings(BaseSettings):
         default_factory=lambda: config_path().parent / "profiles",
         description="cluster profiles of one's own, one TOML file each",
     )
+    adapters_dir: Path = Field(
+        default_factory=lambda: config_path().parent / "adapters",
+        description="adapters of trainers of one's own, one TOML file each",
+    )
     host: str = Field(HOST, description="address that the service binds to")
     port: int = Field(PORT, ge=0, le=65535)
     socket: str = Field("", description="Unix socket that is listened on instead of a port")
@@ -122,6 +126,7 @@ class Settings(BaseSettings):
     @field_validator(
         "data_dir",
         "profiles_dir",
+        "adapters_dir",
         "database_password_file",
         "service_token_file",
         "metrics_token_file",

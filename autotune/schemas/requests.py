@@ -128,6 +128,9 @@ class CampaignCreate(Wire):
     """With the slurm evaluator, and only with it."""
     ray: RayChoice | None = None
     """With the ray evaluator, and only with it."""
+    adapter: Annotated[Label, Field(max_length=50)] = ""
+    """A trainer of the service, as `autotune adapter list` has them; empty: the bundled one, or
+    that of the profile. It is named, and never given: its command runs in every trial."""
     objective: Objective = "tokens_per_s"
     """What is to be as high as possible."""
     min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
@@ -198,6 +201,9 @@ class ProgramChoice(Wire):
     """With the slurm evaluator, and only with it."""
     ray: RayChoice | None = None
     """With the ray evaluator, and only with it."""
+    adapter: Annotated[Label, Field(max_length=50)] = ""
+    """A trainer of the service, as `autotune adapter list` has them; empty: the bundled one, or
+    that of the profile."""
 
 
 class SpaceQuery(ProgramChoice):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.schemas import EvaluatorName, LaunchNeed, LaunchScript
+from evaluators.artefacts.adapter import TRAIN_ITERATIONS, rank_script
 from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, sbatch_script
 from evaluators.artefacts.needs import megatron_needs
 from evaluators.artefacts.trainer import ITERATIONS, train_sbatch, train_script
@@ -15,6 +16,7 @@ from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.frameworks import megatron_lm, nemo
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import arguments, variants
+from evaluators.program.interpreter import python
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -69,6 +71,9 @@ def artefacts(launch: Launch) -> dict[str, str]:
 TRAINER_SCRIPTS = ("train.sh", "train.sbatch")
 """Of the bundled trainer: for this machine, and for Slurm."""
 
+RANK_SCRIPT = "train_rank.sh"
+"""Of the trainer that an adapter describes: what each rank runs."""
+
 MEGATRON_SCRIPT = "launch.sbatch"
 
 
@@ -76,8 +81,12 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
     """Return the script, of the files with these names, that trains as the trials did; None where
     there is none.
 
-    It is the bundled trainer's where that ran the trials, or else Megatron-DeepSpeed's.
+    It is that of the trials' adapter or of the bundled trainer, where these ran them, or else
+    Megatron-DeepSpeed's.
     """
+    if RANK_SCRIPT in names:
+        remark = f"It trains {TRAIN_ITERATIONS} iterations with the trials' own trainer."
+        return LaunchScript(file=RANK_SCRIPT, needs=[], remark=remark)
     file = next((name for name in (*TRAINER_SCRIPTS, MEGATRON_SCRIPT) if name in names), None)
     if file is None:
         return None
@@ -121,6 +130,25 @@ _in_megatron_deepspeed = _accepted(
     lambda x: variants.check(x.transformer, x.strategy, x.variant),
 )
 
+
+def _by_adapter(launch: Launch) -> bool:
+    return launch.profile is not None and launch.profile.adapter is not None
+
+
+def _rank_script(launch: Launch) -> str:
+    assert launch.profile
+    assert launch.profile.adapter
+    return rank_script(
+        launch.transformer,
+        launch.machine,
+        launch.strategy,
+        launch.profile.adapter,
+        name=launch.name,
+        python=python(launch.profile),
+        file=RANK_SCRIPT,
+    )
+
+
 _ARTEFACTS: Mapping[str, _Artefact] = {
     "launch.sbatch": _Artefact(
         exists=_in_megatron_deepspeed,
@@ -139,11 +167,12 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
         render=lambda x: train_sbatch(x.transformer, x.machine, x.strategy, x.place, name=x.name),
     ),
     "train.sh": _Artefact(
-        exists=lambda x: x.evaluator == "local",
+        exists=lambda x: x.evaluator == "local" and not _by_adapter(x),
         render=lambda x: train_script(
             x.transformer, x.machine, x.strategy, name=x.name, python=sys.executable
         ),
     ),
+    RANK_SCRIPT: _Artefact(exists=_by_adapter, render=_rank_script),
     # Frameworks that no trial ran with.
     "megatron_lm_args.txt": _Artefact(
         exists=_accepted(lambda x: megatron_lm.check(x.strategy)),

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict
 
+from evaluators.adapter.adapter import Adapter
 from evaluators.cluster.values import (
     Flag,
     Image,
@@ -30,7 +31,7 @@ from evaluators.cluster.values import (
     whole,
 )
 
-ProgramName = Literal["trainer", "megatron-deepspeed"]
+ProgramName = Literal["trainer", "megatron-deepspeed", "adapter"]
 MegatronVariant = Literal["main", "ornl"]
 ContainerRuntime = Literal["apptainer", "singularity", "shifter", "podman-hpc"]
 GpuRequest = Literal["gpus-per-node", "gres", "none"]
@@ -212,6 +213,8 @@ class ClusterProfile:
         program: what a trial trains with.
         python: the interpreter of that program on the nodes; empty: the one that this service runs
             with, or `python3` where a virtual environment, a module or a container brings one.
+        adapter: with the program `adapter`, what describes the trainer. A campaign names it: no
+            file of a profile has one.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -230,3 +233,4 @@ class ClusterProfile:
     retries: Retries = Retries()
     pilot: Pilot = Pilot()
     ray: RayCluster = RayCluster()
+    adapter: Adapter | None = None

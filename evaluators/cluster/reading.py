@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from evaluators.adapter.adapter import Adapter
 from evaluators.cluster.options import GPU_OPTIONS, option_fault
 from evaluators.cluster.profile import ClusterProfile, Scheduling
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
@@ -18,9 +19,9 @@ SECTIONS: Mapping[str, type[Any]] = {
     name: kind
     for name, hint in get_type_hints(ClusterProfile).items()
     for kind in (hint, *get_args(hint))
-    if isinstance(kind, type) and is_dataclass(kind)
+    if isinstance(kind, type) and is_dataclass(kind) and kind is not Adapter
 }
-"""The tables of a profile, and what each of them becomes."""
+"""The tables of a profile's file, and what each of them becomes."""
 
 _ADAPTER = TypeAdapter(ClusterProfile)
 # What Pydantic refuses by itself -> why the value will not do, and what would.
@@ -52,7 +53,9 @@ def profile_from_dict(
         problems = []
     except ValidationError as error:
         problems = [_problem(details) for details in error.errors(include_url=False)]
-    problems += _contradictions(data) if isinstance(data, Mapping) else ()
+    if isinstance(data, Mapping):
+        problems += _contradictions(data)
+        problems += _adapters_of_files(data) if environ is not None else ()
     if problems:
         first = {problem.field: problem for problem in reversed(problems)}
         raise InvalidInputs(
@@ -91,7 +94,7 @@ def _unknown(keys: Sequence[str | int]) -> tuple[str, str]:
     """
     *section, key = map(str, keys)
     table = SECTIONS[section[0]] if section else ClusterProfile
-    names = [field.name for field in fields(table)]
+    names = sorted(_names(table) - {"adapter"}, key=[f.name for f in fields(table)].index)
     elsewhere = [f"{name}.{key}" for name, kind in SECTIONS.items() if key in _names(kind)]
     top = [key] if key in _names(ClusterProfile) else []
     near = [*elsewhere, *top, *closest(key, names, count=1)]
@@ -121,6 +124,15 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
             fault = option_fault(option, GPU_OPTIONS) if isinstance(option, str) else None
             if fault:
                 yield InvalidInput(f"{name}[{place}]", option, fault)
+
+
+def _adapters_of_files(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
+    """Yield what a file says of adapters, which belong to a campaign."""
+    if "adapter" in data or data.get("program") == "adapter":
+        reason = "a campaign names the adapter of its trainer, and a profile does not"
+        yield InvalidInput(
+            "adapter", data.get("adapter"), reason, valid="autotune submit --adapter"
+        )
 
 
 def profile_as_dict(profile: ClusterProfile) -> dict[str, Any]:

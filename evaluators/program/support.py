@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from autotune.schemas import EvaluatorName
-from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.adapter.capabilities import capabilities_of_adapter
+from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.frameworks.megatron_deepspeed.defects import DEFECTS, defects_of, refusals
 from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, check
+from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.megatron_deepspeed import MegatronProgram
 from evaluators.program.program import Program
 from evaluators.program.trainer import TrainerProgram
@@ -33,13 +36,20 @@ _DECISIVE_IN_MEGATRON = (
 """The dimensions that decide whether Megatron-DeepSpeed can run a strategy."""
 
 
+PROGRAMS: Mapping[ProgramName, Callable[[ClusterProfile], Program]] = {
+    "trainer": TrainerProgram,
+    "megatron-deepspeed": MegatronProgram,
+    "adapter": AdapterProgram,
+}
+
+
 def program_of(profile: ClusterProfile) -> Program:
     """Return the program that the profile names.
 
     Raises:
-        ValueError: it names Megatron-DeepSpeed and has no `[megatron]`.
+        ValueError: it names Megatron-DeepSpeed and has no `[megatron]`, or an adapter and has none.
     """
-    return TrainerProgram(profile) if profile.program == "trainer" else MegatronProgram(profile)
+    return PROGRAMS[profile.program](profile)
 
 
 _SEQUENCE_PARALLEL = Strategy(
@@ -59,10 +69,12 @@ def capabilities_of(
     """Return what the program of a campaign's trials can do.
 
     Args:
-        profile: of the cluster, with the slurm evaluator.
+        profile: of the cluster, and of whatever runs the trainer of an adapter.
     """
     if evaluator == "simulated":
         return ANY_PROGRAM
+    if profile is not None and profile.adapter is not None:
+        return capabilities_of_adapter(profile.adapter)
     if profile is None or profile.program == "trainer":
         return CAPABILITIES
     return _capabilities_of_megatron(profile.megatron or Megatron(path=""), transformer)
@@ -94,6 +106,8 @@ def unsupported(
     if profile.program == "trainer":
         reason = unsupported_within(lattice, reason_of=unsupported_anywhere)
         return [InvalidInput("space", "trainer", reason, valid=OTHER_SPACE)] if reason else []
+    if profile.program == "adapter":
+        return []  # what it cannot run is no part of its space
     megatron = profile.megatron
     defects = defects_of(Path(megatron.path)) if megatron else ()
     variant = megatron.variant if megatron else "main"

@@ -55,14 +55,15 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
     _collect(problems, lambda: demand_known_ray(request, settings))
     if problems:
         raise InvalidInputs(problems)
-    profile = _collect(problems, lambda: chosen_profile(request, settings.profiles_dir))
+    profile = _collect(problems, lambda: chosen_profile(request, settings))
     program = program_of(request, profile)
     space = _collect(problems, lambda: check_campaign(request, program=program))
     if space is not None and request.study is not None:
         request = settled(request, space)
     if space is not None:
         problems += _unsuitable(request, space, profile)
-    if space is not None and profile is not None and profile.machine in {"", space.machine.name}:
+    on_cluster = request.evaluator in {"slurm", "ray"}
+    if space and profile and on_cluster and profile.machine in {"", space.machine.name}:
         try:
             problems += obstacles(request, quickly(profile, limit_s=PATIENCE_S), space)
         except (

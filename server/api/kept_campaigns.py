@@ -64,8 +64,9 @@ class KeptCampaigns:
 
     def _belief(self, campaign: Campaign, trials: Sequence[Trial]) -> CampaignBelief:
         with self._store.session() as session:
-            on_cluster = campaign.request.slurm or campaign.request.ray
-            profile = profile_of(session, campaign.id) if on_cluster else None
+            request = campaign.request
+            has_profile = request.slurm or request.ray or request.adapter
+            profile = profile_of(session, campaign.id) if has_profile else None
             kept = earlier_observations(session, campaign.id) if campaign.started_from else []
         belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
         return self._beliefs.of(belief.key, lambda: belief)

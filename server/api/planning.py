@@ -55,7 +55,7 @@ class Plans:
         Raises:
             InvalidInput, InvalidInputs: it cannot be asked. That nothing fits is an answer.
         """
-        profile = chosen_profile(request, self._settings.profiles_dir)
+        profile = chosen_profile(request, self._settings)
         transformer, machine = subject_of(request.model, request.machine)
         problems = list(misplaced(request, machine))
         if request.study is not None:

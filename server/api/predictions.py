@@ -72,7 +72,7 @@ def report(
     query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)], settings: SettingsOf
 ) -> SpaceReport:
     """Count the strategies that there are, are legal, and fit, and what each rule removes."""
-    return space_report(query, program=chosen_program(query, settings.profiles_dir))
+    return space_report(query, program=chosen_program(query, settings))
 
 
 @router.post("/predictions", responses=problems(403))
@@ -82,8 +82,8 @@ def prediction(
     settings: SettingsOf,
 ) -> Prediction:
     """Tell of one strategy whether it is legal, its memory and its time, part by part."""
-    program = chosen_program(query, settings.profiles_dir)
-    refusals = refusals_of(query, settings.profiles_dir)
+    program = chosen_program(query, settings)
+    refusals = refusals_of(query, settings)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return predict(query, calibration, summary, program=program, refusals=refusals)
 
@@ -95,7 +95,7 @@ def ranking(
     settings: SettingsOf,
 ) -> Sweep:
     """Rank a whole space by its predicted rate, the best of it with intervals."""
-    program = chosen_program(query, settings.profiles_dir)
+    program = chosen_program(query, settings)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return sweep(query, calibration, summary, most=query.most, program=program)
 

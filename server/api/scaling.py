@@ -51,7 +51,7 @@ def predicted(
     settings: SettingsOf,
 ) -> ScalingStudy:
     """Predict strong and weak scaling of a strategy's layout."""
-    program = chosen_program(query, settings.profiles_dir)
+    program = chosen_program(query, settings)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return scaling_study(query, calibration, summary, program=program)
 

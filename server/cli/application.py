@@ -156,6 +156,18 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
             "catalog:profiles",
             "List the profiles of clusters, or print one to start a file of your own from.",
         ),
+        "adapter": GroupPlace(
+            "adapters:HELP",
+            "Any trainer by a small file: list and show adapters, and try one.",
+            {
+                "list": CommandPlace("adapters:list_", "List the adapters that have a name."),
+                "show": CommandPlace("adapters:show", "Print an adapter's file."),
+                "check": CommandPlace(
+                    "adapters:check",
+                    "Start a trainer three times by an adapter, and judge what comes of it.",
+                ),
+            },
+        ),
         "doctor": CommandPlace(
             "doctor:doctor",
             "Check this machine: Python, data folder, database, trial packages, GPUs, port, Slurm.",

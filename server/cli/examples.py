@@ -27,6 +27,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune profiles",
         "autotune profiles generic > ~/.config/autotune/profiles/mysite.toml",
     ),
+    "adapter list": ("autotune adapter list",),
+    "adapter show": (
+        "autotune adapter show template > ~/.config/autotune/adapters/my-script.toml",
+    ),
     "doctor": ("autotune doctor", "autotune doctor --profile frontier --nodes 4 --live"),
     "top": ("autotune top", "autotune top --once --json"),
     "ls": ("autotune ls --state running", "autotune ls --search 175b --sort=-best_mfu"),

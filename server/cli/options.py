@@ -268,6 +268,15 @@ class ProgramOptions(OptionGroup):
         ),
     ] = None
 
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            "--adapter",
+            help="The trainer of the trials: a name of `autotune adapter list`.  \\[default: the "
+            "bundled one, or that of the profile]",
+        ),
+    ] = None
+
     @property
     def on_ray(self) -> bool:
         return self.evaluator == "ray" or (self.evaluator is None and self.ray_address is not None)

@@ -11,6 +11,7 @@ from autotune.schemas import CampaignCreate
 from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.local import LocalBackend
+from evaluators.local.program_backend import LocalProgramBackend
 from evaluators.ray.backend import RayBackend
 from evaluators.simulated import SimulatedBackend
 from evaluators.slurm.backend import SlurmBackend
@@ -48,14 +49,17 @@ class EvaluatorBackends:
     def of(self, request: CampaignCreate, *, profile: Mapping[str, Any] | None) -> Backend:
         """Return the backend of a campaign's trials, which it may share with other campaigns.
 
-        There is a simulator for each time scale, a backend of Slurm for each profile and mode, and
-        one of Ray for each profile.
+        There is a simulator for each time scale, a backend of Slurm for each profile and mode, one
+        of Ray for each profile, and one of this machine for each adapter.
 
         Args:
-            profile: of the cluster, as it was kept with the campaign.
+            profile: of the cluster, or of the adapter, as it was kept with the campaign.
         """
         if request.evaluator == "local":
-            return self._once("local", LocalBackend)
+            if profile is None:
+                return self._once("local", LocalBackend)
+            own = _profile_of(profile)
+            return self._once(("local", repr(own)), partial(LocalProgramBackend, own))
         if request.evaluator == "simulated":
             scale = request.time_scale
             return self._once(scale, lambda: SimulatedBackend(time_scale=scale))

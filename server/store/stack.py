@@ -24,11 +24,13 @@ def program_of(request: CampaignCreate, profile: Mapping[str, Any] | None) -> st
     Simulated trials of another seed met another machine.
 
     Args:
-        profile: of the cluster, as it is kept with the campaign.
+        profile: of the cluster, or of the adapter, as it is kept with the campaign.
     """
     if request.evaluator == "simulated":
         return f"simulated {request.seed}"
     kept = profile or {}
     program = str(kept.get("program", "trainer"))
+    if adapter := kept.get("adapter"):
+        return f"adapter {adapter['name']}"
     variant = kept.get("megatron", {}).get("variant")
     return f"{program} {variant}" if variant else program

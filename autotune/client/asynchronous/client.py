@@ -57,6 +57,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
         evaluator: EvaluatorName | None = None,
         slurm: SlurmInput | None = None,
         ray: RayInput | None = None,
+        adapter: str = "",
         pool_nodes: int | None = None,
         objective: Objective = "tokens_per_s",
         min_headroom_gib: float = 0.0,
@@ -89,6 +90,8 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
                 with `ray`, "local" for the local machine, else "simulated".
             slurm: {"profile": …, "mode": "sbatch" or "pilot"}.
             ray: {"address": …, "profile": …}, one of them or both.
+            adapter: the trainer of the trials, a name that the service knows; the bundled one, or
+                that of the profile, where not given.
             pool_nodes: that trials may hold at the same time; `nodes` where not given.
             objective: what is to be as high as possible.
             min_headroom_gib: memory that the fullest GPU is to have left.
@@ -124,6 +127,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             "evaluator": evaluator,
             "slurm": slurm,
             "ray": ray,
+            "adapter": adapter,
             "pool_nodes": pool_nodes,
             "objective": objective,
             "min_headroom_gib": min_headroom_gib,

@@ -49,6 +49,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     pool_nodes: int | None
     slurm: SlurmInput | None
     ray: RayInput | None
+    adapter: str
     objective: Objective
     min_headroom_gib: float
     baseline: str | StrategyShape | Mapping[str, Any] | None

@@ -124,12 +124,13 @@ def predict(
     # Here, and not above, as below: other commands need not wait for all that it imports.
     from autotune.prediction import predict as predicted
     from server.programs import refusals_of
+    from server.settings import Settings
 
     answer = predicted(
         query,
         *calibration.load(service),
         program=program_for(query),
-        refusals=refusals_of(query, _profiles_dir()),
+        refusals=refusals_of(query, Settings()),
     )
     if json:
         document(answer)
@@ -213,6 +214,7 @@ def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str
         "evaluator": program.evaluator_for(name),
         "slurm": {"profile": profile} if profile is not None else None,
         "ray": program.ray(),
+        "adapter": program.adapter or "",
     }
 
 
@@ -230,8 +232,9 @@ def _machine_of(profile: str | None) -> str:
 
 def program_for(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
     from server.programs import chosen_program
+    from server.settings import Settings
 
-    return chosen_program(query, _profiles_dir())
+    return chosen_program(query, Settings())
 
 
 def _profiles_dir() -> Path:

@@ -1,0 +1,155 @@
+"""What a file says of a trainer, as it is kept with a campaign: texts and numbers alone.
+
+`evaluators.adapter.reading` makes it from a file and refuses what is wrong there; expressions are
+read again, from their text, where they are worked out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from pydantic import ConfigDict
+
+from evaluators.adapter.expression import parse
+from evaluators.adapter.names import DECIDED_BY, MENTIONED_BY
+from evaluators.adapter.template import template
+from search_spaces.strategy import DIMENSIONS
+
+Constant: TypeAlias = bool | int | float | str
+Setting: TypeAlias = Constant | tuple[Constant, ...]
+"""What stands at a place: a template, or several, or a constant of TOML."""
+Evidence: TypeAlias = Literal["unchecked", "read", "parsed", "trained"]
+"""What was done with an adapter: nothing; its words were held against the trainer's sources or
+documentation; the trainer's own parser took what it writes; it trained."""
+
+USUAL_WARMUP = 3
+"""Iterations at each start that are left out, unless a file says another number: compilation and
+the first allocations last that long in the trainers that were tried."""
+_NO_OTHER_KEYS = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterRefusal:
+    """`[[refuse]]`: strategies that the trainer cannot run.
+
+    Attributes:
+        when: an expression over strategy, model and machine.
+        because: the reason, as a sentence goes on with it.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    when: str
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterReader:
+    """`[[read]]`: where figures are found, and which. One of the first four is not empty.
+
+    The other texts are expressions over what was found there (groups of the pattern, keys,
+    columns, tags) and all names of a strategy; one that is empty takes what was found under its
+    own name, if anything.
+
+    Attributes:
+        log: a regular expression with named groups, searched in each line that a rank prints.
+        json_lines, csv: a file (or a pattern of names) that the trainer writes.
+        tensorboard: a folder in which it writes event files.
+        step: the number of an iteration. Without one a line belongs to the last that was read.
+        iteration_time_s, loss, peak_memory_gib: figures.
+        arrival: the iteration's time is that between two lines with a step, as they arrive.
+        echo: a name of a strategy -> what the trainer says of it; the two must be equal.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    log: str = ""
+    json_lines: str = ""
+    csv: str = ""
+    tensorboard: str = ""
+    step: str = ""
+    iteration_time_s: str = ""
+    loss: str = ""
+    peak_memory_gib: str = ""
+    arrival: bool = False
+    echo: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """The name, or pattern of names, of what it reads in the folder of a start; empty for the
+        log."""
+        return self.json_lines or self.csv or self.tensorboard
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """One trainer.
+
+    Attributes:
+        name: of its file.
+        command: the words that start one rank, as templates; those of `places` come after them.
+        folder: in which ranks run; that of a start where empty.
+        warmup_iterations: left out at the beginning of each start.
+        base: file -> the user's own text of it, under which places are laid.
+        places: place -> what stands there (`[set]` of the file).
+        fixed: dimension that the file does not mention -> the value that it has all the same.
+        versions: package -> the version that the file was written for.
+        evidence, checked: what was done with it; when, and at which version.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    name: str
+    command: tuple[str, ...]
+    description: str = ""
+    folder: str = ""
+    warmup_iterations: int = USUAL_WARMUP
+    base: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, Setting] = field(default_factory=dict)
+    fixed: Mapping[str, Constant] = field(default_factory=dict)
+    refuse: tuple[AdapterRefusal, ...] = ()
+    read: tuple[AdapterReader, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    evidence: Evidence = "unchecked"
+    checked: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of all that it says, the user's own files among it."""
+        content = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """Its name and the beginning of its digest, as a trial's versions have it."""
+        return f"{self.name} {self.digest[:12]}"
+
+    @cached_property
+    def varied(self) -> frozenset[str]:
+        """The dimensions that the file mentions; nodes are the launcher's."""
+        templates = [*self.command, *texts_of(self.places)]
+        names = frozenset().union(*(template(text).names for text in templates))
+        return _behind(names, MENTIONED_BY) | {"num_nodes"}
+
+
+def texts_of(places: Mapping[str, Setting]) -> list[str]:
+    """Return the templates among settings."""
+    values = (v if isinstance(v, tuple | list) else (v,) for v in places.values())
+    return [text for several in values for text in several if isinstance(text, str)]
+
+
+def dimensions_of(refusal: AdapterRefusal) -> tuple[str, ...]:
+    """Return the dimensions that a refusal looks at, in their order."""
+    looked_at = _behind(parse(refusal.when).names, DECIDED_BY)
+    return tuple(name for name in DIMENSIONS if name in looked_at)
+
+
+def _behind(names: frozenset[str], derived: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """Return the dimensions among names, and those behind derived ones."""
+    behind = (derived.get(name, (name,)) for name in names)
+    return frozenset(d for several in behind for d in several if d in DIMENSIONS)

@@ -1,0 +1,58 @@
+"""Which strategies an adapter's trainer can be asked for, as a search space takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evaluators.adapter.adapter import Adapter, AdapterRefusal, dimensions_of
+from evaluators.adapter.expression import ExpressionFault, parse
+from evaluators.adapter.names import strategy_names
+from evaluators.adapter.rendering import NEUTRAL
+from search_spaces.dimension import Scalar
+from search_spaces.machine import Machine
+from search_spaces.program import ProgramCapabilities
+from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyRefusal:
+    """A refusal of an adapter, as a rule of a space."""
+
+    refusal: AdapterRefusal
+    trainer: str
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return dimensions_of(self.refusal)
+
+    @property
+    def because(self) -> str:
+        return f"{self.trainer} cannot run it: {self.refusal.because}"
+
+    def refuses(self, strategy: Strategy, transformer: Transformer, machine: Machine) -> bool:
+        """Whether it holds for a strategy; one that it cannot be worked out for is refused, too."""
+        try:
+            names = strategy_names(transformer, machine, strategy)
+            return bool(parse(self.refusal.when).value(names))
+        except (ExpressionFault, ZeroDivisionError):
+            return True
+
+
+def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
+    """Return what the trainer can do: it varies the dimensions that its adapter mentions."""
+    unvaried = [name for name in DIMENSIONS if name not in adapter.varied]
+    fixed: list[tuple[str, Scalar | None]] = []
+    for name in unvaried:
+        value = adapter.fixed.get(name, NEUTRAL.get(name))
+        assert not isinstance(value, float)
+        fixed.append((name, value))
+    return ProgramCapabilities(
+        name=adapter.name,
+        sequence_parallel="sequence_parallel" in adapter.varied,
+        virtual_stages="virtual_stages" in adapter.varied,
+        fixed=tuple(fixed),
+        refusals=tuple(
+            StrategyRefusal(refusal=refusal, trainer=adapter.name) for refusal in adapter.refuse
+        ),
+    )

@@ -1,0 +1,41 @@
+"""Adapters by name: a user's own folder of TOML files first, then the ready ones."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.reading import read_adapter
+from search_spaces.catalog.files import unknown_name
+
+READY = Path(str(files(__package__))) / "ready"
+
+
+def adapter_names(folder: Path | None = None) -> list[str]:
+    """Return the names of the ready adapters and of the files in `folder`, sorted."""
+    return sorted({*_names(READY), *_names(folder)})
+
+
+def _names(folder: Path | None) -> list[str]:
+    if folder is None or not folder.is_dir():
+        return []
+    return [path.stem for path in folder.glob("*.toml")]
+
+
+def adapter_file(name: str, *, folder: Path | None = None) -> Path:
+    """Return the file of the adapter of this name; raises InvalidInput for an unknown one."""
+    for adapters in (folder, READY):
+        if adapters is not None and name in _names(adapters):
+            return adapters / f"{name}.toml"
+    raise unknown_name("adapter", name, adapter_names(folder))
+
+
+def load_adapter(name: str, *, folder: Path | None = None) -> Adapter:
+    """Return the adapter of this name. Text is only ever a name, so that what comes over a network
+    cannot point at a file.
+
+    Raises:
+        InvalidInput, InvalidInputs: there is none of this name; or its file is refused.
+    """
+    return read_adapter(adapter_file(name, folder=folder))

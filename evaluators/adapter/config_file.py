@@ -1,0 +1,119 @@
+"""Configuration files of trainers: JSON, YAML and TOML, with values laid over a user's own."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from search_spaces.errors import InvalidInput
+
+FORMATS = ("json", "yaml", "yml", "toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFile:
+    """A file's keys, as tables within tables.
+
+    Attributes:
+        format: one of FORMATS.
+    """
+
+    format: str
+    table: dict[str, Any]
+
+    @classmethod
+    def read(cls, name: str, text: str) -> ConfigFile:
+        """Return what a text holds, by the format that the file's name ends with.
+
+        Raises:
+            InvalidInput: it is of another format, or holds no table.
+        """
+        ending = name.rpartition(".")[2]
+        if ending not in FORMATS:
+            raise InvalidInput("file", name, "of no known format", valid=", ".join(FORMATS))
+        try:
+            table = _parsed(ending, text)
+        except (ValueError, RecursionError, yaml.YAMLError) as error:
+            told = " ".join(str(error).split())
+            raise InvalidInput("file", name, f"not {ending.upper()}: {told}") from error
+        if not isinstance(table, dict):
+            raise InvalidInput("file", name, "it has no keys at its top")
+        return cls(format=ending, table=table)
+
+    def put(self, key: str, value: Any) -> None:
+        """Put a value at a dotted key; raises InvalidInput where a part of it is no table."""
+        *tables, last = key.split(".")
+        table = self.table
+        for name in tables:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise InvalidInput("file", key, f"{name} is no table in the user's file")
+        table[last] = value
+
+    def drop(self, key: str) -> None:
+        """Take a dotted key out, where it is there."""
+        *tables, last = key.split(".")
+        table: Any = self.table
+        for name in tables:
+            table = table.get(name) if isinstance(table, dict) else None
+        if isinstance(table, dict):
+            table.pop(last, None)
+
+    @property
+    def text(self) -> str:
+        """The file's text. Comments of the user's own are not kept."""
+        if self.format == "json":
+            return json.dumps(self.table, indent=2) + "\n"
+        if self.format == "toml":
+            return "\n".join(_toml_lines(self.table, ())).lstrip("\n") + "\n"
+        written: str = yaml.safe_dump(self.table, sort_keys=False)
+        return written
+
+
+def _parsed(ending: str, text: str) -> Any:
+    if ending == "json":
+        return json.loads(text)
+    if ending == "toml":
+        return tomllib.loads(text)
+    return yaml.safe_load(text) or {}
+
+
+def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    """Yield a table's own values, and then its tables under their headings."""
+    if path and (not table or not all(isinstance(value, dict) for value in table.values())):
+        yield f"\n[{'.'.join(map(_toml_key, path))}]"
+    for name, value in table.items():
+        if value is not None and not isinstance(value, dict):
+            yield f"{_toml_key(name)} = {_toml_value(value)}"
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _toml_lines(value, (*path, name))
+
+
+def _toml_key(name: str) -> str:
+    plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if plain else _toml_text(name)
+
+
+def _toml_text(text: str) -> str:
+    """Return a basic string of TOML: its escapes are those of JSON, which has no need of one for
+    DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, dict):
+        pairs = (f"{_toml_key(name)} = {_toml_value(each)}" for name, each in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, str):
+        return _toml_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,189 @@
+"""The figures of one start, from whatever its ranks and its files tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+from evaluators.adapter.adapter import AdapterReader
+from evaluators.adapter.expression import ExpressionFault, Names, Value, parse
+from evaluators.adapter.names import OF_STRATEGY
+
+_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?")
+_NO_NUMBER = frozenset({"nan", "inf", "infinity"})
+_TRUE = frozenset({"true", "yes", "on", "1"})
+
+
+def value_of(text: str) -> Value:
+    """Return the number that a text is, 1,234.5 among them, and else the text."""
+    plain = text.strip().strip("'\"")
+    if any(letter.isdigit() for letter in plain) and _NUMBER.fullmatch(plain):
+        number = plain.replace(",", "")
+        if number.lstrip("+-").isdigit():
+            return int(number) if len(number) < 30 else plain
+        return float(number) if isfinite(float(number)) else plain
+    return plain
+
+
+@dataclass(kw_only=True)
+class ToldIteration:
+    """What one rank has told of an iteration; `arrived_s`: when it did so first."""
+
+    step: int
+    arrived_s: float | None = None
+    time_s: float | None = None
+    loss: float | None = None
+    nan: bool = False
+
+    def lost(self, loss: Value) -> None:
+        """Take a loss, which may be no number; None where none was told."""
+        if isinstance(loss, str):
+            self.nan |= loss.lower().lstrip("+-") in _NO_NUMBER
+        elif loss is not None:
+            self.loss = float(loss)
+
+
+@dataclass(kw_only=True)
+class RankFigures:
+    """What one rank has told.
+
+    Attributes:
+        latest: the iteration that was told last.
+        arrived: by reader, the last line with a step: which, and when it came.
+        differs: a name of the strategy, what was asked for, and what the rank says of it.
+    """
+
+    iterations: dict[int, ToldIteration] = field(default_factory=dict)
+    latest: int | None = None
+    arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
+    peak_memory_gib: float | None = None
+    differs: tuple[str, Value, Value] | None = None
+
+    @property
+    def timed(self) -> list[ToldIteration]:
+        """Iterations with a time, by number."""
+        told = sorted(self.iterations.values(), key=lambda each: each.step)
+        return [each for each in told if each.time_s is not None]
+
+
+class StartFigures:
+    """Takes what readers find, in its order.
+
+    Args:
+        names: the values of a strategy's names at this start.
+    """
+
+    def __init__(self, readers: Sequence[AdapterReader], names: Names) -> None:
+        self._readers, self._names = readers, names
+        self.ranks: dict[int, RankFigures] = {}
+
+    @property
+    def clock(self) -> int | None:
+        """The lowest rank that tells times: all times are its own."""
+        return min((rank for rank, told in self.ranks.items() if told.timed), default=None)
+
+    @property
+    def iterations(self) -> list[ToldIteration]:
+        """The iterations that one clock has timed, by number."""
+        clock = self.clock
+        return [] if clock is None else self.ranks[clock].timed
+
+    @property
+    def not_numbers(self) -> frozenset[int]:
+        """The iterations whose loss was no number on some rank."""
+        told = (each for rank in self.ranks.values() for each in rank.iterations.values())
+        return frozenset(each.step for each in told if each.nan)
+
+    @property
+    def last_loss(self) -> float | None:
+        """The loss that the lowest rank has told last of those that tell any."""
+        for _, told in sorted(self.ranks.items()):
+            losses = [(i.step, i.loss) for i in told.iterations.values() if i.loss is not None]
+            if losses:
+                return max(losses)[1]
+        return None
+
+    @property
+    def differs(self) -> tuple[str, Value, Value] | None:
+        """The first thing that a rank says of the strategy and that was not asked for."""
+        told = (self.ranks[rank].differs for rank in sorted(self.ranks))
+        return next(filter(None, told), None)
+
+    def take(
+        self, place: int, found: Mapping[str, Value], *, rank: int, at_s: float | None = None
+    ) -> bool:
+        """Take what the reader at `place` has found; return whether it told a time.
+
+        Args:
+            at_s: when it came, seconds of the rank's clock; None where nobody looked.
+        """
+        reader = self._readers[place]
+        told = self.ranks.setdefault(rank, RankFigures())
+        self._compare(reader, found, told)
+        memory = _figure(self._worked_out(reader.peak_memory_gib, "peak_memory_gib", found))
+        if memory is not None:
+            told.peak_memory_gib = max(memory, told.peak_memory_gib or 0.0)
+        step = _figure(self._worked_out(reader.step, "step", found))
+        if step is not None:
+            told.latest = int(step)
+        if told.latest is None:
+            return False
+        iteration = told.iterations.setdefault(told.latest, ToldIteration(step=told.latest))
+        if step is not None and iteration.arrived_s is None:
+            iteration.arrived_s = at_s
+        iteration.lost(self._worked_out(reader.loss, "loss", found))
+        time_s = _figure(self._worked_out(reader.iteration_time_s, "iteration_time_s", found))
+        if reader.arrival and step is not None and at_s is not None:
+            time_s = _since(told, place, step=int(step), at_s=at_s)
+        if time_s is None or time_s <= 0:
+            return False
+        iteration.time_s = time_s
+        return True
+
+    def _worked_out(self, text: str, name: str, found: Mapping[str, Value]) -> Value:
+        """Return a figure; None where nothing of it was found."""
+        if not text:
+            return found.get(name) if name not in OF_STRATEGY else None
+        expression = parse(text)
+        if not expression.names & set(found) and expression.names:
+            return None
+        try:
+            return expression.value({**self._names, **found})
+        except ExpressionFault:
+            return None  # the line has other words where it should have numbers
+
+    def _compare(
+        self, reader: AdapterReader, found: Mapping[str, Value], told: RankFigures
+    ) -> None:
+        """Hold what was found under a strategy's names against what was asked for."""
+        echoes = {name: value for name, value in found.items() if name in OF_STRATEGY}
+        for name, text in reader.echo.items():
+            echoes[name] = self._worked_out(text, name, found)
+        for name, value in echoes.items():
+            asked = self._names[name]
+            if value is not None and not _same(asked, value) and told.differs is None:
+                told.differs = (name, asked, value)
+
+
+def _figure(value: Value) -> float | None:
+    """Return a finite number, and nothing of anything else."""
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _same(asked: Value, told: Value) -> bool:
+    if isinstance(asked, bool):
+        return asked == (str(told).lower() in _TRUE)
+    if isinstance(asked, str) or isinstance(told, str):
+        return str(asked).lower() == str(told).lower()
+    return asked == told
+
+
+def _since(told: RankFigures, place: int, *, step: int, at_s: float) -> float | None:
+    """Return the seconds of an iteration since the last line with a step."""
+    before = told.arrived.get(place)
+    told.arrived[place] = (step, at_s)
+    if before is None or step <= before[0]:
+        return None
+    return (at_s - before[1]) / (step - before[0])

@@ -1,0 +1,126 @@
+"""The log of all ranks of all starts, as `rank_process` stamps it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evaluators.adapter.adapter import AdapterReader
+from evaluators.adapter.expression import Names
+from evaluators.adapter.figures import StartFigures, value_of
+from evaluators.adapter.readers import rows_of
+from evaluators.training_log import Cause, CauseKind, Power
+from evaluators.training_log.cause import RootCause, plain
+from evaluators.training_log.error_line import SIGNS
+from evaluators.training_log.lines import text_of
+from evaluators.training_log.reports import POWER_SIGN, PowerLines
+
+LINE = re.compile(r"\[start (\d{1,6}) rank (\d{1,7}) (\d{1,9}\.\d{6})s\] (.*)", re.DOTALL)
+CODE = re.compile(r"ended with exit code \d+$")
+SEARCHED = 4096
+"""Characters of a line in which patterns are searched."""
+LONGEST_LINE = 64 << 10
+MOST_OF_A_LINE = 200
+
+
+@dataclass(kw_only=True)
+class StartLog:
+    """What the log has of one start."""
+
+    figures: StartFigures
+    power: PowerLines = field(default_factory=PowerLines)
+
+
+class AdapterLog:
+    """Takes the log line by line.
+
+    Args:
+        names: of each start, from the first: the values of its strategy's names.
+    """
+
+    def __init__(self, readers: Sequence[AdapterReader], names: Sequence[Names]) -> None:
+        self._readers = readers
+        self._patterns = [(n, re.compile(r.log)) for n, r in enumerate(readers) if r.log]
+        self.starts = [StartLog(figures=StartFigures(readers, each)) for each in names]
+        self._now = 0
+        self._cause = RootCause()
+        self._said: dict[int, str] = {}
+        self._first_to_end: Cause | None = None
+
+    @property
+    def cause(self) -> Cause | None:
+        """The root cause of a failure: an error that explains the others or, where there is none,
+        what the first rank to end had to say."""
+        cause = self._cause.cause()
+        if self._first_to_end and (cause is None or cause.kind is CauseKind.CONSEQUENCE):
+            return self._first_to_end
+        return cause
+
+    def power(self, start: int) -> Power:
+        return self.starts[start].power.power()
+
+    def read(self, path: Path) -> None:
+        """Take a whole file; raises OSError."""
+        with path.open("rb") as file:
+            while line := file.readline(LONGEST_LINE):
+                self.take(text_of(line.rstrip(b"\r\n")))
+
+    def take(self, line: str) -> None:
+        """Take one line, of a rank or of whatever else writes to the log."""
+        stamped = LINE.match(line)
+        if stamped is None:
+            self._take_other(line)
+            return
+        start, rank, at_s, text = stamped.groups()
+        if not 1 <= int(start) <= len(self.starts):
+            return
+        self._now = int(start) - 1
+        figures = self.starts[self._now].figures
+        for place, pattern in self._patterns:
+            if match := pattern.search(text[:SEARCHED]):
+                found = {name: value_of(group) for name, group in match.groupdict("").items()}
+                found = {name: value for name, value in found.items() if value != ""}
+                if figures.take(place, found, rank=int(rank), at_s=float(at_s)):
+                    self._cause.iterated()
+        self._look_for_errors(f"[rank{rank}]: {text}")
+        self._note_end(int(rank), text)
+
+    def read_files(self, folder: Path) -> None:
+        """Take what ranks have left of the files that readers ask for."""
+        file_readers = [(n, reader) for n, reader in enumerate(self._readers) if reader.file]
+        for number, start in enumerate(self.starts, start=1):
+            for order, (place, reader) in enumerate(file_readers):
+                for path in sorted(folder.glob(f"found-{number}-{order}-*")):
+                    for row in rows_of(reader, path):
+                        start.figures.take(place, row.values, rank=0, at_s=row.at_s)
+
+    def _take_other(self, line: str) -> None:
+        if POWER_SIGN in line and self.starts:
+            start = self.starts[self._now]
+            start.power.read(line, after=len(start.figures.iterations))
+        else:
+            self._look_for_errors(line)
+
+    def _look_for_errors(self, line: str) -> None:
+        if self._cause.attentive or any(sign in line for sign in SIGNS):
+            self._cause.read(line[:2000])
+
+    def _note_end(self, rank: int, text: str) -> None:
+        """Remember what a rank said last, until one has ended by itself."""
+        if self._first_to_end is None and CODE.match(text):
+            last = self._said.get(rank, "nothing")[:MOST_OF_A_LINE]
+            error = f"a rank {text}; it had said last: {plain(last)}"
+            self._first_to_end = Cause(error=error, kind=CauseKind.ERROR, rank=rank)
+        elif text.strip():
+            self._said[rank] = text.strip()
+
+
+def file_patterns(readers: Sequence[AdapterReader]) -> list[str]:
+    """Return the patterns of files that are to be found beside a start, in the readers' order."""
+    return [
+        f"{reader.tensorboard.strip('/')}/**/*tfevents*" if reader.tensorboard else reader.file
+        for reader in readers
+        if reader.file
+    ]

@@ -1,0 +1,67 @@
+"""Where a value goes: an argument, a variable, a key of a file, or a word `KEY=VALUE`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from evaluators.adapter.config_file import FORMATS
+from evaluators.cluster.values import IDENTIFIER, SET_BY_AUTOTUNE
+from search_spaces.errors import InvalidInput
+
+FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+WORD = re.compile(r"[A-Za-z0-9_+~.@/-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A place that was read.
+
+    Attributes:
+        name: of the argument with its dashes, the variable, or the key with its dots.
+        file: of the key; empty otherwise.
+    """
+
+    kind: Literal["argument", "variable", "key", "word"]
+    name: str
+    file: str = ""
+
+    @classmethod
+    def read(cls, text: str) -> Place:
+        """Return the place that a key of `[set]` means; raises InvalidInput (`set`)."""
+        if re.fullmatch(r"--?[^\s:]+", text):
+            return cls(kind="argument", name=text)
+        if text.startswith("$"):
+            return cls(kind="variable", name=_variable(text))
+        file, colon, key = text.partition(":")
+        if colon:
+            return cls(kind="key", name=_key(text, key), file=_file(text, file))
+        if not WORD.fullmatch(text):
+            valid = "--argument, $VARIABLE, file.json:dotted.key, or a word for word=value"
+            raise InvalidInput("set", text, "not a place", valid=valid)
+        return cls(kind="word", name=text)
+
+
+def _variable(text: str) -> str:
+    name = text[1:]
+    if not IDENTIFIER.fullmatch(name):
+        valid = "$ with letters, digits and _"
+        raise InvalidInput("set", text, "not the name of a variable", valid=valid)
+    if name in SET_BY_AUTOTUNE:
+        raise InvalidInput("set", text, "autotune itself sets this variable for each rank")
+    return name
+
+
+def _file(text: str, file: str) -> str:
+    if not FILE_NAME.fullmatch(file) or file.rpartition(".")[2] not in FORMATS:
+        valid = f"a name without folders that ends with .{', .'.join(FORMATS)}"
+        raise InvalidInput("set", text, "not a file that can be written", valid=valid)
+    return file
+
+
+def _key(text: str, key: str) -> str:
+    if not key or not all(key.split(".")):
+        valid = "names with dots between them"
+        raise InvalidInput("set", text, "not a key of a file", valid=valid)
+    return key

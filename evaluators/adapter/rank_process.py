@@ -1,0 +1,137 @@
+"""One rank of a trainer, on a node: `python rank_process.py start-1.json`.
+
+It runs with whatever Python the node has, 3.8 or later, so it takes nothing but the standard
+library. Each line that the rank prints is stamped when it arrives and told on with the rank's
+number, `[start 1 rank 3 12.345678s] …`: one log has all ranks, on every kind of cluster.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+LOOK_S = 0.2
+LONGEST_LINE = 16384
+LARGEST_FILE = 16 << 20
+
+
+class StampedOutput:
+    """What a rank prints, cut into lines; a carriage return ends one too."""
+
+    def __init__(self, start: int, rank: int) -> None:
+        self.head = f"[start {start} rank {rank} "
+        self.began = time.monotonic()
+        self.rest = b""
+
+    def take(self, block: bytes) -> None:
+        """Tell on the whole lines of a block, and keep the rest."""
+        lines = (self.rest + block).replace(b"\r", b"\n").split(b"\n")
+        self.rest = lines.pop()
+        if len(self.rest) > LONGEST_LINE:
+            lines.append(self.rest)
+            self.rest = b""
+        self.tell(lines)
+
+    def tell(self, lines: Sequence[bytes]) -> None:
+        """Write lines in one piece, so that those of other ranks stay apart."""
+        stamp = f"{self.head}{time.monotonic() - self.began:.6f}s] "
+        told = [stamp.encode() + line[:LONGEST_LINE] + b"\n" for line in lines if line.strip()]
+        if told:
+            sys.stdout.buffer.write(b"".join(told))
+            sys.stdout.buffer.flush()
+
+
+def prepare(plan: Mapping[str, Any]) -> None:
+    """Make the folder of the start, with its files; other ranks of the node do the same."""
+    os.makedirs(plan["out"], exist_ok=True)
+    for name, text in plan["files"].items():
+        path = os.path.join(plan["out"], name)
+        partial = f"{path}.{os.getpid()}.partial"
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(partial, path)
+
+
+def watch(child: subprocess.Popen[bytes], output: StampedOutput) -> int:
+    """Tell on what the child prints until it has ended; what it has left behind may print on."""
+    assert child.stdout
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while True:
+            if selector.select(LOOK_S):
+                block = os.read(child.stdout.fileno(), 65536)
+                if not block:
+                    break
+                output.take(block)
+            elif child.poll() is not None:
+                break
+    output.take(b"\n")
+    return child.wait()
+
+
+def collect(plan: Mapping[str, Any]) -> None:
+    """Put the files that are to be read beside the plan, where they are looked for."""
+    for place, pattern in enumerate(plan["collect"]):
+        found = sorted(glob.glob(os.path.join(plan["out"], pattern), recursive=True))
+        small = [path for path in found if os.path.isfile(path)]
+        for number, path in enumerate(small):
+            if os.path.getsize(path) <= LARGEST_FILE:
+                shutil.copyfile(path, f"found-{plan['start']}-{place}-{number}")
+
+
+def main(path: str) -> int:
+    """Run the rank; return the exit code."""
+    with open(path, encoding="utf-8") as file:
+        plan = json.load(file)
+    prepare(plan)
+    rank = int(os.environ["RANK"])
+    asked: list[int] = []
+    output = StampedOutput(plan["start"], rank)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **plan["variables"]}
+    try:
+        child = subprocess.Popen(
+            plan["words"],
+            env=environment,
+            cwd=plan["folder"] or plan["out"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except OSError as error:
+        output.tell([f"{type(error).__name__}: {plan['words'][0]}: {error}".encode()])
+        return 127
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        child.terminate()
+
+    signal.signal(signal.SIGTERM, end)
+    code = watch(child, output)
+    if rank == 0:
+        collect(plan)
+    if code and not asked:
+        output.tell([ending(code).encode()])
+    return 128 - code if code < 0 else code
+
+
+def ending(code: int) -> str:
+    """Return in words how a rank ended."""
+    if code > 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name
+    hint = " (the host's memory may have been used up)" if name == "SIGKILL" else ""
+    return f"ended by {name}{hint}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,29 @@
+"""Files that trainers write besides what they print: what each row of them says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from evaluators.adapter.adapter import AdapterReader
+from evaluators.adapter.readers.event_file import events
+from evaluators.adapter.readers.rows import FoundRow, csv_rows, json_rows
+
+__all__ = ["FoundRow", "rows_of"]
+
+_KINDS: Mapping[str, Callable[[Path], Iterator[FoundRow]]] = {
+    "json_lines": json_rows,
+    "csv": csv_rows,
+    "tensorboard": events,
+}
+
+
+def rows_of(reader: AdapterReader, path: Path) -> Iterator[FoundRow]:
+    """Yield what a file says, by the reader's kind; the rest of a damaged one is left out.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    for kind, read in _KINDS.items():
+        if getattr(reader, kind):
+            yield from read(path)

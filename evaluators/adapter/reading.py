@@ -1,0 +1,324 @@
+"""Adapters from TOML files: everything in them is held against what it may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from evaluators.adapter.adapter import (
+    Adapter,
+    AdapterReader,
+    AdapterRefusal,
+    Constant,
+    Evidence,
+)
+from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.expression import ExpressionFault, parse
+from evaluators.adapter.names import AT_START, EVERYWHERE, OF_STRATEGY
+from evaluators.adapter.place import Place
+from evaluators.adapter.template import template
+from search_spaces.catalog.files import read_text, read_toml
+from search_spaces.dimension import values_of
+from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.strategy import DIMENSIONS
+
+KEYS = (
+    "description",
+    "command",
+    "folder",
+    "warmup_iterations",
+    "base",
+    "set",
+    "fixed",
+    "refuse",
+    "read",
+    "versions",
+    "evidence",
+    "checked",
+)
+SOURCES = ("log", "json_lines", "csv", "tensorboard")
+FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
+MOST_WARMUP = 1000
+
+
+def read_adapter(path: Path) -> Adapter:
+    """Return the adapter in a TOML file; its name is the file's, and files that it names lie
+    beside it.
+
+    Raises:
+        InvalidInput, InvalidInputs: the file cannot be read, or something in it is refused.
+    """
+    if not NAME.fullmatch(path.stem):
+        reason = "not the name of an adapter"
+        valid = "up to 50 letters, digits, dots, - and _"
+        raise InvalidInput("adapter", path.name, reason, valid=valid)
+    return _AdapterTable(read_toml(path, field="adapter"), path).adapter()
+
+
+@dataclass(kw_only=True)
+class _Faults:
+    """What is wrong with a file, gathered so that it can be mended in one go."""
+
+    source: str
+    problems: list[InvalidInput] = field(default_factory=list)
+
+    def add(self, key: str, value: object, reason: str, *, valid: str = "") -> None:
+        told = f"{reason} (in {self.source})"
+        self.problems.append(InvalidInput(key, value, told, valid=valid))
+
+    def unknown(self, key: str, value: object, known: Sequence[str]) -> None:
+        near = closest(key.rpartition(".")[2], known, count=1)
+        reason = "unknown" + (f"; did you mean {near[0]}?" if near else "")
+        self.add(key, value, reason, valid=", ".join(known))
+
+
+class _AdapterTable:
+    """One file's table while it is read."""
+
+    def __init__(self, table: Mapping[str, Any], path: Path) -> None:
+        self._table, self._path = table, path
+        self._faults = _Faults(source=str(path))
+
+    def adapter(self) -> Adapter:
+        """Return what it says; raises InvalidInputs with all that is wrong."""
+        for key, value in self._table.items():
+            if key not in KEYS:
+                self._faults.unknown(key, value, KEYS)
+        told: dict[str, Any] = {
+            "name": self._path.stem,
+            "command": self._command(),
+            "description": self._text("description"),
+            "folder": self._folder(),
+            "warmup_iterations": self._warmup(),
+            "base": self._base(),
+            "places": self._places(),
+            "fixed": self._fixed(),
+            "refuse": tuple(self._refusals()),
+            "read": tuple(self._readers()),
+            "versions": self._texts("versions"),
+            "evidence": self._evidence(),
+            "checked": self._text("checked"),
+        }
+        if not self._faults.problems:
+            adapter = Adapter(**told)
+            self._check_whole(adapter)
+        if self._faults.problems:
+            raise InvalidInputs(self._faults.problems)
+        return adapter
+
+    def _text(self, key: str) -> str:
+        value = self._table.get(key, "")
+        if isinstance(value, str):
+            return value
+        self._faults.add(key, value, "not text; write it in quotes", valid="text")
+        return ""
+
+    def _section(self, key: str) -> Mapping[str, Any]:
+        value = self._table.get(key, {})
+        if isinstance(value, Mapping):
+            return value
+        self._faults.add(key, value, "not a table of keys and values", valid=f"[{key}]")
+        return {}
+
+    def _sections(self, key: str, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield each table of a list with its name in refusals; unknown keys are refused."""
+        value = self._table.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
+            self._faults.add(key, value, "not a list of tables", valid=f"[[{key}]]")
+            return
+        for place, each in enumerate(value):
+            for name in each:
+                if name not in keys:
+                    self._faults.unknown(f"{key}[{place}].{name}", each[name], keys)
+            yield f"{key}[{place}]", each
+
+    def _texts(self, key: str) -> dict[str, str]:
+        section = self._section(key)
+        for name, value in section.items():
+            if not isinstance(value, str):
+                self._faults.add(f"{key}.{name}", value, "not text; write it in quotes")
+        return {name: value for name, value in section.items() if isinstance(value, str)}
+
+    def _command(self) -> tuple[str, ...]:
+        words = self._table.get("command")
+        if not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words):
+            valid = 'a list of words, ["{python}", "train.py"]'
+            reason = "missing" if words is None else "not a list of words"
+            self._faults.add("command", words, reason, valid=valid)
+            return ()
+        for place, word in enumerate(words):
+            self._check_template(f"command[{place}]", word)
+        return tuple(words)
+
+    def _folder(self) -> str:
+        """Return the folder in which ranks run: by default the file's own."""
+        folder = self._text("folder")
+        beside = self._path.parent / Path(folder).expanduser()
+        return str(beside.absolute()) if folder or self._runs_here() else ""
+
+    def _runs_here(self) -> bool:
+        """Return whether a word of the command is a file beside the adapter."""
+        words = self._table.get("command")
+        listed = words if isinstance(words, list) else []
+        return any(isinstance(w, str) and (self._path.parent / w).is_file() for w in listed)
+
+    def _warmup(self) -> int:
+        value = self._table.get("warmup_iterations", Adapter.warmup_iterations)
+        if type(value) is int and 1 <= value <= MOST_WARMUP:
+            return value
+        valid = f"a whole number from 1 to {MOST_WARMUP}"
+        self._faults.add("warmup_iterations", value, "not a number of iterations", valid=valid)
+        return Adapter.warmup_iterations
+
+    def _base(self) -> dict[str, str]:
+        """Return the texts of the user's own files."""
+        texts = {}
+        for name, file in self._texts("base").items():
+            try:
+                text = read_text(self._path.parent / Path(file).expanduser(), field=f"base.{name}")
+                ConfigFile.read(name, text)
+            except InvalidInput as problem:
+                self._faults.add(f"base.{name}", file, problem.reason, valid=problem.valid)
+            else:
+                texts[name] = text
+        return texts
+
+    def _places(self) -> dict[str, Any]:
+        places: dict[str, Any] = {}
+        for place, value in self._section("set").items():
+            key = f"set.{place}"
+            several = value if isinstance(value, list) else [value]
+            if not all(isinstance(each, get_args(Constant)) for each in several):
+                valid = "text with {expressions}, a number, true or false, or a list of these"
+                self._faults.add(key, value, "not a value that can be set", valid=valid)
+                continue
+            for each in several:
+                if isinstance(each, str):
+                    self._check_template(key, each)
+            try:
+                Place.read(place)
+            except InvalidInput as problem:
+                self._faults.add(key, value, problem.reason, valid=problem.valid)
+            places[place] = tuple(value) if isinstance(value, list) else value
+        return places
+
+    def _fixed(self) -> dict[str, Any]:
+        section = self._section("fixed")
+        for name, value in section.items():
+            if name not in DIMENSIONS:
+                self._faults.unknown(f"fixed.{name}", value, DIMENSIONS)
+                continue
+            try:
+                if not isinstance(value, get_args(Constant)):
+                    raise InvalidInput(name, value, "not one value")
+                values_of(name, value)
+            except InvalidInput as problem:
+                self._faults.add(f"fixed.{name}", value, problem.reason, valid=problem.valid)
+        return dict(section)
+
+    def _refusals(self) -> Iterator[AdapterRefusal]:
+        keys = tuple(each.name for each in fields(AdapterRefusal))
+        for name, table in self._sections("refuse", keys):
+            when, because = table.get("when"), table.get("because")
+            if not isinstance(when, str) or not isinstance(because, str) or not because.strip():
+                valid = 'when = "an expression", because = "a reason"'
+                self._faults.add(name, dict(table), "a refusal needs both texts", valid=valid)
+                continue
+            self._check_expression(f"{name}.when", when, EVERYWHERE)
+            yield AdapterRefusal(when=when, because=because)
+
+    def _readers(self) -> Iterator[AdapterReader]:
+        keys = tuple(each.name for each in fields(AdapterReader))
+        for name, table in self._sections("read", keys):
+            told = {key: table[key] for key in keys if key in table}
+            if self._reads_well(name, told):
+                yield AdapterReader(**told)
+
+    def _reads_well(self, name: str, table: Mapping[str, Any]) -> bool:
+        before = len(self._faults.problems)
+        kinds: Mapping[str, type] = {"arrival": bool, "echo": dict}
+        for key, value in table.items():
+            if not isinstance(value, kinds.get(key, str)):
+                self._faults.add(f"{name}.{key}", value, "of another type than it should be")
+        sources = [key for key in SOURCES if table.get(key)]
+        if len(sources) != 1:
+            reason = "a reader has one source" + (", not several" if sources else "")
+            self._faults.add(name, sources or None, reason, valid=" or ".join(SOURCES))
+        if len(self._faults.problems) == before:
+            self._check_figures(name, table)
+        return len(self._faults.problems) == before
+
+    def _check_figures(self, name: str, table: Mapping[str, Any]) -> None:
+        """Check the expressions of a reader; what a file's keys are is not known here."""
+        known = (*EVERYWHERE, *self._groups(name, table)) if table.get("log") else None
+        for key in FIGURES:
+            if table.get(key):
+                self._check_expression(f"{name}.{key}", table[key], known)
+        for key, text in table.get("echo", {}).items():
+            if key not in OF_STRATEGY:
+                self._faults.unknown(f"{name}.echo.{key}", text, OF_STRATEGY)
+            self._check_expression(f"{name}.echo.{key}", str(text), known)
+
+    def _groups(self, name: str, table: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of a pattern's groups; without any it would tell nothing."""
+        try:
+            groups = tuple(re.compile(table["log"]).groupindex)
+        except re.error as error:
+            self._faults.add(f"{name}.log", table["log"], f"not a regular expression: {error}")
+            return ()
+        if not groups:
+            valid = r"(?P<step>\d+) and the like"
+            self._faults.add(f"{name}.log", table["log"], "it has no named group", valid=valid)
+        return groups
+
+    def _evidence(self) -> Any:
+        value = self._table.get("evidence", "unchecked")
+        if value not in get_args(Evidence):
+            valid = ", ".join(get_args(Evidence))
+            self._faults.add("evidence", value, "not one of them", valid=valid)
+        return value
+
+    def _check_template(self, key: str, text: str) -> None:
+        self._check(key, text, AT_START, lambda: template(text).names)
+
+    def _check_expression(self, key: str, text: str, known: Sequence[str] | None) -> None:
+        """Check that it can be read, and the names in it where it is known which there are."""
+        self._check(key, text, known, lambda: parse(text).names)
+
+    def _check(
+        self, key: str, text: str, known: Sequence[str] | None, names: Callable[[], Iterable[str]]
+    ) -> None:
+        try:
+            strange = sorted(set(names()) - set(known)) if known is not None else []
+        except ExpressionFault as fault:
+            self._faults.add(key, text, str(fault))
+            return
+        for name in strange:
+            near = closest(name, known or (), count=1)
+            reason = f"nothing is called {name}" + (f"; did you mean {near[0]}?" if near else "")
+            self._faults.add(key, text, reason, valid=", ".join(known or ()))
+
+    def _check_whole(self, adapter: Adapter) -> None:
+        """Check what follows from several parts together."""
+        for name in adapter.fixed:
+            if name in adapter.varied:
+                reason = "the file tells the trainer this dimension, so it is not fixed"
+                self._faults.add(f"fixed.{name}", adapter.fixed[name], reason)
+        if not any(r.iteration_time_s or r.arrival or _names_time(r) for r in adapter.read):
+            valid = "a [[read]] with iteration_time_s, or with arrival = true"
+            self._faults.add("read", None, "nothing tells how long an iteration takes", valid=valid)
+        files = {Place.read(place).file for place in adapter.places} - {""}
+        for name in adapter.base:
+            if name not in files:
+                reason = "no place of [set] is in this file"
+                self._faults.add(f"base.{name}", name, reason, valid=", ".join(sorted(files)))
+
+
+def _names_time(reader: AdapterReader) -> bool:
+    """Return whether figures are found under their own name: a pattern's group of it says so, and
+    of a file it shows only when there is one."""
+    return "iteration_time_s" in reader.log or bool(reader.file)

@@ -1,0 +1,178 @@
+"""A strategy in a trainer's own words: the command of a start, its environment and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from evaluators.adapter.adapter import Adapter, Setting
+from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.expression import ExpressionFault, Names, Value
+from evaluators.adapter.names import strategy_names
+from evaluators.adapter.place import Place
+from evaluators.adapter.template import template, written
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerStart:
+    """One start of a trainer, as every rank is given it.
+
+    Attributes:
+        words: the command.
+        variables: of the environment, besides those that name the rank.
+        files: name -> text, in the start's folder.
+    """
+
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartPlan:
+    """What one start is to train, and with what.
+
+    Attributes:
+        iterations: in all, those of the warm-up among them.
+        python: the interpreter on the nodes.
+        out: the folder of the start, where its files lie and the trainer may write.
+    """
+
+    transformer: Transformer
+    machine: Machine
+    strategy: Strategy
+    iterations: int
+    python: str = "python3"
+    out: str = "."
+    seed: int = 1
+
+    def names(self, adapter: Adapter) -> dict[str, Value]:
+        """Return the values of all names that templates may mention."""
+        return {
+            **strategy_names(self.transformer, self.machine, self.strategy),
+            "python": self.python,
+            "out": self.out,
+            "folder": adapter.folder or self.out,
+            "iterations": self.iterations,
+            "seed": self.seed,
+        }
+
+
+def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
+    """Return the start of the trainer for a strategy.
+
+    At each place stands a value: True makes an argument a flag, None and False leave it out, and
+    a list gives it several words.
+
+    Raises:
+        InvalidInput: the adapter refuses the strategy, or an expression has no value for it.
+    """
+    refuse(adapter, plan.transformer, plan.machine, plan.strategy)
+    names = plan.names(adapter)
+    words = [written(_worked_out("command", word, names)) for word in adapter.command]
+    variables: dict[str, str] = {}
+    files = {name: ConfigFile.read(name, text) for name, text in adapter.base.items()}
+    for text, setting in adapter.places.items():
+        place = Place.read(text)
+        value = _value_at(text, setting, names)
+        if place.kind == "argument":
+            words += _argument(place.name, value)
+        elif place.kind == "word" and value is not None:
+            words.append(f"{place.name}={_joined(value)}")
+        elif place.kind == "variable" and value is not None:
+            variables[place.name] = _joined(value)
+        elif place.kind == "key":
+            file = files.setdefault(place.file, ConfigFile.read(place.file, _empty(place.file)))
+            _lay(file, place.name, value)
+    return TrainerStart(
+        words=tuple(words),
+        variables=variables,
+        files={name: file.text for name, file in files.items()},
+    )
+
+
+def refuse(
+    adapter: Adapter, transformer: Transformer, machine: Machine, strategy: Strategy
+) -> None:
+    """Raise InvalidInput where the trainer cannot run a strategy."""
+    names = strategy_names(transformer, machine, strategy)
+    for refusal in adapter.refuse:
+        if _worked_out("refuse", f"{{{refusal.when}}}", names):
+            reason = f"{adapter.name} cannot run it: {refusal.because}"
+            raise InvalidInput("strategy", strategy.short(), reason)
+    for name in strategy.as_dict():
+        kept = adapter.fixed.get(name, NEUTRAL.get(name))
+        value = getattr(strategy, name)
+        if name not in adapter.varied and kept is not None and value != kept:
+            reason = f"{adapter.name} has no word for {name}, which is {kept} there"
+            raise InvalidInput(name, value, reason, valid=str(kept))
+
+
+NEUTRAL: Mapping[str, Value] = {
+    "tensor_parallel": 1,
+    "pipeline_parallel": 1,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "zero_stage": 0,
+    "activation_checkpointing": "none",
+    "sequence_parallel": False,
+    "flash_attention": True,
+    "virtual_stages": 1,
+}
+"""What a dimension is that an adapter neither mentions nor fixes; its precision is then that which
+is usual on the machine."""
+
+
+def _worked_out(where: str, text: str, names: Names) -> Value:
+    try:
+        return template(text).value(names)
+    except ExpressionFault as fault:
+        raise InvalidInput(where, text, str(fault)) from fault
+
+
+def _value_at(place: str, setting: Setting, names: Names) -> Value | list[Value]:
+    if isinstance(setting, tuple | list):
+        return [_one(place, each, names) for each in setting]
+    return _one(place, setting, names)
+
+
+def _one(place: str, setting: Value, names: Names) -> Value:
+    return _worked_out(f"set.{place}", setting, names) if isinstance(setting, str) else setting
+
+
+def _argument(name: str, value: Value | list[Value]) -> Iterator[str]:
+    """Yield the words of an argument; one that ends with `=` has its value in the same word."""
+    if value is None or value is False:
+        return
+    if name.endswith("="):
+        yield name + _joined(value)
+        return
+    yield name
+    if value is not True:
+        yield from map(written, value if isinstance(value, list) else [value])
+
+
+def _joined(value: Value | list[Value]) -> str:
+    return ",".join(map(written, value)) if isinstance(value, list) else written(value)
+
+
+def _empty(name: str) -> str:
+    return "{}" if name.endswith("json") else ""
+
+
+def _lay(file: ConfigFile, key: str, value: Value | list[Value]) -> None:
+    """Put a value into a file; None takes the user's own out."""
+    if value is None:
+        file.drop(key)
+    else:
+        file.put(key, value)
+
+
+def with_accumulation(plan: StartPlan, gradient_accumulation_steps: int) -> StartPlan:
+    """Return the plan of the same start at another GAS."""
+    strategy = plan.strategy.with_accumulation(gradient_accumulation_steps)
+    return replace(plan, strategy=strategy)

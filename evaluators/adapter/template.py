@@ -1,0 +1,69 @@
+"""Texts with expressions in braces: `"{micro_batch_size * 2}"`, `"--steps={iterations}"`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from evaluators.adapter.expression import Expression, ExpressionFault, Names, Value, parse
+
+_PART = re.compile(
+    r"(?P<brace>\{\{|\}\})|\{(?P<expression>(?:[^{}'\"]|'[^']*'|\"[^\"]*\")*)\}|(?P<text>[^{}]+)"
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Template:
+    """A text that was read; `{{` and `}}` are braces.
+
+    Attributes:
+        parts: texts as they stand, and expressions.
+    """
+
+    parts: tuple[str | Expression, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All that its expressions mention."""
+        return frozenset().union(*(p.names for p in self.parts if isinstance(p, Expression)))
+
+    def value(self, names: Names) -> Value:
+        """Return the value of the one expression that it is, and else a text.
+
+        Raises:
+            ExpressionFault: an expression cannot be worked out.
+        """
+        if len(self.parts) == 1 and isinstance(self.parts[0], Expression):
+            return self.parts[0].value(names)
+        return "".join(p if isinstance(p, str) else written(p.value(names)) for p in self.parts)
+
+
+def written(value: Value) -> str:
+    """Return a value as a command line has it: nothing for None, true and false in small letters.
+
+    A float that is whole to the last digit is written as Python writes it: `2.0`.
+    """
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@lru_cache(maxsize=4096)
+def template(text: str) -> Template:
+    """Return the template; raises ExpressionFault for a brace alone, or a faulty expression."""
+    return Template(parts=tuple(_parts(text)))
+
+
+def _parts(text: str) -> Iterator[str | Expression]:
+    at = 0
+    while at < len(text):
+        match = _PART.match(text, at)
+        if match is None:
+            raise ExpressionFault(f"a brace of {text!r} has no other; write {{{{ for a brace")
+        if match["expression"] is not None:
+            yield parse(match["expression"].strip())
+        else:
+            yield match["brace"][0] if match["brace"] else match["text"]
+        at = match.end()

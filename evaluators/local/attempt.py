@@ -1,0 +1,179 @@
+"""Runs one trial of a program on this machine: `python -m evaluators.local.attempt FOLDER`.
+
+The folder has the request and the profile, in ATTEMPT. The trial is cancelled by SIGTERM, and given
+up without a result when standard input is closed, as it is when the process that asked for it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from autotune.files import write_whole
+from autotune.schemas import TrialState
+from evaluators import time_limit
+from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
+from evaluators.cluster.shell import container_words, environment_lines
+from evaluators.local.process_group import GuardedGroup
+from evaluators.program import AttemptEnd, Launcher, Program
+from evaluators.program.outcome import AttemptFailure, failed
+from evaluators.program.support import program_of
+from evaluators.trainer.supervisor import owned
+from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial_files import LOG, request_as_dict, request_from_dict, write_result
+from search_spaces.errors import InvalidInput, InvalidInputs
+
+ATTEMPT = "attempt.json"
+SCRIPT, AS_RANKS = "body.sh", "as_ranks.sh"
+LOOK_S = 0.05
+END_LIMIT_S = 3.0
+"""That processes have to end by themselves once they are asked to."""
+
+# Each rank is told its place in Slurm's words, which is how programs read it. As srun does, it ends
+# all with the first that fails; what that one tells may only follow from the fault of another,
+# which has a second to tell of its own.
+_RANKS = """ranks={ranks}
+export SLURM_NTASKS="$ranks" SLURM_TASKS_PER_NODE="$ranks" SLURM_NODEID=0
+for ((rank = 0; rank < ranks; rank++)); do
+    SLURM_PROCID="$rank" SLURM_LOCALID="$rank" "$@" &
+done
+code=0
+for ((left = ranks; left > 0; left--)); do
+    wait -n || {{ code=$?; break; }}
+done
+asked=10
+for ((looks = 0; code != 0 && looks < 40; looks++)); do
+    [[ -n "$(jobs -rp)" ]] || break
+    if ((looks == asked)); then kill $(jobs -rp) 2>/dev/null; fi
+    sleep 0.1
+done
+exit "$code"
+"""
+
+
+def write_attempt(request: TrialRequest, profile: ClusterProfile) -> None:
+    """Leave in the request's folder what `main` reads there; raises OSError."""
+    content = {"request": request_as_dict(request), "profile": profile_as_dict(profile)}
+    write_whole(request.directory / ATTEMPT, json.dumps(content))
+
+
+class LocalAttempt:
+    """One trial while it runs."""
+
+    def __init__(self, request: TrialRequest, profile: ClusterProfile) -> None:
+        self._request, self._profile = request, profile
+        self._folder = request.directory
+        self._program: Program = program_of(profile)
+        self._started_at, self._began = datetime.now(UTC), time.monotonic()
+        self._cancelled = False
+
+    def run(self) -> TrialOutcome | None:
+        """Return what came of it, with no process of it left; None where nobody waits for it."""
+        signal.signal(signal.SIGTERM, self._cancel)
+        try:
+            self._prepare()
+        except (InvalidInput, InvalidInputs) as problem:
+            failure = AttemptFailure(status=TrialState.CRASHED, error=str(problem))
+            return failed(failure, self._folder, self._end(None, None))
+        group = GuardedGroup()
+        try:
+            script = group.start(
+                ["bash", SCRIPT],
+                variables=self._variables,
+                folder=self._folder,
+                output=self._folder / LOG,
+            )
+            end = self._watch(script)
+            if script.poll() is None:
+                group.ask_to_end()
+                _await_end(script)
+        finally:
+            group.end()
+        return self._program.outcome(self._request, self._folder, end) if end else None
+
+    def _cancel(self, *_: object) -> None:
+        self._cancelled = True
+
+    def _prepare(self) -> None:
+        """Write what is run; raises InvalidInput where the program cannot run the strategy."""
+        request, folder = self._request, self._folder
+        launcher = Launcher(
+            srun=("bash", str(folder / AS_RANKS)), container=container_words(self._profile)
+        )
+        ranks = request.strategy.world_size(request.machine.gpus_per_node)
+        files = {
+            **self._program.files(request, folder),
+            AS_RANKS: _RANKS.format(ranks=ranks),
+            SCRIPT: "\n".join(
+                [
+                    *environment_lines(self._profile),
+                    f"cd {shlex.quote(str(folder))}",
+                    self._program.commands(request, folder, launcher),
+                    "",
+                ]
+            ),
+        }
+        for name, text in files.items():
+            write_whole(folder / name, text)
+
+    @property
+    def _variables(self) -> Mapping[str, str]:
+        """This process's variables but for those by which a job that it is in speaks to it."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+        return own | {"MASTER_ADDR": "127.0.0.1"}
+
+    def _watch(self, script: subprocess.Popen[bytes]) -> AttemptEnd | None:
+        """Return how the script has ended, or is to be ended; None where nobody waits for it."""
+        limit_s = self._request.protocol.time_limit_s
+        while (code := script.poll()) is None:
+            if self._cancelled:
+                return self._end(TrialState.CANCELLED, None, reason="cancelled")
+            if time_limit.reached(self._began, time_limit_s=limit_s):
+                reason = f"time limit of {limit_s:g} s reached"
+                return self._end(TrialState.TIMEOUT, None, reason=reason)
+            readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
+            if readable:
+                return None
+        return self._end(None, code if code >= 0 else 128 - code)
+
+    def _end(self, status: TrialState | None, code: int | None, *, reason: str = "") -> AttemptEnd:
+        return AttemptEnd(
+            status=status,
+            reason=reason,
+            exit_code=code,
+            started_at=self._started_at,
+            duration_s=time.monotonic() - self._began,
+            host=socket.gethostname(),
+        )
+
+
+def _await_end(script: subprocess.Popen[bytes]) -> None:
+    try:
+        script.wait(END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the trial in a folder and leave its result there."""
+    folder = Path(arguments[0])
+    content = json.loads((folder / ATTEMPT).read_text(encoding="utf-8"))
+    request = request_from_dict(content["request"])
+    profile = profile_from_dict(content["profile"], source="attempt")
+    with owned(folder) as mine:
+        if mine and (outcome := LocalAttempt(request, profile).run()):
+            write_result(folder, outcome)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

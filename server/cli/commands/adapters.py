@@ -1,0 +1,189 @@
+"""Adapters of trainers: listed, shown and tried. Without a service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.cli.output import Json, document, note, out, text
+from server.cli.tables.elements import NO_VALUE, headed
+
+if TYPE_CHECKING:
+    from evaluators.adapter.adapter import Adapter
+    from evaluators.backend import Backend
+    from evaluators.program.adapter_check import CheckFinding, PatternMatch
+    from evaluators.trial import TrialOutcome, TrialRequest
+
+HELP = """Any trainer by a small file: list and show adapters, and try one.
+
+Your own files lie in the adapters folder beside the configuration (AUTOTUNE_ADAPTERS_DIR names
+another); one with the name of a ready adapter takes its place.
+"""
+
+LOOK_S = 0.2
+
+
+def list_(json: Json = False) -> None:
+    """List the adapters that have a name.
+
+    `trained`: it trained, `parsed`: the trainer's own parser took what it writes, `read`: its words
+    were held against the trainer's documentation or sources.
+    """
+    from evaluators.adapter.catalog import READY, adapter_file, adapter_names, load_adapter
+    from server.settings import Settings
+
+    folder = Settings().adapters_dir
+    rows = []
+    for name in adapter_names(folder):
+        own = adapter_file(name, folder=folder).parent != READY
+        row = {"name": name, "from": "you" if own else "autotune"}
+        try:
+            adapter = load_adapter(name, folder=folder)
+        except (InvalidInput, InvalidInputs) as problem:
+            rows.append(row | {"problem": str(problem)})
+            continue
+        told = {"evidence": adapter.evidence, "checked": adapter.checked}
+        rows.append(row | told | {"description": adapter.description})
+    if json:
+        return document(rows)
+    table = headed("adapter", "from", "evidence", "checked", "")
+    for row in rows:
+        evidence, checked = row.get("evidence", NO_VALUE), row.get("checked", NO_VALUE)
+        remark = Text(row.get("problem", "") or row.get("description", ""))
+        style = "red" if "problem" in row else None
+        table.add_row(row["name"], row["from"], evidence, checked, remark, style=style)
+    out().print(table)
+    return note(f"your own go into {folder}")
+
+
+def show(
+    adapter: Annotated[str, typer.Argument(metavar="NAME", help="A name of `adapter list`.")],
+    json: Json = False,
+) -> None:
+    """Print an adapter's file, to start one of your own from."""
+    from evaluators.adapter.catalog import adapter_file, load_adapter
+    from server.settings import Settings
+
+    folder = Settings().adapters_dir
+    if json:
+        return document(asdict(load_adapter(adapter, folder=folder)))
+    return text(adapter_file(adapter, folder=folder).read_text(encoding="utf-8"))
+
+
+def check(
+    adapter: Annotated[
+        str, typer.Argument(metavar="NAME|FILE", help="A name of `adapter list`, or a TOML file.")
+    ],
+    model: Annotated[str, typer.Option("--model", help="A model, small enough.")] = "tiny",
+    machine: Annotated[
+        str, typer.Option("--machine", help="What the nodes are; `local`: this machine.")
+    ] = "local",
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", help="Run it as jobs of this cluster profile."),
+    ] = None,
+    folder: Annotated[
+        Path,
+        typer.Option("--folder", help="For logs and files; with --profile one that nodes share."),
+    ] = Path("adapter-check"),
+    json: Json = False,
+) -> None:
+    """Start a trainer three times by an adapter, and judge what comes of it.
+
+    With GAS 1, GAS 4 and a four times larger micro-batch: shows the command, what each pattern
+    found, and whether times and memory are plausible. Exit code 1 where something is not.
+    """
+    from evaluators.program.adapter_check import check_requests, judge, matches
+    from evaluators.trial_files import LOG
+    from search_spaces.catalog import load_machine, load_model
+
+    read = _adapter(adapter)
+    place = folder.absolute() / time.strftime("%Y-%m-%dT%H-%M-%S")
+    requests = check_requests(read, load_model(model), load_machine(machine), place)
+    backend = _backend(read, profile)
+    try:
+        outcomes = _run(backend, requests)
+    finally:
+        backend.close()
+    findings = judge(read, requests, outcomes)
+    logs = [path for path in (Path(o.log_path or "") for o in outcomes.values()) if path.is_file()]
+    found = matches(read, logs[0]) if logs else []
+    good = all(finding.good for finding in findings)
+    if json:
+        document({"good": good, "findings": findings, "matches": found})
+    else:
+        _print(requests, findings, found)
+        note(f"logs are in {place}; {LOG} has what all ranks printed")
+    raise typer.Exit(0 if good else 1)
+
+
+def _adapter(choice: str) -> Adapter:
+    from evaluators.adapter.catalog import load_adapter
+    from evaluators.adapter.reading import read_adapter
+    from server.settings import Settings
+
+    if choice.endswith(".toml"):
+        return read_adapter(Path(choice))
+    return load_adapter(choice, folder=Settings().adapters_dir)
+
+
+def _backend(adapter: Adapter, profile: str | None) -> Backend:
+    from evaluators.cluster import ClusterProfile, load_profile
+    from evaluators.local.program_backend import LocalProgramBackend
+    from evaluators.slurm.backend import SlurmBackend
+    from server.settings import Settings
+
+    ground = ClusterProfile(name="local")
+    if profile is not None:
+        ground = load_profile(profile, folder=Settings().profiles_dir)
+    ground = replace(ground, program="adapter", adapter=adapter)
+    return SlurmBackend(ground) if profile is not None else LocalProgramBackend(ground)
+
+
+def _run(backend: Backend, requests: Mapping[str, TrialRequest]) -> dict[str, TrialOutcome]:
+    """Return the outcome of each start; one after the other, or they would share the machine."""
+    from evaluators.trial import TrialOutcome
+
+    outcomes: dict[str, TrialOutcome] = {}
+    for name, request in requests.items():
+        note(f"{name}: {request.strategy.short()}")
+        backend.submit(request)
+        while not isinstance(found := backend.poll([request]).get(request.token), TrialOutcome):
+            time.sleep(LOOK_S)
+        outcomes[name] = found
+    return outcomes
+
+
+def _print(
+    requests: Mapping[str, TrialRequest],
+    findings: list[CheckFinding],
+    found: list[PatternMatch],
+) -> None:
+    import json
+    import shlex
+
+    plan = next(iter(requests.values())).directory.glob("**/start-1.json")
+    for path in plan:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        text(f"command: {shlex.join(told['words'])}")
+        for name, content in told["files"].items():
+            text(f"{name}:\n{content}")
+    for match in found:
+        if match.found is None:
+            text(f"nothing matches {match.pattern}")
+            text(f"  the longest beginning that does: {match.beginning or 'none'}")
+        else:
+            values = ", ".join(f"{name} = {value}" for name, value in match.found.items())
+            text(f"{values}\n  in: {match.line}")
+    table = headed("", "check", "")
+    for finding in findings:
+        mark = Text("ok" if finding.good else "no", style="green" if finding.good else "red")
+        table.add_row(mark, finding.what, Text(finding.told))
+    out().print(table)

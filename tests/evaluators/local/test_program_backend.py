@@ -1,0 +1,195 @@
+"""A script that nobody has seen, trained for real on this machine by its adapter."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.schemas import TrialState
+from evaluators.adapter.adapter import Adapter
+from evaluators.cluster import ClusterProfile
+from evaluators.local.program_backend import LocalProgramBackend
+from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
+from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
+
+PATIENCE_S = 60.0
+
+
+def profile_of(adapter: Adapter) -> ClusterProfile:
+    return ClusterProfile(name="local", program="adapter", adapter=adapter)
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[LocalProgramBackend]:
+    made = LocalProgramBackend(profile_of(my_script(tmp_path)))
+    yield made
+    made.close()
+
+
+def _request(
+    folder: Path, *, token: str = "one", limit_s: float = 60.0, **changed: Any
+) -> TrialRequest:
+    largest = changed.get("gradient_accumulation_steps", 1)
+    protocol = TrialProtocol(
+        accumulations=(1, largest) if largest > 1 else (1,),
+        measured_iterations=3,
+        time_limit_s=limit_s,
+    )
+    return TrialRequest(
+        token=token,
+        transformer=MODEL,
+        machine=MACHINE,
+        strategy=strategy(**changed),
+        protocol=protocol,
+        directory=folder / token,
+    )
+
+
+def _ended(backend: LocalProgramBackend, *requests: TrialRequest) -> list[TrialOutcome]:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        answers = backend.poll(requests)
+        outcomes = [answers[request.token] for request in requests]
+        ended = [outcome for outcome in outcomes if isinstance(outcome, TrialOutcome)]
+        if len(ended) == len(requests):
+            return ended
+    raise AssertionError("the trials do not end")
+
+
+LAYOUTS: list[dict[str, Any]] = [
+    {"gradient_accumulation_steps": 6, "zero_stage": 1},
+    {"tensor_parallel": 2, "sequence_parallel": True, "precision": "bf16"},
+    {"pipeline_parallel": 2, "gradient_accumulation_steps": 4, "micro_batch_size": 4},
+    {"num_nodes": 2, "tensor_parallel": 2, "pipeline_parallel": 2, "zero_stage": 3,
+     "activation_checkpointing": "full"},
+]  # fmt: skip
+
+
+def test_every_dimension_reaches_the_script_and_its_own_figures_come_back(
+    tmp_path: Path, backend: LocalProgramBackend
+) -> None:
+    requests = [_request(tmp_path, token=f"t{n}", **each) for n, each in enumerate(LAYOUTS)]
+    for request in requests:
+        backend.submit(request)
+    for request, outcome in zip(requests, _ended(backend, *requests), strict=True):
+        assert outcome.status is TrialState.OK, outcome.error
+        assert [m.gradient_accumulation_steps for m in outcome.measurements] == list(
+            request.protocol.accumulations
+        )
+        for number, measured in enumerate(outcome.measurements, start=1):
+            assert list(measured.iteration_times_s) == _printed_s(request, start=number)[3:]
+        ranks = request.strategy.world_size(MACHINE.gpus_per_node)
+        micro_batch = request.strategy.micro_batch_size
+        peaks = [(300 + 10 * rank + micro_batch) / 1024 for rank in range(ranks)]
+        assert list(outcome.peak_memory_gib) == pytest.approx(peaks)
+        assert outcome.loss == pytest.approx(10 / 6, abs=1e-4)
+        assert outcome.versions["adapter"].startswith("my-script ")
+    conf = json.loads((tmp_path / "t3" / "start-1" / "conf.json").read_text())
+    assert conf == {"lr": 0.001, "accumulate": 1, "zero": 3, "data": {"name": "mine"}}
+
+
+def _printed_s(request: TrialRequest, *, start: int) -> list[float]:
+    """Return the times that the script printed in a start, seconds."""
+    log = (request.directory / "trial.log").read_text()
+    return [float(ms) / 1000 for ms in re.findall(rf"\[start {start} rank 0 .* ([\d.]+)ms", log)]
+
+
+@pytest.mark.parametrize(
+    ("fail", "status", "told"),
+    [
+        ("memory", TrialState.OOM, "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"),
+        ("killed", TrialState.CRASHED, "ended by SIGKILL (the host's memory may have been used up"),
+        ("silent", TrialState.CRASHED, "exit code 3; it had said last: the data is not what"),
+    ],
+)
+def test_the_first_cause_of_a_failure(
+    tmp_path: Path, fail: str, status: TrialState, told: str
+) -> None:
+    adapter = my_script(tmp_path, change=("[set]", f'[set]\n"--fail" = "{fail}"'))
+    backend = LocalProgramBackend(profile_of(adapter))
+    request = _request(tmp_path)
+    backend.submit(request)
+    [outcome] = _ended(backend, request)
+    backend.close()
+    assert outcome.status is status
+    assert told in (outcome.error or "")
+
+
+def test_a_trainer_that_does_other_than_it_was_told(tmp_path: Path) -> None:
+    accumulation = "{gradient_accumulation_steps}"
+    adapter = my_script(tmp_path, change=(accumulation, accumulation.replace("}", " * 2}")))
+    backend = LocalProgramBackend(profile_of(adapter))
+    request = _request(tmp_path)
+    backend.submit(request)
+    [outcome] = _ended(backend, request)
+    backend.close()
+    assert outcome.status is TrialState.CRASHED
+    told = "the trainer says gradient_accumulation_steps = 2 where 1 was asked for"
+    assert told in (outcome.error or "")
+
+
+def test_what_the_adapter_refuses_is_never_started(
+    tmp_path: Path, backend: LocalProgramBackend
+) -> None:
+    request = _request(tmp_path, precision="fp16")
+    backend.submit(request)
+    [outcome] = _ended(backend, request)
+    assert "the script has no such choice" in (outcome.error or "")
+    assert not (request.directory / "trial.log").exists()
+
+
+def _ranks_of(request: TrialRequest) -> list[int]:
+    """Return the processes that run in the trial's folder or know its name."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(request.directory).encode() in words and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found
+
+
+def _runs(request: TrialRequest) -> None:
+    log, until = request.directory / "trial.log", time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if log.exists() and "[1/" in log.read_text():
+            return
+    raise AssertionError("the trial does not begin")
+
+
+@pytest.mark.parametrize("how", ["cancel", "time limit", "close", "killed"])
+def test_whatever_ends_a_trial_ends_all_of_its_processes(tmp_path: Path, how: str) -> None:
+    endless = my_script(tmp_path, change=("{iterations}", "1000000"))
+    backend = LocalProgramBackend(profile_of(endless))
+    request = _request(tmp_path, limit_s=4.0 if how == "time limit" else 60.0)
+    backend.submit(request)
+    _runs(request)
+    if how == "cancel":
+        backend.cancel(request.token)
+    elif how == "close":
+        backend.close()
+    elif how == "killed":
+        os.kill(_ranks_of(request)[0], signal.SIGKILL)
+    if how != "close":
+        [outcome] = _ended(backend, request)
+        states = {
+            "cancel": TrialState.CANCELLED,
+            "time limit": TrialState.TIMEOUT,
+            "killed": TrialState.CRASHED,
+        }
+        assert outcome.status is states[how]
+    until = time.monotonic() + PATIENCE_S
+    while _ranks_of(request) and time.monotonic() < until:
+        pass
+    assert not _ranks_of(request)
+    backend.close()

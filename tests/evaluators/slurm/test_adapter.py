@@ -1,0 +1,45 @@
+"""The unseen script on a real Slurm, in both modes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.schemas import TrialState
+from evaluators.slurm.backend import SlurmBackend
+from evaluators.slurm.pilot.backend import PilotBackend
+from evaluators.trial import TrialProtocol, TrialRequest
+from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
+from tests.evaluators.slurm.trials import PROFILE, run
+
+pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
+
+
+def test_a_script_trains_on_two_nodes_in_both_modes(tmp_path: Path) -> None:
+    adapter = my_script(tmp_path)
+    profile = replace(PROFILE, program="adapter", adapter=adapter)
+    request = TrialRequest(
+        token="job",
+        transformer=MODEL,
+        machine=MACHINE,
+        strategy=strategy(num_nodes=2, tensor_parallel=2, gradient_accumulation_steps=4),
+        protocol=TrialProtocol(accumulations=(1, 4), time_limit_s=60.0),
+        directory=tmp_path / "job",
+    )
+    step = replace(request, token="step", directory=tmp_path / "step")
+    jobs, steps = SlurmBackend(profile), PilotBackend(profile, nodes=2)
+    try:
+        outcomes = [*run(jobs, request), *run(steps, step)]
+    finally:
+        jobs.close()
+        steps.close()
+    for outcome in outcomes:
+        assert outcome.status is TrialState.OK, outcome.error
+        assert [m.gradient_accumulation_steps for m in outcome.measurements] == [1, 4]
+        assert {len(m.iteration_times_s) for m in outcome.measurements} == {3}
+        assert list(outcome.peak_memory_gib) == pytest.approx(
+            [(300 + 10 * rank + 1) / 1024 for rank in range(4)]
+        )
+        assert outcome.versions["adapter"] == adapter.label

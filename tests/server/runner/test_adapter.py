@@ -1,0 +1,129 @@
+"""A campaign over a script that nobody has seen, on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from autotune.schemas import TrialState
+from server.app import create_app
+from server.settings import Settings
+from server.store import Store
+from server.store.campaigns import profile_of
+from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
+from tests.server.asking import body
+from tests.server.entitled import entitled
+from tests.server.runner.conftest import Running
+
+CAMPAIGN = body(
+    model=asdict(MODEL),
+    machine=asdict(MACHINE) | {"name": "local"} | {"sources": []},
+    nodes=1,
+    pool_nodes=1,
+    evaluator="local",
+    adapter="my-script",
+    space={"micro_batch_size": [1, 4], "gradient_accumulation_steps": 4, "zero_stage": 1},
+    budget={"max_trials": 2},
+    protocol={"confirmations": 0},
+)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Settings:
+    folder = tmp_path / "adapters"
+    folder.mkdir()
+    my_script(folder)
+    return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.02)
+
+
+@pytest.fixture
+def client(own: Settings) -> Iterator[TestClient]:
+    with entitled(create_app(own)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def running(own: Settings) -> Iterator[Running]:
+    store = Store(own.url)
+    found = Running(own, store)
+    yield found
+    found.runner.close()
+    store.close()
+
+
+def test_a_campaign_ends_with_a_recommendation_of_what_was_measured(
+    client: TestClient, running: Running, own: Settings, tmp_path: Path
+) -> None:
+    answer = client.post("/api/v1/campaigns", json=CAMPAIGN)
+    assert answer.status_code == 201, answer.text
+    number = answer.json()["id"]
+    with running.store.session() as session:
+        kept = profile_of(session, number)
+    assert kept is not None
+    assert kept["adapter"]["name"] == "my-script"
+    # What the campaign began with holds, whatever becomes of the file.
+    (own.adapters_dir / "my-script.toml").unlink()
+    address = f"/api/v1/campaigns/{number}"
+    running.until(lambda: client.get(address).json()["state"] == "done")
+    trials = client.get(f"/api/v1/campaigns/{number}/trials").json()["items"]
+    assert {trial["state"] for trial in trials} == {TrialState.OK}, trials
+    assert {trial["versions"]["adapter"].split()[0] for trial in trials} == {"my-script"}
+    assert {trial["strategy"]["flash_attention"] for trial in trials} == {True}
+    assert {trial["strategy"]["virtual_stages"] for trial in trials} == {1}
+    best = client.get(f"/api/v1/campaigns/{number}/recommendation").json()
+    assert best["simulated"] is False
+    script = client.get(f"{address}/artefacts/train_rank.sh").text
+    again = subprocess.run(
+        ["bash", "-c", 'for RANK in 0 1; do export RANK; bash -c "$SCRIPT" & done; wait'],
+        env=os.environ
+        | {"SCRIPT": script, "OUT": str(tmp_path / "out"), "WORLD_SIZE": "2"}
+        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "[100/100] loss=" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "told"),
+    [
+        ({"adapter": "my-scrip"}, "adapter", "no such adapter; did you mean my-script?"),
+        ({"adapter": "../my-script"}, "adapter", "no such adapter"),
+        ({"evaluator": "simulated"}, "adapter", "the simulated evaluator runs no trainer"),
+        (
+            {"space": {"virtual_stages": [1, 2]}},
+            "space.virtual_stages",
+            "my-script does not vary it",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_of_it_is_refused(
+    client: TestClient, changes: dict[str, Any], field: str, told: str
+) -> None:
+    answer = client.post("/api/v1/campaigns", json=CAMPAIGN | changes)
+    assert answer.status_code == 422
+    [error] = [each for each in answer.json()["errors"] if each["field"] == field]
+    assert told in error["reason"]
+
+
+def test_the_space_has_what_the_file_mentions_and_does_not_refuse(client: TestClient) -> None:
+    asked = {key: CAMPAIGN[key] for key in ("model", "machine", "nodes", "evaluator", "adapter")}
+    space: dict[str, Any] = {
+        "activation_checkpointing": ["none", "selective", "full"],
+        "flash_attention": "auto",
+    }
+    answer = client.post("/api/v1/spaces", json=asked | {"space": space}).json()
+    assert answer["dimensions"]["flash_attention"] == [True]
+    refused = {each["rule"]: each["count"] for each in answer["refusals"]}
+    assert refused["program"] > 0
+    space["activation_checkpointing"] = ["none", "full"]
+    without = client.post("/api/v1/spaces", json=asked | {"space": space}).json()
+    assert answer["legal"] == without["legal"]
