@@ -42,7 +42,7 @@ class FinishedTrials:
 
 
 def audit(
-    stage: Stage, campaigns: Sequence[Campaign], *, elapsed_s: float
+    stage: Stage, campaigns: Sequence[Campaign], *, elapsed_s: float, disk_was_full: bool
 ) -> tuple[list[str], Counter[str]]:
     """Return what is wrong at the end, when all has been stopped, and how many trials ended how."""
     wrong: list[str] = []
@@ -54,7 +54,9 @@ def audit(
         states.update(str(trial.state) for trial in trials)
         wrong += _of_campaign(campaign, trials)
         for trial in trials:
-            wrong += _of_trial(stage.settings, campaign, trial, elapsed_s=elapsed_s)
+            wrong += _of_trial(
+                stage.settings, campaign, trial, elapsed_s=elapsed_s, disk_was_full=disk_was_full
+            )
     wrong += [f"token {token} stands twice" for token, n in Counter(tokens).items() if n > 1]
     folders = {path.name for path in stage.settings.trials_dir.glob("c*") if _is_of_trial(path)}
     wrong += [f"folder {name} has no row" for name in sorted(folders - set(tokens))]
@@ -89,7 +91,12 @@ def _of_campaign(campaign: Campaign, trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _of_trial(
-    settings: Settings, campaign: Campaign, trial: Trial, *, elapsed_s: float
+    settings: Settings,
+    campaign: Campaign,
+    trial: Trial,
+    *,
+    elapsed_s: float,
+    disk_was_full: bool,
 ) -> Iterator[str]:
     name = f"trial {trial.token} ({campaign.request.evaluator})"
     if trial.state is TrialState.PENDING:
@@ -102,10 +109,12 @@ def _of_trial(
     if not trial.simulated and not 0.0 <= duration_s <= elapsed_s:
         yield f"{name} says that it took {duration_s} s, of {elapsed_s:.0f} s in all"
     if trial.state not in WITHOUT_RUN:
-        yield from _of_folder(settings, campaign, trial)
+        yield from _of_folder(settings, campaign, trial, disk_was_full=disk_was_full)
 
 
-def _of_folder(settings: Settings, campaign: Campaign, trial: Trial) -> Iterator[str]:
+def _of_folder(
+    settings: Settings, campaign: Campaign, trial: Trial, *, disk_was_full: bool
+) -> Iterator[str]:
     """Yield where what lies in a trial's folder and what is counted differ."""
     name = f"trial {trial.token} ({campaign.request.evaluator})"
     folder = settings.trial_dir(trial.token)
@@ -113,7 +122,8 @@ def _of_folder(settings: Settings, campaign: Campaign, trial: Trial) -> Iterator
     result = read_result((attempt_folders(folder) or [folder])[-1] if own else folder)
     if result is not None and result.status is not trial.state:
         yield f"{name} is {trial.state}, and its result {result.status}"
-    if result is None and trial.state is TrialState.OK:
+    # What was measured while the disk was full is in the row alone.
+    if result is None and trial.state is TrialState.OK and not disk_was_full:
         yield f"{name} is {trial.state} without a result"
     for log in folder.glob("attempt-*/trial.log"):
         starts = log.read_text(errors="replace").count(STARTED)

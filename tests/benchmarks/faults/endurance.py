@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from autotune.schemas import Campaign
 from server.runner.runner import DISK_FULL
 from tests.benchmarks.faults.audit import AT_REST, FinishedTrials, audit, orphans
-from tests.benchmarks.faults.kinds import FaultKind, kinds_for
+from tests.benchmarks.faults.kinds import DISK, FaultKind, kinds_for
 from tests.benchmarks.faults.programs import ENDED_WELL
 from tests.benchmarks.faults.stage import Stage
 
@@ -164,7 +164,9 @@ class Endurance:
             time.sleep(LOOK_S)
         self._wrong(left)
         campaigns = [stage.campaign(number) for number in self._numbers()]
-        wrong, report.trials = audit(stage, campaigns, elapsed_s=elapsed_s)
+        wrong, report.trials = audit(
+            stage, campaigns, elapsed_s=elapsed_s, disk_was_full=bool(report.faults[DISK])
+        )
         self._wrong(wrong)
         report.elapsed_s = elapsed_s
         for campaign in campaigns:

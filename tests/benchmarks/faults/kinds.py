@@ -17,6 +17,7 @@ from tests.benchmarks.faults.programs import ENDED_WELL
 from tests.benchmarks.faults.stage import LEASE_S, Stage
 
 BALLAST = "ballast"
+DISK = "disk full"
 FARTHEST_STEP_S = 7200
 SBATCH_LIMIT_S = 5.0
 """That one is waited for."""
@@ -181,7 +182,7 @@ def kinds_for(stage: Stage) -> list[FaultKind]:
         (True, "runner stopped beyond its lease", 3, hang_runner),
         (True, "service stopped for a while", 1, hang_service),
         (True, f"{stage.database} {_LOSS[stage.database]}", 4, lose_database),
-        (stage.small_disk, "disk full", 3, fill_disk),
+        (stage.small_disk, DISK, 3, fill_disk),
         (stage.clock.there, "clock stepped", 4, step_clock),
         (stage.slurm, "slurmctld restarted", 2, restart_controller),
         (stage.slurm, "slurmctld stopped for a while", 1, hang_controller),
