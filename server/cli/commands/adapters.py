@@ -67,7 +67,7 @@ def show(
     adapter: Annotated[str, typer.Argument(metavar="NAME", help="A name of `adapter list`.")],
     json: Json = False,
 ) -> None:
-    """Print an adapter's file, to start one of your own from."""
+    """Print an adapter's file."""
     from evaluators.adapter.catalog import adapter_file, load_adapter
     from server.settings import Settings
 
