@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from server.app import create_app
+from server.logs import RotatingLog
 from server.settings import Settings
 from server.store import Store
 from tests.requirement import require
@@ -32,6 +34,19 @@ def _plain_tracebacks() -> None:
         colors=False, exception_formatter=structlog.dev.plain_traceback
     )
     structlog.configure(processors=[structlog.processors.add_log_level, plain])
+
+
+@pytest.fixture(autouse=True)
+def _logs_of_each_test() -> Iterator[None]:
+    """A program that was run in this process writes no line of what comes after it."""
+    before = structlog.get_config()
+    yield
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if type(handler) in {logging.StreamHandler, RotatingLog}:
+            root.removeHandler(handler)
+            handler.close()
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

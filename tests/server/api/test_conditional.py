@@ -52,7 +52,7 @@ def test_a_head_is_the_answer_without_its_body(client: TestClient, store: Store)
 @pytest.mark.parametrize(
     ("path", "name", "valid"),
     [
-        ("/campaigns?stat=done", "stat", "state, search, sort, cursor, limit"),
+        ("/campaigns?stat=done", "stat", "state, owner, search, sort, cursor, limit"),
         ("/campaigns/1/trials?states=ok", "states", "state, purpose, sort, cursor, limit"),
         ("/campaigns/1?verbose=1", "verbose", "no filter"),
     ],
