@@ -241,6 +241,7 @@ def test_ctrl_c_while_watching_leaves_the_campaign(autotune: Autotune, service: 
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        preexec_fn=_take_ctrl_c,
     )
     with watching:
         _until_it_watches(watching.pid)
@@ -252,6 +253,11 @@ def test_ctrl_c_while_watching_leaves_the_campaign(autotune: Autotune, service: 
     assert out == ""
     assert autotune("show", number, "--json").json()["campaign"]["state"] != "cancelled"
     autotune("cancel", number)
+
+
+def _take_ctrl_c() -> None:
+    """As in a terminal: what a shell starts in the background is deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _until_it_watches(pid: int) -> None:
