@@ -24,7 +24,7 @@ from autotune.schemas import TrialState
 from evaluators import time_limit
 from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
 from evaluators.cluster.shell import container_words, environment_lines
-from evaluators.local.process_group import GuardedGroup
+from evaluators.process_group import ProcessGroup
 from evaluators.program import AttemptEnd, Launcher, Program
 from evaluators.program.outcome import AttemptFailure, failed
 from evaluators.program.support import program_of
@@ -85,7 +85,7 @@ class LocalAttempt:
         except (InvalidInput, InvalidInputs) as problem:
             failure = AttemptFailure(status=TrialState.CRASHED, error=str(problem))
             return failed(failure, self._folder, self._end(None, None))
-        group = GuardedGroup()
+        group = ProcessGroup()
         try:
             script = group.start(
                 ["bash", SCRIPT],

@@ -20,7 +20,10 @@ from typing import Any
 from evaluators import processes
 
 NAMESPACE = "autotune"
-SENT = tuple(f"evaluators.ray.{name}" for name in ("keeper", "node", "process_group", "rank_step"))
+SENT = (
+    "evaluators.process_group",
+    *(f"evaluators.ray.{name}" for name in ("keeper", "node", "node_environment", "rank_step")),
+)
 """Modules that the cluster is sent by value: its nodes need no package of ours."""
 NEEDED = ("torch", "deepspeed", "evaluators")
 

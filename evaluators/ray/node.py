@@ -21,7 +21,8 @@ from typing import Any
 
 import ray
 
-from evaluators.ray.process_group import ProcessGroup, plain_environment
+from evaluators.process_group import ProcessGroup
+from evaluators.ray.node_environment import plain_environment
 from evaluators.ray.rank_step import (
     AS_RANKS,
     AS_RANKS_SCRIPT,

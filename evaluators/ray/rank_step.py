@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 
-from evaluators.ray.process_group import OWN_VARIABLES, plain_environment
+from evaluators.ray.node_environment import OWN_VARIABLES, plain_environment
 
 AS_RANKS = "as_ranks.sh"
 """`bash as_ranks.sh WORDS…` in the script runs the words as every rank; as srun does, it prints

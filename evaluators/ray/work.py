@@ -28,7 +28,8 @@ def service_of(trials: Path) -> str:
 
 def keeper_name(trials: Path) -> str:
     """Return the name of the actor that keeps these trials; one of other code has another."""
-    sources = (Path(__file__).with_name(f"{name.rpartition('.')[2]}.py") for name in SENT)
+    root = Path(__file__).parents[2]
+    sources = (root.joinpath(*name.split(".")).with_suffix(".py") for name in SENT)
     code = b"".join(source.read_bytes() for source in sources)
     return f"autotune-{service_of(trials)}-{sha256(code).hexdigest()[:8]}"
 

@@ -1,6 +1,6 @@
-"""Processes of a trial on one node, which end together.
+"""Processes of a trial, which end together, and with the process that started the first.
 
-It is sent to the cluster by value, as `evaluators.ray.node` is.
+Ray's nodes are sent it by value (`evaluators.ray.driver`).
 """
 
 from __future__ import annotations
@@ -9,32 +9,15 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# What tells of the process that set it, and not of what is to be run.
-_OF_RAY = ("RAY_", "SLURM")
-OWN_VARIABLES = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PWD", "OLDPWD", "SHLVL", "_"})
-
-
-def plain_environment() -> dict[str, str]:
-    """Return this process's variables but for those by which Ray, or a job that it is in, speaks
-    to it; Ray's own Python comes first on the PATH."""
-    plain = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(_OF_RAY) and name not in OWN_VARIABLES
-    }
-    path = [os.path.dirname(sys.executable), plain.get("PATH", os.defpath)]
-    return plain | {"PATH": os.pathsep.join(path)}
-
 
 class ProcessGroup:
-    """Processes that end with the one that started them, however that ends."""
+    """A process group with a guard in it, which kills the group when this process ends, however
+    that ends: the kernel then closes our end of the guard's pipe."""
 
     def __init__(self) -> None:
-        # The kernel closes our end of its pipe in any case.
         self._guard = subprocess.Popen(
             ["bash", "-c", "trap '' TERM; read -r _; kill -KILL 0"],
             stdin=subprocess.PIPE,

@@ -1,0 +1,25 @@
+"""The variables with which processes of a trial are started on a node.
+
+It is sent to the cluster by value, as `evaluators.ray.node` is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# What tells of the process that set it, and not of what is to be run.
+_OF_RAY = ("RAY_", "SLURM")
+OWN_VARIABLES = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PWD", "OLDPWD", "SHLVL", "_"})
+
+
+def plain_environment() -> dict[str, str]:
+    """Return this process's variables but for those by which Ray, or a job that it is in, speaks
+    to it; Ray's own Python comes first on the PATH."""
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_OF_RAY) and name not in OWN_VARIABLES
+    }
+    path = [os.path.dirname(sys.executable), plain.get("PATH", os.defpath)]
+    return plain | {"PATH": os.pathsep.join(path)}
