@@ -35,6 +35,8 @@ class ProgramCapabilities:
         activation_checkpointing: the kinds that it has.
         sequence_parallel: whether it cuts norms and residuals over the tensor-parallel ranks.
         virtual_stages: whether it interleaves several stages of a pipeline on each rank.
+        deepspeed: whether the limits of DeepSpeed's and Megatron-DeepSpeed's pipelines hold; where
+            not, it names its own in `refusals`.
         fixed: the dimensions that it does not vary, with the value that each of them has; None:
             what is usual on the machine.
         refusals: what else it cannot run.
@@ -45,6 +47,7 @@ class ProgramCapabilities:
     activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
     sequence_parallel: bool = True
     virtual_stages: bool = True
+    deepspeed: bool = True
     fixed: tuple[tuple[str, int | bool | str | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
 

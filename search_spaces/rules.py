@@ -195,8 +195,10 @@ _ALL = (
     ),
     Rule(
         name="zero_without_pipeline",
-        demand="ZeRO stages 2 and 3 run only without a pipeline",
-        broken=lambda lattice, _: (lattice["zero_stage"] >= 2) & (lattice["pipeline_parallel"] > 1),
+        demand="ZeRO stages 2 and 3 run only without a pipeline, in DeepSpeed",
+        broken=lambda lattice, to: (
+            (lattice["zero_stage"] >= 2) & (lattice["pipeline_parallel"] > 1) & to.program.deepspeed
+        ),
         reason=lambda s, _: (
             f"zero_stage {s.zero_stage} does not go with pipeline_parallel {s.pipeline_parallel}: "
             "it would reduce gradients once for each micro-batch, and DeepSpeed refuses it"
@@ -222,18 +224,33 @@ _ALL = (
     ),
     Rule(
         name="virtual_stages_need_pipeline",
-        demand="virtual_stages above 1 need pipeline_parallel above 2",
-        broken=lambda lattice, _: (
-            (lattice["virtual_stages"] > 1) & (lattice["pipeline_parallel"] <= 2)
+        demand="virtual_stages above 1 need a pipeline; Megatron-DeepSpeed's, more than two stages",
+        broken=lambda lattice, to: (
+            (lattice["virtual_stages"] > 1)
+            & (lattice["pipeline_parallel"] <= (2 if to.program.deepspeed else 1))
         ),
-        reason=lambda s, _: (
+        reason=lambda s, to: (
             f"virtual_stages {s.virtual_stages} interleave a pipeline of more than two stages "
             f"(Megatron-DeepSpeed refuses fewer), and pipeline_parallel is {s.pipeline_parallel}"
+            if to.program.deepspeed
+            else f"virtual_stages {s.virtual_stages} interleave a pipeline, and there is none"
+        ),
+    ),
+    Rule(
+        name="layers_fill_virtual_stages",
+        demand="pipeline_parallel x virtual_stages is at most the number of layers",
+        broken=lambda lattice, to: (
+            (lattice["virtual_stages"] > 1)
+            & (lattice["pipeline_parallel"] * lattice["virtual_stages"] > to.transformer.num_layers)
+        ),
+        reason=lambda s, to: (
+            f"{to.transformer.num_layers} layers cannot fill pipeline_parallel "
+            f"{s.pipeline_parallel} x virtual_stages {s.virtual_stages}"
         ),
     ),
     Rule(
         name="layers_by_virtual_stages",
-        demand="pipeline_parallel x virtual_stages divides the layers",
+        demand="pipeline_parallel x virtual_stages divides the layers, in Megatron-DeepSpeed",
         broken=lambda lattice, to: (
             (lattice["virtual_stages"] > 1)
             & (
@@ -241,6 +258,7 @@ _ALL = (
                 % (lattice["pipeline_parallel"] * lattice["virtual_stages"])
                 != 0
             )
+            & to.program.deepspeed
         ),
         reason=lambda s, to: (
             f"{to.transformer.num_layers} layers are not divisible by pipeline_parallel "
@@ -249,10 +267,14 @@ _ALL = (
     ),
     Rule(
         name="accumulation_by_virtual_stages",
-        demand="with virtual stages, pipeline_parallel divides gradient_accumulation_steps",
-        broken=lambda lattice, _: (
+        demand=(
+            "with virtual stages, pipeline_parallel divides gradient_accumulation_steps, in "
+            "Megatron-DeepSpeed"
+        ),
+        broken=lambda lattice, to: (
             (lattice["virtual_stages"] > 1)
             & (lattice["gradient_accumulation_steps"] % lattice["pipeline_parallel"] != 0)
+            & to.program.deepspeed
         ),
         reason=lambda s, _: (
             f"gradient_accumulation_steps {s.gradient_accumulation_steps} is not divisible by "
@@ -341,9 +363,11 @@ _ALL = (
     ),
     Rule(
         name="fp16_without_zero",
-        demand="fp16 goes with ZeRO stage 1 or more",
+        demand="fp16 goes with ZeRO stage 1 or more, in DeepSpeed",
         severity="warn",
-        broken=lambda lattice, _: (lattice["precision"] == "fp16") & (lattice["zero_stage"] == 0),
+        broken=lambda lattice, to: (
+            (lattice["precision"] == "fp16") & (lattice["zero_stage"] == 0) & to.program.deepspeed
+        ),
         reason=lambda *_: (
             "fp16 with zero_stage 0 gave a wrong loss in DeepSpeed 0.19.8: compare it before use"
         ),

@@ -51,6 +51,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         name=adapter.name,
         sequence_parallel="sequence_parallel" in adapter.varied,
         virtual_stages="virtual_stages" in adapter.varied,
+        deepspeed=False,
         fixed=tuple(fixed),
         refusals=tuple(
             StrategyRefusal(refusal=refusal, trainer=adapter.name) for refusal in adapter.refuse

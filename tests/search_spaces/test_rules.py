@@ -50,6 +50,31 @@ def test_uneven_stages_are_the_programs_own_matter() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"zero_stage": 3},
+        {"virtual_stages": 5, "gradient_accumulation_steps": 6},
+        {"virtual_stages": 2, "pipeline_parallel": 2},
+    ],
+)
+def test_limits_of_deepspeed_are_not_those_of_every_trainer(changed: dict[str, Any]) -> None:
+    other = ProgramCapabilities(name="a trainer", deepspeed=False)
+    assert found(changed)
+    assert findings(strategy(**changed), GPT_175B, FRONTIER, program=other) == []
+
+
+def test_each_virtual_stage_has_a_layer_in_every_trainer() -> None:
+    other = ProgramCapabilities(name="a trainer", deepspeed=False)
+    none = strategy(virtual_stages=2, pipeline_parallel=1, gradient_accumulation_steps=4)
+    deep = strategy(virtual_stages=25)
+    (first, *_), (second, *_) = (
+        findings(one, GPT_175B, FRONTIER, program=other) for one in (none, deep)
+    )
+    assert first.reason == "virtual_stages 2 interleave a pipeline, and there is none"
+    assert second.reason == "96 layers cannot fill pipeline_parallel 4 x virtual_stages 25"
+
+
 @given(layers=st.integers(1, 200), stages=st.integers(1, 200))
 def test_stages_differ_by_one_layer_at_most(layers: int, stages: int) -> None:
     of_stages = stage_layers(layers, stages)
