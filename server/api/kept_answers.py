@@ -98,6 +98,9 @@ class KeptAnswers:
         """
         event = self._campaigns.last_event(campaign_id)
         asked = request.url.query if by_query else ""
-        key = (campaign_id, event, request.url.path, asked, besides(event))
-        answer = self._kept.of(key, lambda: KeptAnswer.of(make(event), media_type=media_type))
+        answer = self._kept.of(
+            (campaign_id, request.url.path, asked),
+            lambda: KeptAnswer.of(make(event), media_type=media_type),
+            version=(event, besides(event)),
+        )
         return answer.response(request, headers)

@@ -42,16 +42,19 @@ class KeptByTrials(Generic[T]):
             NotFound: there is no such campaign.
         """
 
+        about = campaign_id, besides
+
         def found() -> T:
             source = self._campaigns.source(campaign_id, event)
-            return self._by_trials.of((source.key, besides), lambda: make(source))
+            return self._by_trials.of(about, lambda: make(source), version=source.key)
 
-        return self._by_event.of((campaign_id, event, besides), found)
+        return self._by_event.of(about, found, version=event)
 
     def ready(self, campaign_id: int, event: int) -> T | None:
         """Return what holds after an event where it need not be made; raises NotFound."""
-        known = self._by_event.ready((campaign_id, event, None))
+        about = campaign_id, None
+        known = self._by_event.ready(about, version=event)
         if known is not None:
             return known
         source = self._campaigns.source(campaign_id, event)
-        return self._by_trials.ready((source.key, None))
+        return self._by_trials.ready(about, version=source.key)

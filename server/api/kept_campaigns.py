@@ -39,11 +39,13 @@ class KeptCampaigns:
 
     def campaign(self, campaign_id: int, event: int) -> Campaign:
         """Return a campaign as it stands after an event, its last; raises NotFound."""
-        return self._campaigns.of((campaign_id, event), lambda: self._campaign(campaign_id))
+        return self._campaigns.of(campaign_id, lambda: self._campaign(campaign_id), version=event)
 
     def source(self, campaign_id: int, event: int) -> FigureSource:
         """Return the same with its trials; raises NotFound."""
-        return self._sources.of((campaign_id, event), lambda: self._source(campaign_id, event))
+        return self._sources.of(
+            campaign_id, lambda: self._source(campaign_id, event), version=event
+        )
 
     def latest(self, campaign_id: int) -> FigureSource:
         """Return a campaign with its trials as they stand now; raises NotFound."""
@@ -58,7 +60,9 @@ class KeptCampaigns:
         with self._store.session() as session:
             trials = all_trials(session, campaign_id)
         belief = self._by_outcome.of(
-            outcome_key(campaign, trials), lambda: self._belief(campaign, trials)
+            campaign_id,
+            lambda: self._belief(campaign, trials),
+            version=outcome_key(campaign, trials),
         )
         return FigureSource(campaign=campaign, trials=trials, belief=belief)
 
@@ -69,4 +73,4 @@ class KeptCampaigns:
             profile = profile_of(session, campaign.id) if has_profile else None
             kept = earlier_observations(session, campaign.id) if campaign.started_from else []
         belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
-        return self._beliefs.of(belief.key, lambda: belief)
+        return self._beliefs.of(campaign.id, lambda: belief, version=belief.key)

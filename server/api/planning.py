@@ -93,7 +93,7 @@ class Plans:
             calibration, sources = self._start(stack, newest, machine, space, now=now)
             return plan(request, space, calibration, started_from=sources)
 
-        return self._answers.of((words, newest, now), answer)
+        return self._answers.of(words, answer, version=(newest, now))
 
     def _start(
         self,
@@ -110,7 +110,7 @@ class Plans:
             with self._store.session() as session:
                 return trials_of(session, stack)
 
-        past = self._past.of((stack, newest), read)
+        past = self._past.of(stack, read, version=newest)
         with self._store.session() as session:
             shown = telling_of(session, past, space, now=now)
             sources = sources_of(session, shown)

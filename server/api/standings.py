@@ -39,8 +39,11 @@ class Standings:
         """Return the recommendation with its standing, as far as these trials tell."""
         known = tuple(trial for trial in merged(search_trials(trials)) if trial.state != "running")
         best = recommendation.best.strategy
-        key = (campaign.id, campaign.created_at, best.model_dump_json(), known)
-        told = self._kept.of(key, lambda: self._standing(recommendation, campaign, trials, known))
+        told = self._kept.of(
+            campaign.id,
+            lambda: self._standing(recommendation, campaign, trials, known),
+            version=(campaign.created_at, best.model_dump_json(), known),
+        )
         return recommendation.model_copy(update={"standing": told})
 
     def _standing(
