@@ -1,0 +1,93 @@
+"""Each ready adapter against a sample of its trainer: what it is told, and what it prints.
+
+A sample is `ready/NAME.toml` beside this file. `source` says where its words and lines are from.
+
+- `strategy`: what differs from two ranks' worth of the simplest one; the model and the machine are
+  those of `samples`. `model`: what differs from that.
+- `words`, `variables`, `files`: all that the trainer is given.
+- `refused`: what differs from `strategy` in one that the adapter refuses, and `because`.
+- `log`: lines of ranks, as they come; `left`: texts of the files that it reads, in its order.
+- `times_s`: iteration -> seconds; `loss`; `peak_memory_gib`: rank -> GiB.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.catalog import adapter_names, load_adapter
+from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.log import AdapterLog
+from evaluators.adapter.rendering import StartPlan, start_of
+from search_spaces.errors import InvalidInput
+from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
+
+SAMPLES = Path(__file__).parent / "ready"
+READY = [name for name in adapter_names() if load_adapter(name).evidence != "unchecked"]
+
+
+def _sample(name: str) -> dict[str, Any]:
+    sample = tomllib.loads((SAMPLES / f"{name}.toml").read_text("utf-8"))
+    assert sample["source"]
+    return sample
+
+
+def _plan(sample: dict[str, Any], **changed: Any) -> StartPlan:
+    return StartPlan(
+        transformer=replace(MODEL, **sample.get("model", {})),
+        machine=MACHINE,
+        strategy=strategy(**sample["strategy"] | changed),
+        iterations=6,
+        python="/usr/bin/python3",
+        out="/out",
+    )
+
+
+@pytest.mark.parametrize("name", READY)
+def test_a_trainer_is_told_what_its_sample_shows(name: str) -> None:
+    adapter, sample = load_adapter(name), _sample(name)
+    start = start_of(adapter, _plan(sample))
+    assert list(start.words) == sample["words"]
+    assert start.variables == sample.get("variables", {})
+    files = {file: ConfigFile.read(file, text).table for file, text in start.files.items()}
+    assert files == sample.get("files", {})
+
+
+@pytest.mark.parametrize("name", READY)
+def test_each_refusal_is_met(name: str) -> None:
+    adapter, sample = load_adapter(name), _sample(name)
+    met = set()
+    for changed in sample.get("refused", []):
+        because = changed.pop("because")
+        with pytest.raises(InvalidInput, match=f"{name} .*{because}"):
+            start_of(adapter, _plan(sample, **changed))
+        met |= {refusal.because for refusal in adapter.refuse if because in refusal.because}
+    assert met == {refusal.because for refusal in adapter.refuse}
+
+
+@pytest.mark.parametrize("name", READY)
+def test_what_a_trainer_prints_is_read(name: str, tmp_path: Path) -> None:
+    adapter, sample = load_adapter(name), _sample(name)
+    for order, text in enumerate(sample.get("left", [])):
+        (tmp_path / f"found-1-{order}-0").write_text(text)
+    figures = _log(adapter, sample, tmp_path).starts[0].figures
+    assert figures.differs is None
+    times = {str(each.step): each.time_s for each in figures.iterations}
+    assert times == pytest.approx(sample["times_s"], rel=1e-4)
+    assert figures.last_loss == pytest.approx(sample["loss"])
+    memory = {str(rank): told.peak_memory_gib for rank, told in figures.ranks.items()}
+    told = {rank: peak for rank, peak in memory.items() if peak is not None}
+    assert told == pytest.approx(sample.get("peak_memory_gib", {}), rel=1e-4)
+
+
+def _log(adapter: Adapter, sample: dict[str, Any], folder: Path) -> AdapterLog:
+    log = AdapterLog(adapter.read, [_plan(sample).names(adapter)])
+    for line in sample["log"].splitlines():
+        log.take(line)
+    log.read_files(folder)
+    return log
