@@ -13,6 +13,8 @@ from evaluators.adapter.names import OF_STRATEGY
 
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _NO_NUMBER = frozenset({"nan", "inf", "infinity"})
+STAMP_S = 1e-6
+"""The unit in which the arrival of lines is told."""
 _TRUE = frozenset({"true", "yes", "on", "1"})
 
 
@@ -181,9 +183,10 @@ def _same(asked: Value, told: Value) -> bool:
 
 
 def _since(told: RankFigures, place: int, *, step: int, at_s: float) -> float | None:
-    """Return the seconds of an iteration since the last line with a step."""
+    """Return the seconds of an iteration since the last line with a step; never none at all, as
+    where a busy machine has read both at once."""
     before = told.arrived.get(place)
     told.arrived[place] = (step, at_s)
     if before is None or step <= before[0]:
         return None
-    return (at_s - before[1]) / (step - before[0])
+    return max(at_s - before[1], STAMP_S) / (step - before[0])

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from functools import cached_property
+from itertools import islice
+from math import inf
 from pathlib import Path
 from statistics import median
 
 from autotune.schemas import TrialState
 from evaluators.adapter.adapter import Adapter, AdapterReader
 from evaluators.adapter.capabilities import capabilities_of_adapter
+from evaluators.adapter.figures import StartFigures
 from evaluators.adapter.log import LINE, SEARCHED, AdapterLog
-from evaluators.adapter.names import strategy_names
+from evaluators.adapter.names import OF_STRATEGY, strategy_names
+from evaluators.adapter.readers import rows_of
+from evaluators.adapter.reading import FIGURES
+from evaluators.program.clock_judgement import clock_judgement
+from evaluators.program.model_size import told_sizes
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.dimension import fixed_default
 from search_spaces.machine import Machine
@@ -21,22 +28,31 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 FEW, MANY = 1, 4
-LEAST_GROWTH = 1.5
-"""Of an iteration with four times the micro-batches: below it they were hardly all trained."""
+CHECKED_ITERATIONS = 8
+"""After the warm-up: a median over so many stands, though some come late."""
+LEAST_GROWTH = 1.25
+"""Of an iteration with four micro-batches: where a step takes as long as ten of them."""
+LEAST_SAMPLE_GROWTH = 1.1
+"""Of one with four times the samples, unless its memory grows: they cost some devices little."""
+LEAST_MEMORY_GROWTH = 1.005
 MOST_GROWTH = 8.0
-CLOCKS_AGREE = 0.1
-"""Share by which a printed time may differ from that between the arrivals of two lines."""
-CLOCKS_AGREE_S = 0.02
+MOST_LINES = 3
+"""In which a reader finds the number of one iteration of one micro-batch."""
 LINES_LOOKED_AT = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckFinding:
-    """One judgement: whether all is well, and what was seen."""
+    """One judgement: whether all is well, and what was seen.
+
+    Attributes:
+        timing: it follows from times, so that a busy machine may be to blame.
+    """
 
     what: str
     good: bool
     told: str
+    timing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +104,10 @@ def check_requests(
             transformer=transformer,
             machine=machine,
             strategy=strategy,
-            protocol=TrialProtocol(accumulations=(strategy.gradient_accumulation_steps,)),
+            protocol=TrialProtocol(
+                accumulations=(strategy.gradient_accumulation_steps,),
+                measured_iterations=CHECKED_ITERATIONS,
+            ),
             directory=folder / f"check-{number}",
         )
         for number, (name, strategy) in enumerate(strategies.items(), start=1)
@@ -108,20 +127,69 @@ def judge(
     findings = [_start(name, outcomes[name]) for name in requests]
     if not all(finding.good for finding in findings):
         return findings
-    times_s = {name: _median_s(outcome) for name, outcome in outcomes.items()}
-    for name, outcome in outcomes.items():
-        log = Path(outcome.log_path or "")
-        findings += filter(None, [_clocks(name, adapter, requests[name], log)])
-    plain_s = times_s["GAS 1"]
-    for name, time_s in list(times_s.items())[1:]:
-        least = LEAST_GROWTH if name.startswith("GAS") else 1.0
-        findings.append(_growth(name, time_s / plain_s, least))
-    memory = [peak for outcome in outcomes.values() for peak in outcome.peak_memory_gib]
-    if memory:
-        most = next(iter(requests.values())).machine.memory_gib
-        told = f"the fullest rank takes {max(memory):.3g} GiB of {most:g} GiB"
-        findings.append(CheckFinding(what="memory", good=0 < max(memory) <= most, told=told))
+    starts = {
+        name: _CheckedStart(adapter=adapter, request=request, outcome=outcomes[name])
+        for name, request in requests.items()
+    }
+    plain = starts["GAS 1"]
+    findings += filter(None, (_overrun(name, start) for name, start in starts.items()))
+    findings += filter(None, [_repeated(plain)])
+    findings += _silent_readers(adapter, starts.values())
+    findings += filter(None, (_clock(name, start) for name, start in starts.items()))
+    findings += (
+        _growth(name, start, plain) for name, start in starts.items() if start is not plain
+    )
+    findings += filter(None, [_exchanged(starts), _memory(list(starts.values()))])
+    findings += filter(None, [_size(plain)])
     return findings
+
+
+def either(first: Sequence[CheckFinding], again: Sequence[CheckFinding]) -> list[CheckFinding]:
+    """Return the findings of a second look: of what follows from times the better one counts."""
+    before = {finding.what: finding for finding in first if finding.timing and finding.good}
+    return [finding if finding.good else before.get(finding.what, finding) for finding in again]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CheckedStart:
+    """A start that went well, with all that its log and files tell."""
+
+    adapter: Adapter
+    request: TrialRequest
+    outcome: TrialOutcome
+
+    @property
+    def log(self) -> Path:
+        return Path(self.outcome.log_path or "")
+
+    @cached_property
+    def figures(self) -> StartFigures:
+        request = self.request
+        names = strategy_names(request.transformer, request.machine, request.strategy)
+        taken = AdapterLog(self.adapter.read, [names])
+        taken.read(self.log)
+        taken.read_files(self.log.parent)
+        return taken.starts[0].figures
+
+    @property
+    def time_s(self) -> float:
+        return _median_s(self.outcome)
+
+    @property
+    def short_s(self) -> float:
+        """The lower quartile of the times."""
+        times_s = sorted(t for m in self.outcome.measurements for t in m.iteration_times_s)
+        return times_s[len(times_s) // 4]
+
+    @property
+    def memory_gib(self) -> float | None:
+        """Of the fullest rank."""
+        return max(self.outcome.peak_memory_gib, default=None)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """What ranks printed."""
+        return list(islice(_printed(self.log), LINES_LOOKED_AT))
 
 
 def matches(adapter: Adapter, log: Path) -> list[PatternMatch]:
@@ -142,29 +210,143 @@ def _median_s(outcome: TrialOutcome) -> float:
     return median(time_s for m in outcome.measurements for time_s in m.iteration_times_s)
 
 
-def _clocks(name: str, adapter: Adapter, request: TrialRequest, log: Path) -> CheckFinding | None:
-    """Hold the times that were read against those between the arrivals of their lines; None where
-    the trainer's lines come in no such order, as those of a file do."""
-    names = strategy_names(request.transformer, request.machine, request.strategy)
-    taken = AdapterLog(adapter.read, [names])
-    taken.read(log)
-    told = [i for i in taken.starts[0].figures.iterations if i.arrived_s is not None]
-    pairs = [(a, b) for a, b in pairwise(told) if b.step == a.step + 1][1:]
-    if not pairs:
+def _overrun(name: str, start: _CheckedStart) -> CheckFinding | None:
+    """Return what is wrong where a trainer goes on after its last iteration; one line more may be
+    a last word."""
+    ranks = start.figures.ranks.values()
+    steps = [step for told in ranks for step in told.iterations]
+    protocol = start.request.protocol
+    warmup = max(start.adapter.warmup_iterations, protocol.warmup_iterations)
+    asked = warmup + protocol.measured_iterations
+    if max(steps) - min(steps) <= asked:
         return None
-    arrived_s = median((b.arrived_s or 0.0) - (a.arrived_s or 0.0) for a, b in pairs)
-    printed_s = median(b.time_s or 0.0 for _, b in pairs)
-    good = abs(arrived_s - printed_s) <= CLOCKS_AGREE * arrived_s + CLOCKS_AGREE_S
-    told_of = f"{printed_s:.4g} s as they were read, {arrived_s:.4g} s between the lines"
-    return CheckFinding(what=f"{name}: clock", good=good, told=told_of)
+    told = f"the trainer tells of iteration {max(steps)}, though {asked} were asked for"
+    return CheckFinding(what=f"{name}: iterations", good=False, told=told)
 
 
-def _growth(name: str, ratio: float, least: float) -> CheckFinding:
+def _repeated(plain: _CheckedStart) -> CheckFinding | None:
+    """Return what is wrong where many lines tell of one iteration, of one micro-batch: what is
+    read as its number is another one."""
+    ranks = plain.figures.ranks.values()
+    told = sum(len(rank.iterations) for rank in ranks)
+    for reader in plain.adapter.read:
+        if reader.log and ("step" in re.compile(reader.log).groupindex or reader.step):
+            lines = sum(bool(re.search(reader.log, line)) for line in plain.lines)
+            if lines > MOST_LINES * told:
+                words = f"{lines} lines tell of {told} iterations by {reader.log}"
+                return CheckFinding(what="step", good=False, told=words)
+    return None
+
+
+def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[CheckFinding]:
+    """Return the readers that found nothing, though what they are for is told by no other."""
+    found = [any(_finds(place, adapter, start) for start in starts) for place in _places(adapter)]
+    told = {
+        name
+        for place, has in zip(_places(adapter), found, strict=True)
+        if has
+        for name in _told_by(adapter.read[place])
+    }
+    machine = next(iter(starts)).request.machine
+    # What reads a device's memory has nothing to read where there is no device.
+    expected = {"peak_memory_gib"} if machine.peak_tflops is None else set()
+    return [
+        CheckFinding(
+            what=f"reader {place + 1}",
+            good=False,
+            told=f"nothing was found by {adapter.read[place].log or adapter.read[place].file}",
+        )
+        for place, has in zip(_places(adapter), found, strict=True)
+        if not has and not _told_by(adapter.read[place]) <= told | expected
+    ]
+
+
+def _places(adapter: Adapter) -> range:
+    return range(len(adapter.read))
+
+
+def _finds(place: int, adapter: Adapter, start: _CheckedStart) -> bool:
+    reader = adapter.read[place]
+    if reader.log:
+        return any(map(re.compile(reader.log).search, start.lines))
+    order = [n for n in _places(adapter) if adapter.read[n].file].index(place)
+    files = start.log.parent.glob(f"found-*-{order}-*")
+    return any(True for file in files for _ in rows_of(reader, file))
+
+
+def _told_by(reader: AdapterReader) -> set[str]:
+    """Return the figures and echoes that a reader is there for."""
+    groups = set(re.compile(reader.log).groupindex) if reader.log else set()
+    figures = {name for name in FIGURES if name in groups or getattr(reader, name)}
+    timed = {"iteration_time_s"} if reader.arrival else set()
+    return (figures | timed | groups & set(OF_STRATEGY) | set(reader.echo)) - {"step"} or groups
+
+
+def _clock(name: str, start: _CheckedStart) -> CheckFinding | None:
+    judgement = clock_judgement(start.figures.iterations)
+    if judgement is None:
+        return None
+    good, told = judgement
+    return CheckFinding(what=f"{name}: clock", good=good, told=told, timing=True)
+
+
+def _growth(name: str, start: _CheckedStart, plain: _CheckedStart) -> CheckFinding:
+    # A busy machine only ever adds: of few iterations the shorter ones say more than the middle.
+    ratio = min(start.time_s / plain.time_s, start.short_s / plain.short_s)
+    least = LEAST_GROWTH if name.startswith("GAS") else LEAST_SAMPLE_GROWTH
+    if name.startswith("MBS") and _grows_in_memory(start, plain):
+        least = 0.0
     good = least <= ratio <= MOST_GROWTH
     told = f"an iteration takes {ratio:.2f} times as long as with one micro-batch of one sample"
     if not good:
         told += f"; {least:g} to {MOST_GROWTH:g} times are plausible"
-    return CheckFinding(what=f"{name}: growth", good=good, told=told)
+    return CheckFinding(what=f"{name}: growth", good=good, told=told, timing=True)
+
+
+def _grows_in_memory(start: _CheckedStart, plain: _CheckedStart) -> bool:
+    return (start.memory_gib or 0.0) > LEAST_MEMORY_GROWTH * (plain.memory_gib or inf)
+
+
+def _exchanged(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
+    """Return what is wrong where four micro-batches take more memory than four samples at once,
+    and no more time: the two have changed places."""
+    accumulated, at_once = starts.get(f"GAS {MANY}"), starts.get(f"MBS {MANY}")
+    if accumulated is None or at_once is None or not _grows_in_memory(accumulated, at_once):
+        return None
+    if accumulated.time_s > at_once.time_s:
+        return None
+    told = f"GAS {MANY} takes more memory than MBS {MANY}, and no more time: are they exchanged?"
+    return CheckFinding(what="batch", good=False, told=told, timing=True)
+
+
+def _memory(starts: Collection[_CheckedStart]) -> CheckFinding | None:
+    """Hold the fullest rank's memory against its device, and against weights of two bytes."""
+    request = next(iter(starts)).request
+    told_gib = [start.memory_gib for start in starts if start.memory_gib is not None]
+    if not told_gib:
+        return None
+    ranks = request.strategy.world_size(request.machine.gpus_per_node)
+    least_gib = request.transformer.parameters * 2 / ranks / 2**30
+    told = f"the fullest rank takes {max(told_gib):.3g} GiB of {request.machine.memory_gib:g} GiB"
+    good = least_gib <= min(told_gib) and max(told_gib) <= request.machine.memory_gib
+    if min(told_gib) < least_gib:
+        told += f", and as little as {min(told_gib):.2g} GiB in another start; "
+        told += f"its share of the model's weights alone is {least_gib:.2g} GiB"
+    return CheckFinding(what="memory", good=good, told=told)
+
+
+def _size(start: _CheckedStart) -> CheckFinding | None:
+    """Hold the sizes that the trainer prints of its model against the model that is asked for."""
+    transformer = start.request.transformer
+    sizes = told_sizes(start.lines)
+    if not sizes:
+        return None
+    near = min(sizes, key=lambda size: abs(size.parameters - transformer.parameters))
+    told = f'the trainer says "{near.text}", and {transformer.name} has {transformer.parameters:,}'
+    good = near.fits(transformer.parameters)
+    if not good:
+        told += "; --model names the one that it trains"
+    return CheckFinding(what="model", good=good, told=told)
 
 
 def _printed(log: Path) -> Iterator[str]:

@@ -1,0 +1,68 @@
+"""The number of parameters that a trainer prints of its model, in whatever words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+AGREES = 0.1
+"""Share by which a size may differ: padding, biases and positions are counted or not."""
+LEAST = 1000
+"""Fewer are the number of something else."""
+
+_NUMBER = r"(?P<number>\d[\d,_]*(?:\.\d+)?)"
+_FACTOR = r"(?:\s?(?P<factor>[KMBGT]|thousand|million|billion)\b)?"
+_AFTER = re.compile(
+    rf"param(?:eter)?s?\b(?P<between>[^0-9:=]{{0,60}})[:=]\s*{_NUMBER}{_FACTOR}", re.IGNORECASE
+)
+_BEFORE = re.compile(
+    rf"(?<![\w.]){_NUMBER}{_FACTOR}\s+(?:(?:total|trainable|model)\s+)?param(?:eter)?s\b",
+    re.IGNORECASE,
+)
+_OF_A_PART = re.compile(r"persistent|offload|bucket|group|frozen|non-trainable", re.IGNORECASE)
+_IN_PARENTHESES = re.compile(r"\([^)]*\)")
+_FACTORS = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6}
+_FACTORS |= {"b": 1e9, "g": 1e9, "billion": 1e9, "t": 1e12}
+_WORDS = {"in millions": 1e6, "in billions": 1e9}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToldModelSize:
+    """A number of parameters.
+
+    Attributes:
+        text: as it was printed, its words beside it.
+        rounded: half a unit of its last digit.
+    """
+
+    text: str
+    parameters: float
+    rounded: float
+
+    def fits(self, parameters: int) -> bool:
+        """Return whether a model of so many parameters may be meant."""
+        return abs(self.parameters - parameters) <= AGREES * parameters + self.rounded
+
+
+def told_sizes(lines: Iterable[str]) -> list[ToldModelSize]:
+    """Return the sizes in lines, each once; those of a model's parts are among them."""
+    found = (_size(line) for line in lines if "aram" in line and not _OF_A_PART.search(line))
+    return list(dict.fromkeys(size for size in found if size and size.parameters >= LEAST))
+
+
+def _size(line: str) -> ToldModelSize | None:
+    plain = _IN_PARENTHESES.sub("", line)
+    match = _AFTER.search(plain) or _BEFORE.search(plain)
+    if match is None:
+        return None
+    number, factor = match["number"].rstrip(",_"), match["factor"] or ""
+    scale = _FACTORS[factor.lower()]
+    between = (match.groupdict().get("between") or "").lower()
+    scale *= next((times for words, times in _WORDS.items() if words in between), 1.0)
+    digits = len(number.partition(".")[2])
+    return ToldModelSize(
+        text=match[0].strip(),
+        parameters=float(number.replace(",", "").replace("_", "")) * scale,
+        rounded=scale / 2 / 10**digits,
+    )

@@ -1,0 +1,46 @@
+"""A trainer that trains nothing, for the check of adapters: it sleeps as long as its batch asks
+for, and tells of each iteration in every way that a test may want to read.
+
+Its words are odd, and it takes what it does not know from its configuration without a word.
+"""
+
+import argparse
+import json
+import os
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="")
+parser.add_argument("--out", required=True)
+parser.add_argument("--samples", type=int, default=1)
+parser.add_argument("--eval-samples", type=int, default=1)
+parser.add_argument("--accumulate", type=int, default=1)
+parser.add_argument("--updates", type=int, default=10)
+parser.add_argument("--width", type=int, default=64)
+args = parser.parse_args()
+config = {}
+if args.config:
+    with open(args.config) as file:
+        config = json.load(file)
+samples = int(os.environ.get("SAMPLES", config.get("samples", args.samples)))
+accumulate = config.get("accumulate", args.accumulate)
+if "batch" in config:
+    accumulate = config["batch"] // samples
+parameters = 4 * 12 * args.width**2 + 512 * args.width
+print(f"training {parameters:,} parameters with {samples} samples x {accumulate}", flush=True)
+
+table = open(os.path.join(args.out, "metrics.csv"), "w")  # noqa: SIM115
+lines = open(os.path.join(args.out, "metrics.jsonl"), "w")  # noqa: SIM115
+table.write("update,train loss,seconds\n")
+first = time.perf_counter()
+for update in range(1, args.updates + 1):
+    began = time.perf_counter()
+    time.sleep(0.01 + 0.015 * accumulate * (0.5 + 0.5 * samples) + (update == 1) * 0.02)
+    took, loss = time.perf_counter() - began, 6.2 - 0.1 * update
+    tokens = samples * accumulate * 32 / took
+    print(f"[{update}/{args.updates}] loss={loss:.3f} {took * 1000:.3f}ms {tokens:.2f} tokens/s "
+          f"{time.perf_counter() - first:.4f}s in all", flush=True)  # fmt: skip
+    table.write(f"{update},{loss},{took}\n")
+    lines.write(json.dumps({"update": update, "train": {"loss": loss}, "took": took}) + "\n")
+peak = 300 * 2**20 + samples * 40 * 2**20
+print(f"peak {peak / 2**20:.0f} MB, {peak / 2**30:.4f} GiB, {peak} bytes", flush=True)
