@@ -1,9 +1,10 @@
 """Expressions of adapters: arithmetic over named values, worked out by a reader of our own.
 
 The grammar is a part of Python's, with Python's meaning and precedence: numbers, texts in quotes,
-True, False, None, names, `+ - * / // %`, comparisons (chained ones too), `and`, `or`, `not`,
-`A if B else C`, brackets, and calls of the few functions of `FUNCTIONS`. There are no attributes,
-no subscripts and no other calls; length, depth and size of every value are bounded.
+True, False, None, names, `+ - * / // %` (a text `*` a number repeats it), comparisons (chained ones
+too), `and`, `or`, `not`, `A if B else C`, brackets, and calls of the few functions of `FUNCTIONS`.
+There are no attributes, no subscripts and no other calls; length, depth and size of every value are
+bounded.
 """
 
 from __future__ import annotations
@@ -294,8 +295,12 @@ def _number(value: Any) -> Any:
 
 
 def _operated(operate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return what an operator makes of two numbers, or `+` of two texts."""
-    if not (operate is operator.add and isinstance(left, str) and isinstance(right, str)):
+    """Return what an operator makes of two numbers, `+` of two texts, or `*` of a text and a
+    whole number."""
+    if operate is operator.mul and isinstance(left, str) and isinstance(right, int):
+        if len(left) * right > LONGEST_TEXT:
+            raise ValueError(f"a text of over {LONGEST_TEXT:,} characters")
+    elif not (operate is operator.add and isinstance(left, str) and isinstance(right, str)):
         _number(left)
         _number(right)
     return bounded(operate(left, right))

@@ -1,0 +1,68 @@
+"""The way back from Megatron-LM's arguments: what it would train.
+
+Its options are known from its own parser at one commit (`megatron_lm_options.json`, recorded by
+`megatron_lm_checkout.py`), not from what writes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+
+RECORDED = json.loads((Path(__file__).parent / "megatron_lm_options.json").read_text())
+COMMIT: str = RECORDED["commit"]
+_TYPES = {"int": int, "float": float, "str": str}
+
+
+def option_parser() -> argparse.ArgumentParser:
+    """Return a parser of the recorded options."""
+    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
+    for option, facts in RECORDED["options"].items():
+        told: dict[str, Any] = {"dest": facts["dest"], "default": facts.get("default")}
+        if facts["action"] == "Store":
+            told |= {"type": _TYPES[facts["type"]], "choices": facts.get("choices")}
+            parser.add_argument(option, **told)
+        else:
+            action = {"StoreTrue": "store_true", "StoreFalse": "store_false"}[facts["action"]]
+            parser.add_argument(option, action=action, **told)
+    return parser
+
+
+def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_nodes: int) -> Strategy:
+    """Return the strategy that Megatron-LM would train with these arguments, by their names in
+    its code: as they were given, or as its validation leaves them."""
+    tensor, pipeline = args["tensor_model_parallel_size"], args["pipeline_model_parallel_size"]
+    replicas = num_nodes * machine.gpus_per_node // (tensor * pipeline)
+    batch, left = divmod(args["global_batch_size"], args["micro_batch_size"] * replicas)
+    assert not left
+    sharded = {"optim_grads": 2, "optim_grads_params": 3}
+    zero = int(args["use_distributed_optimizer"])
+    if args["use_megatron_fsdp"]:
+        zero = sharded[args["data_parallel_sharding_strategy"]]
+        assert args["ckpt_format"] == "fsdp_dtensor"  # it insists on it
+    given = args.get("num_virtual_stages_per_pipeline_rank")
+    assert (args["recompute_method"] is not None) == (args["recompute_granularity"] == "full")
+    return Strategy(
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        micro_batch_size=args["micro_batch_size"],
+        gradient_accumulation_steps=batch,
+        zero_stage=zero,
+        num_nodes=num_nodes,
+        activation_checkpointing=args["recompute_granularity"] or "none",
+        sequence_parallel=args["sequence_parallel"],
+        flash_attention=args["attention_backend"] == "flash",
+        virtual_stages=args.get("virtual_pipeline_model_parallel_size", given) or 1,
+        precision="bf16" if args["bf16"] else "fp16" if args["fp16"] else "fp32",
+    )
+
+
+def parsed(words: Sequence[str]) -> dict[str, Any]:
+    """Return what the recorded options make of the words after `python -m pretrain_gpt`."""
+    return vars(option_parser().parse_args(words))

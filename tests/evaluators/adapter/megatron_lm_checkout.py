@@ -1,0 +1,122 @@
+"""Puts command lines through the `parse_args` and `validate_args` of a checkout of Megatron-LM.
+
+    python megatron_lm_checkout.py CHECKOUT < requests.json > answers.json
+
+A request is `{"words": […], "variables": {…}, "world_size": n}`; its answer is the arguments as
+Megatron-LM has them afterwards, or `{"error": …}`. An empty list asks for the options themselves.
+
+What a machine without GPUs lacks has a stand-in, and nothing else has: Triton's compiler
+(`triton`), `torch.compile`, `typing.override` before Python 3.12, and the generation of the GPU,
+which is 9 (Hopper). Without Transformer Engine rotary positions are not fused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import sys
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+from unittest.mock import MagicMock
+
+HOPPER = 9
+
+
+class _Triton(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds every module of Triton, and has nothing in it."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: object = None,  # noqa: ARG002
+        target: object = None,  # noqa: ARG002
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] != "triton":
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = MagicMock(__name__=spec.name, __spec__=spec, __path__=[], __version__="3.0.0")
+        return typing.cast("types.ModuleType", module)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """There is nothing to run."""
+
+
+def _arguments_of(checkout: str) -> Any:
+    """Return the module `megatron.training.arguments`."""
+    sys.meta_path.insert(0, _Triton())
+    sys.path.insert(0, checkout)
+    if not hasattr(typing, "override"):
+        typing.override = lambda method: method  # type: ignore[attr-defined]
+    torch: Any = importlib.import_module("torch")
+    torch.compile = lambda function=None, **_: function or (lambda inner: inner)
+    module: Any = importlib.import_module("megatron.training.arguments")
+    module.get_device_arch_version = lambda: HOPPER
+    return module
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _answer(module: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    variables = {**request["variables"], "RANK": "0", "WORLD_SIZE": str(request["world_size"])}
+    sys.argv = ["pretrain_gpt.py", *request["words"]]
+    with _environment(variables):
+        try:
+            args = module.parse_args()
+            module.validate_args(args)
+            # Its own configuration of the model has further checks; fused rotary positions are
+            # Transformer Engine's.
+            args.apply_rope_fusion = False
+            module.core_transformer_config_from_args(args)
+        except (AssertionError, ValueError, RuntimeError, SystemExit) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+    return {name: _plain(value) for name, value in vars(args).items()}
+
+
+def _plain(value: Any) -> Any:
+    name = getattr(value, "name", None)  # of an enumeration
+    return value if value is None or isinstance(value, bool | int | float) else str(name or value)
+
+
+def _options(module: Any) -> Mapping[str, Any]:
+    parser = module.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+    return {
+        option: {
+            "dest": action.dest,
+            "action": type(action).__name__.strip("_").removesuffix("Action"),
+            "type": getattr(action.type, "__name__", None),
+            "choices": [_plain(choice) for choice in action.choices] if action.choices else None,
+            "default": _plain(action.default),
+        }
+        for action in parser._actions
+        for option in action.option_strings
+    }
+
+
+def main(checkout: str, requests: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the answers, or the options where nothing is asked."""
+    with redirect_stdout(sys.stderr):
+        module = _arguments_of(checkout)
+        return [_answer(module, each) for each in requests] if requests else _options(module)
+
+
+if __name__ == "__main__":
+    answers = main(sys.argv[1], json.load(sys.stdin))
+    json.dump(answers, sys.stdout)

@@ -1,0 +1,68 @@
+"""Random strategies of the space that an adapter's trainer offers."""
+
+from __future__ import annotations
+
+from itertools import count
+from random import Random
+
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.capabilities import capabilities_of_adapter
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.rules import findings
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+MOST_NODES = 8
+
+
+def random_strategies(
+    adapter: Adapter, transformer: Transformer, machine: Machine, wanted: int
+) -> list[Strategy]:
+    """Return as many different strategies as are wanted; the same ones at each call."""
+    program = capabilities_of_adapter(adapter)
+    random = Random(wanted)
+    legal: dict[Strategy, None] = {}
+    for tried in count():
+        assert tried < 1000 * wanted, "hardly any strategy of the space is legal"
+        strategy = _random(adapter, random)
+        if len(legal) == wanted:
+            return list(legal)
+        if strategy is not None and not any(
+            finding.severity == "refuse"
+            for finding in findings(strategy, transformer, machine, program=program)
+        ):
+            legal[strategy] = None
+    raise AssertionError
+
+
+def _random(adapter: Adapter, random: Random) -> Strategy | None:
+    """Return any strategy that differs from the neutral one in what the adapter varies."""
+    pipeline = random.choice([1, 1, 2, 3, 4, 5, 8])
+    precision = random.choice(["bf16", "fp16", "fp32"])
+    values = {
+        "tensor_parallel": random.choice([1, 1, 2, 4, 8]),
+        "pipeline_parallel": pipeline,
+        "micro_batch_size": random.randint(1, 8),
+        "gradient_accumulation_steps": pipeline * random.randint(1, 9) + random.choice([0, 0, 1]),
+        "zero_stage": random.choice([0, 1, 2, 3]),
+        "activation_checkpointing": random.choice(["none", "selective", "full"]),
+        "sequence_parallel": random.choice([False, True]),
+        # What asks for FlashAttention with 32 bits gets none.
+        "flash_attention": precision != "fp32" and random.choice([False, True]),
+        "virtual_stages": random.choice([1, 1, 2, 3]),
+        "precision": precision,
+    }
+    plain = {
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": 1,
+        "zero_stage": 0,
+        "activation_checkpointing": "none",
+    }
+    varied = {name: value for name, value in values.items() if name in adapter.varied}
+    try:
+        return Strategy(**plain | varied | {"num_nodes": random.randint(1, MOST_NODES)})  # type: ignore[arg-type]
+    except InvalidInput:
+        return None

@@ -1,0 +1,180 @@
+"""Megatron-LM's ready adapter: what it writes goes through Megatron-LM's own options, and, where
+`AUTOTUNE_MEGATRON_LM` names a checkout, through its own parser and validation; what it reads are
+lines as that commit's sources print them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.catalog import load_adapter
+from evaluators.adapter.log import AdapterLog
+from evaluators.adapter.names import strategy_names
+from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInput
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+from tests.evaluators.adapter import megatron_lm_checkout
+from tests.evaluators.adapter.megatron_lm import (
+    COMMIT,
+    RECORDED,
+    parsed,
+    strategy_of_arguments,
+)
+from tests.evaluators.adapter.random_strategies import random_strategies
+from tests.evaluators.frameworks.strategies import BASE
+
+FRONTIER = load_machine("frontier")
+GPT = load_model("gpt-22b")
+LLAMA = load_model("llama-3-70b")
+SHORT = replace(GPT, num_layers=14)
+WANTED = {GPT: 70, LLAMA: 70, SHORT: 60}
+CHECKOUT = os.environ.get("AUTOTUNE_MEGATRON_LM", "")
+
+
+@pytest.fixture(scope="module")
+def adapter() -> Adapter:
+    return load_adapter("megatron-lm")
+
+
+@pytest.fixture(scope="module")
+def asked(adapter: Adapter) -> list[tuple[Transformer, Strategy]]:
+    return [
+        (model, strategy)
+        for model, wanted in WANTED.items()
+        for strategy in random_strategies(adapter, model, FRONTIER, wanted)
+    ]
+
+
+def _start(adapter: Adapter, model: Transformer, strategy: Strategy) -> TrainerStart:
+    plan = StartPlan(transformer=model, machine=FRONTIER, strategy=strategy, iterations=8)
+    return start_of(adapter, plan)
+
+
+def _words(start: TrainerStart) -> list[str]:
+    assert start.words[:3] == ("python3", "-m", "pretrain_gpt")
+    return list(start.words[3:])
+
+
+def test_strategies_come_back_from_the_recorded_options(
+    adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
+) -> None:
+    for model, strategy in asked:
+        args = parsed(_words(_start(adapter, model, strategy)))
+        found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
+        assert found == strategy
+        assert args["num_layers"] == model.num_layers
+    varied = [{getattr(strategy, name) for _, strategy in asked} for name in adapter.varied]
+    assert min(map(len, varied)) > 1  # the strategies are of every kind
+
+
+@pytest.mark.skipif(
+    not CHECKOUT, reason=f"AUTOTUNE_MEGATRON_LM names no checkout of Megatron-LM ({COMMIT[:8]})"
+)
+def test_strategies_come_back_from_its_own_validation(
+    adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
+) -> None:
+    requests = []
+    for model, strategy in asked:
+        start = _start(adapter, model, strategy)
+        ranks = strategy.world_size(FRONTIER.gpus_per_node)
+        requests.append({"words": _words(start), "variables": start.variables, "world_size": ranks})
+    for (_, strategy), args in zip(asked, _from_checkout(requests), strict=True):
+        assert "error" not in args, (strategy.short(), args["error"])
+        found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
+        assert found == strategy
+    options = _from_checkout([])
+    for option, facts in RECORDED["options"].items():
+        known = {k: v for k, v in options[option].items() if v is not None} | {"type": None}
+        assert known == facts | {"type": None}, option
+
+
+def _from_checkout(requests: list[dict[str, Any]]) -> Any:
+    words = [sys.executable, megatron_lm_checkout.__file__, CHECKOUT]
+    told = json.dumps(requests)
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        words, input=told, capture_output=True, text=True, check=False, env=environment
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return json.loads(ran.stdout)
+
+
+def test_its_fsdp_is_started_without_what_tensor_parallelism_demands(adapter: Adapter) -> None:
+    sharded = replace(BASE, pipeline_parallel=1, zero_stage=3)
+    assert _start(adapter, GPT, sharded).variables == {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+    assert _start(adapter, GPT, BASE).variables == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    with pytest.raises(InvalidInput, match="not written for pipelines"):
+        _start(adapter, GPT, replace(BASE, zero_stage=3))
+
+
+def test_stages_that_differ(adapter: Adapter) -> None:
+    words = _words(_start(adapter, SHORT, replace(BASE, pipeline_parallel=5)))
+    layout = words[words.index("--pipeline-model-parallel-layout") + 1]
+    assert layout == "Ettt|ttt|ttt|ttt|ttL"
+
+
+# As megatron/training/{training,arguments}.py and megatron/training/utils/common_utils.py of COMMIT
+# format them: `training_log`, `report_memory`, `_print_args`.
+LOG = """\
+[start 1 rank 0 9.000000s] using world size: 16, data-parallel size: 2, context-parallel size: 1, \
+hierarchical context-parallel sizes: None, tensor-model-parallel size: 2, \
+pipeline-model-parallel size: 4
+[start 1 rank 0 9.100000s]   micro_batch_size ................................ 2
+[start 1 rank 0 9.100000s]   sequence_parallel ............................... {sequence}
+[start 1 rank 15 30.000000s]  [2026-08-22 10:00:01.000000] iteration        1/       8 | \
+consumed samples:           32 | elapsed time per iteration (ms): 21034.7 | \
+learning rate: 1.000000E-04 | global batch size:    32 | lm loss: 1.093411E+01 | \
+loss scale: 1.0 | grad norm: 2.104 | number of skipped iterations:   0 | \
+number of nan iterations:   0 |
+[start 1 rank 8 30.100000s] [Rank 8] (after 1 iterations) memory (MB) | allocated: 4096.00 | \
+max allocated: 5120.00 | reserved: 6144.00 | max reserved: 6144.00
+[start 1 rank 15 31.300000s]  [2026-08-22 10:00:02.000000] iteration        2/       8 | \
+consumed samples:           64 | elapsed time per iteration (ms): 1234.5 | \
+learning rate: 1.000000E-04 | global batch size:    32 | loss scale: 4096.0 | \
+number of skipped iterations:   1 | number of nan iterations:   0 |
+"""
+
+
+def _read(adapter: Adapter, text: str) -> AdapterLog:
+    log = AdapterLog(adapter.read, [strategy_names(GPT, FRONTIER, BASE)])
+    for line in text.splitlines():
+        log.take(line)
+    return log
+
+
+def test_its_log_is_read(adapter: Adapter) -> None:
+    figures = _read(adapter, LOG.format(sequence="False")).starts[0].figures
+    assert [(i.step, i.time_s) for i in figures.iterations] == [(1, 21.0347), (2, 1.2345)]
+    assert figures.last_loss == pytest.approx(10.93411)
+    assert figures.clock == 15
+    assert figures.ranks[8].peak_memory_gib == 6
+    assert figures.differs is None
+
+
+def test_what_it_changed_by_itself_is_noticed(adapter: Adapter) -> None:
+    switched_on = _read(adapter, LOG.format(sequence="True")).starts[0].figures
+    assert switched_on.differs == ("sequence_parallel", False, "True")
+    smaller = LOG.format(sequence="False").replace(
+        "global batch size:    32", "global batch size: 16"
+    )
+    assert _read(adapter, smaller).starts[0].figures.differs == ("global_batch_size", 32, 16)
+
+
+def test_what_it_refuses_is_told_in_its_own_words(adapter: Adapter) -> None:
+    cause = _read(adapter, (
+        "[start 1 rank 3 9.000000s] Traceback (most recent call last):\n"
+        "[start 1 rank 3 9.000000s] AssertionError: FSDP requires CUDA_DEVICE_MAX_CONNECTIONS > 1 "
+        "or unset.\n"
+        "[start 1 rank 3 9.100000s] ended with exit code 1\n"
+    )).cause  # fmt: skip
+    assert cause is not None
+    assert "FSDP requires CUDA_DEVICE_MAX_CONNECTIONS > 1" in cause.error
