@@ -25,6 +25,8 @@ from server.api.gate import ENTRANCE, PEER
 from server.app import create_app
 from server.connections import BoundedConnection
 from server.logs import configure, withhold
+from server.notices.channels import NoticeChannels
+from server.notices.sender import NoticeSender
 from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
@@ -87,7 +89,7 @@ def run(
 
     Raises:
         InUse: another service has this database.
-        InvalidInput: the database's URL is not one.
+        InvalidInput: the database's URL is not one, or a secret is not where it is said to be.
     """
     with ExitStack() as resources:
         configure(settings, "service", terminal=True)
@@ -96,6 +98,7 @@ def run(
         store = resources.enter_context(closing(Store(settings.url)))
         resources.enter_context(ownership(store, "serve"))
         app = create_app(settings)
+        channels = NoticeChannels.of(settings, url=address(settings))
         if with_runner:
             runner = RunnerSupervisor(settings)
             runner.start()
@@ -103,6 +106,9 @@ def run(
         waiting = WaitingNotes(store, silent_s=settings.lease_s)
         waiting.start()
         resources.callback(waiting.stop)
+        notices = NoticeSender(store, channels)
+        notices.start()
+        resources.callback(notices.stop)
         access: Access = app.state.access
         withhold(access.token)
         _note_down(settings, access.token, resources)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import string
 from pathlib import Path
 from typing import Literal, Self, get_args
@@ -18,11 +19,12 @@ from pydantic_settings import (
 )
 
 from autotune.client.address import HOST, PORT, config_path
-from autotune.schemas import EvaluatorName
+from autotune.schemas import EMAIL_ADDRESS, EmailAddress, EvaluatorName
 from search_spaces.errors import InvalidInput
 
 SHORTEST_TOKEN = 32
 """Characters of a token that somebody chose: of random ones more than anybody tries."""
+REFERENCE = r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+"
 TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.~+/=")
 
 
@@ -103,6 +105,39 @@ class Settings(BaseSettings):
     metrics_token_file: Path | None = Field(
         None, description="file with a token that opens /metrics alone, for Prometheus"
     )
+    public_url: str = Field(
+        "", pattern=r"^(https?://\S+)?$", description="where users find the service, in notices"
+    )
+    notice_webhook_url: str = Field(
+        "",
+        pattern=rf"^(https?://\S+|{REFERENCE})?$",
+        description="told of each campaign that ends or pauses; or a reference to the address",
+    )
+    notice_webhook_secret: str = Field(
+        "",
+        pattern=rf"^({REFERENCE})?$",
+        description="where the key is that signs it: env:NAME or file:PATH",
+    )
+    notice_smtp: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9.-]+(:[0-9]{1,5})?)?$",
+        description="mail server: HOST or HOST:PORT",
+    )
+    notice_smtp_security: Literal["starttls", "tls", "none"] = Field(
+        "starttls", description="how the connection to the mail server is encrypted"
+    )
+    notice_smtp_user: str = Field("", description="as whom mail is handed in, where it is asked")
+    notice_smtp_password: str = Field(
+        "",
+        pattern=rf"^({REFERENCE})?$",
+        description="where that user's password is: env:NAME or file:PATH",
+    )
+    notice_from: str = Field(
+        "", pattern=rf"{EMAIL_ADDRESS}|^$", description="sender of the service's e-mails"
+    )
+    notice_to: tuple[EmailAddress, ...] = Field(
+        (), description="addresses that are told of each campaign that ends or pauses"
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="of service and runner"
     )
@@ -121,6 +156,20 @@ class Settings(BaseSettings):
     def _users_behind_a_proxy(self) -> Self:
         if self.proxy_user_header and not self.group:
             raise ValueError("a proxy names users of a group alone: set group, too")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_notices(self) -> Self:
+        if self.notice_webhook_url and not self.notice_webhook_secret:
+            raise ValueError("a webhook is signed: set notice_webhook_secret, too")
+        if self.notice_smtp and not self.notice_from:
+            raise ValueError("an e-mail has a sender: set notice_from, too")
+        if self.notice_to and not self.notice_smtp:
+            raise ValueError("e-mails go through a mail server: set notice_smtp, too")
+        if bool(self.notice_smtp_user) != bool(self.notice_smtp_password):
+            raise ValueError("set notice_smtp_user and notice_smtp_password, or neither")
+        if self.notice_smtp_password and self.notice_smtp_security == "none":
+            raise ValueError("without TLS everybody would read the password of notice_smtp_user")
         return self
 
     @field_validator(
@@ -187,6 +236,22 @@ class Settings(BaseSettings):
             field, path = "service_token_file", str(self.service_token_file)
             raise InvalidInput(field, path, reason, valid=valid)
         return token
+
+    def referenced(self, field: str) -> str:
+        """Return the text that a setting stands for: what its reference refers to, or itself.
+
+        Raises:
+            InvalidInput: there is nothing, or it cannot be read.
+        """
+        value: str = getattr(self, field)
+        kind, _, place = value.partition(":")
+        if kind == "file":
+            return _secret(field, Path(place).expanduser())
+        if kind != "env":
+            return value
+        if not (found := os.environ.get(place, "").strip()):
+            raise InvalidInput(field, value, "there is no such variable", valid="one that is set")
+        return found
 
     @property
     def trials_dir(self) -> Path:

@@ -151,10 +151,12 @@ if TYPE_CHECKING:
         TrialState as TrialState,
     )
     from autotune.schemas.users import (
+        EMAIL_ADDRESS as EMAIL_ADDRESS,
         SCOPES as SCOPES,
         USER_NAME as USER_NAME,
         AuditEntry as AuditEntry,
         AuditPage as AuditPage,
+        EmailAddress as EmailAddress,
         NewToken as NewToken,
         User as User,
         UserChange as UserChange,
@@ -313,6 +315,8 @@ HOMES = {
     ),
     "users": (
         "SCOPES",
+        "EMAIL_ADDRESS",
+        "EmailAddress",
         "USER_NAME",
         "AuditEntry",
         "AuditPage",

@@ -165,6 +165,9 @@ class CampaignCreate(Wire):
     own_runner: bool = False
     """Let a runner of its owner's alone bring it forward (`autotune runner --as-me`), so that its
     trials run as its owner."""
+    notify: bool = False
+    """Send its owner an e-mail when it ends or pauses, at the address that an admin has given the
+    user."""
     study: StudySpec | None = None
     """Instead of a search: how given layouts scale over nodes, measured."""
     time_scale: Annotated[float, Field(ge=0, le=1)] = 0.0

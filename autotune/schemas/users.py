@@ -16,6 +16,8 @@ SCOPES: tuple[UserScope, ...] = get_args(UserScope)
 
 USER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
 UserName = Annotated[str, Field(pattern=USER_NAME, max_length=64)]
+EMAIL_ADDRESS = r"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9.-]{1,189}$"
+EmailAddress = Annotated[str, Field(pattern=EMAIL_ADDRESS, max_length=254)]
 AtMost = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
@@ -37,6 +39,8 @@ class UserCreate(UserLimits):
     """Letters, digits and `._@+-`; given once, even where its user was revoked."""
     scope: UserScope = "submit"
     """What the user may do."""
+    email: EmailAddress | None = None
+    """Where campaigns of theirs that ask for it tell of their end; null: nowhere."""
 
 
 class UserChange(UserLimits):
@@ -44,6 +48,8 @@ class UserChange(UserLimits):
 
     scope: UserScope = "submit"
     """What the user may do."""
+    email: EmailAddress | None = None
+    """Where campaigns of theirs that ask for it tell of their end; null: nowhere."""
 
 
 class User(UserLimits):
@@ -53,6 +59,8 @@ class User(UserLimits):
     """As which owners of campaigns are named."""
     scope: UserScope
     """What the user may do."""
+    email: str | None = None
+    """Where campaigns of theirs that ask for it tell of their end; null: nowhere."""
     has_token: bool
     """Whether there is a token; without one the user comes through a proxy alone."""
     created_at: datetime

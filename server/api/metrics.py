@@ -26,10 +26,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from server.api.event_feed import EventFeed
+from server.notices.sender import FAILURES, GIVEN_UP, SENT
 from server.problems import cause
 from server.runner.figures import told_by
 from server.store import DatabaseReplaced, Store
 from server.store.counts import KeptCounts, ServiceCounts
+from server.store.notices import waiting_notices
 from server.store.runners import KnownRunner, known_runners
 
 METRICS = "/metrics"
@@ -56,6 +58,7 @@ class StoreFigures(Collector):
             with self._store.session() as session:
                 counts = self._counts.of(session)
                 runners = known_runners(session)
+                notices = waiting_notices(session)
             schema = self._store.revision() or ""
         except (SQLAlchemyError, DatabaseReplaced) as error:
             log.warning("figures_without_database", error=cause(error))
@@ -66,6 +69,8 @@ class StoreFigures(Collector):
         yield _gauge(
             "autotune_database_info", "Which one it is.", identity, "dialect", "database", "schema"
         )
+        help_ = "Notices that have not been sent to all."
+        yield _gauge("autotune_notices_waiting", help_, {(): notices})
         yield from _of_counts(counts)
         yield from _of_runners(runners)
 
@@ -124,6 +129,8 @@ class ServiceMetrics:
             registry=self._registry,
         )
         ProcessCollector(registry=self._registry)
+        for counter in (SENT, FAILURES, GIVEN_UP):
+            self._registry.register(counter)
         self._registry.register(StoreFigures(store, feed))
 
     def count(self, method: str, route: str, status: int, seconds: float | None) -> None:

@@ -21,8 +21,8 @@ from server.store.store import Store
 from server.store.tables import Base, CampaignRow
 
 BATCH_ROWS = 1000
-OF_THIS_SERVICE = frozenset({"runners"})
-"""Tables that tell of what runs now, and that say nothing elsewhere."""
+OF_THIS_SERVICE = frozenset({"runners", "notices"})
+"""Tables that tell of what runs now and is still to be sent, and that say nothing elsewhere."""
 NO_BACKUP = "it is no backup of a database of autotune"
 OF_BACKUP = "a file that `autotune backup` wrote"
 

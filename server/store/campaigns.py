@@ -6,6 +6,7 @@ What changes one takes a writing session (`Store.transaction`) and announces the
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,10 +32,13 @@ from server.store.errors import Conflict, NotFound
 from server.store.leaders import Leader, leaders
 from server.store.node_hours import keep_node_hours
 from server.store.stack import machine_digest, program_of
-from server.store.tables import CampaignRow, TrialRow
+from server.store.tables import CampaignRow, NoticeRow, TrialRow
 
 WORKED_ON = (CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING)
 RESTING = (CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED)
+NOTICED = (*RESTING, CampaignState.PAUSED)
+TOLD = ("webhook", "operators", "owner")
+"""Who is told when a campaign comes to be in one of these states, where they are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,8 +212,12 @@ def _started_from(session: Session, campaign_id: int) -> list[int]:
 def change_state(
     session: Session, row: CampaignRow, state: CampaignState, *, reason: str = ""
 ) -> None:
-    """Set the state with its times and its reason, and announce it."""
+    """Set the state with its times and its reason, announce it, and leave word for a notice."""
     now = datetime.now(UTC)
+    if state in NOTICED and row.state != state:
+        notice = NoticeRow(key=uuid.uuid4().hex, campaign_id=row.id, state=state, reason=reason)
+        notice.at, notice.next_at, notice.left = now, now, list(TOLD)
+        session.add(notice)
     row.state, row.reason = state, reason
     row.finished_at = now if state in RESTING else None
     if state == CampaignState.RUNNING and row.started_at is None:

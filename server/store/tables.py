@@ -1,5 +1,6 @@
 """The tables: campaigns, their trials, the events that announce each change; what campaigns start
-from; calibrations; users, and what was done by whom; the runners that work."""
+from; calibrations; users, and what was done by whom; the runners that work; notices that are to be
+sent."""
 
 from __future__ import annotations
 
@@ -213,6 +214,7 @@ class UserRow(Base):
     most_campaigns: Mapped[int | None]
     most_trials: Mapped[int | None]
     node_hours_a_month: Mapped[float | None]
+    email: Mapped[str | None] = mapped_column(String(254))
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
@@ -267,3 +269,28 @@ class RunnerRow(Base):
     evaluators: Mapped[list[str]] = mapped_column(server_default="[]")
     only_for: Mapped[str | None] = mapped_column(String(64))
     full: Mapped[bool] = mapped_column(server_default=false())
+
+
+class NoticeRow(Base):
+    """A campaign's end or pause that somebody is still to be told of. Written in the transaction of
+    the change itself; it goes when all have been told, or when that is given up.
+
+    `key` is what receivers know it by when it comes a second time. `left` names who is still to be
+    told, of `server.store.campaigns.TOLD`; before `next_at` nothing more is tried.
+    """
+
+    __tablename__ = "notices"
+    __table_args__ = (
+        Index(None, "next_at"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Identity, primary_key=True)
+    key: Mapped[str] = mapped_column(String(32), unique=True)
+    campaign_id: Mapped[int] = mapped_column(ForeignKey("campaigns.id", ondelete="CASCADE"))
+    state: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(Text)
+    at: Mapped[datetime]
+    left: Mapped[list[str]]
+    attempts: Mapped[int] = mapped_column(default=0)
+    next_at: Mapped[datetime]

@@ -81,7 +81,7 @@ def _renewed(row: UserRow) -> str:
 
 
 def change_user(session: Session, name: str, changes: dict[str, str | int | float | None]) -> User:
-    """Change a user's scope or limits; raises NotFound."""
+    """Change a user's scope, limits or address; raises NotFound."""
     row = _row(session, name)
     for field, value in changes.items():
         setattr(row, field, value)
@@ -201,6 +201,7 @@ def _user(session: Session, row: UserRow) -> User:
         {
             "name": row.name,
             "scope": row.scope,
+            "email": row.email,
             "has_token": row.stored_key is not None,
             "created_at": row.created_at,
             "revoked_at": row.revoked_at,

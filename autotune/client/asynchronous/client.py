@@ -74,6 +74,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
         time_scale: float = 0.0,
         private: bool = False,
         own_runner: bool = False,
+        notify: bool = False,
         name: str = "",
     ) -> AsyncCampaign:
         """Submit a campaign: how should this model be laid out on these nodes?
@@ -114,6 +115,8 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             time_scale: simulated trials: seconds waited for each simulated second.
             private: let nobody else see it, of a service that a group shares, but admins.
             own_runner: let a runner of its owner's alone bring it forward.
+            notify: send you an e-mail when it ends or pauses, at the address that an admin has
+                given you.
             name: for people.
 
         Raises:
@@ -144,6 +147,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
             "time_scale": time_scale,
             "private": private,
             "own_runner": own_runner,
+            "notify": notify,
             "name": name,
         }
         created = await self._transport.send(calls.campaigns.create(await self._placed(fields)))

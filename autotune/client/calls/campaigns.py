@@ -64,6 +64,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     time_scale: float
     private: bool
     own_runner: bool
+    notify: bool
     study: StudySpec | Mapping[str, Any] | None
 
 

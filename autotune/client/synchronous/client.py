@@ -75,6 +75,7 @@ class Client(Predictions, Calibrations):
         time_scale: float = 0.0,
         private: bool = False,
         own_runner: bool = False,
+        notify: bool = False,
         name: str = "",
     ) -> CampaignHandle:
         """Submit a campaign: how should this model be laid out on these nodes?
@@ -115,6 +116,8 @@ class Client(Predictions, Calibrations):
             time_scale: simulated trials: seconds waited for each simulated second.
             private: let nobody else see it, of a service that a group shares, but admins.
             own_runner: let a runner of its owner's alone bring it forward.
+            notify: send you an e-mail when it ends or pauses, at the address that an admin has
+                given you.
             name: for people.
 
         Raises:
@@ -145,6 +148,7 @@ class Client(Predictions, Calibrations):
             "time_scale": time_scale,
             "private": private,
             "own_runner": own_runner,
+            "notify": notify,
             "name": name,
         }
         created = self._transport.send(calls.campaigns.create(self._placed(fields)))

@@ -228,6 +228,10 @@ def submit(
         bool,
         typer.Option("--own-runner", help="Leave it to `autotune runner --as-me` of yours alone."),
     ] = False,
+    notify: Annotated[
+        bool,
+        typer.Option("--notify", help="Send you an e-mail when it ends or pauses."),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would try and cost; submit nothing.")
     ] = False,
@@ -256,6 +260,7 @@ def submit(
         name=name,
         private=private or None,
         own_runner=own_runner or None,
+        notify=notify or None,
         time_scale=trials.time_scale,
     )
     question: CampaignInput = {

@@ -67,6 +67,14 @@ NodeHours = Annotated[
         help="Node-hours of trials in a calendar month (UTC).",
     ),
 ]
+Email = Annotated[
+    str | None,
+    typer.Option(
+        "--email",
+        metavar="ADDRESS|none",
+        help="Where the user's campaigns tell of their end (submit --notify).",
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -95,6 +103,7 @@ def add(
     most_campaigns: MostCampaigns = None,
     most_trials: MostTrials = None,
     node_hours_a_month: NodeHours = None,
+    email: Email = None,
     out_file: Out = None,
     json: Json = False,
 ) -> None:
@@ -104,7 +113,7 @@ def add(
     """
     from server.store.users import add_user
 
-    limits = _limits(most_campaigns, most_trials, node_hours_a_month)
+    limits = _limits(most_campaigns, most_trials, node_hours_a_month, email)
     asked = validated(UserCreate, {"name": name, **chosen(scope=scope), **limits})
     with _made(storage) as store, _audited(store, f"users add {name}") as session:
         token = add_user(session, asked)
@@ -118,16 +127,19 @@ def change(
     most_campaigns: MostCampaigns = None,
     most_trials: MostTrials = None,
     node_hours_a_month: NodeHours = None,
+    email: Email = None,
     json: Json = False,
 ) -> None:
-    """Give a user another scope or other limits; what is left out stays, `none` is no limit."""
+    """Give a user another scope, other limits or another address; what is left out stays, `none`
+    is no limit, or no address."""
     from server.store.users import change_user
 
-    limits = _limits(most_campaigns, most_trials, node_hours_a_month)
+    limits = _limits(most_campaigns, most_trials, node_hours_a_month, email)
     asked = validated(UserChange, {**chosen(scope=scope), **limits})
     changes = asked.model_dump(exclude_unset=True)
     if not changes:
-        raise InvalidInput("scope", None, "nothing is changed", valid="a scope, or a limit")
+        valid = "a scope, a limit or an address"
+        raise InvalidInput("scope", None, "nothing is changed", valid=valid)
     with existing(storage.settings()) as store, _audited(store, f"users change {name}") as session:
         user = change_user(session, name, changes)
     return document(user) if json else out().print(tables.users([user]))
@@ -229,9 +241,16 @@ def audit(
     return out().print(tables.changes(page.items))
 
 
-def _limits(campaigns: str | None, trials: str | None, node_hours: str | None) -> dict[str, Any]:
-    """Return the limits that were given; None for `none`."""
-    given = chosen(most_campaigns=campaigns, most_trials=trials, node_hours_a_month=node_hours)
+def _limits(
+    campaigns: str | None, trials: str | None, node_hours: str | None, email: str | None
+) -> dict[str, Any]:
+    """Return the limits that were given, and the address; None for `none`."""
+    given = chosen(
+        most_campaigns=campaigns,
+        most_trials=trials,
+        node_hours_a_month=node_hours,
+        email=email,
+    )
     return {name: None if value == "none" else value for name, value in given.items()}
 
 

@@ -381,3 +381,23 @@ class TestBehindAProxy:
     def test_it_needs_a_group(self) -> None:
         with pytest.raises(ValueError, match="group"):
             Settings(proxy_user_header=self.HEADER)
+
+
+def test_a_notice_goes_to_the_address_alone_that_an_admin_gave_the_user(
+    group: Group,
+) -> None:
+    asked = body(notify=True)
+
+    def refused() -> str:
+        answer = group.ask("sue", "POST", "/campaigns", json=asked)
+        assert answer.status_code == 422
+        return str(answer.json()["detail"])
+
+    assert "this service sends no e-mails" in refused()
+    by_mail = {"notice_smtp": "mail.example.org", "notice_from": "a@example.org"}
+    group.app.state.settings = group.app.state.settings.model_copy(update=by_mail)
+    assert "no address of sue is known" in refused()
+    own = {"email": "sue@example.org"}
+    assert group.ask("sue", "PATCH", "/users/sue", json=own).status_code == 403
+    group.change("sue", **own)
+    assert group.ask("sue", "POST", "/campaigns", json=asked).status_code == 201

@@ -1,0 +1,88 @@
+"""Who is told by which way, as the operator's settings have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from server.logs import withhold
+from server.settings import Settings
+from server.store.notices import DueNotice
+
+if TYPE_CHECKING:
+    from server.notices.mail import MailServer
+    from server.notices.webhook import Webhook
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoticeChannels:
+    """The ways of one service.
+
+    Attributes:
+        operators: addresses that are told of all campaigns but the private ones.
+        url: where users find the service.
+    """
+
+    webhook: Webhook | None
+    mail: MailServer | None
+    operators: tuple[str, ...]
+    url: str
+
+    @classmethod
+    def of(cls, settings: Settings, *, url: str) -> NoticeChannels:
+        """Return what the settings name, each secret read; raises InvalidInput."""
+        webhook = mail = None
+        if settings.notice_webhook_url:
+            from server.notices.webhook import Webhook
+
+            address = settings.referenced("notice_webhook_url")
+            secret = settings.referenced("notice_webhook_secret")
+            for each in (address, secret):
+                withhold(each)
+            webhook = Webhook.of(address, secret)
+        if settings.notice_smtp:
+            from server.notices.mail import PORTS, MailServer
+
+            password = settings.referenced("notice_smtp_password")
+            withhold(password)
+            host, _, port = settings.notice_smtp.partition(":")
+            security = settings.notice_smtp_security
+            mail = MailServer(
+                host=host,
+                port=int(port) if port else PORTS[security],
+                security=security,
+                user=settings.notice_smtp_user,
+                password=password,
+                sender=settings.notice_from,
+            )
+        return cls(
+            webhook=webhook,
+            mail=mail,
+            operators=settings.notice_to,
+            url=settings.public_url or url,
+        )
+
+    def tell(self, who: str, notice: DueNotice) -> bool:
+        """Tell one of `server.store.campaigns.TOLD`; return whether there was anybody to tell.
+
+        Whoever reads at the webhook need not be one who sees private campaigns.
+
+        Raises:
+            NotDelivered: somebody was to be told, and was not.
+        """
+        if who == "owner":
+            return self._mail(notice, (notice.owner_address,) if notice.owner_address else ())
+        if notice.campaign.private and notice.campaign.owner is not None:
+            return False
+        if who == "operators":
+            return self._mail(notice, self.operators)
+        if self.webhook is None:
+            return False
+        self.webhook.send(notice, url=self.url)
+        return True
+
+    def _mail(self, notice: DueNotice, to: tuple[str, ...]) -> bool:
+        if self.mail is None or not to:
+            return False
+        self.mail.send(notice, to, url=self.url)
+        return True

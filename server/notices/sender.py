@@ -1,0 +1,98 @@
+"""Notices sent while a service runs."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+
+import structlog
+from prometheus_client import Counter
+from sqlalchemy.exc import SQLAlchemyError
+
+from server.notices.channels import NoticeChannels
+from server.notices.delivery import NotDelivered
+from server.problems import cause
+from server.store import DatabaseReplaced, Store
+from server.store.notices import DueNotice, due_notices, settle_notice
+
+EVERY_S = 2.0
+AT_ONCE = 20
+"""Notices of one look: the next one begins with what has become due since."""
+STOP_TIMEOUT_S = 2.0
+SENT = Counter("autotune_notices_sent_total", "Notices sent.", ["to"], registry=None)
+FAILURES = Counter(
+    "autotune_notice_failures_total",
+    "Attempts to send a notice that failed; it is tried again for a day.",
+    ["to"],
+    registry=None,
+)
+GIVEN_UP = Counter(
+    "autotune_notices_given_up_total",
+    "Notices that could not be sent for a day.",
+    ["to"],
+    registry=None,
+)
+log = structlog.get_logger(__name__)
+
+
+class NoticeSender:
+    """A thread that sends what is due from `start` to `stop`.
+
+    A notice that was sent and not yet struck off when the service was killed is sent again, with
+    the same id.
+    """
+
+    def __init__(self, store: Store, channels: NoticeChannels, *, every_s: float = EVERY_S) -> None:
+        self._store = store
+        self._channels = channels
+        self._every_s = every_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="notices", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send, after a while."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send no more; a receiver that is slow is not waited for."""
+        self._stopping.set()
+        self._thread.join(STOP_TIMEOUT_S)
+
+    def _look(self) -> None:
+        while not self._stopping.wait(self._every_s):
+            try:
+                self.send_due(datetime.now(UTC))
+            except (SQLAlchemyError, DatabaseReplaced) as error:
+                log.warning("notices_not_sent", error=cause(error))
+
+    def send_due(self, now: datetime) -> None:
+        """Send what is due at a moment, and write down who could not be told.
+
+        Raises:
+            SQLAlchemyError: the database does not answer.
+            DatabaseReplaced: it is another one.
+        """
+        with self._store.session() as session:
+            due = due_notices(session, now=now, limit=AT_ONCE)
+        for notice in due:
+            if self._stopping.is_set():
+                return
+            left = [who for who in notice.left if not self._told(who, notice, now)]
+            with self._store.transaction() as session:
+                settle_notice(session, notice, left=left, now=now)
+
+    def _told(self, who: str, notice: DueNotice, now: datetime) -> bool:
+        """Tell one; return whether nothing is left to do, be it that it is given up."""
+        told = {"to": who, "campaign": notice.campaign.id, "notice": notice.key}
+        try:
+            if self._channels.tell(who, notice):
+                SENT.labels(who).inc()
+                log.info("notice_sent", **told)
+        except NotDelivered as error:
+            FAILURES.labels(who).inc()
+            log.warning("notice_failed", error=str(error), attempt=notice.attempts + 1, **told)
+            if not notice.is_given_up(now):
+                return False
+            GIVEN_UP.labels(who).inc()
+            log.error("notice_given_up", **told)
+        return True
