@@ -17,20 +17,22 @@ from server.problems import cause, is_full_disk
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
 from server.runner.claims import Claims
-from server.runner.figures import DATABASE_FAILURES, LEASE_RENEWALS, LEASES_LOST
+from server.runner.figures import DATABASE_FAILURES, LEASES_LOST
+from server.runner.lease_renewal import LeaseRenewal
 from server.runner.owner_limits import OwnerLimits
 from server.runner.scheduling import MachineQueue
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
 from server.store.events import newest_since
-from server.store.leases import renew_all
+from server.store.leases import Lease
 from server.store.ownership import ownership
 from server.store.tables import UserRow
 
 REST = 4.0
 """A round in which nothing changed is followed by a pause of as many times its own length: so
 however many campaigns wait, looking at them takes at most a fifth of a core."""
-RENEWALS_PER_LEASE = 3
+SHARINGS_PER_LEASE = 3
+"""So often it is looked whether others are to have campaigns of this runner."""
 DATABASE_PATIENCE_S = 1.0
 DISK_FULL = "the disk that holds the trials or the database is full; make room, then resume"
 log = structlog.get_logger(__name__)
@@ -82,12 +84,15 @@ class Runner:
         self._machine_queue = MachineQueue()
         self._owner_limits = OwnerLimits(store)
         self._campaigns: dict[int, ClaimedCampaign] = {}
+        self._renewal = LeaseRenewal(
+            store, self._claims, held=self._leases, lease_s=settings.lease_s
+        )
         self._newest: dict[int, int] = {}
         self._last_event = 0
         self._moving: set[int] = set()
         self._next_look = 0.0
         self._next_claim = 0.0
-        self._next_renewal = 0.0
+        self._next_sharing = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Make rounds until `stop` is set, with a pause after each in which nothing changed.
@@ -95,6 +100,7 @@ class Runner:
         Raises:
             DatabaseReplaced: what the campaigns are kept in is gone; waiting mends nothing.
         """
+        self._renewal.start()
         while not stop.is_set():
             began = time.monotonic()
             try:
@@ -113,12 +119,12 @@ class Runner:
 
         Once in every interval all have a step, for only their evaluators know how trials stand; in
         between those do that changed in the last round, or by somebody else since. Return whether
-        anything changed. Leases are renewed after each step, for a step may take a second.
+        anything changed.
 
         Raises:
             DBAPIError: the database does not answer; a later round may do better.
         """
-        self._renew()
+        self._keep_leases()
         self._claim()
         due = self._moving | self._news()
         self._moving = set()
@@ -126,7 +132,7 @@ class Runner:
             self._next_look = time.monotonic() + self._settings.poll_interval_s
             due = set(self._campaigns)
         for campaign_id, campaign in list(self._campaigns.items()):
-            self._renew()
+            self._keep_leases()
             if campaign_id in due & self._campaigns.keys() and self._advance(campaign):
                 self._moving.add(campaign_id)
         return bool(self._moving)
@@ -134,6 +140,7 @@ class Runner:
     def close(self) -> None:
         """End all trials and give the campaigns back; the trials are run again later."""
         self._backends.close()
+        self._renewal.stop()
         for campaign in self._campaigns.values():
             try:
                 campaign.release()
@@ -173,19 +180,18 @@ class Runner:
                 owner_limits=self._owner_limits,
             )
 
-    def _renew(self) -> None:
-        """Keep all leases, and say that this runner works; leave alone what another one has taken
-        over, and to others what they are to have."""
-        if time.monotonic() < self._next_renewal:
+    def _leases(self) -> list[Lease]:
+        return [campaign.lease for campaign in list(self._campaigns.values())]
+
+    def _keep_leases(self) -> None:
+        """Leave alone what another runner has taken over, and to others what they are to have."""
+        for lease in self._renewal.in_round():
+            campaign = self._campaigns.get(lease.campaign_id)
+            if campaign and campaign.lease == lease:
+                self._lose(campaign, "another runner has its lease")
+        if time.monotonic() < self._next_sharing:
             return
-        self._next_renewal = time.monotonic() + self._settings.lease_s / RENEWALS_PER_LEASE
-        with self._store.transaction() as session:
-            leases = [campaign.lease for campaign in self._campaigns.values()]
-            renewed = renew_all(session, leases)
-        LEASE_RENEWALS.inc(len(renewed))
-        for campaign_id in set(self._campaigns) - renewed:
-            self._lose(self._campaigns[campaign_id], "another runner has its lease")
-        self._claims.note(held=len(self._campaigns))
+        self._next_sharing = time.monotonic() + self._settings.lease_s / SHARINGS_PER_LEASE
         for count, campaign_ids in self._claims.beyond():
             mine = [self._campaigns[each] for each in campaign_ids if each in self._campaigns]
             for campaign in [each for each in mine if each.may_move][:count]:

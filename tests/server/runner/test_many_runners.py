@@ -117,5 +117,5 @@ def test_four_runners_share_campaigns_and_any_may_be_killed(
         held = select(CampaignRow.id).where(CampaignRow.lease_owner.is_not(None))
         assert session.scalars(held).all() == []
         assert living_runners(session, silent_s=60.0) == []
-    assert watched.connections <= RUNNERS
+    assert watched.connections <= 2 * RUNNERS
     assert min(watched.most_held) < CAMPAIGNS / 2, f"one had most: {watched.most_held}"

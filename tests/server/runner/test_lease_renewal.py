@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from sqlalchemy import select
+
+from server.runner.claims import Claims
+from server.runner.lease_renewal import LeaseRenewal
+from server.runner.runner import Runner
+from server.settings import Settings
+from server.store import Store
+from server.store.columns import database_seconds
+from server.store.tables import CampaignRow
+from server.store.trials import all_trials
+from tests.server.asking import created
+
+LEASE_S = 0.6
+PATIENCE_S = 60.0
+
+
+def until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < ends, "it never came to hold"
+        time.sleep(0.02)
+
+
+def lease_left_s(store: Store, campaign_id: int) -> float:
+    """Of its lease, by the database's clock; negative once it has lapsed."""
+    left = select(CampaignRow.lease_until - database_seconds()).where(CampaignRow.id == campaign_id)
+    with store.session() as session:
+        return float(session.scalar(left) or 0.0)
+
+
+def lease_until(store: Store, campaign_id: int) -> float:
+    with store.session() as session:
+        return session.get_one(CampaignRow, campaign_id).lease_until or 0.0
+
+
+def is_running(store: Store, campaign_id: int) -> bool:
+    with store.session() as session:
+        return [trial.phase for trial in all_trials(session, campaign_id)] == ["running"]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_leases_are_renewed_while_a_round_takes_longer_than_they_last(
+    settings: Settings, store: Store
+) -> None:
+    """Here because it has to wait for the rows of trials, once it has nothing more to write."""
+    campaign = created(store, time_scale=1.0, budget={"max_trials": 1})
+    stop = threading.Event()
+    runner = Runner(settings.model_copy(update={"lease_s": LEASE_S}), store)
+    working = threading.Thread(target=runner.run, args=(stop,))
+    working.start()
+    try:
+        until(lambda: is_running(store, campaign.id))
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql("LOCK TABLE trials IN ACCESS EXCLUSIVE MODE")
+            long = lease_until(store, campaign.id) + 3 * LEASE_S
+            until(lambda: lease_until(store, campaign.id) > long)
+    finally:
+        stop.set()
+        working.join()
+        runner.close()
+
+
+def test_a_runner_that_hangs_loses_its_leases(sqlite_settings: Settings) -> None:
+    store = Store(sqlite_settings.url)
+    store.upgrade()
+    campaign = created(store)
+    settings = sqlite_settings.model_copy(update={"lease_s": LEASE_S})
+    claims = Claims(settings, store)
+    leases = claims.take(held=0).leases
+    renewal = LeaseRenewal(store, claims, held=lambda: leases, lease_s=LEASE_S, stuck_after_s=0.0)
+    renewal.start()
+    until(lambda: lease_left_s(store, campaign.id) < 0)
+    assert renewal.in_round() == []
+    assert lease_left_s(store, campaign.id) > 0
+    renewal.stop()
+    store.close()
