@@ -71,6 +71,8 @@ def _of_request(problem: InvalidInput, request: CampaignCreate) -> InvalidInput:
     """Return a problem as one of the request, whose chosen profile has the faulty content."""
     pilot = request.slurm is not None and request.slurm.mode == "pilot"
     field = problem.field
+    if OF_REQUEST.get(field) == field:
+        return problem
     if field in OF_REQUEST and not (pilot and field == "time_limit_s"):
         return InvalidInput(OF_REQUEST[field], problem.value, problem.reason, valid=problem.valid)
     name = "pilot.time_limit_h" if field == "time_limit_s" else field

@@ -33,6 +33,10 @@ class RayClusterFacts:
     lacks: tuple[str, ...]
 
 
+class NodesLacking(InvalidInput):
+    """The cluster has too few nodes now. They come and go: it may have enough later."""
+
+
 def look(profile: ClusterProfile, machine: Machine | None) -> RayClusterFacts:
     """Ask the cluster of the profile for what trials on this machine need.
 
@@ -92,7 +96,7 @@ def _check_nodes(
     bundle = bundle_of(machine, profile)
     wanted = " and ".join(f"{count:g} {kind}" for kind, count in bundle.items())
     reason = f"the Ray cluster has {facts.fitting} nodes with {wanted} each"
-    return [InvalidInput("nodes", nodes, reason, valid=f"1 to {most}" if most else "another one")]
+    return [NodesLacking("nodes", nodes, reason, valid=f"1 to {most}" if most else "another one")]
 
 
 def _check_python(profile: ClusterProfile, facts: RayClusterFacts) -> list[InvalidInput]:

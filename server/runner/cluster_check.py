@@ -8,6 +8,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 from evaluators.ray.connection import RayUnavailable
+from evaluators.ray.preflight import NodesLacking
 from evaluators.slurm.commands import SlurmUnavailable
 from search_spaces.errors import InvalidInput
 
@@ -23,6 +24,16 @@ class ClusterStatus:
 
     obstacle: str = ""
     delay: str = ""
+
+    @classmethod
+    def of(cls, obstacles: Sequence[InvalidInput]) -> ClusterStatus:
+        """Return what these amount to; nodes of Ray that are not there now are waited for."""
+        if obstacles and all(isinstance(each, NodesLacking) for each in obstacles):
+            lacking = obstacles[0]
+            return cls(
+                delay=f"waits for nodes: {lacking.reason}, and trials take up to {lacking.value}"
+            )
+        return cls(obstacle="; ".join(map(str, obstacles)))
 
     @property
     def clear(self) -> bool:
@@ -55,8 +66,7 @@ class ClusterCheck:
         """Return the newest status; None before there is one."""
         if self._answer is not None and self._answer.done():
             try:
-                obstacles = self._answer.result()
-                self._status = ClusterStatus(obstacle="; ".join(map(str, obstacles)))
+                self._status = ClusterStatus.of(self._answer.result())
             except SlurmUnavailable as error:
                 self._status = ClusterStatus(delay=f"Slurm does not answer ({error})")
             except RayUnavailable as error:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import fcntl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import func, select
-from sqlalchemy.exc import DBAPIError
-
+from server.store.advisory_lock import AdvisoryLock
 from server.store.errors import InUse
 from server.store.store import Store
 
@@ -58,17 +56,14 @@ def _file_lock(store: Store, role: Role) -> Iterator[None]:
 
 @contextmanager
 def _advisory_lock(store: Store, role: Role, *, patience_s: float) -> Iterator[None]:
-    """Lock on a connection of its own, which ends with this process."""
-    lock, ends = LOCKS[role], time.monotonic() + patience_s
-    with store.engine.connect() as connection:
-        connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-        while not connection.scalar(select(func.pg_try_advisory_lock(lock))):
-            if time.monotonic() > ends:
-                shown = store.engine.url.render_as_string(hide_password=True)
-                raise InUse(f"{NAMES[role]} already works on the database {shown}")
-            time.sleep(patience_s / 40)
-        try:
-            yield
-        finally:
-            with suppress(DBAPIError):  # a server that was restarted has forgotten the lock
-                connection.execute(select(func.pg_advisory_unlock(lock)))
+    lock, ends = AdvisoryLock(store.engine, LOCKS[role]), time.monotonic() + patience_s
+    while not lock.take():
+        if time.monotonic() > ends:
+            shown = store.engine.url.render_as_string(hide_password=True)
+            raise InUse(f"{NAMES[role]} already works on the database {shown}")
+        time.sleep(patience_s / 40)
+    lock.keep()
+    try:
+        yield
+    finally:
+        lock.release()

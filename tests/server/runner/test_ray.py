@@ -5,6 +5,7 @@ REST -> runner -> DeepHyper -> Ray -> the bundled trainer -> SQL -> REST.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from server.settings import Settings
 from tests.cluster.ports import free_ports
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.requirement import require
-from tests.server.runner.test_slurm import QUESTION, SlurmService, quick
+from tests.server.runner.test_slurm import PATIENCE_S, QUESTION, SlurmService, quick
 
 __all__ = ["ray_nodes"]
 
@@ -41,6 +42,9 @@ class RayService(SlurmService):
 
     def refused_or_created(self, **changes: Any) -> Any:
         return self.client.post("/api/v1/campaigns", json=ON_RAY | changes)
+
+    def refused_or_planned(self, **changes: Any) -> Any:
+        return self.client.post("/api/v1/campaigns?dry_run=true", json=ON_RAY | changes)
 
 
 @pytest.fixture
@@ -106,3 +110,28 @@ def test_a_cluster_that_is_too_small_or_not_there_is_said(
     campaign = service.create(ray={"address": f"127.0.0.1:{free_ports(1)[0]}"})
     service.until(lambda: service.campaign(campaign).reason.startswith("Ray does not answer"))
     assert service.campaign(campaign).state == "queued"
+
+
+def test_nodes_that_are_not_there_are_waited_for(service: RayService, ray_nodes: RayNodes) -> None:
+    """They were when the campaign was asked for; who asks now is told that they are not."""
+    asked = {
+        "ray": {"address": ray_nodes.address, "profile": "quick"},
+        "nodes": 3,
+        "pool_nodes": 3,
+        "space": QUESTION["space"] | {"num_nodes": 3},
+        "budget": {"max_trials": 1},
+        "protocol": QUESTION["protocol"] | {"confirmations": 0},
+    }
+    campaign = service.create(**asked)
+    ray_nodes.kill_node()
+    try:
+        ends = time.monotonic() + PATIENCE_S
+        while (refused := service.refused_or_planned(**asked)).is_success:
+            assert time.monotonic() < ends, "Ray never noticed that a node died"
+        assert "the Ray cluster has 2 nodes" in refused.text
+        service.until(lambda: service.campaign(campaign).reason.startswith("waits for nodes"))
+        assert service.campaign(campaign).state == "queued"
+    finally:
+        ray_nodes.start()
+    campaign = service.until_state(campaign, "done")
+    assert [trial.state for trial in service.trials(campaign)] == ["ok"]

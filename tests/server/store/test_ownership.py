@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 from sqlalchemy import func, select, text
@@ -10,6 +11,8 @@ from server.settings import Settings
 from server.store import InUse, Store
 from server.store.ownership import ownership
 
+HOLDERS = text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
+PATIENCE_S = 60.0
 HOLDER = """
 import sys
 from server.store import Store
@@ -65,8 +68,21 @@ def test_a_killed_service_lets_go(store: Store, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_service_ends_in_peace_after_its_database_was_restarted(store: Store) -> None:
-    with ownership(store, "serve"), store.engine.connect() as other:
-        mine = other.scalar(select(func.pg_backend_pid()))
-        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> :mine"
-        other.execute(text(f"{others} AND backend_type = 'client backend'"), {"mine": mine})
+def test_a_service_is_alone_again_after_its_database_was_restarted(
+    store: Store, settings: Settings
+) -> None:
+    """A restart cuts all connections, and the server forgets the locks that they had."""
+    other = Store(settings.url)
+    with ownership(store, "serve"):
+        with other.engine.connect() as mine:
+            before = mine.scalar(HOLDERS)
+            mine.execute(select(func.pg_terminate_backend(before)))
+            ends = time.monotonic() + PATIENCE_S
+            while mine.scalar(HOLDERS) in {before, None}:
+                assert time.monotonic() < ends, "the lock was never taken again"
+                time.sleep(0.05)
+        with pytest.raises(InUse), ownership(other, "serve", patience_s=0.2):
+            pass
+    with ownership(other, "serve"):
+        pass
+    other.close()
