@@ -113,7 +113,7 @@ class AdapterLog:
             last = self._said.get(rank, "nothing")[:MOST_OF_A_LINE]
             error = f"a rank {text}; it had said last: {plain(last)}"
             self._first_to_end = Cause(error=error, kind=CauseKind.ERROR, rank=rank)
-        elif text.strip():
+        elif any(map(str.isalnum, text)):
             self._said[rank] = text.strip()
 
 

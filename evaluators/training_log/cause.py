@@ -14,9 +14,11 @@ from evaluators.training_log.error_line import (
     ErrorLine,
     RaisedLine,
     Weight,
+    begins_box,
     read_error,
     read_exception,
     weighed,
+    within_box,
 )
 from evaluators.training_log.lines import LabelledLine, labelled
 
@@ -128,11 +130,12 @@ class RootCause:
         self._latest: dict[str, _ReportedError] = {}
         self._ignoring: set[str] = set()
         self._chained: set[str] = set()
+        self._boxes: dict[str, str] = {}
 
     @property
     def attentive(self) -> bool:
-        """Whether a traceback is open, so that every line matters."""
-        return bool(self._tracebacks)
+        """Whether a traceback or a box is open, so that every line matters."""
+        return bool(self._tracebacks or self._boxes)
 
     def iterated(self) -> None:
         """Take it that an iteration line came: errors of long before did not end the run."""
@@ -160,7 +163,7 @@ class RootCause:
             _note(line.label, self._chained)
         elif line.text.startswith(IGNORED):
             _note(line.label, self._ignoring)
-        elif self._continues(line):
+        elif self._boxed(line) or self._continues(line):
             return
         elif raised := read_exception(line.text, in_traceback=False):
             self._raise(line, raised, traceback=_Traceback())
@@ -203,6 +206,23 @@ class RootCause:
         elif traceback.placed and shown.startswith("    ") and shown[4:5].strip("^~ "):
             traceback.code = shown.strip()
             traceback.placed = False
+
+    def _boxed(self, line: LabelledLine) -> bool:
+        """Take the line where it is of a box that tells an error; return whether it is. The lines
+        that come before the box's edge, or a rule across it, are one."""
+        if begins_box(line.text):
+            if len(self._boxes) >= WRITERS:
+                self._boxes.clear()
+            self._boxes[line.label] = ""
+            return True
+        if line.label not in self._boxes:
+            return False
+        text, told = within_box(line.text), self._boxes.pop(line.label)
+        if text is not None and len(told) < LONGEST_ERROR:
+            self._boxes[line.label] = f"{told} {text}".strip()
+        elif told:
+            self._add(line, weighed(told))
+        return True
 
     def _raise(self, line: LabelledLine, raised: RaisedLine, *, traceback: _Traceback) -> None:
         self._tracebacks.pop(line.label, None)

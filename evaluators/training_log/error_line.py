@@ -10,7 +10,8 @@ from functools import lru_cache
 
 OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|can't allocate memory|Cannot allocate memory"
-    r"|not enough memory|\bMemoryError\b|cudaErrorMemoryAllocation|bad_alloc|bad allocation",
+    r"|not enough memory|\bMemoryError\b|cudaErrorMemoryAllocation|bad_alloc|bad allocation"
+    r"|_STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
 # Where torch's own source noticed it, which tells a user nothing.
@@ -22,6 +23,7 @@ CONNECTION = re.compile(
     r"|connectFullMesh|socket|Timed out waiting|remote process exited|DistNetworkError"
     r"|DistStoreError|TCPStore|ncclRemoteError|unhandled system error|Application timeout|recvValue"
     r"|watchdog|collective operation|NCCL operations have failed|communicator was aborted"
+    r"|gloo::IoException|instance of 'c10::DistBackendError'|\bEOFError\b"
     r"|ChildFailedError|SignalException|failed \(exitcode|exits with return code|KeyboardInterrupt",
     re.IGNORECASE,
 )
@@ -230,16 +232,29 @@ _SHELLS = (
     _text("Unable to locate a modulefile", r".{0,100}(Unable to locate a modulefile for .+)"),
 )
 _PROGRAMS = (
+    # So ends a rank, too, whose library has noticed that another one is gone.
+    _fact(
+        "ended by SIGABRT",
+        r"ended by SIGABRT",
+        CauseKind.CONSEQUENCE,
+        "ended by SIGABRT",
+        Weight.CONSEQUENCE,
+    ),
     # The bundled trainer's word of a rank that could not say anything itself.
     _text("ended by SIG", r"(ended by SIG.+)"),
     # An argument parser's.
     _text(": error: ", r"(?:\S*/)?([\w.+-]{1,100}: error: .+)"),
+    # Hydra's.
+    _text("Could not override '", r"(Could not override '.+)"),
+    # torchrun's and a launcher's of MPI, of a rank that could not say anything itself.
+    _text("traceback : Signal ", r"\s*traceback : (Signal .+)", hint=True),
+    _text("exited on signal ", r".{0,300}(exited on signal .+)", hint=True),
     _text("error while loading", r"(.{0,300}error while loading shared libraries: .+)"),
     _text("what():", r"\s*what\(\): +(.+)"),
     _text("terminate called after", r"(terminate called after throwing .+)", hint=True),
     _text("Fatal Python error:", r"(Fatal Python error: (?!Aborted).+)", hint=True),
     _text("Memory access fault by GPU", r".{0,40}(Memory access fault by GPU)"),
-    _text("Assertion ", r"(?:\S+: )?(.{0,300}Assertion [`'].+' failed)"),
+    _text("Assertion ", r"(?:\S+: )?(.{0,300}Assertion [`'].+['`] failed)"),
     _text("Check failed: ", r".{0,300}(Check failed: .+)"),
     _fact(
         "ut of memory",
@@ -258,6 +273,11 @@ _PROGRAMS = (
     _text(
         "atchdog caught,failed (exitcode",
         r"(.{0,300}(?:[Ww]atchdog caught|failed \(exitcode).*)",
+        hint=True,
+    ),
+    _text(
+        "ERROR,CRITICAL",
+        r".{0,120}?[|-] (?:ERROR|CRITICAL) +[|-] (\S.+)",
         hint=True,
     ),
     # What is left: anything that calls itself an error.
@@ -282,6 +302,12 @@ _EXCEPTION = re.compile(
 )
 # Whatever its name, once a traceback has begun.
 _RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)+[A-Z]\w*)(?::(?: +(.*))?)?$")
+# A parser of arguments may tell an error in a box (rich, typer, tyro), whose title says that it is
+# one.
+BOXES = ("╭─", "┌─", "+-")
+_TITLE = re.compile(r"[╭┌+][─-]+ ([^─╮┐+]{1,60}?) [─-]*[╮┐+]?\s*$")
+_OF_ERRORS = re.compile(r"\berrors?\b|unrecognized|unknown|invalid|missing|required", re.IGNORECASE)
+_WITHIN = re.compile(r"[│|] ?(.*?) *[│|]?\s*$")
 TRACEBACK = "Traceback (most recent call last)"
 CHAINED = "above exception"
 IGNORED = "Exception ignored"
@@ -306,10 +332,23 @@ def read_exception(line: str, *, in_traceback: bool) -> RaisedLine | None:
     return RaisedLine(name=match[1], message=(match[2] or "").strip() if colon else None)
 
 
+def begins_box(line: str) -> bool:
+    """Return whether a line is the upper edge of a box that tells an error."""
+    title = _TITLE.match(line) if line.startswith(BOXES) else None
+    return title is not None and _OF_ERRORS.search(title[1]) is not None
+
+
+def within_box(line: str) -> str | None:
+    """Return the text of a line in a box; None of an edge, and of a rule across it."""
+    within = _WITHIN.match(line)
+    return None if within is None or "──" in within[1] else within[1]
+
+
 # An exception without a message comes after a traceback only.
 _ALL_SIGNS = {
     *(sign for sign, _ in _SLURMS_BY_SIGN + _OTHERS_BY_SIGN),
     *("Error:", "Exception:", TRACEBACK, CHAINED, IGNORED),
+    *BOXES,
 }
 # A sign that has another one in it is not needed.
 SIGNS = tuple(
