@@ -7,16 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.schemas import EvaluatorName, LaunchNeed, LaunchScript
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.rendering import refuse
 from evaluators.artefacts.adapter import TRAIN_ITERATIONS, rank_script
 from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, sbatch_script
 from evaluators.artefacts.needs import megatron_needs
+from evaluators.artefacts.ready_trainers import (
+    MEGATRON_LM,
+    NEMO,
+    megatron_lm_arguments,
+    nemo_yaml,
+    ready_adapter,
+)
 from evaluators.artefacts.trainer import ITERATIONS, train_sbatch, train_script
 from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import ClusterProfile, MegatronVariant
-from evaluators.frameworks import megatron_lm, nemo
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import arguments, variants
-from evaluators.program.interpreter import python
+from evaluators.program.interpreter import ANY, python
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -75,6 +83,7 @@ RANK_SCRIPT = "train_rank.sh"
 """Of the trainer that an adapter describes: what each rank runs."""
 
 MEGATRON_SCRIPT = "launch.sbatch"
+MEGATRON_LM_SCRIPT = "megatron_lm.sh"
 
 
 def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
@@ -135,17 +144,29 @@ def _by_adapter(launch: Launch) -> bool:
     return launch.profile is not None and launch.profile.adapter is not None
 
 
-def _rank_script(launch: Launch) -> str:
+def _own_rank_script(launch: Launch) -> str:
     assert launch.profile
     assert launch.profile.adapter
+    interpreter = python(launch.profile)
+    return _rank_script(launch, launch.profile.adapter, file=RANK_SCRIPT, python=interpreter)
+
+
+def _rank_script(launch: Launch, adapter: Adapter, *, file: str, python: str) -> str:
     return rank_script(
         launch.transformer,
         launch.machine,
         launch.strategy,
-        launch.profile.adapter,
+        adapter,
         name=launch.name,
-        python=python(launch.profile),
-        file=RANK_SCRIPT,
+        python=python,
+        file=file,
+    )
+
+
+def _with_ready(name: str) -> Callable[[Launch], bool]:
+    """Return whether the trainer of a ready adapter can train a launch's strategy."""
+    return _accepted(
+        lambda x: refuse(ready_adapter(name), x.transformer, x.machine, x.strategy),
     )
 
 
@@ -172,14 +193,20 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
             x.transformer, x.machine, x.strategy, name=x.name, python=sys.executable
         ),
     ),
-    RANK_SCRIPT: _Artefact(exists=_by_adapter, render=_rank_script),
+    RANK_SCRIPT: _Artefact(exists=_by_adapter, render=_own_rank_script),
     # Frameworks that no trial ran with.
     "megatron_lm_args.txt": _Artefact(
-        exists=_accepted(lambda x: megatron_lm.check(x.strategy)),
-        render=lambda x: megatron_lm.arguments_text(x.transformer, x.machine, x.strategy),
+        exists=_with_ready(MEGATRON_LM),
+        render=lambda x: megatron_lm_arguments(x.transformer, x.machine, x.strategy),
+    ),
+    MEGATRON_LM_SCRIPT: _Artefact(
+        exists=_with_ready(MEGATRON_LM),
+        render=lambda x: _rank_script(
+            x, ready_adapter(MEGATRON_LM), file=MEGATRON_LM_SCRIPT, python=ANY
+        ),
     ),
     "nemo.yaml": _Artefact(
-        exists=_accepted(lambda x: nemo.check(x.transformer, x.strategy)),
-        render=lambda x: nemo.nemo_yaml(x.transformer, x.machine, x.strategy),
+        exists=_with_ready(NEMO),
+        render=lambda x: nemo_yaml(x.transformer, x.machine, x.strategy),
     ),
 }

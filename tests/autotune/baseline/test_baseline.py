@@ -9,7 +9,7 @@ import pytest
 from autotune.baseline import baseline_of
 from autotune.prediction import check_campaign, dry_run
 from autotune.schemas import BaselinePlan, CampaignCreate, StrategyShape
-from evaluators.frameworks import megatron_lm
+from evaluators.artefacts.ready_trainers import megatron_lm_arguments
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs
@@ -151,7 +151,7 @@ def test_the_arguments_that_are_downloaded_are_read_back(
         activation_checkpointing=checkpointing,
     )
     for text in (
-        megatron_lm.arguments_text(model, machine, strategy),
+        megatron_lm_arguments(model, machine, strategy),
         arguments_text(model, machine, strategy),
     ):
         assert found(text, model="gpt-22b") == strategy

@@ -66,7 +66,7 @@ def launch(strategy: Strategy = STRATEGIES["the defaults"], **others: Any) -> La
 
 def test_which_files_there_are() -> None:
     here = launch(SMALL, transformer=TINY, machine=load_machine("local"), evaluator="local")
-    exports = ["megatron_lm_args.txt", "nemo.yaml"]
+    exports = ["megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
     assert artefact_names(launch()) == [*MEGATRON_DEEPSPEED, *exports]
     assert artefact_names(here) == [*MEGATRON_DEEPSPEED, "train.sh", *exports]
     assert list(artefacts(here)) == artefact_names(here)
@@ -76,9 +76,20 @@ def test_a_framework_without_words_for_the_strategy_has_no_files() -> None:
     sharded = launch(replace(BASE, zero_stage=2))
     assert artefact_names(sharded) == MEGATRON_DEEPSPEED
     two_chunks_of_two_stages = launch(replace(BASE, pipeline_parallel=2, virtual_stages=2))
-    assert artefact_names(two_chunks_of_two_stages) == ["megatron_lm_args.txt", "nemo.yaml"]
+    exports = ["megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
+    assert artefact_names(two_chunks_of_two_stages) == exports
     for asked in (sharded, two_chunks_of_two_stages):
         assert list(artefacts(asked)) == artefact_names(asked)
+
+
+def test_megatron_lms_fsdp_is_launched_without_what_its_other_engines_demand() -> None:
+    def limits(zero_stage: int) -> list[str]:
+        script = artefacts(launch(replace(BASE, pipeline_parallel=1, zero_stage=zero_stage)))
+        lines = script["megatron_lm.sh"].splitlines()
+        return [line for line in lines if line.startswith("export CUDA_DEVICE_MAX_CONNECTIONS")]
+
+    assert limits(1) == ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
+    assert limits(3) == ["export CUDA_DEVICE_MAX_CONNECTIONS=8"]
 
 
 def test_a_campaign_of_the_bundled_trainer_gets_its_script_as_well() -> None:

@@ -11,21 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.artefacts.megatron_deepspeed import sbatch_script
+from evaluators.artefacts.ready_trainers import megatron_lm_arguments, nemo_yaml
 from evaluators.cluster.profile import ClusterProfile, Megatron
-from evaluators.frameworks import megatron_lm
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments
 from evaluators.frameworks.megatron_deepspeed.variants import uses_deepspeed
-from evaluators.frameworks.nemo import nemo_yaml
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Precision, Strategy
-from tests.evaluators.frameworks.export_readers import (
-    megatron_lm_parser,
-    strategy_of_megatron_lm,
-    strategy_of_nemo,
-    yaml_of,
-)
+from tests.evaluators.adapter.megatron_lm import parsed, strategy_of_arguments
+from tests.evaluators.frameworks.export_readers import strategy_of_nemo, yaml_of
 from tests.evaluators.frameworks.readers import strategy_of, strategy_of_script
 from tests.evaluators.frameworks.strategies import BASE, legal_strategies
 
@@ -76,8 +71,8 @@ def test_the_sbatch_script(asked: Strategy, variant: Literal["main", "ornl"]) ->
 
 @given(legal_strategies())
 def test_megatron_lm(asked: Strategy) -> None:
-    text = megatron_lm.arguments_text(GPT, FRONTIER, asked)
-    assert strategy_of_megatron_lm(text, FRONTIER, num_nodes=asked.num_nodes) == asked
+    args = parsed(megatron_lm_arguments(GPT, FRONTIER, asked).split())
+    assert strategy_of_arguments(args, FRONTIER, num_nodes=asked.num_nodes) == asked
 
 
 @given(legal_strategies())
@@ -86,22 +81,22 @@ def test_nemo(asked: Strategy) -> None:
 
 
 def test_megatron_lm_has_the_model_of_a_llama() -> None:
-    words = megatron_lm.arguments_text(LLAMA, FRONTIER, BASE).split()
-    args = megatron_lm_parser().parse_args(words)
-    assert (args.num_layers, args.hidden_size, args.ffn_hidden_size) == (80, 8192, 28672)
-    assert args.group_query_attention
-    assert args.num_query_groups == 8
-    assert (args.swiglu, args.normalization) == (True, "RMSNorm")
-    assert args.position_embedding_type == "rope"
-    assert not args.add_bias_linear
-    assert args.untie_embeddings_and_output_weights
+    args = parsed(megatron_lm_arguments(LLAMA, FRONTIER, BASE).split())
+    assert (args["num_layers"], args["hidden_size"], args["ffn_hidden_size"]) == (80, 8192, 28672)
+    assert args["group_query_attention"]
+    assert args["num_query_groups"] == 8
+    assert (args["swiglu"], args["normalization"]) == (True, "RMSNorm")
+    assert args["position_embedding_type"] == "rope"
+    assert not args["add_bias_linear"]
+    assert args["untie_embeddings_and_output_weights"]
 
 
 def test_megatron_lm_leaves_a_gpt_its_defaults() -> None:
-    args = megatron_lm_parser().parse_args(megatron_lm.arguments_text(GPT, FRONTIER, BASE).split())
-    assert (args.normalization, args.position_embedding_type) == ("LayerNorm", "learned_absolute")
-    assert args.add_bias_linear
-    assert not args.group_query_attention
+    args = parsed(megatron_lm_arguments(GPT, FRONTIER, BASE).split())
+    assert args["normalization"] == "LayerNorm"
+    assert args["position_embedding_type"] == "learned_absolute"
+    assert args["add_bias_linear"]
+    assert not args["group_query_attention"]
 
 
 def test_nemo_has_the_model_of_a_llama() -> None:
@@ -117,6 +112,13 @@ def test_nemo_is_laid_over_its_own_configuration() -> None:
     assert yaml_of(nemo_yaml(GPT, FRONTIER, BASE))["defaults"] == ["megatron_gpt_config", "_self_"]
 
 
+def test_what_is_the_users_own_is_left_to_the_user() -> None:
+    words = set(megatron_lm_arguments(GPT, FRONTIER, BASE).split())
+    assert not words & {"--mock-data", "--train-iters", "--lr", "--tokenizer-type", "--seed"}
+    assert set(yaml_of(nemo_yaml(GPT, FRONTIER, BASE))) == {"defaults", "trainer", "model"}
+    assert "data" not in yaml_of(nemo_yaml(GPT, FRONTIER, BASE))["model"]
+
+
 def test_an_engine_that_was_not_measured_is_named() -> None:
     sharded = replace(BASE, pipeline_parallel=1, zero_stage=3)
     assert "# ZeRO 3 is torch's FSDP here" in nemo_yaml(GPT, FRONTIER, sharded)
@@ -125,18 +127,18 @@ def test_an_engine_that_was_not_measured_is_named() -> None:
 
 def test_an_export_without_words_for_the_strategy_is_refused() -> None:
     impossible = replace(BASE, zero_stage=2)
-    for export in (megatron_lm.arguments_text, nemo_yaml):
-        with pytest.raises(InvalidInput, match="zero_stage"):
+    for export in (megatron_lm_arguments, nemo_yaml):
+        with pytest.raises(InvalidInput, match="pipelines"):
             export(GPT, FRONTIER, impossible)
 
 
 def test_uneven_stages_are_exported_where_there_are_words_for_them() -> None:
     uneven = replace(BASE, pipeline_parallel=5)
-    words = megatron_lm.arguments_text(SHORT, FRONTIER, uneven).split()
+    words = megatron_lm_arguments(SHORT, FRONTIER, uneven).split()
     layout = words[words.index("--pipeline-model-parallel-layout") + 1]
     assert layout == "Ettt|ttt|ttt|ttt|ttL"
-    assert "--pipeline-model-parallel-layout" not in megatron_lm.arguments_text(
+    assert "--pipeline-model-parallel-layout" not in megatron_lm_arguments(
         SHORT, FRONTIER, replace(BASE, pipeline_parallel=2)
     )
-    with pytest.raises(InvalidInput, match="even stages alone, and there are 14 layers"):
+    with pytest.raises(InvalidInput, match="even stages alone"):
         nemo_yaml(SHORT, FRONTIER, uneven)

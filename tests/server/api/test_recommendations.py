@@ -17,6 +17,7 @@ FILES = {
     "megatron_deepspeed_args.txt",
     "ds_config.json",
     "megatron_lm_args.txt",
+    "megatron_lm.sh",
     "nemo.yaml",
 }
 
