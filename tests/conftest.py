@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+COSTLY = {"alone", "backend", "chromium", "ran", "two_done"}
+"""Fixtures that take a second or more to make, for all tests of a module."""
+
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
@@ -21,3 +24,16 @@ def _no_service_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> It
         for name in ("AUTOTUNE_TOKEN", "AUTOTUNE_TOKEN_FILE"):
             environment.delenv(name, raising=False)
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests of a module that share what is costly to make in one process, not each process's
+    own share of them with one of its own.
+
+    First, because pytest-xdist reads the groups in a hook of the same name.
+    """
+    for item in items:
+        alone = item.get_closest_marker("xdist_group") is None
+        if alone and COSTLY & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))

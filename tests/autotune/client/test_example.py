@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.autotune.client.notebook import METADATA, NOTEBOOK, executed_alone, read
+from tests.autotune.client.notebook import METADATA, NOTEBOOK, executed, read
+from tests.serving import Served
 
 LARGEST_BYTES = 400_000
 NOISE = re.compile(r"/tmp|/home|/root|localhost|127\.0\.0\.1|object at 0x|datetime|Warning")
@@ -29,9 +31,10 @@ def test_it_is_kept_whole_small_and_free_of_the_machine(committed: Any) -> None:
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
 
 
-def test_it_gives_what_it_shows(committed: Any) -> None:
+@pytest.mark.xdist_group("client")  # one service for all
+def test_it_gives_what_it_shows(committed: Any, service: Served, tmp_path: Path) -> None:
     """Figures follow the cost model and the search, so what they are is no matter of this test."""
-    run = executed_alone(deepcopy(committed))
+    run = executed(deepcopy(committed), url=service.url, folder=tmp_path)
     assert all(cell.execution_count for cell in code_cells(run))
     assert [shown(cell) for cell in code_cells(run)] == [shown(c) for c in code_cells(committed)], (
         "stale: run `python -m tests.autotune.client.notebook`"

@@ -19,6 +19,7 @@ from autotune.schemas import TrialState
 from evaluators.local import LocalBackend
 from evaluators.trial import RUNNING, TrialRequest
 from evaluators.trial_files import request_as_dict
+from search_spaces.strategy import Strategy
 from tests.evaluators.local.trials import (
     FOREVER,
     PATIENCE_S,
@@ -131,20 +132,21 @@ def test_an_unknown_trial_is_left_out(backend: LocalBackend, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("layout", "status"),
     [
-        (strategy(1, 1, micro_batch_size=8), TrialState.OOM),
-        (strategy(1, 1, micro_batch_size=1), TrialState.OK),
-        (strategy(1, 1, micro_batch_size=8, activation_checkpointing="full"), TrialState.OK),
+        (strategy(micro_batch_size=8), TrialState.OOM),
+        (strategy(micro_batch_size=1), TrialState.OK),
+        (strategy(micro_batch_size=8, activation_checkpointing="full"), TrialState.OK),
         (strategy(4, 1, micro_batch_size=8), TrialState.OK),
         (strategy(1, 4, micro_batch_size=8), TrialState.OK),
     ],
     ids=lambda value: value.short() if hasattr(value, "short") else str(value),
 )
 def test_memory_limits_what_fits(
-    backend: LocalBackend, tmp_path: Path, layout: object, status: TrialState
+    backend: LocalBackend, tmp_path: Path, layout: Strategy, status: TrialState
 ) -> None:
     """One layout does not fit; less of a batch, recomputation, or a share of the model does."""
-    assert isinstance(layout, type(strategy()))
-    trial = request(tmp_path, layout, ranks=4, transformer=WIDE, memory_gib=0.11)
+    ranks = layout.tensor_parallel * layout.pipeline_parallel
+    asked: dict[str, Any] = {"transformer": WIDE, "memory_gib": 0.11, "measured_iterations": 1}
+    trial = request(tmp_path, layout, ranks=ranks, **asked)
     outcome = run(backend, trial)
     assert outcome.status is status, outcome.error
     if status is TrialState.OOM:

@@ -28,6 +28,8 @@ from tests.requirement import require
 PROFILE = ClusterProfile(name="test", slurm=SHARED)
 PROGRAM = TrainerProgram(PROFILE)
 TWO_BY_TWO = replace(strategy(2, 2), num_nodes=2)
+ONE_NODE = strategy(2)
+"""Two ranks; a second node would import torch once more, and show the same."""
 
 
 @pytest.fixture
@@ -79,7 +81,9 @@ def test_two_nodes_of_two_ranks_train_and_measure(tmp_path: Path, nodes: Cluster
 @pytest.mark.xdist_group("slurm")
 def test_a_rank_without_memory_is_told_from_the_log(tmp_path: Path, nodes: Cluster) -> None:
     assert nodes.gpus
-    job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, transformer=WIDE, memory_gib=0.001))
+    job = Job.submit(
+        PROGRAM, PROFILE, trial(tmp_path, ONE_NODE, transformer=WIDE, memory_gib=0.001)
+    )
     outcome = job.outcome()
     assert outcome.status is TrialState.OOM, job.log
     assert outcome.error
@@ -107,7 +111,7 @@ def test_a_node_that_loses_its_first_task_ends_the_trial(tmp_path: Path, nodes: 
 
 @pytest.mark.xdist_group("slurm")
 def test_a_time_limit_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
-    limited = trial(tmp_path, measured_iterations=FOREVER, time_limit_s=5.0)
+    limited = trial(tmp_path, ONE_NODE, measured_iterations=FOREVER, time_limit_s=5.0)
     job = Job.submit(PROGRAM, PROFILE, limited)
     assert job.ended().exit_code == 124
     nodes.wait_idle()
@@ -115,7 +119,7 @@ def test_a_time_limit_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
 
 @pytest.mark.xdist_group("slurm")
 def test_scancel_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
-    job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, measured_iterations=FOREVER))
+    job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, ONE_NODE, measured_iterations=FOREVER))
     training(job)
     subprocess.run(["scancel", job.job_id], check=True)
     nodes.wait_idle()

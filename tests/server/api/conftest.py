@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from socket import create_server
 
 import pytest
@@ -20,6 +21,8 @@ from server.store.campaigns import get_campaign
 from tests.server.asking import created
 from tests.server.entitled import entitled
 
+HERE = Path(__file__).parent
+
 
 @pytest.fixture
 def store(app: FastAPI) -> Store:
@@ -28,9 +31,9 @@ def store(app: FastAPI) -> Store:
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, Campaign]]:
-    """An application with one campaign that is done."""
+    """An application with one campaign that is done, for what changes nothing."""
     settings = Settings(data_dir=tmp_path_factory.mktemp("data"), poll_interval_s=0.01)
     app = create_app(settings)
     store: Store = app.state.store
@@ -90,3 +93,11 @@ def serving(app: FastAPI) -> Iterator[Live]:
 def live(app: FastAPI) -> Iterator[Live]:
     with serving(app) as found:
         yield found
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all that reads the finished campaign, whose search takes a second, in one process."""
+    for item in items:
+        if "finished" in getattr(item, "fixturenames", ()) and item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.xdist_group("finished-campaign"))

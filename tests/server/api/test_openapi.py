@@ -28,7 +28,7 @@ from tests.server.asking import created, with_trials
 
 CASES = int(os.environ.get("AUTOTUNE_API_CASES", "0"))
 """So many requests; otherwise a few of each operation, one by one, on SQLite alone."""
-EXAMPLES = 8
+EXAMPLES = 4
 STEPS = 20
 """Requests of a sequence."""
 # A schema cannot say that TP has to divide the heads: what it allows may be refused.
