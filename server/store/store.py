@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import cache
+from importlib.resources import files
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, column, func, inspect, select, table
 from sqlalchemy.orm import Session
 
 from server.store.announcements import write_announced
 from server.store.engine import WRITING, build_engine
 from server.store.errors import NewerSchema
 
-MIGRATIONS = Path(__file__).parent / "migrations"
 UPGRADE_LOCK = 0x6D696772
+VERSION = table("alembic_version", column("version_num"))
+"""Where Alembic notes the schema's version."""
 
 
 class Store:
@@ -63,6 +61,10 @@ class Store:
         """
         if self.is_newer():
             raise NewerSchema(f"{self.shown}: {self.schema_fault()}; install that version")
+        if self.is_current():
+            return
+        from server.store.migration import migrate
+
         with self.engine.connect() as connection:
             if self.dialect == "sqlite":
                 # Rebuilding a table drops the old one, which would cascade to what refers to it.
@@ -72,7 +74,7 @@ class Store:
             with connection.begin():
                 if self.dialect == "postgresql":
                     connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
-                command.upgrade(alembic_config(connection), "head")
+                migrate(connection)
             if self.dialect == "sqlite":
                 connection.exec_driver_sql("PRAGMA foreign_keys = ON")
                 connection.rollback()
@@ -92,7 +94,7 @@ class Store:
 
     def schema_fault(self) -> str | None:
         """Return what is wrong with the schema, in a sentence; None where nothing is."""
-        revision, ours = self.revision(), _scripts().get_current_head()
+        revision, ours = self.revision(), known_revisions()[-1]
         if revision == ours:
             return None
         if revision is None:
@@ -105,23 +107,21 @@ class Store:
 
 
 def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table(VERSION.name):
+        return None
+    found: str | None = connection.execute(select(VERSION)).scalar_one_or_none()
+    return found
 
 
 def _is_newer(revision: str | None) -> bool:
     """Return whether this version of the program has never heard of the schema's version."""
-    known = {script.revision for script in _scripts().walk_revisions()}
-    return revision is not None and revision not in known
+    return revision is not None and revision not in known_revisions()
 
 
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory(str(MIGRATIONS))
-
-
-def alembic_config(connection: Connection) -> Config:
-    """Return Alembic's configuration without a file, for the migrations inside this package."""
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    return config
+@cache
+def known_revisions() -> tuple[str, ...]:
+    """Return the versions of the schema that this version of the program knows, the last one last:
+    each migration has its own in its name."""
+    versions = files("server.store").joinpath("migrations", "versions").iterdir()
+    names = (version.name for version in versions if version.name.startswith("revision_"))
+    return tuple(sorted(name.removeprefix("revision_").removesuffix(".py") for name in names))

@@ -2,6 +2,7 @@
 
     python tests/benchmarks/service_load.py [--trials N] [--clients N] [--viewers N] [--seconds S]
                                             [--json OUT]
+    python tests/benchmarks/service_load.py --minutes N [--rate R] [--viewers N] ...
 
 A real service of its own on this machine, with two simulated campaigns in a database that goes when
 it ends. First the processor time of the service for a view, with one client: as it stands, after
@@ -10,6 +11,10 @@ nothing. Then 50 clients at once, each asking anew as soon as it has its answer.
 viewers as `--viewers` says, each with an open stream of one campaign's events, of which two come in
 a second, beside ten clients that ask five times a second: the service's share of a core, its
 memory, and how long events are under way.
+
+With `--minutes` it is another load, and goes on: viewers come and stay for a minute each, ten
+clients ask as often as `--rate` says, trials move and end, and each minute a campaign comes. Then
+the memory of the service is compared with what it was once the load had settled.
 """
 
 from __future__ import annotations
@@ -18,34 +23,23 @@ import argparse
 import asyncio
 import itertools
 import json
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import numpy as np
 import psutil
 
-from autotune.client.service_record import record_of
-from autotune.schemas import Campaign, Trial
 from server.settings import Settings
-from server.store.events import last_event_id
-from tests.server.dashboard.campaigns import Campaigns
+from tests.benchmarks.load.connection import VIEWS, Connection, ended, waited
+from tests.benchmarks.load.scene import Scene, serving
+from tests.benchmarks.load.steady import SETTLED_MIN, Memory, SteadyLoad
+from tests.benchmarks.load.verdict import verdict
 
-VIEWS = {
-    "page": "/campaigns/{}",
-    "recommendation": "/api/v1/campaigns/{}/recommendation",
-    "chart": "/api/v1/campaigns/{}/figures/trajectory.vega.json",
-    "trials": "/api/v1/campaigns/{}/trials",
-    "campaign": "/api/v1/campaigns/{}",
-}
 PEER = "/healthz"
 REPEATS = 100
 CHANGES = 5
@@ -57,6 +51,7 @@ MOST_WAIT_S = 0.3
 MOST_WAIT_BESIDE_VIEWERS_S = 0.5
 MOST_CORES = 1.0
 MOST_MEMORY_MB = 250.0
+MOST_GROWTH = 0.05
 
 EVENT_EVERY_S = 0.5
 ASKING = 10
@@ -64,52 +59,6 @@ ASK_EVERY_S = 0.2
 START_LIMIT_S = 60.0
 LATEST_EVENT_S = 60.0
 """After this long, an event that has not reached a viewer is lost."""
-
-
-class Connection:
-    """One client's connection, kept open as a browser keeps it."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._token = token
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, url: str) -> AsyncIterator[Connection]:
-        address = urlsplit(url)
-        record = record_of(url)
-        assert record is not None, url
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        try:
-            yield cls(reader, writer, record.token)
-        finally:
-            writer.close()
-
-    async def ask(self, path: str, *, method: str = "GET") -> bytes:
-        """Return the answer's body as it came, compressed; raises AssertionError for a refusal."""
-        await self.send(path, method=method)
-        headers = await self.head()
-        return await self._reader.readexactly(int(headers.get("content-length", 0)))
-
-    async def send(self, path: str, *, method: str = "GET") -> None:
-        lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Accept-Encoding: gzip"]
-        lines += [f"Authorization: Bearer {self._token}"]
-        lines += ["Content-Length: 0"] if method == "POST" else []
-        self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        await self._writer.drain()
-
-    async def head(self) -> dict[str, str]:
-        status, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().splitlines()
-        assert status.split()[1] == "200", status
-        pairs = (line.partition(": ") for line in lines if line)
-        return {name.lower(): value for name, _, value in pairs}
-
-    async def line(self) -> bytes:
-        """Return the next line of a stream."""
-        return await self._reader.readline()
 
 
 @dataclass
@@ -235,6 +184,19 @@ class Load:
         print(f"  events are under way for p99 {late:.2f} s")
         self.tell(audience.waits, most_s=MOST_WAIT_BESIDE_VIEWERS_S, kind="beside_viewers")
 
+    async def steady(self, scene: Scene, given: argparse.Namespace) -> None:
+        load = SteadyLoad(self.url, scene, viewers=given.viewers, rate=given.rate)
+        memory = Memory(self.service)
+        before, began = self.cpu_s(), time.monotonic()
+        await load.run(memory, minutes=given.minutes)
+        cores = (self.cpu_s() - before) / (time.monotonic() - began)
+        growth = memory.growth()
+        self.found |= {"steady_cores": cores, "steady_growth": growth}
+        print(f"\n{given.minutes} min, {given.viewers} viewers, {load.answers} answers")
+        print(f"  cores {cores:.2f}")
+        told = verdict(100 * growth, 100 * MOST_GROWTH, "%")
+        print(f"  memory grew by {100 * growth:.1f} % after {SETTLED_MIN:g} min   {told}")
+
 
 class Audience:
     """Viewers of events, and clients that ask beside them.
@@ -283,92 +245,31 @@ class Audience:
         return float(np.percentile(under_way, 99))
 
 
-async def ended(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """End tasks that go on for ever; raises what one of them ended of."""
-    for task in tasks:
-        task.cancel()
-    for error in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(error, Exception):
-            raise error
-
-
-class Scene:
-    """The campaigns, and a trial that goes from node to node, which is an event each time."""
-
-    def __init__(self, settings: Settings, *, trials: int) -> None:
-        self._made = Campaigns(settings)
-        self.campaign: Campaign = self._made.many(trials)
-        self.ids = [self.campaign.id, self._made.many(trials).id]
-        self._strategies = self._made.strategies(self.campaign, 1, fitting=True)
-        self._trial: Trial = self._made.start(self.campaign, self._strategies)[0]
-        self._moves = itertools.count()
-
-    @property
-    def last(self) -> int:
-        """The id of the last event of all."""
-        with self._made.store.session() as session:
-            return last_event_id(session)
-
-    def event(self) -> int:
-        """Let something happen in the campaign; return the event's id."""
-        self._made.stand([self._trial], phase="running", host=f"node{next(self._moves)}")
-        return self.last
-
-    def end(self) -> None:
-        """Let a trial start and end in the campaign."""
-        self._made.finish(self.campaign, self._made.start(self.campaign, self._strategies))
-
-
-async def waited(connection: Connection, path: str) -> float:
-    """Return the seconds until an answer has come."""
-    began = time.monotonic()
-    await connection.ask(path)
-    return time.monotonic() - began
-
-
-def verdict(value: float, most: float | None, unit: str) -> str:
-    """Return the bar and whether it holds; empty where there is none."""
-    if most is None:
-        return ""
-    return f"at most {most:g} {unit}".rstrip() + ("" if value <= most else ": OVER")
-
-
-@contextmanager
-def serving(data_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Run `autotune serve` over a data folder; yield its address and its process."""
-    command = [sys.executable, "-m", "server.cli", "serve", "--no-runner", "--port", "0"]
-    environment = os.environ | {
-        "AUTOTUNE_DATA_DIR": str(data_dir),
-        "AUTOTUNE_CONFIG": str(data_dir / "no-config.toml"),
-    }
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            said = next(line for line in process.stderr if "http://" in line)
-            url = next(word for word in said.split() if word.startswith("http://"))
-            yield url, psutil.Process(process.pid)
-        finally:
-            process.terminate()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=2000, metavar="N")
     parser.add_argument("--clients", type=int, default=50, metavar="N")
     parser.add_argument("--viewers", type=int, default=200, metavar="N", help="0 for none")
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each part")
+    parser.add_argument("--minutes", type=int, metavar="N", help="of a load that goes on")
+    parser.add_argument("--rate", type=float, default=20.0, metavar="R", help="its answers/s")
     parser.add_argument("--json", type=Path, metavar="OUT")
     given = parser.parse_args()
+    if given.minutes is not None and given.minutes <= SETTLED_MIN:
+        parser.error(f"memory is compared after {SETTLED_MIN:g} minutes: --minutes must be more")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the service, too
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder)
         scene = Scene(Settings(data_dir=data_dir), trials=given.trials)
         with serving(data_dir) as (url, service):
             load = Load(url=url, service=service, campaigns=scene.ids)
-            asyncio.run(load.one_client(scene))
-            asyncio.run(load.many_clients(clients=given.clients, seconds=given.seconds))
-            if given.viewers:
-                asyncio.run(load.viewers(scene, viewers=given.viewers, seconds=given.seconds))
+            if given.minutes:
+                asyncio.run(load.steady(scene, given))
+            else:
+                asyncio.run(load.one_client(scene))
+                asyncio.run(load.many_clients(clients=given.clients, seconds=given.seconds))
+                if given.viewers:
+                    asyncio.run(load.viewers(scene, viewers=given.viewers, seconds=given.seconds))
     if given.json:
         given.json.write_text(json.dumps(load.found, indent=2) + "\n")
 

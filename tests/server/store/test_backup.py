@@ -21,7 +21,7 @@ from server.store.calibrations import save_calibration
 from server.store.campaigns import cancel_campaign, delete_campaign, get_campaign
 from server.store.engine import WRITING
 from server.store.leases import claim
-from server.store.store import alembic_config
+from server.store.migration import alembic_config
 from server.store.tables import Base
 from tests.server.asking import created, with_trials
 from tests.server.calibrations import document

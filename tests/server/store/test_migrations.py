@@ -4,6 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 from alembic import command
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 from sqlalchemy.orm import Session
 
@@ -17,7 +18,8 @@ from server.store.calibrations import list_calibrations, save_calibration
 from server.store.campaigns import campaign_row, get_campaign, profile_of
 from server.store.engine import WRITING
 from server.store.events import events_since
-from server.store.store import alembic_config
+from server.store.migration import MIGRATIONS, alembic_config
+from server.store.store import known_revisions
 from server.store.trials import all_trials, note_progress
 from tests.server.asking import STRATEGY, body, created, with_trials
 from tests.server.calibrations import document
@@ -40,6 +42,11 @@ FIRST_VERSION = (
 def test_migrations_lead_to_the_tables_as_declared(store: Store) -> None:
     with store.engine.connect().execution_options(**{WRITING: True}) as connection:
         command.check(alembic_config(connection))
+
+
+def test_migrations_are_named_after_their_versions_in_their_order() -> None:
+    chain = [script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]
+    assert list(known_revisions()) == chain[::-1]
 
 
 def test_an_upgraded_store_is_current_and_an_empty_one_is_not(settings: Settings) -> None:
