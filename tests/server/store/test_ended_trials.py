@@ -54,3 +54,15 @@ def test_an_end_that_was_rolled_back_is_none(store: Store) -> None:
         assert finish_trial(session, trial, ended(TrialState.REFUSED, minutes=1))
     with store.session() as session:
         assert all_trials(session, campaign.id)[0].state is TrialState.REFUSED
+
+
+def test_trials_hold_the_names_of_their_fields_together(store: Store) -> None:
+    campaign = created(store)
+    with_trials(store, campaign, 2)
+    with store.session() as session:
+        first, second = all_trials(session, campaign.id)
+    assert first.model_fields_set is second.model_fields_set
+    assert first.strategy.model_fields_set is second.strategy.model_fields_set
+    names = set(first.strategy.model_fields_set)
+    first.strategy.model_copy(update={"no_field": 1})
+    assert second.strategy.model_fields_set == names
