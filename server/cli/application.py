@@ -158,10 +158,13 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
         ),
         "adapter": GroupPlace(
             "adapters:HELP",
-            "Any trainer by a small file: list and show adapters, and try one.",
+            "Any trainer by a small file: list, show and write adapters, and try one.",
             {
                 "list": CommandPlace("adapters:list_", "List the adapters that have a name."),
                 "show": CommandPlace("adapters:show", "Print an adapter's file."),
+                "new": CommandPlace(
+                    "adapters:new", "Write a first adapter from a trainer's help text and a log."
+                ),
                 "check": CommandPlace(
                     "adapters:check",
                     "Start a trainer three times by an adapter, and judge what comes of it.",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evaluators.program.adapter_check import CheckFinding, PatternMatch
     from evaluators.trial import TrialOutcome, TrialRequest
 
-HELP = """Any trainer by a small file: list and show adapters, and try one.
+HELP = """Any trainer by a small file: list, show and write adapters, and try one.
 
 Your own files lie in the adapters folder beside the configuration (AUTOTUNE_ADAPTERS_DIR names
 another); one with the name of a ready adapter takes its place.
@@ -78,6 +78,58 @@ def show(
     return text(adapter_file(adapter, folder=folder).read_text(encoding="utf-8"))
 
 
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the adapter; its file's.")],
+    help_text: Annotated[
+        Path | None,
+        typer.Option("--help-text", help="What the trainer prints when it is asked for --help."),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", help="What it prints while it trains, three iterations or more."),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="For the file; by default your adapters.")
+    ] = None,
+) -> None:
+    """Write a first adapter from a trainer's help text and a log.
+
+    Nothing is run. Options are known by names that are usual in the field; of the log's lines the
+    one that tells of iterations is looked for, with its time, loss and memory. What was not found
+    stands there as a comment.
+    """
+    from autotune.files import write_whole
+    from evaluators.adapter.drafting.draft import draft_of
+    from evaluators.adapter.reading import read_adapter
+    from server.settings import Settings
+
+    place = (folder or Settings().adapters_dir) / f"{name}.toml"
+    if place.exists():
+        raise InvalidInput("adapter", name, f"{place} is there already", valid="another name")
+    draft = draft_of(help_text=_contents(help_text), log=_contents(log))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(place, draft)
+    try:
+        adapter = read_adapter(place)
+    except (InvalidInput, InvalidInputs):
+        place.unlink()
+        raise
+    text(draft)
+    varied = ", ".join(sorted(adapter.varied - {"num_nodes"})) or "nothing yet"
+    note(f"{place} searches: {varied}")
+    note(f"read it, mend it, then try it: autotune adapter check {name}")
+
+
+def _contents(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        reason = f"cannot be read: {problem.strerror}"
+        raise InvalidInput("adapter", str(path), reason, valid="a file of text") from problem
+
+
 def check(
     adapter: Annotated[
         str, typer.Argument(metavar="NAME|FILE", help="A name of `adapter list`, or a TOML file.")
@@ -99,8 +151,8 @@ def check(
     """Start a trainer three times by an adapter, and judge what comes of it.
 
     With GAS 1, GAS 4 and a four times larger micro-batch: shows the command, what each pattern
-    found, and whether times, memory and the model's size are plausible. Where it is only times
-    that are not, all is run once more. Exit code 1 where something is not.
+    found, and whether times, memory and the model's size are plausible. Where times
+    are not, all is run once more. Exit code 1 where something is not.
     """
     from evaluators.program.adapter_check import check_requests, either, judge, matches
     from evaluators.trial_files import LOG
@@ -113,7 +165,7 @@ def check(
     try:
         outcomes = _run(backend, requests)
         findings = judge(read, requests, outcomes)
-        if all(finding.timing or finding.good for finding in findings) and not _good(findings):
+        if any(finding.timing and not finding.good for finding in findings):
             note(f"times do not fit together{_load(profile)}: once more, for that may be chance")
             again = {name: _once_more(request) for name, request in requests.items()}
             findings = either(findings, judge(read, again, _run(backend, again)))
@@ -123,7 +175,8 @@ def check(
     found = matches(read, logs[0]) if logs else []
     good = _good(findings)
     if json:
-        document({"good": good, "findings": findings, "matches": found})
+        told = {"findings": map(asdict, findings), "matches": map(asdict, found)}
+        document({"good": good} | {name: list(each) for name, each in told.items()})
     else:
         _print(requests, findings, found)
         note(f"logs are in {place}; {LOG} has what all ranks printed")

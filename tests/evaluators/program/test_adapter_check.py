@@ -118,10 +118,9 @@ def trainers(tmp_path_factory: pytest.TempPathFactory) -> StartedTrainers:
 
 
 def _looked_at(trainers: StartedTrainers, places: str, reading: str) -> dict[str, str]:
-    """Return what is found to be wrong, as the command does: where it is times alone, again."""
+    """Return what is found to be wrong, as the command does: of times, by a second look."""
     findings = trainers.check(places, reading)
-    wrong = [finding for finding in findings if not finding.good]
-    if wrong and all(finding.timing for finding in wrong):
+    if any(finding.timing and not finding.good for finding in findings):
         again = trainers.run(places, again=True)
         if not again[0][1].directory.exists():
             _run(again)

@@ -1,0 +1,79 @@
+"""What is guessed of a trainer from its help text and its log passes the reader of adapters, and
+tells and reads what it should."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.drafting.draft import draft_of
+from evaluators.adapter.drafting.help_text import options_of
+from evaluators.adapter.log import AdapterLog
+from evaluators.adapter.names import strategy_names
+from evaluators.adapter.reading import read_adapter
+from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
+
+TRAINERS = tomllib.loads((Path(__file__).parent / "drafts.toml").read_text("utf-8"))["trainer"]
+BATCH = {"micro_batch_size": 2, "gradient_accumulation_steps": 1}
+
+
+def _drafted(folder: Path, *, help_text: str, log: str) -> Adapter:
+    path = folder / "drafted.toml"
+    path.write_text(draft_of(help_text=help_text, log=log), encoding="utf-8")
+    return read_adapter(path)
+
+
+def _read(adapter: Adapter, lines: str) -> AdapterLog:
+    log = AdapterLog(adapter.read, [strategy_names(MODEL, MACHINE, strategy(**BATCH))])
+    for number, line in enumerate(lines.strip().splitlines()):
+        log.take(f"[start 1 rank 0 {number / 10:.6f}s] {line}")
+    return log
+
+
+@pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer["name"])
+def test_a_trainer_is_told_and_read(trainer: dict[str, Any], tmp_path: Path) -> None:
+    adapter = _drafted(tmp_path, help_text=trainer["help"], log=trainer["log"])
+    assert trainer["set"].items() <= adapter.places.items()
+    figures = _read(adapter, trainer["log"]).starts[0].figures
+    times = {str(each.step): each.time_s for each in figures.iterations}
+    assert times == pytest.approx(trainer["times_s"])
+    assert figures.last_loss == trainer["loss"]
+    assert figures.ranks[0].peak_memory_gib == trainer.get("memory_gib")
+
+
+def test_nothing_at_all_gives_an_example(tmp_path: Path) -> None:
+    adapter = _drafted(tmp_path, help_text="", log="")
+    assert adapter.command == ("{python}", "train.py")
+    assert adapter.read[0].arrival
+
+
+@pytest.mark.parametrize("log", ["\x00\x1b[31m", "1 2 3\n" * 9, "'''\n" * 5, "loss 1\nloss '2\n"])
+def test_whatever_a_log_holds_the_draft_can_be_read(log: str, tmp_path: Path) -> None:
+    _drafted(tmp_path, help_text=log, log=log)
+
+
+def test_a_script_that_nobody_has_seen(tmp_path: Path) -> None:
+    """Its draft reads what the adapter that was written by hand reads."""
+    log = "[1/6] loss=10.0000 12.500ms\n[2/6] loss=5.0000 11.500ms\n[3/6] loss=3.3333 11.0ms\n"
+    drafted = _drafted(tmp_path, help_text="", log=log)
+    read = [_read(adapter, log).starts[0].figures for adapter in (drafted, my_script(tmp_path))]
+    assert read[0].iterations == read[1].iterations
+
+
+def test_options_in_all_their_forms() -> None:
+    text = """
+  -h, --help            show this help
+  --a-b A_B, --a_b A_B
+  -c C, --c.d-e {x,y}
+  │ --f.g, --f.no-g     (default: True) │
+  --h [H]
+    --in-a-sentence is not one
+    """
+    options = options_of(text)
+    assert [each.name for each in options] == ["--help", "--a-b", "--c.d-e", "--f.g", "--h"]
+    assert [each.values for each in options if each.values] == [("x", "y")]
+    assert [each.name for each in options if each.flag] == ["--help", "--f.g", "--h"]

@@ -1,0 +1,54 @@
+"""Adapters from the command line: written, listed, shown and tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.evaluators.program import checked_adapters
+from tests.server.cli.conftest import Autotune
+
+TRAINER = Path(checked_adapters.__file__).with_name("checked_trainer.py")
+HELP = """usage: train.py [-h]
+  --micro-batch-size MICRO_BATCH_SIZE
+  --train-iters TRAIN_ITERS
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_ADAPTERS_DIR", str(tmp_path / "adapters"))
+
+
+def test_a_first_adapter_is_written_listed_and_shown(alone: Autotune, tmp_path: Path) -> None:
+    told, log = tmp_path / "help.txt", tmp_path / "log.txt"
+    told.write_text(HELP)
+    log.write_text("step 1 loss 5.1 in 20.5 ms\nstep 2 loss 5.0 in 10.5 ms\n")
+    words = ("adapter", "new", "mine", "--help-text", str(told), "--log", str(log))
+    written = alone(*words)
+    assert written.code == 0, written.err
+    assert "mine.toml searches: micro_batch_size" in written.err.replace("\n", " ")
+    assert alone("adapter", "show", "mine").out == written.out
+    assert "mine" in [each["name"] for each in alone("adapter", "list", "--json").json()]
+    again = alone(*words)
+    assert again.code != 0
+    assert "is there already" in again.err.replace("\n", " ")
+    missing = alone("adapter", "new", "other", "--log", str(tmp_path / "none.txt"))
+    assert missing.code != 0
+    assert "cannot be read: No such file" in missing.err.replace("\n", " ")
+
+
+def test_three_starts_are_judged(alone: Autotune, tmp_path: Path) -> None:
+    path = tmp_path / "tried.toml"
+    command = f'command = ["{{python}}", "-IS", "{TRAINER}"]'
+    reading = checked_adapters.MILLISECONDS + checked_adapters.ECHO
+    path.write_text(f"{command}\n[set]{checked_adapters.ARGUMENTS}{reading}")
+    words = ("adapter", "check", str(path), "--folder", str(tmp_path / "starts"), "--json")
+    done = alone(*words)
+    found = {each["what"]: each for each in done.json()["findings"]}
+    # The script has a model of its own, and says so.
+    assert {what for what, each in found.items() if not each["good"]} == {"model"}
+    assert "and tiny has" in found["model"]["told"]
+    assert done.code == 1
+    assert done.json()["matches"][0]["found"]["step"] == "1"
