@@ -1,19 +1,23 @@
 """The way back from Megatron-LM's arguments: what it would train.
 
 Its options are known from its own parser at one commit (`megatron_lm_options.json`, recorded by
-`megatron_lm_checkout.py`), not from what writes them.
+`megatron_checkout.py`), not from what writes them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
+from tests.evaluators.adapter import megatron_checkout
 
 RECORDED = json.loads((Path(__file__).parent / "megatron_lm_options.json").read_text())
 COMMIT: str = RECORDED["commit"]
@@ -66,3 +70,15 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
 def parsed(words: Sequence[str]) -> dict[str, Any]:
     """Return what the recorded options make of the words after `python -m pretrain_gpt`."""
     return vars(option_parser().parse_args(words))
+
+
+def answers(checkout: str, requests: Sequence[Mapping[str, Any]]) -> Any:
+    """Return what a checkout's own parser and validation answer, in a process of their own."""
+    words = [sys.executable, megatron_checkout.__file__, checkout]
+    told = json.dumps(requests)
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        words, input=told, capture_output=True, text=True, check=False, env=environment
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return json.loads(ran.stdout)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 
 from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.readers.event_file import masked_crc32c
 from evaluators.adapter.reading import read_adapter
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -56,3 +58,21 @@ def strategy(**changed: object) -> Strategy:
         "precision": "fp32",
     }
     return Strategy(**(plain | changed))  # type: ignore[arg-type]
+
+
+def _record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return (
+        length
+        + struct.pack("<I", masked_crc32c(length))
+        + data
+        + struct.pack("<I", masked_crc32c(data))
+    )
+
+
+def event(step: int, tag: str, number: float, *, at_s: float) -> bytes:
+    """Return a record of an event file of TensorBoard: one figure of one step."""
+    value = b"\x0a" + bytes([len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", number)
+    summary = b"\x0a" + bytes([len(value)]) + value
+    head = b"\x09" + struct.pack("<d", at_s) + b"\x10" + bytes([step])
+    return _record(head + b"\x2a" + bytes([len(summary)]) + summary)

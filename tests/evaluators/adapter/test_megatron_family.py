@@ -1,10 +1,12 @@
 """The ready adapters of trainers on Megatron Core and of Megatron-DeepSpeed: what they write comes
-back as the same strategy, by names known from each trainer's sources; what they read are lines as
-these sources print them."""
+back as the same strategy, by names known from each trainer's sources."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,16 +14,14 @@ import yaml
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
-from evaluators.adapter.figures import StartFigures
-from evaluators.adapter.log import AdapterLog
-from evaluators.adapter.names import strategy_names
-from evaluators.adapter.readers.rows import name_of
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
+from evaluators.frameworks.deepspeed import deepspeed_config
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
+from tests.evaluators.adapter.megatron_lm import answers
 from tests.evaluators.adapter.random_strategies import random_strategies
 from tests.evaluators.frameworks.export_readers import strategy_of_nemo
-from tests.evaluators.frameworks.strategies import BASE
+from tests.evaluators.frameworks.readers import strategy_of
 
 FRONTIER = load_machine("frontier")
 LLAMA = load_model("llama-3-70b")
@@ -30,13 +30,6 @@ LLAMA = load_model("llama-3-70b")
 def _start(adapter: Adapter, strategy: Strategy) -> TrainerStart:
     plan = StartPlan(transformer=LLAMA, machine=FRONTIER, strategy=strategy, iterations=8)
     return start_of(adapter, plan)
-
-
-def _figures(adapter: Adapter, text: str) -> StartFigures:
-    log = AdapterLog(adapter.read, [strategy_names(LLAMA, FRONTIER, BASE)])
-    for number, line in enumerate(text.splitlines()):
-        log.take(f"[start 1 rank 0 {number:.6f}s] {line}")
-    return log.starts[0].figures
 
 
 def _of_bridge(start: TrainerStart, num_nodes: int) -> Strategy:
@@ -81,28 +74,76 @@ def test_strategies_come_back(name: str, back: Callable[[TrainerStart, int], Str
         assert back(_start(adapter, asked), asked.num_nodes) == asked
 
 
-def test_bridges_log() -> None:
-    # src/megatron/bridge/training/utils/train_utils.py of 067f987d: `training_log`, with memory
-    # in units of 10^9 bytes (`report_memory`).
-    adapter = load_adapter("megatron-bridge")
-    figures = _figures(adapter, """\
-Step Time : 2.44s GPU utilization: 412.0MODEL_TFLOP/s/GPU
- [2026-08-22 10:00:01] iteration        1/       8 | consumed samples:           32 | \
-elapsed time per iteration (ms): 2438.1 | learning rate: 3.000000E-04 | \
-global batch size:    32 | lm loss: 1.187301E+01 | loss scale: 1.0 | grad norm: 5.120 | \
-number of skipped iterations:   0 | number of nan iterations:   0 |
-[Rank 0] (after 1 iterations) memory (GB) | mem-allocated-gigabytes: 20.1 | \
-mem-max-allocated-gigabytes: 40.2 | mem-max-reserved-gigabytes: 42.949672 | \
-mem-alloc-retires: 0
-""")  # fmt: skip
-    assert [(i.step, i.time_s, i.loss) for i in figures.iterations] == [(1, 2.4381, 11.87301)]
-    assert figures.ranks[0].peak_memory_gib == pytest.approx(40)
+DEEPSPEED = {
+    "megatron-deepspeed": "AUTOTUNE_MEGATRON_DEEPSPEED",
+    "megatron-deepspeed-alcf": "AUTOTUNE_MEGATRON_DEEPSPEED_ALCF",
+}
+"""The adapters of Megatron-DeepSpeed's lines -> the variable that names a checkout of it."""
 
 
-def test_nemos_event_files() -> None:
-    # NeMo's logger of TensorBoard has a tag for each figure; the reader gives it as a name.
-    adapter = load_adapter("nemo")
-    figures = StartFigures(adapter.read, strategy_names(LLAMA, FRONTIER, BASE))
-    for tag, value in {"train_step_timing in s": 3.25, "reduced_train_loss": 10.5}.items():
-        figures.take(0, {"step": 7, name_of(tag): value}, rank=0)
-    assert [(i.step, i.time_s, i.loss) for i in figures.iterations] == [(7, 3.25, 10.5)]
+@pytest.mark.parametrize("name", DEEPSPEED)
+def test_strategies_come_back_from_megatron_deepspeed(name: str) -> None:
+    adapter = load_adapter(name)
+    for asked in random_strategies(adapter, LLAMA, FRONTIER, 50):
+        start = _start(adapter, asked)
+        assert strategy_of(start.words[2:], FRONTIER, num_nodes=asked.num_nodes) == asked
+        config = json.loads(start.files["ds_config.json"])
+        by_trials = deepspeed_config(
+            LLAMA,
+            asked,
+            data_parallel=asked.data_parallel(FRONTIER.gpus_per_node),
+            program="megatron-deepspeed",
+        )
+        # What is logged, and the size of buckets, are no part of the strategy.
+        for each in (config, by_trials):
+            each.pop("steps_per_print")
+            each["zero_optimization"].pop("reduce_bucket_size", None)
+        assert config == by_trials
+
+
+@pytest.mark.parametrize("name", DEEPSPEED)
+def test_strategies_come_back_from_the_validation_of_megatron_deepspeed(
+    name: str, tmp_path: Path
+) -> None:
+    checkout = os.environ.get(DEEPSPEED[name], "")
+    if not checkout:
+        pytest.skip(f"{DEEPSPEED[name]} names no checkout")
+    adapter = load_adapter(name)
+    strategies = random_strategies(adapter, LLAMA, FRONTIER, 200)
+    requests = []
+    for number, asked in enumerate(strategies):
+        plan = StartPlan(
+            transformer=LLAMA,
+            machine=FRONTIER,
+            strategy=asked,
+            iterations=8,
+            out=str(tmp_path / str(number)),
+        )
+        start = start_of(adapter, plan)
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "ds_config.json").write_text(start.files["ds_config.json"])
+        ranks = asked.world_size(FRONTIER.gpus_per_node)
+        requests.append(
+            {
+                "words": start.words[2:],
+                "variables": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+                "world_size": ranks,
+            }
+        )
+    for asked, args in zip(strategies, answers(checkout, requests), strict=True):
+        assert "error" not in args, (asked.short(), args["error"])
+        batch = args["micro_batch_size"] * args["data_parallel_size"]
+        full = args["deepspeed_activation_checkpointing"]
+        found = Strategy(
+            tensor_parallel=args["tensor_model_parallel_size"],
+            pipeline_parallel=args["pipeline_model_parallel_size"],
+            micro_batch_size=args["micro_batch_size"],
+            gradient_accumulation_steps=args["global_batch_size"] // batch,
+            zero_stage=args["zero_stage"],
+            num_nodes=args["world_size"] // FRONTIER.gpus_per_node,
+            activation_checkpointing="full" if full else args["recompute_granularity"] or "none",
+            sequence_parallel=args["sequence_parallel"],
+            flash_attention=args["use_flash_attn_v2"],
+            precision="bf16" if args["bf16"] else "fp16" if args["fp16"] else "fp32",
+        )
+        assert found == asked

@@ -4,12 +4,8 @@ lines as that commit's sources print them."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -22,10 +18,10 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-from tests.evaluators.adapter import megatron_lm_checkout
 from tests.evaluators.adapter.megatron_lm import (
     COMMIT,
     RECORDED,
+    answers,
     parsed,
     strategy_of_arguments,
 )
@@ -87,25 +83,14 @@ def test_strategies_come_back_from_its_own_validation(
         start = _start(adapter, model, strategy)
         ranks = strategy.world_size(FRONTIER.gpus_per_node)
         requests.append({"words": _words(start), "variables": start.variables, "world_size": ranks})
-    for (_, strategy), args in zip(asked, _from_checkout(requests), strict=True):
+    for (_, strategy), args in zip(asked, answers(CHECKOUT, requests), strict=True):
         assert "error" not in args, (strategy.short(), args["error"])
         found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
         assert found == strategy
-    options = _from_checkout([])
+    options = answers(CHECKOUT, [])
     for option, facts in RECORDED["options"].items():
         known = {k: v for k, v in options[option].items() if v is not None} | {"type": None}
         assert known == facts | {"type": None}, option
-
-
-def _from_checkout(requests: list[dict[str, Any]]) -> Any:
-    words = [sys.executable, megatron_lm_checkout.__file__, CHECKOUT]
-    told = json.dumps(requests)
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        words, input=told, capture_output=True, text=True, check=False, env=environment
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    return json.loads(ran.stdout)
 
 
 def test_its_fsdp_is_started_without_what_tensor_parallelism_demands(adapter: Adapter) -> None:
@@ -149,15 +134,6 @@ def _read(adapter: Adapter, text: str) -> AdapterLog:
     for line in text.splitlines():
         log.take(line)
     return log
-
-
-def test_its_log_is_read(adapter: Adapter) -> None:
-    figures = _read(adapter, LOG.format(sequence="False")).starts[0].figures
-    assert [(i.step, i.time_s) for i in figures.iterations] == [(1, 21.0347), (2, 1.2345)]
-    assert figures.last_loss == pytest.approx(10.93411)
-    assert figures.clock == 15
-    assert figures.ranks[8].peak_memory_gib == 6
-    assert figures.differs is None
 
 
 def test_what_it_changed_by_itself_is_noticed(adapter: Adapter) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from evaluators.adapter.names import strategy_names
 from evaluators.adapter.readers import rows_of
 from evaluators.adapter.readers.event_file import masked_crc32c
 from evaluators.training_log import CauseKind
-from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
+from tests.evaluators.adapter.samples import MACHINE, MODEL, event, strategy
 
 NAMES = strategy_names(MODEL, MACHINE, strategy())
 
@@ -105,25 +104,8 @@ def test_rows_of_json_and_csv(tmp_path: Path) -> None:
     ]
 
 
-def _record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return (
-        length
-        + struct.pack("<I", masked_crc32c(length))
-        + data
-        + struct.pack("<I", masked_crc32c(data))
-    )
-
-
-def _event(step: int, tag: str, number: float, *, at_s: float) -> bytes:
-    value = b"\x0a" + bytes([len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", number)
-    summary = b"\x0a" + bytes([len(value)]) + value
-    head = b"\x09" + struct.pack("<d", at_s) + b"\x10" + bytes([step])
-    return _record(head + b"\x2a" + bytes([len(summary)]) + summary)
-
-
 def test_event_files_are_read_up_to_the_first_damage(tmp_path: Path) -> None:
-    whole = b"".join(_event(step, "time/step", 0.5 * step, at_s=100.0 + step) for step in (1, 2, 3))
+    whole = b"".join(event(step, "time/step", 0.5 * step, at_s=100.0 + step) for step in (1, 2, 3))
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes(whole)
     rows = list(rows_of(AdapterReader(tensorboard="tb"), path))

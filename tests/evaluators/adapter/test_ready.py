@@ -6,7 +6,8 @@ A sample is `ready/NAME.toml` beside this file. `source` says where its words an
   those of `samples`. `model`: what differs from that.
 - `words`, `variables`, `files`: all that the trainer is given.
 - `refused`: what differs from `strategy` in one that the adapter refuses, and `because`.
-- `log`: lines of ranks, as they come; `left`: texts of the files that it reads, in its order.
+- `log`: lines of ranks, as they come; `left`: texts of the files that it reads, in its order, or
+  step, tag and figure of each event of TensorBoard.
 - `times_s`: iteration -> seconds; `loss`; `peak_memory_gib`: rank -> GiB.
 """
 
@@ -25,7 +26,7 @@ from evaluators.adapter.config_file import ConfigFile
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.rendering import StartPlan, start_of
 from search_spaces.errors import InvalidInput
-from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
+from tests.evaluators.adapter.samples import MACHINE, MODEL, event, strategy
 
 SAMPLES = Path(__file__).parent / "ready"
 READY = [name for name in adapter_names() if load_adapter(name).evidence != "unchecked"]
@@ -74,7 +75,7 @@ def test_each_refusal_is_met(name: str) -> None:
 def test_what_a_trainer_prints_is_read(name: str, tmp_path: Path) -> None:
     adapter, sample = load_adapter(name), _sample(name)
     for order, text in enumerate(sample.get("left", [])):
-        (tmp_path / f"found-1-{order}-0").write_text(text)
+        (tmp_path / f"found-1-{order}-0").write_bytes(_file(text))
     figures = _log(adapter, sample, tmp_path).starts[0].figures
     assert figures.differs is None
     times = {str(each.step): each.time_s for each in figures.iterations}
@@ -83,6 +84,12 @@ def test_what_a_trainer_prints_is_read(name: str, tmp_path: Path) -> None:
     memory = {str(rank): told.peak_memory_gib for rank, told in figures.ranks.items()}
     told = {rank: peak for rank, peak in memory.items() if peak is not None}
     assert told == pytest.approx(sample.get("peak_memory_gib", {}), rel=1e-4)
+
+
+def _file(left: str | list[tuple[int, str, float]]) -> bytes:
+    if isinstance(left, str):
+        return left.encode()
+    return b"".join(event(step, tag, number, at_s=0.0) for step, tag, number in left)
 
 
 def _log(adapter: Adapter, sample: dict[str, Any], folder: Path) -> AdapterLog:

@@ -30,7 +30,7 @@ _SWITCHES = """
 """
 _WORDS = """
 --deepspeed_config --split --save --load --tokenizer-type --tokenizer-model --vocab-file
---merge-file --data-cache-path
+--merge-file --data-cache-path --lr-decay-style
 """
 
 

@@ -1,13 +1,14 @@
-"""Puts command lines through the `parse_args` and `validate_args` of a checkout of Megatron-LM.
+"""Puts command lines through the `parse_args` and `validate_args` of a checkout of Megatron-LM or
+Megatron-DeepSpeed.
 
-    python megatron_lm_checkout.py CHECKOUT < requests.json > answers.json
+    python megatron_checkout.py CHECKOUT < requests.json > answers.json
 
 A request is `{"words": […], "variables": {…}, "world_size": n}`; its answer is the arguments as
-Megatron-LM has them afterwards, or `{"error": …}`. An empty list asks for the options themselves.
+Megatron has them afterwards, or `{"error": …}`. An empty list asks for the options themselves.
 
-What a machine without GPUs lacks has a stand-in, and nothing else has: Triton's compiler
-(`triton`), `torch.compile`, `typing.override` before Python 3.12, and the generation of the GPU,
-which is 9 (Hopper). Without Transformer Engine rotary positions are not fused.
+What a machine without GPUs lacks has a stand-in, and nothing else has: the packages of `ABSENT`,
+`torch.compile`, `typing.override` before Python 3.12, and the generation of the GPU, which is 9
+(Hopper). Without Transformer Engine rotary positions are not fused.
 """
 
 from __future__ import annotations
@@ -23,14 +24,21 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
 HOPPER = 9
+ABSENT = frozenset(
+    (
+        *("ezpz", "mpi4py", "nltk", "regex", "rich", "sentencepiece", "six", "tensorboard"),
+        *("transformers", "triton", "wandb"),
+    )
+)
 
 
-class _Triton(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds every module of Triton, and has nothing in it."""
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds every module of the packages in ABSENT, and has nothing in it."""
 
     def find_spec(
         self,
@@ -38,7 +46,7 @@ class _Triton(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: object = None,  # noqa: ARG002
         target: object = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] != "triton":
+        if fullname.partition(".")[0] not in ABSENT:
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -51,14 +59,15 @@ class _Triton(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _arguments_of(checkout: str) -> Any:
-    """Return the module `megatron.training.arguments`."""
-    sys.meta_path.insert(0, _Triton())
+    """Return the module that declares the arguments."""
+    sys.meta_path.insert(0, _StandIns())
     sys.path.insert(0, checkout)
     if not hasattr(typing, "override"):
         typing.override = lambda method: method  # type: ignore[attr-defined]
     torch: Any = importlib.import_module("torch")
     torch.compile = lambda function=None, **_: function or (lambda inner: inner)
-    module: Any = importlib.import_module("megatron.training.arguments")
+    of_lm = (Path(checkout) / "megatron" / "training" / "arguments.py").exists()
+    module: Any = importlib.import_module(f"megatron{'.training' * of_lm}.arguments")
     module.get_device_arch_version = lambda: HOPPER
     return module
 
