@@ -183,10 +183,12 @@ def _same(asked: Value, told: Value) -> bool:
 
 
 def _since(told: RankFigures, place: int, *, step: int, at_s: float) -> float | None:
-    """Return the seconds of an iteration since the last line with a step; never none at all, as
-    where a busy machine has read both at once."""
+    """Return the seconds of an iteration since the last line with a step, of several with the same
+    one the first; never none at all, as where a busy machine has read both at once."""
     before = told.arrived.get(place)
+    if before is not None and step == before[0]:
+        return None
     told.arrived[place] = (step, at_s)
-    if before is None or step <= before[0]:
+    if before is None or step < before[0]:
         return None
     return max(at_s - before[1], STAMP_S) / (step - before[0])

@@ -22,7 +22,6 @@ from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from server.attempt_folders import attempt_folder, attempt_folders
 from server.runner.protocol import protocol_of
 from server.runner.results import Workload
-from server.runner.trial_logs import TrialLogs
 from server.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -66,7 +65,6 @@ class TrialPolling:
         trials: Callable[[], Sequence[Trial]],
         calibration: Callable[[Trial], Calibration],
         backend: Backend,
-        logs: TrialLogs,
         settings: Settings,
     ) -> None:
         self.workload = Workload.of(campaign)
@@ -76,7 +74,6 @@ class TrialPolling:
         self._trials = trials
         self._calibration = calibration
         self._backend = backend
-        self._logs = logs
         self._settings = settings
         self._requests: dict[str, TrialRequest] = {}
 
@@ -95,9 +92,6 @@ class TrialPolling:
                 ended.append((trial, report))
             else:
                 in_progress.append((trial, report))
-        running = (trial.token for trial, now in in_progress if now.phase == "running")
-        self._logs.limit(running)
-        self._logs.finish(trial.token for trial, _ in ended)
         return PolledTrials(ended=ended, in_progress=in_progress, unknown=unknown)
 
     def submit(self, trials: Iterable[Trial]) -> None:
