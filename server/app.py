@@ -125,7 +125,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.stopping = threading.Event()
     app.state.feed = EventFeed(store, poll_s=settings.stream_poll_s, stopping=app.state.stopping)
     app.state.metrics = ServiceMetrics(store, app.state.feed)
-    app.add_middleware(events.StreamEnds)
     app.add_middleware(StreamLimit, most=settings.most_streams)
     app.add_middleware(BodyLimit)
     app.add_middleware(ConditionalAnswers)

@@ -138,6 +138,9 @@ class Settings(BaseSettings):
     notice_to: tuple[EmailAddress, ...] = Field(
         (), description="addresses that are told of each campaign that ends or pauses"
     )
+    trial_log_mb: float = Field(
+        1.0, ge=0.1, description="first and last so many MB of a trial's log are kept"
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="of service and runner"
     )

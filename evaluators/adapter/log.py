@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 
 from evaluators.adapter.adapter import AdapterReader
@@ -16,6 +17,7 @@ from evaluators.training_log.cause import RootCause, plain
 from evaluators.training_log.error_line import SIGNS
 from evaluators.training_log.lines import text_of
 from evaluators.training_log.reports import POWER_SIGN, PowerLines
+from evaluators.training_log.written import whole_log
 
 LINE = re.compile(r"\[start (\d{1,6}) rank (\d{1,7}) (\d{1,9}\.\d{6})s\] (.*)", re.DOTALL)
 CODE = re.compile(r"ended with exit code \d+$")
@@ -63,9 +65,10 @@ class AdapterLog:
 
     def read(self, path: Path) -> None:
         """Take a whole file; raises OSError."""
-        with path.open("rb") as file:
-            while line := file.readline(LONGEST_LINE):
-                self.take(text_of(line.rstrip(b"\r\n")))
+        with whole_log(path) as file, BufferedReader(file) as lines:
+            while line := lines.readline(LONGEST_LINE):
+                if text := line.strip(b"\0\r\n"):
+                    self.take(text_of(text))
 
     def take(self, line: str) -> None:
         """Take one line, of a rank or of whatever else writes to the log."""
@@ -115,6 +118,24 @@ class AdapterLog:
             self._first_to_end = Cause(error=error, kind=CauseKind.ERROR, rank=rank)
         elif any(map(str.isalnum, text)):
             self._said[rank] = text.strip()
+
+
+class ToldLines:
+    """Which lines of a log figures are read from, whatever becomes of the others."""
+
+    def __init__(self, readers: Sequence[AdapterReader]) -> None:
+        self._patterns = [re.compile(reader.log) for reader in readers if reader.log]
+
+    def __call__(self, line: bytes) -> bool:
+        """Return whether it is one of them."""
+        text = text_of(line)
+        if POWER_SIGN in text:
+            return True
+        stamped = LINE.match(text)
+        if stamped is None:
+            return False
+        said = stamped[4][:SEARCHED]
+        return bool(CODE.match(said)) or any(each.search(said) for each in self._patterns)
 
 
 def file_patterns(readers: Sequence[AdapterReader]) -> list[str]:

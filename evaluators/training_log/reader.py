@@ -18,8 +18,8 @@ from evaluators.training_log.iteration_line import (
 from evaluators.training_log.lines import LogLines, labelled, text_of
 from evaluators.training_log.log import Iteration, LoggedRun, MicroBatches, PeakMemory, TrainingLog
 from evaluators.training_log.reports import Overflows, PowerLines, deepspeeds_batch, memory_reports
+from evaluators.training_log.written import whole_log, written_blocks
 
-BLOCK = 1 << 20
 MOST_RUNS = 1000
 MOST_ITERATIONS = 100_000
 # An error says what it is at its beginning.
@@ -28,7 +28,7 @@ ERROR_CHARACTERS = 2000
 _EVALUATION = re.compile(r"\b\w{1,20} loss at (?:iteration|the end)\b")
 # Rank 0 of every Megatron says this once it has understood its arguments.
 _BANNER = "using world size: "
-_SIGNS = (
+FIGURE_SIGNS = (
     *iteration_line.SIGNS,
     reports.MEMORY_SIGN,
     " loss at ",
@@ -36,8 +36,9 @@ _SIGNS = (
     reports.POWER_SIGN,
     *reports.OVERFLOW_SIGNS,
     reports.BATCH_SIGN,
-    *error_line.SIGNS,
 )
+"""A line that has none of these tells no figure."""
+_SIGNS = (*FIGURE_SIGNS, *error_line.SIGNS)
 MOST_RANKS = 200_000
 # Lines after which the rest of a broken iteration line is taken to be lost.
 PATIENCE = 200
@@ -280,7 +281,7 @@ class LogReader:
 def read_log(path: Path) -> TrainingLog:
     """Return what the log at `path` tells. Raises OSError where it cannot be read."""
     reader = LogReader()
-    with path.open("rb", buffering=0) as file:
-        while block := file.read(BLOCK):
+    with whole_log(path) as file:
+        for block in written_blocks(file):
             reader.feed(block)
     return reader.finish()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from fastapi.concurrency import run_in_threadpool
-from fastapi.sse import ServerSentEvent
+from fastapi.sse import format_sse_event
 from sqlalchemy.orm import Session
 
 from server.store import Store
@@ -30,11 +30,13 @@ class ToldEvent:
     """An event as it is sent, and who may be told.
 
     Attributes:
+        id: the event's.
         private: whether its campaign is.
         revoked: users who are told nothing any more.
     """
 
-    message: ServerSentEvent
+    id: int
+    message: bytes
     owner: str | None
     private: bool
     revoked: frozenset[str]
@@ -92,9 +94,9 @@ class EventFeed:
             reading.add_done_callback(lambda _: self._reading.pop(place))
         return await asyncio.shield(reading)  # which others may wait for
 
-    async def news(self, campaign_id: int | None, after: int, *, timeout_s: float) -> None:
+    async def news(self, campaign_id: int | None, after: int, *, timeout_s: float) -> bool:
         """Return once there is an event after this one, once the service stops, or after so
-        long; raises what kept the database from being asked."""
+        long, and then False; raises what kept the database from being asked."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self._stopping.is_set() and not self._is_known(campaign_id, after):
@@ -102,6 +104,8 @@ class EventFeed:
                         self._polling.result()
                     else:
                         await self._news.wait()
+                return True
+        return False
 
     async def read(self, query: Callable[[Session], T]) -> T:
         """Return the query's answer, read in a thread: streams go on meanwhile."""
@@ -123,8 +127,9 @@ class EventFeed:
             revoked = revoked_users(session) if events else frozenset()
             return [
                 ToldEvent(
-                    message=ServerSentEvent(
-                        raw_data=event.model_dump_json(), event=event.kind, id=str(event.id)
+                    id=event.id,
+                    message=format_sse_event(
+                        data_str=event.model_dump_json(), event=event.kind, id=str(event.id)
                     ),
                     owner=private.get(event.campaign_id),
                     private=event.campaign_id in private,

@@ -6,24 +6,41 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from anyio import BrokenResourceError
 from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.sse import EventSourceResponse, ServerSentEvent
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from search_spaces.errors import InvalidInput
 from server.api.callers import caller_of
-from server.api.dependencies import LARGEST_ID, CampaignId, FeedOf, StoreOf, problems
+from server.api.dependencies import LARGEST_ID, CampaignId, FeedOf, Responses, StoreOf, problems
 from server.api.event_feed import BATCH, EventFeed
+from server.api.event_stream import MEDIA_TYPE, EventStream
 from server.store.campaigns import campaign_row
 from server.store.events import last_event_id
 
 router = APIRouter(tags=["events"])
 RETRY_MS = 1000
+ALIVE_EVERY_S = 15.0
+"""A stream on which nothing is sent for much longer, proxies end."""
 STREAM = (
     "Server-Sent Events: `id` is an event's, `event` its kind, and `data` an Event as JSON. The "
     "stream ends after some minutes, and a client that reconnects misses nothing."
 )
+MESSAGE = {
+    "type": "object",
+    "properties": {
+        "data": {"type": "string"},
+        "event": {"type": "string"},
+        "id": {"type": "string"},
+        "retry": {"type": "integer", "minimum": 0},
+    },
+}
+
+
+def _answers(*statuses: int) -> Responses:
+    """Return the OpenAPI description of a stream and of these refusals."""
+    content = {MEDIA_TYPE: {"itemSchema": MESSAGE}}
+    return {200: {"description": STREAM, "content": content}, **problems(*statuses)}
+
 
 LastEventId = Annotated[
     str | None,
@@ -63,69 +80,55 @@ ResumeAfter = Annotated[int | None, Depends(_resume_after)]
 
 @router.get(
     "/campaigns/{campaign_id}/events",
-    response_class=EventSourceResponse,
-    response_description=STREAM,
-    responses=problems(404),
+    response_class=EventStream,
+    responses=_answers(404),
 )
 async def of_campaign(
     request: Request,
     campaign_id: Annotated[int, Depends(_existing)],
     feed: FeedOf,
     after: ResumeAfter = None,
-) -> AsyncIterator[ServerSentEvent]:
+) -> EventStream:
     """Send this campaign's changes from the first one on, or after `Last-Event-ID` (or `after`)."""
-    async for message in follow(request, feed, after or 0, campaign_id=campaign_id):
-        yield message
+    return EventStream(follow(request, feed, after or 0, campaign_id=campaign_id))
 
 
 @router.get(
     "/events",
-    response_class=EventSourceResponse,
-    response_description=STREAM,
-    responses=problems(),
+    response_class=EventStream,
+    responses=_answers(),
 )
-async def of_all(
-    request: Request, feed: FeedOf, after: ResumeAfter = None
-) -> AsyncIterator[ServerSentEvent]:
+async def of_all(request: Request, feed: FeedOf, after: ResumeAfter = None) -> EventStream:
     """Send all campaigns' changes from now on, or after `Last-Event-ID` (or `after`)."""
     start = after if after is not None else await feed.read(last_event_id)
-    async for message in follow(request, feed, start):
-        yield message
+    return EventStream(follow(request, feed, start))
 
 
 async def follow(
     request: Request, feed: EventFeed, after: int, *, campaign_id: int | None = None
-) -> AsyncIterator[ServerSentEvent]:
-    """Send events that the caller may see until the stream's life ends, the service stops or the
+) -> AsyncIterator[bytes]:
+    """Yield events that the caller may see until the stream's life ends, the service stops or the
     caller is revoked; readers then reconnect."""
+    stopping = request.app.state.stopping
     ends = time.monotonic() + request.app.state.settings.stream_life_s
     caller = caller_of(request.scope)
-    yield ServerSentEvent(retry=RETRY_MS, comment="connected")
+    yield format_sse_event(retry=RETRY_MS, comment="connected")
     with feed.followed():
         await feed.begin()
-        while time.monotonic() < ends and not request.app.state.stopping.is_set():
+        while (left_s := ends - time.monotonic()) > 0 and not stopping.is_set():
             batch = await feed.batch(campaign_id, after)
             for told in batch:
                 if caller.name in told.revoked:
                     return
                 if caller.sees(owner=told.owner, private=told.private):
                     yield told.message
-                after = int(told.message.id or after)
-            if len(batch) < BATCH:
-                await feed.news(campaign_id, after, timeout_s=ends - time.monotonic())
-
-
-class StreamEnds:
-    """Middleware: a stream whose viewer goes away ends in silence.
-
-    FastAPI pipes a stream through a channel, and raises where its reading end has been closed.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self.app(scope, receive, send)
-        except* BrokenResourceError:
-            pass
+                after = told.id
+            if len(batch) == BATCH:
+                continue
+            del batch  # which each stream would hold while it waits
+            while left_s > 0 and not await feed.news(
+                campaign_id, after, timeout_s=min(ALIVE_EVERY_S, left_s)
+            ):
+                left_s = ends - time.monotonic()
+                if left_s > 0:
+                    yield KEEPALIVE_COMMENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.trial_table import COLUMNS, row_of
+from evaluators.training_log.written import whole_log, written_blocks
 from evaluators.trial_files import LOG
 from server.api.dependencies import (
     AnswersOf,
@@ -157,10 +159,12 @@ def tail(trial: Trial, settings: Settings, *, lines: int) -> str:
     if path is None:
         reason = f"trial {trial.number} of campaign {trial.campaign_id} has no log"
         raise NotFound("log", trial.number, reason=reason)
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - LONGEST_TAIL))
-        text = file.read().decode(errors="replace")
+    with whole_log(path) as file:
+        found = os.fstat(file.fileno())
+        shortened = found.st_blocks * 512 < found.st_size - LONGEST_TAIL
+        start = 0 if shortened else max(0, found.st_size - LONGEST_TAIL)
+        end = b"".join(written_blocks(file, start=start))[-LONGEST_TAIL:]
+    text = end.decode(errors="replace")
     return "".join(text.splitlines(keepends=True)[-lines:])
 
 

@@ -20,16 +20,22 @@ from evaluators.slurm.pilot.backend import PilotBackend
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles
 from server.runner.cluster_check import ClusterCheck
+from server.runner.trial_logs import LogThread
 
 CHECKS_AT_ONCE = 4
 
 
 class EvaluatorBackends:
-    """One object for each evaluator, made when a campaign first asks for it."""
+    """One object for each evaluator, made when a campaign first asks for it.
+
+    Attributes:
+        logs: shortens what their trials print.
+    """
 
     def __init__(self, *, cluster_retry_s: float) -> None:
         """Ask a cluster that did not answer again after `cluster_retry_s` seconds."""
         self._cluster_retry_s = cluster_retry_s
+        self.logs = LogThread()
         self._made: dict[Hashable, Backend] = {}
         self._trackers: dict[Hashable, JobTracker] = {}
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="cluster-check")

@@ -47,6 +47,7 @@ from server.runner.scheduling import (
 from server.runner.snapshot import CampaignSnapshot
 from server.runner.start import SearchStart, space_of_campaign, telling_trials
 from server.runner.study import next_of_study
+from server.runner.trial_logs import TrialLogs
 from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.runner.worth import proposer_of, trial_cost
 from server.settings import Settings
@@ -196,6 +197,7 @@ class ClaimedCampaign:
             trials=lambda: self._snapshot.trials,
             calibration=self._calibration_before,
             backend=backend,
+            logs=TrialLogs(self._settings, self._backends.logs, profile=snapshot.profile),
             settings=self._settings,
         )
 

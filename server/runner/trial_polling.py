@@ -22,6 +22,7 @@ from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from server.attempt_folders import attempt_folder, attempt_folders
 from server.runner.protocol import protocol_of
 from server.runner.results import Workload
+from server.runner.trial_logs import TrialLogs
 from server.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -65,6 +66,7 @@ class TrialPolling:
         trials: Callable[[], Sequence[Trial]],
         calibration: Callable[[Trial], Calibration],
         backend: Backend,
+        logs: TrialLogs,
         settings: Settings,
     ) -> None:
         self.workload = Workload.of(campaign)
@@ -74,6 +76,7 @@ class TrialPolling:
         self._trials = trials
         self._calibration = calibration
         self._backend = backend
+        self._logs = logs
         self._settings = settings
         self._requests: dict[str, TrialRequest] = {}
 
@@ -92,6 +95,9 @@ class TrialPolling:
                 ended.append((trial, report))
             else:
                 in_progress.append((trial, report))
+        running = (trial.token for trial, now in in_progress if now.phase == "running")
+        self._logs.limit(running)
+        self._logs.finish(trial.token for trial, _ in ended)
         return PolledTrials(ended=ended, in_progress=in_progress, unknown=unknown)
 
     def submit(self, trials: Iterable[Trial]) -> None:

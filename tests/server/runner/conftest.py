@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials
+from tests.server.conftest import opened_store
 
 PATIENCE_S = 60.0
 
@@ -58,10 +60,9 @@ def running(settings: Settings, store: Store) -> Iterator[Running]:
 
 
 @pytest.fixture
-def running_on_sqlite(sqlite_settings: Settings) -> Iterator[Running]:
+def running_on_sqlite(sqlite_settings: Settings, migrated: Path) -> Iterator[Running]:
     """For what does not depend on the database."""
-    store = Store(sqlite_settings.url)
-    store.upgrade()
+    store = opened_store(sqlite_settings, migrated)
     found = Running(sqlite_settings, store)
     yield found
     found.runner.close()

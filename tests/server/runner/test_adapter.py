@@ -127,3 +127,26 @@ def test_the_space_has_what_the_file_mentions_and_does_not_refuse(client: TestCl
     space["activation_checkpointing"] = ["none", "full"]
     without = client.post("/api/v1/spaces", json=asked | {"space": space}).json()
     assert answer["legal"] == without["legal"]
+
+
+def test_a_trial_that_prints_without_end_leaves_little(
+    client: TestClient, running: Running, own: Settings
+) -> None:
+    """A line of noise before each figure, of a MB: its log reads as a quiet one's."""
+    script = own.adapters_dir / "train.py"
+    text = script.read_text()
+    figure = '        print(f"[{update}'
+    assert figure in text
+    noise = "        print(('noise ' * 50 + chr(10)) * 3500)\n"
+    script.write_text(text.replace(figure, noise + figure))
+    number = client.post("/api/v1/campaigns", json=CAMPAIGN | {"budget": {"max_trials": 1}}).json()
+    address = f"/api/v1/campaigns/{number['id']}"
+    running.until(lambda: client.get(address).json()["state"] == "done")
+    (trial,) = client.get(f"{address}/trials").json()["items"]
+    assert trial["state"] == TrialState.OK, trial
+    (log,) = own.trials_dir.glob("*/attempt-*/trial.log")
+    assert log.stat().st_size > 10_000_000
+    running.until(lambda: log.stat().st_blocks * 512 < 5_000_000)
+    told = client.get(f"{address}/trials/1/log?lines=10000").text
+    assert "[autotune left out " in told
+    assert "\0" not in told

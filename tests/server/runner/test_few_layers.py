@@ -70,11 +70,10 @@ def true_rate(campaign: Campaign, strategy: Strategy, directory: Path) -> float:
     return batch / outcome.measurements[0].iteration_time_s
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 def test_few_layers_find_a_good_strategy_for_more_nodes_than_there_are(
-    running_on_sqlite: Running, tmp_path: Path, seed: int
+    running_on_sqlite: Running, tmp_path: Path
 ) -> None:
-    campaign, trials, found = done(running_on_sqlite, seed=seed)
+    campaign, trials, found = done(running_on_sqlite, seed=0)
     assert {(t.num_layers, t.strategy.num_nodes, t.stands_for_nodes) for t in trials} == {
         (LAYERS, 16, 64)
     }
