@@ -19,6 +19,9 @@ from search_spaces.errors import InvalidInput
 from server.store.identity import hold_to_database, hold_to_file
 
 BUSY_TIMEOUT_MS = 15_000
+PAGES_KIB = 256
+"""What an SQLite connection keeps of the file for itself. Of SQLite's own 2 MB a service has up to
+thirty, of pages that the kernel keeps once for all."""
 POOL_SIZE = 20
 POOL_TIMEOUT_S = 10
 """How long a request waits for a connection while all are in use."""
@@ -101,6 +104,7 @@ def _sqlite(url: URL) -> Engine:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         _set_journal_mode(connection, journal)
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA cache_size = {-PAGES_KIB}")
         connection.execute("PRAGMA foreign_keys = ON")
 
     @event.listens_for(engine, "begin")
