@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from server.api import (
     activity,
+    adapters,
     calibrations,
     campaigns,
     catalog,
@@ -65,6 +66,7 @@ RESOURCES = (
     figures,
     catalog,
     profiles,
+    adapters,
     predictions,
     scaling,
     calibrations,

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         SweepQuery as SweepQuery,
         SweepRow as SweepRow,
     )
+    from autotune.schemas.adapters import AdapterSummary as AdapterSummary
     from autotune.schemas.profiles import (
         ProfileDetail as ProfileDetail,
         ProfileSummary as ProfileSummary,
@@ -246,6 +247,7 @@ HOMES = {
         "SweepQuery",
         "SweepRow",
     ),
+    "adapters": ("AdapterSummary",),
     "profiles": (
         "ProfileDetail",
         "ProfileSummary",

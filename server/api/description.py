@@ -60,6 +60,7 @@ TAGS = {
     "calibrations": "The cost model fitted to trials of a machine and software stack.",
     "catalog": "Models, machines and ready spaces.",
     "profiles": "Clusters that campaigns may run on.",
+    "adapters": "Trainers that campaigns may run, each by a file.",
     "events": "Changes as they happen.",
     "activity": "What is worked on now.",
     "access": "Who asks, and letting a browser in.",

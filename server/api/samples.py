@@ -105,6 +105,9 @@ SAMPLES: Mapping[str, CallSample] = {
     "profiles.read": CallSample(
         python='profile = client.profile("generic")', shell="autotune profiles generic"
     ),
+    "adapters.listing": CallSample(
+        python="adapters = client.adapters()", shell="autotune adapter list"
+    ),
     "predictions.report": CallSample(
         python=f"report = client.space(\n{_QUESTION})", shell=f"autotune space {_SPACE_OPTIONS}"
     ),

@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 from autotune.resolution import model_shape
-from autotune.schemas import CampaignCreate, ProfileSummary, SpaceSpec, StrategyShape
+from autotune.schemas import (
+    AdapterSummary,
+    CampaignCreate,
+    ProfileSummary,
+    SpaceSpec,
+    StrategyShape,
+)
 from autotune.wording import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.strategy import Precision
 from search_spaces.transformer import ActivationCheckpointing
+from server.adapters import usable_adapters
 from server.dashboard.wording import parameters
 from server.profiles import profile_summaries
 
@@ -44,6 +51,13 @@ class ProfileOption(SelectOption):
     """`machine` is the one of the catalog that it belongs to, if any."""
 
     machine: str
+
+
+@dataclass(frozen=True)
+class AdapterOption(SelectOption):
+    """`dimensions` are those that a search may vary of it, with spaces between them."""
+
+    dimensions: str
 
 
 @dataclass(frozen=True)
@@ -179,6 +193,17 @@ def _profile_option(profile: ProfileSummary) -> ProfileOption:
     remark = "cannot be used as it is written" if profile.problem else sentence
     label = f"{profile.name}: {remark}" if remark else profile.name
     return ProfileOption(profile.name, label, machine=profile.machine)
+
+
+def adapter_choices(folder: Path) -> list[AdapterOption]:
+    """Return the trainers that a file describes, one's own first."""
+    return [_adapter_option(adapter) for adapter in usable_adapters(folder)]
+
+
+def _adapter_option(adapter: AdapterSummary) -> AdapterOption:
+    remark = adapter.description or ("your own" if adapter.own else "")
+    label = f"{adapter.name}: {remark}" if remark else adapter.name
+    return AdapterOption(adapter.name, label, dimensions=" ".join(adapter.dimensions))
 
 
 def examples() -> dict[str, dict[str, Any]]:

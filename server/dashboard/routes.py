@@ -131,6 +131,7 @@ def new_campaign(
         "machines": form.machine_choices(),
         "spaces": form.space_choices(),
         "profiles": form.profile_choices(settings.profiles_dir),
+        "adapters": form.adapter_choices(settings.adapters_dir),
         "shape_fields": form.SHAPE_FIELDS,
         "dimension_fields": form.dimension_fields(),
         "examples": form.examples(),

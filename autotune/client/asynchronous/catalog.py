@@ -6,12 +6,19 @@ from autotune.client import calls
 from autotune.client.asynchronous.connection import AsyncConnection
 from autotune.client.calls.subject import RayInput, SlurmInput, profile_named
 from autotune.client.files import MachineInput
-from autotune.schemas import Activity, MachineShape, ModelShape, ProfileDetail, ProfileSummary
+from autotune.schemas import (
+    Activity,
+    AdapterSummary,
+    MachineShape,
+    ModelShape,
+    ProfileDetail,
+    ProfileSummary,
+)
 from search_spaces.errors import InvalidInput
 
 
 class AsyncCatalog(AsyncConnection):
-    """Models, machines, spaces and cluster profiles."""
+    """Models, machines, spaces, cluster profiles and trainers."""
 
     async def models(self) -> list[str]:
         """Return the names of models; any size such as "13B" is taken as well."""
@@ -39,6 +46,10 @@ class AsyncCatalog(AsyncConnection):
     async def profile(self, name: str) -> ProfileDetail:
         """Return all that a cluster profile says."""
         return await self._transport.send(calls.catalog.profile(name))
+
+    async def adapters(self) -> list[AdapterSummary]:
+        """Return the trainers that a file describes, its user's own and the ready ones."""
+        return await self._transport.send(calls.catalog.adapters())
 
     async def activity(self) -> Activity:
         """Return what runs where, and who waits for what."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from autotune.client.calls.call import Call, get, reader
-from autotune.schemas import Activity, MachineShape, ModelShape, ProfileDetail, ProfileSummary
+from autotune.schemas import (
+    Activity,
+    AdapterSummary,
+    MachineShape,
+    ModelShape,
+    ProfileDetail,
+    ProfileSummary,
+)
 
 
 def models() -> Call[list[str]]:
@@ -35,6 +42,10 @@ def profiles() -> Call[list[ProfileSummary]]:
 
 def profile(name: str) -> Call[ProfileDetail]:
     return get(f"/profiles/{quote(name, safe='')}", ProfileDetail)
+
+
+def adapters() -> Call[list[AdapterSummary]]:
+    return Call(method="GET", path="/adapters", read=reader(list[AdapterSummary]))
 
 
 def activity() -> Call[Activity]:

@@ -7,12 +7,19 @@ from autotune.client import calls
 from autotune.client.calls.subject import RayInput, SlurmInput, profile_named
 from autotune.client.files import MachineInput
 from autotune.client.synchronous.connection import Connection
-from autotune.schemas import Activity, MachineShape, ModelShape, ProfileDetail, ProfileSummary
+from autotune.schemas import (
+    Activity,
+    AdapterSummary,
+    MachineShape,
+    ModelShape,
+    ProfileDetail,
+    ProfileSummary,
+)
 from search_spaces.errors import InvalidInput
 
 
 class Catalog(Connection):
-    """Models, machines, spaces and cluster profiles."""
+    """Models, machines, spaces, cluster profiles and trainers."""
 
     def models(self) -> list[str]:
         """Return the names of models; any size such as "13B" is taken as well."""
@@ -40,6 +47,10 @@ class Catalog(Connection):
     def profile(self, name: str) -> ProfileDetail:
         """Return all that a cluster profile says."""
         return self._transport.send(calls.catalog.profile(name))
+
+    def adapters(self) -> list[AdapterSummary]:
+        """Return the trainers that a file describes, its user's own and the ready ones."""
+        return self._transport.send(calls.catalog.adapters())
 
     def activity(self) -> Activity:
         """Return what runs where, and who waits for what."""

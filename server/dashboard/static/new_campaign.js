@@ -19,8 +19,25 @@ function showModelInputs() {
 function showEvaluatorInputs() {
   const evaluator = form.elements.evaluator.value;
   for (const field of form.querySelectorAll("[data-evaluator]")) {
-    field.hidden = field.dataset.evaluator !== evaluator;
+    field.hidden = !field.dataset.evaluator.split(" ").includes(evaluator);
   }
+  showDimensions();
+}
+
+// A trainer that a file describes varies some dimensions; there is nothing to say of the others.
+function showDimensions() {
+  const adapter = form.elements.adapter;
+  const chosen = adapter.closest("[hidden]") ? undefined : adapter.selectedOptions[0];
+  const varied = chosen?.dataset.dimensions?.split(" ");
+  const fixed = [];
+  for (const input of form.querySelectorAll("details [name^='space.']")) {
+    const field = input.closest(".field");
+    field.hidden = varied !== undefined && !varied.includes(input.name.replace("space.", ""));
+    if (field.hidden) fixed.push(field.querySelector("label").textContent);
+  }
+  const told = document.getElementById("varied");
+  told.hidden = fixed.length === 0;
+  told.textContent = `${adapter.value} does not vary: ${fixed.join(", ")}.`;
 }
 
 // A profile is for its own machine. One for any is hardly for this one, where the service runs: then
@@ -35,6 +52,7 @@ function chooseMachineOf(profile) {
 function changed({ target }) {
   if (target.name === "model-given") showModelInputs();
   if (target.name === "evaluator") showEvaluatorInputs();
+  if (target.name === "adapter") showDimensions();
   const slurm = form.elements.evaluator.value === "slurm";
   if (slurm && ["evaluator", "slurm.profile"].includes(target.name)) {
     chooseMachineOf(form.elements["slurm.profile"]);

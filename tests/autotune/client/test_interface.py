@@ -54,6 +54,7 @@ def test_catalog_space_prediction_and_dry_run(client: Client) -> None:
     assert "frontier" in client.machines()
     assert "table-v" in client.spaces()
     assert "frontier" in {profile.name for profile in client.profiles()}
+    assert "torchtitan-0.2" in {adapter.name for adapter in client.adapters()}
     assert client.profile("frontier").machine == "frontier"
     report = client.space(
         model="gpt-175b", machine="frontier", nodes=16, space={"preset": "table-v"}

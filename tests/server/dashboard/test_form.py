@@ -161,3 +161,25 @@ def test_form_offers_ones_own_profiles_first_and_says_what_is_wrong_with_one(
     profile.select_option("broken")
     page.get_by_role("button", name="Check").click()
     expect(page.locator("#error-slurm-profile")).to_contain_text("slurm.partitoin")
+
+
+def test_form_offers_what_a_trainer_that_a_file_describes_can_vary(
+    service: Service, visit: Open
+) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    page.locator("#space + .fields + details summary").click()
+    flash = page.get_by_label("Flash attention")
+    expect(flash).to_be_visible()
+    flash.fill("on, off")
+    page.get_by_label("Trainer").select_option("torchtitan-0.2")
+    expect(flash).to_be_hidden()
+    expect(page.get_by_label("Tensor parallel")).to_be_visible()
+    told = page.locator("#varied")
+    expect(told).to_contain_text("torchtitan-0.2 does not vary: ")
+    expect(told).to_contain_text("Flash attention")
+    # What is hidden is not sent: the service would refuse it.
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#report")).to_contain_text("Layouts to try")
+    page.get_by_label("Evaluator").select_option("simulated")
+    expect(page.get_by_label("Trainer")).to_be_hidden()
+    expect(flash).to_be_visible()
