@@ -46,10 +46,11 @@ def filled(campaign: Campaign, asked: Mapping[str, str]) -> FilledForm:
     Args:
         asked: what the address says; inputs that it may fill in otherwise are CHANGEABLE.
     """
+    standing = {"private": _text(campaign.private)}
     changed = {name: asked[name] for name in CHANGEABLE if name in asked}
     return FilledForm(
         campaign=campaign,
-        values=inputs(campaign.request) | changed,
+        values=inputs(campaign.request) | standing | changed,
         changed=_labels(changed),
         catalog_machine=isinstance(campaign.request.machine, MachineShape),
     )

@@ -136,6 +136,7 @@ def new_campaign(
         "dimension_fields": form.dimension_fields(),
         "examples": form.examples(),
         "default": form.default_of,
+        "mails": bool(settings.notice_smtp),
         "filled": filled,
     }
     return render(request, "new_campaign.html", context)

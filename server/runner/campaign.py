@@ -67,6 +67,7 @@ from server.store.trials import (
     is_noted,
     note_progress,
 )
+from server.store.waiting import while_confirming
 
 FAILURES_TO_PAUSE = 5
 WORTH_GROWTH = 1.2
@@ -321,8 +322,10 @@ class ClaimedCampaign:
             if self._may_start():
                 return True
             reason = "" if self._snapshot.trials else WAITS_FOR_MACHINE
-        if reason and campaign.state is CampaignState.RUNNING and campaign.reason != reason:
-            self._change(campaign, CampaignState.RUNNING, reason=reason)
+        if reason and campaign.state is CampaignState.CONFIRMING:
+            reason = while_confirming(campaign.reason, reason)
+        if reason and campaign.reason != reason:
+            self._change(campaign, campaign.state, reason=reason)
         return False
 
     def _submit(self, trials: Sequence[Trial]) -> bool:
@@ -425,8 +428,8 @@ class ClaimedCampaign:
             row = renew(session, self.lease)
             if row.state != campaign.state or room.reason:
                 return row.state != campaign.state
-            if row.state == CampaignState.RUNNING:
-                row.reason = ""  # why it waited
+            confirming = row.state == CampaignState.CONFIRMING
+            row.reason = while_confirming(row.reason, "") if confirming else ""  # why it waited
             note_worth(row, worth)
             if following.screening is not None:
                 row.screening = following.screening.model_dump(mode="json")

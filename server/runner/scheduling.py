@@ -41,6 +41,7 @@ from autotune.search import (
 from search_spaces.strategy import Strategy
 from server.runner.worth import reason_to_spare_trial, worth_confirming
 from server.store.trials import NewTrial
+from server.store.waiting import while_confirming
 
 UNINFORMATIVE = frozenset(
     {TrialState.CANCELLED, TrialState.LOST, TrialState.NODE_FAIL, TrialState.PREEMPTED}
@@ -280,13 +281,14 @@ def next_confirmations(
 def _unconfirmed(campaign: Campaign, beyond: Sequence[Strategy]) -> str:
     """Return why the confirmations end, with what is left unmeasured for want of nodes."""
     if not beyond:
-        return campaign.reason
+        return while_confirming(campaign.reason, "")
     nodes = min(strategy.num_nodes for strategy in beyond)
     unmeasured = (
         f"the best cannot be measured in full: it takes {nodes} nodes, and all trials share "
         f"{nodes_at_hand(campaign)}"
     )
-    return f"{campaign.reason.rstrip('.')}; {unmeasured}" if campaign.reason else unmeasured
+    ended = while_confirming(campaign.reason, "")
+    return f"{ended.rstrip('.')}; {unmeasured}" if ended else unmeasured
 
 
 def new_trials(

@@ -16,7 +16,17 @@ from server.store.store import Store
 from server.store.tables import CampaignRow
 
 SAYING_WHY = (CampaignState.QUEUED, CampaignState.RUNNING)
-"""In these a campaign has no other reason; one that is confirming keeps why its search ended."""
+"""In these a campaign has no other reason; one that confirms says why its search ended, too."""
+_WAITS = "waits for "
+
+
+def while_confirming(reason: str, wait: str) -> str:
+    """Return the reason of a campaign that is confirming: why its search ended and, unless `wait`
+    is empty, for what it `waits for` now. What it waited for before is left out."""
+    ended = "" if reason.startswith(_WAITS) else reason.partition(f" It {_WAITS}")[0]
+    if not (ended and wait):
+        return ended or wait
+    return f"{ended.rstrip('.')}. It {wait}"
 
 
 def reason_to_wait(kind: CampaignKind, runners: Sequence[LivingRunner]) -> str:
@@ -46,10 +56,11 @@ def note_waiting(store: Store, *, silent_s: float) -> None:
     Args:
         silent_s: a runner that has not been heard of for so long does not run.
     """
-    free = is_free() & CampaignRow.state.in_(SAYING_WHY)
+    free = is_free() & CampaignRow.state.in_((*SAYING_WHY, CampaignState.CONFIRMING))
     kind = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
     with store.session() as session:
-        waiting = session.execute(select(CampaignRow.id, CampaignRow.reason, *kind).where(free))
+        columns = (CampaignRow.id, CampaignRow.state, CampaignRow.reason, *kind)
+        waiting = session.execute(select(*columns).where(free))
         found = waiting.all()
         runners = living_runners(session, silent_s=silent_s) if found else []
     reasons = {
@@ -59,6 +70,9 @@ def note_waiting(store: Store, *, silent_s: float) -> None:
         )
         for row in found
     }
+    for row in found:
+        if row.state == CampaignState.CONFIRMING and reasons[row.id]:
+            reasons[row.id] = while_confirming(row.reason, reasons[row.id])
     changed = {row.id: reasons[row.id] for row in found if reasons[row.id] not in {"", row.reason}}
     if not changed:
         return
@@ -81,5 +95,14 @@ def forget_waiting(session: Session, campaign_ids: Sequence[int]) -> None:
         CampaignRow.reason != "",
     )
     cleared = told.values(reason="").returning(CampaignRow.id)
-    for campaign_id in session.scalars(cleared.execution_options(synchronize_session=False)):
+    freed = list(session.scalars(cleared.execution_options(synchronize_session=False)))
+    confirming = select(CampaignRow).where(
+        CampaignRow.id.in_(campaign_ids),
+        CampaignRow.state == CampaignState.CONFIRMING,
+        CampaignRow.reason.contains(_WAITS),
+    )
+    for row in session.scalars(confirming):
+        row.reason = while_confirming(row.reason, "")
+        freed.append(row.id)
+    for campaign_id in freed:
         announce(session, "campaign", campaign_id=campaign_id)

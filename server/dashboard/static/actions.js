@@ -1,4 +1,4 @@
-// The buttons of a campaign: pause, resume, cancel, extend, delete.
+// The buttons of a campaign: pause, resume, cancel, extend, delete; who sees it.
 
 import { clearErrors, showErrors } from "./fields.js";
 import { values } from "./values.js";
@@ -9,6 +9,8 @@ const alertBox = document.getElementById("action-error");
 const confirmDialog = document.getElementById("confirm");
 const extendDialog = document.getElementById("extend");
 const extendForm = document.getElementById("extend-form");
+
+const CHANGES = { hide: { private: true }, show: { private: false } };
 
 const QUESTIONS = {
   cancel: ["Cancel this campaign? Running trials are ended; what was measured is kept.", "Cancel the campaign"],
@@ -46,6 +48,7 @@ async function act(button, url, { onChange, onLeave }) {
   alertBox.hidden = true;
   try {
     if (action === "delete") await leave(url, onLeave);
+    else if (CHANGES[action]) await send("PATCH", url, CHANGES[action]);
     else await send("POST", `${url}/${action}`);
     onChange();
   } catch (problem) {

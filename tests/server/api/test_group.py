@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -266,6 +267,21 @@ def test_a_user_who_is_revoked_is_shut_out_of_everything(group: Group) -> None:
     assert group.ask("sue", "GET", "/campaigns").status_code == 200
 
 
+def test_a_stream_ends_once_its_user_is_revoked(sqlite_settings: Settings) -> None:
+    """With the next event, which is not told any more."""
+    group = Group(sqlite_settings.model_copy(update={"group": True, "stream_poll_s": 0.02}))
+    with group.client, ThreadPoolExecutor() as threads:
+        group.made("sam", name="before")
+        following = threads.submit(group.ask, "sue", "GET", "/events?after=0")
+        while not group.app.state.feed.streams:
+            threads.submit(lambda: None).result()
+        with group.store.transaction() as session:
+            revoke_user(session, "sue")
+        group.made("sam", name="after")
+        told = following.result(timeout=60).text
+    assert "after" not in told
+
+
 def test_a_browser_signs_in_and_out(group: Group) -> None:
     page = group.client.get("/compare?ids=1", headers={"Accept": "text/html"})
     assert page.status_code == 401
@@ -307,6 +323,12 @@ def test_pages_offer_what_one_may_do(group: Group) -> None:
     shown = {user: group.ask(user, "GET", f"/~/campaigns/{number}").text for user in SCOPES}
     offered = {user for user, page in shown.items() if 'data-action="cancel"' in page}
     assert offered == {"sue", "ann"}
+    assert {user for user, page in shown.items() if 'data-action="hide"' in page} == {"sue", "ann"}
+    assert group.ask("sue", "PATCH", f"/campaigns/{number}", json={"private": True}).is_success
+    assert 'data-action="show"' in group.ask("sue", "GET", f"/~/campaigns/{number}").text
+    again = group.ask("sue", "GET", f"/~/campaigns/new?like={number}").text
+    assert 'name="private"' in again
+    assert 'name="notify"' not in again, "this service sends no e-mails"
     assert {user for user, page in shown.items() if "Duplicate" in page} == {"ann", "sue", "sam"}
     assert all(f"<span>{user}" in page for user, page in shown.items())
     mine = group.ask("sue", "GET", "/~/?owner=sue").text

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autotune.schemas import Campaign
+from autotune.schemas import Campaign, CampaignState
 from server.store import Store
-from server.store.campaigns import get_campaign
+from server.store.campaigns import campaign_row, change_state, get_campaign
 from server.store.events import last_event_id
 from server.store.leases import claim
 from server.store.offers import RunnerOffer
@@ -69,3 +69,20 @@ def test_a_runner_that_has_fallen_silent_does_not_run(store: Store) -> None:
     note_waiting(store, silent_s=-1.0)
     with store.session() as session:
         assert "none runs" in get_campaign(session, campaign.id).reason
+
+
+def test_one_that_confirms_says_besides_why_its_search_ended(store: Store) -> None:
+    campaign = created(store)
+    ended = "The budget of 6 trials is spent."
+    with store.transaction() as session:
+        row = campaign_row(session, campaign.id)
+        change_state(session, row, CampaignState.CONFIRMING, reason=ended)
+    assert reason(store, campaign) == (
+        f"{ended} It waits for a runner, and none runs (autotune runner)"
+    )
+    working(store, "slurm")
+    assert reason(store, campaign).startswith(f"{ended} It waits for a runner that takes simulated")
+    with store.transaction() as session:
+        [lease] = claim(session, ELSEWHERE, seconds=60.0, limit=1)
+        forget_waiting(session, [lease.campaign_id])
+    assert reason(store, campaign) == ended
