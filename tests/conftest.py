@@ -28,8 +28,8 @@ def _no_service_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests of a module that share what is costly to make in one process, not each process's
-    own share of them with one of its own.
+    """Run tests of a module that share what is costly to make in one process, and let long tests
+    begin first, so that none is left alone at the end. (Of groups, the largest do.)
 
     First, because pytest-xdist reads the groups in a hook of the same name.
     """
@@ -37,3 +37,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         alone = item.get_closest_marker("xdist_group") is None
         if alone and COSTLY & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -38,6 +38,7 @@ def fewer(question: CampaignInput, trials: int) -> CampaignInput:
     return little
 
 
+@pytest.mark.long
 def test_once_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ from tests.benchmarks.search_replay import main
 FIGURES = {"median", "p90", "worst", "failures", "solved"}
 
 
+@pytest.mark.long
 def test_the_document_the_tables_and_the_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_model
 from search_spaces.space import SearchSpace
 from tests.cluster.cluster import Cluster
+from tests.evaluators.program.checkout import make_checkout
 from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, machine, wait
-from tests.requirement import require
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -79,11 +78,13 @@ def test_a_search_out_of_time_leaves_no_jobs(slurm: Cluster, tmp_path: Path) -> 
     wait(lambda: not slurm.jobs())
 
 
-def test_the_example_trains_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
-    require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
+def test_the_example_runs_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
     (tmp_path / "machine.toml").write_text(MACHINE)
+    checkout = make_checkout(tmp_path / "Megatron-DeepSpeed")
     (tmp_path / "profile.toml").write_text(
+        f'program = "megatron-deepspeed"\npython = "{sys.executable}"\n'
         '[slurm]\ngpu_request = "none"\nexclusive = false\n[polling]\ninterval_s = 0.5\n'
+        f'[megatron]\npath = "{checkout}"\n'
     )
     words = [*("--model", "tiny", "--machine", str(tmp_path / "machine.toml"), "--nodes", "1")]
     done = subprocess.run(

@@ -256,6 +256,7 @@ def test_a_simulated_campaign_survives_every_kill(settings: Settings) -> None:
     assert sum(trial.purpose != "confirmation" for trial in trials) == SIMULATED_TRIALS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("database_url", EACH if KILLS else EACH[:1], indirect=True)
 def test_a_campaign_of_real_trials_survives_every_kill(settings: Settings) -> None:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")

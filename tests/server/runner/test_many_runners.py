@@ -90,6 +90,7 @@ def watched(postgres_url: str, tmp_path: Path) -> Iterator[Watched]:
     found.store.close()
 
 
+@pytest.mark.long
 def test_runners_share_campaigns_and_any_may_be_killed(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

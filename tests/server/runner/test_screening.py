@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from autotune.recommendation import recommend
 from autotune.schemas import Campaign, Trial, TrialState
 from server.runner.protocol import protocol_of
@@ -37,6 +39,7 @@ def node_hours(trials: Sequence[Trial]) -> float:
     return sum(trial.node_hours or 0.0 for trial in trials)
 
 
+@pytest.mark.long
 def test_few_nodes_find_what_all_find_for_less_and_all_confirm_it(
     running_on_sqlite: Running,
 ) -> None:
