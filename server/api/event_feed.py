@@ -89,9 +89,8 @@ class EventFeed:
         """Return the next events of a campaign, of all for None; at most BATCH."""
         place = (campaign_id, after)
         reading = self._reading.get(place)
-        if reading is None:
+        if reading is None or reading.done():
             reading = self._reading[place] = asyncio.create_task(self._batch(campaign_id, after))
-            reading.add_done_callback(lambda _: self._reading.pop(place))
         return await asyncio.shield(reading)  # which others may wait for
 
     async def news(self, campaign_id: int | None, after: int, *, timeout_s: float) -> bool:
@@ -138,7 +137,10 @@ class EventFeed:
                 for event in events
             ]
 
-        return await self.read(following)
+        try:
+            return await self.read(following)
+        finally:  # before it is done: an answer that stands ready would keep a stream from waiting
+            self._reading.pop((campaign_id, after), None)
 
     async def _poll(self) -> None:
         try:

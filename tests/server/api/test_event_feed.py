@@ -43,6 +43,23 @@ def test_streams_at_one_place_read_once(store: Store) -> None:
     asyncio.run(read())
 
 
+def test_who_comes_as_a_reading_ends_is_read_for_anew(store: Store) -> None:
+    """What was read may lack the event that woke a stream: given that at once, again and again, it
+    would never let the others go on."""
+    campaign = created(store)
+    feed = feed_of(store)
+
+    async def ask() -> None:
+        reading = asyncio.create_task(feed.batch(campaign.id, 0))
+        while not reading.done():
+            await asyncio.sleep(0)
+            other = feed.batch(campaign.id, 0)
+            other.send(None)  # StopIteration: it did not wait
+            other.close()
+
+    asyncio.run(ask())
+
+
 def test_news_wake_those_whom_they_concern(store: Store) -> None:
     campaign, other = created(store), created(store)
     feed = feed_of(store)
