@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from autotune.schemas import Objective
 from search_spaces.dimension import Scalar
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy, setting_text
 
 COUNTED: Mapping[str, str] = {
     "tensor_parallel": "TP",
@@ -54,6 +54,11 @@ FEW = 3
 """Values that a strategy is told by where it is set against another."""
 
 
+def dimension_name(dimension: str) -> str:
+    """Return what a dimension is called; one of a trainer's own has its own name."""
+    return NAMES.get(dimension, dimension)
+
+
 def value_words(dimension: str, value: Scalar) -> str:
     """Return a value with its dimension: `TP 8`, `16 nodes`, `full checkpointing`."""
     if dimension in COUNTED:
@@ -64,7 +69,7 @@ def value_words(dimension: str, value: Scalar) -> str:
         return f"{value} node{'' if value == 1 else 's'}"
     if dimension == "activation_checkpointing":
         return "no checkpointing" if value == "none" else f"{value} checkpointing"
-    return str(value)
+    return str(value) if dimension in NAMES else f"{dimension} {setting_text(value)}"
 
 
 def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
@@ -74,6 +79,8 @@ def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
         words[1:] = [each.removeprefix(f"{COUNTED[dimension]} ") for each in words[1:]]
     elif dimension in {"num_nodes", "activation_checkpointing"}:
         words[:-1] = [each.rpartition(" ")[0] for each in words[:-1]]
+    elif dimension not in NAMES:
+        words[1:] = [setting_text(value) for value in values[1:]]
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
@@ -96,6 +103,8 @@ def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
     if dimension == "activation_checkpointing":
         kinds = ("no" if kind == "none" else str(kind) for kind in (one, other))
         return f"{' to '.join(kinds)} checkpointing"
+    if dimension not in NAMES:
+        return f"{dimension} {setting_text(one)} to {setting_text(other)}"
     return f"{one} to {other}"
 
 
@@ -106,13 +115,14 @@ def told_apart(strategy: Strategy, other: Strategy, *, among: Collection[Strateg
     Args:
         among: strategies that are told by the same; more is said where one of them shares the FEW.
     """
-    differing = [name for name in DIMENSIONS if getattr(strategy, name) != getattr(other, name)]
+    every = dict.fromkeys((*strategy.dimensions, *other.dimensions))
+    differing = [name for name in every if strategy.value(name) != other.value(name)]
     telling = [name for name in differing if name != "gradient_accumulation_steps"] or differing
     alike = [each for each in among if each != strategy]
     said: list[str] = []
     for name in telling:
-        alike = [each for each in alike if getattr(each, name) == getattr(strategy, name)]
-        said.append(value_words(name, getattr(strategy, name)))
+        alike = [each for each in alike if each.value(name) == strategy.value(name)]
+        said.append(value_words(name, strategy.value(name)))
         if len(said) >= FEW and not alike:
             break
     return " · ".join(said)

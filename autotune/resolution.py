@@ -5,6 +5,7 @@ Names and shapes only, never paths: the service reads no file that a caller name
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -81,19 +82,32 @@ def space_of(
             for name in DIMENSIONS
             if (choice := getattr(spec, name)) is not None
         }
+        _refuse_as_settings(spec.settings)
+        choices |= spec.settings
         return SearchSpace.build(
             transformer, machine, nodes=nodes, choices=choices, batch=batch, program=program
         )
     except InvalidInput as problem:
-        raise InvalidInputs([_within_space(problem)]) from problem
+        raise InvalidInputs([_within_space(problem, spec)]) from problem
     except InvalidInputs as refusal:
-        raise InvalidInputs(_within_space(problem) for problem in refusal.problems) from refusal
+        problems = [_within_space(problem, spec) for problem in refusal.problems]
+        raise InvalidInputs(problems) from refusal
 
 
-def _within_space(problem: InvalidInput) -> InvalidInput:
+def _refuse_as_settings(settings: Mapping[str, Any]) -> None:
+    """Raise InvalidInput where a dimension that every trainer has stands among its own ones."""
+    for name in settings:
+        if name in DIMENSIONS:
+            reason = "a dimension that every trainer has"
+            raise InvalidInput(name, settings[name], reason, valid=f"space.{name}")
+
+
+def _within_space(problem: InvalidInput, spec: SpaceSpec) -> InvalidInput:
     """Return the same refusal, named by its place in a request."""
     if problem.field == "space" and isinstance(problem.value, str):
         field = "space.preset"
+    elif problem.field in spec.settings:
+        field = f"space.settings.{problem.field}"
     else:
         field = problem.field if problem.field in OUTSIDE_SPACE else f"space.{problem.field}"
     return InvalidInput(field, problem.value, problem.reason, valid=problem.valid)
@@ -117,7 +131,7 @@ def machine_shape(machine: Machine) -> MachineShape:
 
 
 def strategy_shape(strategy: Strategy) -> StrategyShape:
-    return StrategyShape(**strategy.as_dict())
+    return StrategyShape(**vars(strategy))
 
 
 def subject_of(model: ModelChoice, machine: MachineChoice) -> tuple[Transformer, Machine]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autotune.schemas import Expectation, StrategyShape, Trial, TrialMetrics
+from autotune.schemas import Expectation, Trial, TrialMetrics
+from search_spaces.strategy import DIMENSIONS
 
 _OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
 _COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
@@ -17,7 +18,7 @@ _EXPECTED = tuple(f"expected_{name}" for name in Expectation.model_fields)
 _STANDS_FOR = ("stands_for_nodes", "num_layers")
 COLUMNS = (
     *_OWN,
-    *StrategyShape.model_fields,
+    *DIMENSIONS,
     *_STANDS_FOR,
     *_FIGURES,
     *_COSTS,
@@ -25,20 +26,30 @@ COLUMNS = (
     *_REST,
 )
 """The trial's own fields, its strategy's, its figures (None where it gave none), and what was
-expected of it before, under `expected_…`."""
+expected of it before, under `expected_…`. After them come dimensions of a trainer's own."""
 
 
-def row_of(trial: Trial) -> dict[str, Any]:
-    """Return a trial's values by COLUMNS, None for what it has not."""
+def row_of(trial: Trial, *, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a trial's values by COLUMNS and dimensions of the trainer's own, None for what it has
+    not."""
     figures = trial.metrics.model_dump() if trial.metrics else {}
     before = trial.expected.model_dump() if trial.expected else {}
     expected = {f"expected_{name}": value for name, value in before.items()}
     own = {name: getattr(trial, name) for name in (*_OWN, *_STANDS_FOR, *_COSTS, *_REST)}
-    values = own | figures | trial.strategy.model_dump() | expected
-    return {name: values.get(name) for name in COLUMNS}
+    of_strategy = {name: trial.strategy.value(name) for name in (*DIMENSIONS, *settings)}
+    values = own | figures | of_strategy | expected
+    return {name: values.get(name) for name in (*COLUMNS, *settings)}
 
 
 def columns_of(trials: Iterable[Trial]) -> dict[str, list[Any]]:
-    """Return each of COLUMNS with the values of all trials, in their order."""
-    rows = [row_of(trial) for trial in trials]
-    return {name: [row[name] for row in rows] for name in COLUMNS}
+    """Return each of COLUMNS, and each dimension of the trainer's own, with the values of all
+    trials, in their order."""
+    each = list(trials)
+    settings = settings_of(each)
+    rows = [row_of(trial, settings=settings) for trial in each]
+    return {name: [row[name] for row in rows] for name in (*COLUMNS, *settings)}
+
+
+def settings_of(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Return the names of dimensions that only the trainer of these trials has."""
+    return tuple(dict.fromkeys(name for t in trials for name, _ in t.strategy.settings))

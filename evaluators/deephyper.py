@@ -23,7 +23,7 @@ from evaluators.backend import Backend
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.rules import findings
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy, strategy_with
 
 ATTEMPTS = 3
 """How often a trial is started that vanishes without a result."""
@@ -92,9 +92,11 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             job.status = JobStatus.RUNNING
             space = self._space
             # DeepHyper leaves out dimensions with one value, and answers with NumPy's scalars.
-            values = {name: job.args.get(name, space.dimensions[name][0]) for name in DIMENSIONS}
-            strategy = Strategy(
-                **{k: v.item() if hasattr(v, "item") else v for k, v in values.items()}
+            values = {
+                name: job.args.get(name, space.dimensions[name][0]) for name in space.dimensions
+            }
+            strategy = strategy_with(
+                {k: v.item() if hasattr(v, "item") else v for k, v in values.items()}
             )
             broken_rules = findings(
                 strategy, space.transformer, space.machine, space.batch, program=space.program

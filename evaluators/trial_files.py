@@ -12,7 +12,7 @@ from typing import Any
 from autotune.files import write_whole
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
+from search_spaces.strategy import strategy_with
 from search_spaces.transformer import Transformer
 
 RESULT = "result.json"
@@ -21,7 +21,8 @@ LOG = "trial.log"
 
 def request_as_dict(request: TrialRequest) -> dict[str, Any]:
     """Return the request as JSON can hold it."""
-    return asdict(request) | {"directory": str(request.directory)}
+    plain = {"directory": str(request.directory), "strategy": request.strategy.as_dict()}
+    return asdict(request) | plain
 
 
 def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
@@ -38,7 +39,7 @@ def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
         token=data["token"],
         transformer=Transformer(**data["transformer"]),
         machine=Machine(**machine),
-        strategy=Strategy(**data["strategy"]),
+        strategy=strategy_with(data["strategy"]),
         protocol=TrialProtocol(**protocol),
         directory=Path(data["directory"]),
         seed=data.get("seed", 0),

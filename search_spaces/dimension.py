@@ -13,9 +13,9 @@ from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.strategy import DIMENSIONS
+from search_spaces.strategy import Scalar as Scalar
 from search_spaces.transformer import Transformer
 
-Scalar: TypeAlias = int | bool | str
 DimensionChoice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
 """`"auto"`, one value, a list, or `{"minimum", "maximum", "step"}`."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import DIMENSIONS, Scalar, Strategy, strategy_with
 
 Mask = NDArray[np.bool_]
 
@@ -20,7 +20,8 @@ class Lattice:
     """Strategies as columns of equal length, so that rules and costs take all of them at once.
 
     Attributes:
-        columns: dimension name -> array of shape (n,); integers, booleans, or short strings.
+        columns: dimension name -> array of shape (n,); integers, booleans, or short strings, and
+            objects for a dimension of the trainer's own, None where a strategy lacks it.
         gpus_per_node: of the machine that they are laid out on.
     """
 
@@ -30,6 +31,8 @@ class Lattice:
     @classmethod
     def of(cls, strategies: Sequence[Strategy], *, gpus_per_node: int) -> Lattice:
         columns = {name: np.array([getattr(s, name) for s in strategies]) for name in DIMENSIONS}
+        for name in dict.fromkeys(name for s in strategies for name, _ in s.settings):
+            columns[name] = settings_column([s.value(name) for s in strategies])
         return cls(columns=columns, gpus_per_node=gpus_per_node)
 
     def __len__(self) -> int:
@@ -41,8 +44,13 @@ class Lattice:
     def __iter__(self) -> Iterator[Strategy]:
         return (self.strategy(row) for row in range(len(self)))
 
+    @cached_property
+    def settings(self) -> tuple[str, ...]:
+        """The dimensions of the trainer's own."""
+        return tuple(name for name in self.columns if name not in DIMENSIONS)
+
     def strategy(self, row: int) -> Strategy:
-        return Strategy(**{name: column[row].item() for name, column in self.columns.items()})
+        return strategy_with({name: c[[row]].tolist()[0] for name, c in self.columns.items()})
 
     def distinct(self, dimensions: Sequence[str]) -> Iterator[Strategy]:
         """Yield the first strategy of each combination of these dimensions' values."""
@@ -72,3 +80,11 @@ class Lattice:
     def global_batch_size(self) -> NDArray[np.int64]:
         samples = self["micro_batch_size"] * self["gradient_accumulation_steps"]
         return np.asarray(samples * self.data_parallel, dtype=np.int64)
+
+
+def settings_column(values: Sequence[Scalar | None]) -> NDArray[Any]:
+    """Return values of a trainer's own dimension as they are: NumPy would make 1 and 2.5 floats,
+    and the trainer would be told 1.0."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column

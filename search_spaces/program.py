@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
+from search_spaces.strategy import Scalar, Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 
@@ -26,6 +27,46 @@ class ProgramRefusal(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnDimension:
+    """A dimension that one trainer has, and no formula knows.
+
+    Attributes:
+        values: two or more, of one type, in their order; the first is what is usual.
+    """
+
+    name: str
+    values: tuple[Scalar, ...]
+
+    def chosen(self, choice: object) -> tuple[Scalar, ...]:
+        """Return the values that a choice means, in the order of `values`: `"auto"` is all of them,
+        and a text is what it says.
+
+        Raises:
+            InvalidInput: named by the dimension, for a value that it does not have.
+        """
+        if choice == "auto":
+            return self.values
+        listed = choice if isinstance(choice, list | tuple) else [choice]
+        means = {_written(value): value for value in self.values}
+        for each in listed:
+            if not isinstance(each, bool | int | float | str) or _written(each) not in means:
+                valid = f"{', '.join(means)}, or auto"
+                raise InvalidInput(self.name, each, "not a value of this dimension", valid=valid)
+        wanted = {_written(each) for each in listed if isinstance(each, bool | int | float | str)}
+        if not wanted:
+            raise InvalidInput(self.name, choice, "an empty list", valid=", ".join(means))
+        return tuple(value for text, value in means.items() if text in wanted)
+
+
+def _written(value: Scalar) -> str:
+    """Return a value as texts have it, `on` and `yes` for true; 2 and 2.0 are one number."""
+    text = str(value).strip().lower()
+    if isinstance(value, float) and value.is_integer():
+        text = str(int(value))
+    return {"on": "true", "yes": "true", "off": "false", "no": "false"}.get(text, text)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProgramCapabilities:
     """What one program can do.
 
@@ -40,6 +81,7 @@ class ProgramCapabilities:
         fixed: the dimensions that it does not vary, with the value that each of them has; None:
             what is usual on the machine.
         refusals: what else it cannot run.
+        own: dimensions that it has and others have not.
     """
 
     name: str
@@ -48,8 +90,9 @@ class ProgramCapabilities:
     sequence_parallel: bool = True
     virtual_stages: bool = True
     deepspeed: bool = True
-    fixed: tuple[tuple[str, int | bool | str | None], ...] = ()
+    fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
+    own: tuple[OwnDimension, ...] = ()
 
 
 ANY_PROGRAM = ProgramCapabilities(name="some program")

@@ -24,7 +24,7 @@ from search_spaces.dimension import (
     values_of,
 )
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
-from search_spaces.lattice import Lattice
+from search_spaces.lattice import Lattice, settings_column
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import rule_masks
@@ -58,7 +58,7 @@ class SearchSpace:
 
     Attributes:
         nodes: the most that a strategy may use.
-        dimensions: each of the eleven dimensions -> its values.
+        dimensions: each of the eleven dimensions, and of the program's own, -> its values.
         program: that is to run the trials; what it cannot do is not legal.
         strategies: the only raw points; None where these are the grid of all dimensions.
     """
@@ -85,6 +85,9 @@ class SearchSpace:
             name: tuple(sorted({getattr(strategy, name) for strategy in strategies}))
             for name in DIMENSIONS
         }
+        for name in dict.fromkeys(name for strategy in strategies for name, _ in strategy.settings):
+            found = dict.fromkeys(strategy.value(name) for strategy in strategies)
+            values[name] = tuple(value for value in found if value is not None)
         return cls(
             transformer=transformer,
             machine=machine,
@@ -111,7 +114,7 @@ class SearchSpace:
         Raises:
             InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`.
         """
-        problems = list(_faults(nodes, machine, choices))
+        problems = list(_faults(nodes, machine, choices, program))
         values = dict(_unvaried(choices, machine, program, problems))
         for dimension in (name for name in DIMENSIONS if name not in values):
             default: DimensionChoice | None = AUTO if dimension in MAIN else None
@@ -127,13 +130,14 @@ class SearchSpace:
                     )
             except InvalidInput as problem:
                 problems.append(problem)
+        own = dict(_own_values(choices, program, problems))
         problems += _too_many_nodes(values.get("num_nodes", ()), nodes)
         if problems:
             raise InvalidInputs(problems)
         if ACCUMULATION not in values:
             values[ACCUMULATION] = automatic_accumulations(values, machine, batch)
         dimensions = {dimension: values[dimension] for dimension in DIMENSIONS}
-        dimensions = _widened(dimensions, choices, machine, program)
+        dimensions = _widened(dimensions | own, choices, machine, program)
         _refuse_huge(dimensions)
         return cls(
             transformer=transformer,
@@ -143,6 +147,11 @@ class SearchSpace:
             batch=batch,
             program=program,
         )
+
+    @property
+    def settings(self) -> dict[str, tuple[Scalar, ...]]:
+        """The dimensions of the program's own -> their values."""
+        return {name: each for name, each in self.dimensions.items() if name not in DIMENSIONS}
 
     @property
     def raw(self) -> int:
@@ -156,7 +165,10 @@ class SearchSpace:
         were listed."""
         if self.strategies is not None:
             return Lattice.of(self.strategies, gpus_per_node=self.machine.gpus_per_node)
-        axes = [np.array(values) for values in self.dimensions.values()]
+        axes = [
+            np.array(values) if name in DIMENSIONS else settings_column(values)
+            for name, values in self.dimensions.items()
+        ]
         rows = np.meshgrid(*axes, indexing="ij", copy=False)
         columns = {name: row.ravel() for name, row in zip(self.dimensions, rows, strict=True)}
         return Lattice(columns=columns, gpus_per_node=self.machine.gpus_per_node)
@@ -244,6 +256,20 @@ def _unvaried(
         yield name, (value,)
 
 
+def _own_values(
+    choices: Mapping[str, DimensionChoice],
+    program: ProgramCapabilities,
+    problems: list[InvalidInput],
+) -> Iterator[tuple[str, tuple[Scalar, ...]]]:
+    """Yield the program's own dimensions, each with what was chosen of its values, all of them
+    where nothing was; add to `problems` where it has no such value."""
+    for dimension in program.own:
+        try:
+            yield dimension.name, dimension.chosen(choices.get(dimension.name, AUTO))
+        except InvalidInput as problem:
+            problems.append(problem)
+
+
 def _widened(
     dimensions: Mapping[str, tuple[Scalar, ...]],
     choices: Mapping[str, DimensionChoice],
@@ -275,7 +301,10 @@ def _counts(masks: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _faults(
-    nodes: int, machine: Machine, choices: Mapping[str, DimensionChoice]
+    nodes: int,
+    machine: Machine,
+    choices: Mapping[str, DimensionChoice],
+    program: ProgramCapabilities,
 ) -> Iterator[InvalidInput]:
     """Yield what is wrong with `nodes`, and choices for dimensions that do not exist."""
     if not 1 <= nodes <= machine.max_nodes:
@@ -285,11 +314,12 @@ def _faults(
             else f"{machine.name} has {machine.max_nodes} node{'s' * (machine.max_nodes > 1)}"
         )
         yield InvalidInput("nodes", nodes, reason, valid=f"1 to {machine.max_nodes}")
+    known = (*DIMENSIONS, *(dimension.name for dimension in program.own))
     for name in choices:
-        if name not in DIMENSIONS:
-            near = closest(name, DIMENSIONS)
+        if name not in known:
+            near = closest(name, known)
             reason = "no such dimension" + (f"; did you mean {near[0]}?" if near else "")
-            yield InvalidInput(name, choices[name], reason, valid=", ".join(DIMENSIONS))
+            yield InvalidInput(name, choices[name], reason, valid=", ".join(known))
 
 
 def _too_many_nodes(values: Sequence[Scalar], nodes: int) -> Iterator[InvalidInput]:

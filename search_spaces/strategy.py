@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeAlias
 
 from search_spaces.transformer import ActivationCheckpointing
 
 Precision = Literal["fp32", "bf16", "fp16"]
+Scalar: TypeAlias = int | float | bool | str
+"""A value of a dimension; a number with a fraction of one of the trainer's own alone."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -16,6 +19,9 @@ class Strategy:
 
     `world_size = num_nodes x gpus_per_node = tensor_parallel x pipeline_parallel x data_parallel`
     and `global_batch_size = micro_batch_size x gradient_accumulation_steps x data_parallel`.
+
+    Attributes:
+        settings: dimensions of the trainer's own, by name, each with its value.
     """
 
     tensor_parallel: int
@@ -29,6 +35,18 @@ class Strategy:
     flash_attention: bool = True
     virtual_stages: int = 1
     precision: Precision = "bf16"
+    settings: tuple[tuple[str, Scalar], ...] = ()
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The names of all that it has a value of."""
+        return (*DIMENSIONS, *(name for name, _ in self.settings))
+
+    def value(self, dimension: str) -> Any:
+        """Return its value of a dimension; None of one that it does not have."""
+        if dimension in DIMENSIONS:
+            return getattr(self, dimension)
+        return dict(self.settings).get(dimension)
 
     @property
     def model_parallel(self) -> int:
@@ -56,7 +74,7 @@ class Strategy:
 
         One trial measures a layout at two GAS values and so tells about all its twins.
         """
-        return tuple([getattr(self, name) for name in LAYOUT])
+        return (*[getattr(self, name) for name in LAYOUT], *self.settings)
 
     def short(self) -> str:
         """Return one line for people: `TP 4 · PP 8 · MBS 2 · GAS 16 · ZeRO-1 · 16 nodes …`."""
@@ -73,11 +91,41 @@ class Strategy:
         if self.sequence_parallel:
             parts.append("SP")
         kept = "no" if self.activation_checkpointing == "none" else self.activation_checkpointing
-        return " · ".join([*parts, f"{kept} ckpt", self.precision])
+        own = (f"{name} {setting_text(value)}" for name, value in self.settings)
+        return " · ".join([*parts, f"{kept} ckpt", self.precision, *own])
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the value of each dimension, those of the trainer's own among them."""
+        return {name: self.value(name) for name in self.dimensions}
 
 
-DIMENSIONS = tuple(field.name for field in fields(Strategy))
+DIMENSIONS = tuple(field.name for field in fields(Strategy) if field.name != "settings")
+"""Those of every trainer."""
 LAYOUT = tuple(name for name in DIMENSIONS if name != "gradient_accumulation_steps")
+
+
+def setting_text(value: Scalar) -> str:
+    """Return a value of a trainer's own dimension as people write it: `on`, `0.5`, `fused`."""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def strategy_with(values: Mapping[str, Any]) -> Strategy:
+    """Return the strategy of a value for each dimension; None leaves one of the trainer's own out.
+    Inverse of `Strategy.as_dict`."""
+    own = {name: value for name, value in values.items() if name not in DIMENSIONS}
+    return Strategy(
+        **{name: value for name, value in values.items() if name in DIMENSIONS},
+        settings=tuple(sorted((name, value) for name, value in own.items() if value is not None)),
+    )
+
+
+def are_numbers(values: Sequence[Scalar]) -> bool:
+    """Return whether values of a trainer's own dimension have an order of their own."""
+    return all(type(value) in {int, float} for value in values)
+
+
+def in_order(values: Sequence[Scalar]) -> tuple[Scalar, ...]:
+    """Return numbers ascending, and others as they are."""
+    if not are_numbers(values):
+        return tuple(values)
+    return tuple(sorted(value for value in values if not isinstance(value, str)))

@@ -16,7 +16,6 @@ from search_spaces.lattice import Lattice
 from search_spaces.rules import RULES, findings, rule_masks
 from search_spaces.space import ACCUMULATION, SearchSpace
 from search_spaces.strategy import DIMENSIONS, Strategy
-from search_spaces.transformer import Transformer
 
 USUAL_ZERO_STAGE = 1
 UNFIT = 2
@@ -44,7 +43,7 @@ def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
     if choice is None:
         return _customary(space, pool=_pool(request), headroom_gib=request.min_headroom_gib)
     try:
-        return _stated(request, space, _statement(choice, space.transformer))
+        return _stated(request, space, _statement(choice, space))
     except InvalidInput as problem:
         raise InvalidInputs([problem]) from problem
 
@@ -53,10 +52,13 @@ def _pool(request: CampaignCreate) -> int:
     return request.pool_nodes or request.nodes
 
 
-def _statement(choice: str | StrategyShape, transformer: Transformer) -> LayoutStatement:
+def _statement(choice: str | StrategyShape, space: SearchSpace) -> LayoutStatement:
     if isinstance(choice, StrategyShape):
-        return LayoutStatement(dimensions=choice.model_dump())
-    return arguments(choice, transformer) if is_arguments(choice) else key_values(choice)
+        said = {name: choice.value(name) for name in DIMENSIONS}
+        return LayoutStatement(dimensions=said, settings=dict(choice.settings))
+    if is_arguments(choice):
+        return arguments(choice, space.transformer)
+    return key_values(choice, own=tuple(space.settings))
 
 
 def _customary(space: SearchSpace, *, pool: int, headroom_gib: float) -> Strategy | None:
@@ -108,6 +110,7 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
     if ACCUMULATION not in chosen:
         bounded = wanted is not None or batch.maximum is not None
         chosen[ACCUMULATION] = "auto" if bounded else list(space.dimensions[ACCUMULATION])
+    chosen["settings"] = {**request.space.settings, **said.settings}
     spec = request.space.model_copy(update=chosen)
     try:
         return space_of(
@@ -115,7 +118,7 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
         )
     except InvalidInputs as refusal:
         problem = refusal.problems[0]
-        name = problem.field.removeprefix("space.")
+        name = problem.field.removeprefix("space.").removeprefix("settings.")
         reason = f"{name} {problem.value}: {problem.reason}"
         raise InvalidInput(FIELD, _shown(request), reason, valid=problem.valid) from refusal
 
@@ -152,6 +155,8 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
     unusual = np.zeros(len(lattice), dtype=np.int64)
     for name in (name for name in DIMENSIONS if name not in MAIN):
         unusual += lattice[name] != fixed_default(name, space.machine)[0]
+    for dimension in space.program.own:
+        unusual += lattice[dimension.name] != dimension.values[0]
     falling_in_weight = (
         -lattice["num_nodes"],
         straddling,

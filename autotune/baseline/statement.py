@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from search_spaces.dimension import NAMED, SWITCHES, Scalar, describe_valid, values_of
 from search_spaces.errors import InvalidInput, closest
@@ -42,10 +42,12 @@ class LayoutStatement:
 
     Attributes:
         global_batch_size: samples of one optimizer step, where that was said.
+        settings: what was said of dimensions of the trainer's own, as it was written.
     """
 
     dimensions: Mapping[str, Scalar] = field(default_factory=dict)
     global_batch_size: int | None = None
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 def words_of(text: str) -> list[str]:
@@ -57,8 +59,11 @@ def words_of(text: str) -> list[str]:
         raise InvalidInput(FIELD, text, reason, valid=FORMS) from None
 
 
-def key_values(text: str) -> LayoutStatement:
+def key_values(text: str, *, own: Collection[str] = ()) -> LayoutStatement:
     """Read `tp=8,pp=4,mbs=1,zero=1`, parted by commas or spaces, in any order.
+
+    Args:
+        own: names of dimensions of the trainer's own.
 
     Raises:
         InvalidInput: field `baseline`: no pair, an unknown key, one given twice, or a value that
@@ -68,16 +73,20 @@ def key_values(text: str) -> LayoutStatement:
     if not pairs:
         raise InvalidInput(FIELD, text, "nothing is said of a layout", valid=FORMS)
     said: dict[str, Scalar] = {}
+    settings: dict[str, Scalar] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise InvalidInput(FIELD, text, f"{pair!r} is no key=value", valid=FORMS)
-        name = _meaning(key, text)
-        if name in said:
+        name = key if key in own else _meaning(key, text)
+        if name in said or name in settings:
             reason = f"{key} is given twice"
             raise InvalidInput(FIELD, text, reason, valid="each key once")
-        said[name] = read_value(name, value, shown=f"{key}={value}", text=text)
-    return statement(said)
+        if name in own:
+            settings[name] = value
+        else:
+            said[name] = read_value(name, value, shown=f"{key}={value}", text=text)
+    return replace(statement(said), settings=settings)
 
 
 def statement(said: Mapping[str, Scalar]) -> LayoutStatement:

@@ -16,6 +16,7 @@ from autotune.calibration.observations import Observation, memory_sample, time_s
 from autotune.calibration.power import SPREAD, PowerScale
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
+from autotune.calibration.settings import own_levels
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
@@ -24,6 +25,7 @@ from autotune.cost_model.strategies import Strategies, total
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
+from search_spaces.strategy import Scalar
 from search_spaces.transformer import Transformer
 
 COVERAGE = 0.8
@@ -109,24 +111,32 @@ class Calibration:
 
     @classmethod
     def of(
-        cls, machine: Machine, observations: Sequence[Observation] = (), *, software: str = ""
+        cls,
+        machine: Machine,
+        observations: Sequence[Observation] = (),
+        *,
+        software: str = "",
+        settings: Mapping[str, Sequence[Scalar]] | None = None,
     ) -> Calibration:
         """Fit to trials of one machine and stack, of any models.
 
         Args:
             software: the stack that they ran on, as its users would name it.
+            settings: dimensions of the trainer's own -> values that are asked about, beside those
+                of the trials.
         """
         prior = Parameters.default(machine)
+        times, sample = (time_sample(observations, machine), memory_sample(observations, machine))
+        own = own_levels(settings or {}, [times.columns, sample.columns])
         timed, remembered = (
-            Quantity(machine=machine, prior=prior, of_memory=of_memory)
+            Quantity(machine=machine, prior=prior, of_memory=of_memory, own=own)
             for of_memory in (False, True)
         )
-        sample = memory_sample(observations, machine)
         return cls(
             machine=machine,
             software=software,
             observations=tuple(observations),
-            time=Mixture.of(timed, time_sample(observations, machine)),
+            time=Mixture.of(timed, times),
             memory=Mixture.of(remembered, sample),
             memory_sample=sample,
         )
@@ -147,7 +157,7 @@ class Calibration:
             quantity, deviations = posterior.quantity, np.sqrt(np.diag(posterior.covariance))
             fitted = quantity.parameters(posterior.z)
             metadata = {field.name: field.metadata for field in fields(Parameters)}
-            for name, deviation in zip(quantity.names, deviations, strict=True):
+            for name, deviation in zip(quantity.names, deviations, strict=False):
                 spread = float(metadata[name]["spread"])
                 yield CalibratedConstant(
                     name=name,

@@ -111,6 +111,10 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
     for name in EQUAL:
         one, other = pair(name)
         result &= one == other
+    for key in {*columns.settings, *others.settings}:
+        # What a dimension of the trainer's own does to memory is not known.
+        one, other = (np.broadcast_to(c.has_setting(*key), len(c)) for c in (columns, others))
+        result &= one[:, np.newaxis] == other
     # ZeRO divides over replicas: fewer hold more each.
     (shards, others_shards), (stage, _) = pair("zero_shard_gpus"), pair("zero_stage")
     parts, others_parts = _parts(columns)[:, np.newaxis], _parts(others)

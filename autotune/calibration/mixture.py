@@ -59,15 +59,20 @@ class Mixture:
         Where nothing is observed, the formulas at the scales' root mean square stand for all.
         """
         if not len(sample.columns):
-            nothing = Posterior.of(quantity, sample, EXPECTED, likeness=Likeness.of(sample.columns))
+            nothing = Posterior.of(
+                quantity, sample, EXPECTED, likeness=Likeness.of(sample.columns, quantity.own)
+            )
             return cls(members=((1.0, nothing),))
         grid = [
             Scales(residual=residual, noise=noise) for noise in NOISES for residual in RESIDUALS
         ]
-        likeness = Likeness.of(sample.columns)
+        likeness = Likeness.of(sample.columns, quantity.own)
         believing = _fitted(quantity, sample, grid, likeness)
         uniform = UniformQuantity(
-            machine=quantity.machine, prior=quantity.prior, of_memory=quantity.of_memory
+            machine=quantity.machine,
+            prior=quantity.prior,
+            of_memory=quantity.of_memory,
+            own=quantity.own,
         )
         doubting = _fitted(uniform, sample, WITHOUT_FORMULAS, likeness)
         log_priors = np.concatenate(
@@ -81,7 +86,7 @@ class Mixture:
     def told(self, sample: Sample) -> Mixture:
         """Return the same members, as probable as before, fitted to `sample`: for what is not
         observed yet and changes no mind."""
-        likeness = Likeness.of(sample.columns)
+        likeness = Likeness.of(sample.columns, self.best.quantity.own)
         return Mixture(
             members=tuple(
                 (

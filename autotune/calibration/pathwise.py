@@ -8,6 +8,7 @@ import numpy as np
 
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.posterior import LENGTH, Posterior, coordinates
+from autotune.calibration.settings import OwnLevels
 from autotune.cost_model.columns import Array, Columns
 
 FEATURES = 512
@@ -31,7 +32,9 @@ def mean_and_draws(
     members = mixture.members
     shares = generator.multinomial(count, [weight for weight, _ in members]).tolist()
     observed = members[0][1].places  # the same for all members, as `correlation` is
-    waves = _Waves.of(observed, coordinates(columns.take(slice(0, 1))).shape[1], generator)
+    own = members[0][1].quantity.own
+    axes = coordinates(columns.take(slice(0, 1)), own).shape[1]
+    waves = _Waves.of(observed, axes, generator, own=own)
     drawn = [
         _Drawn.of(posterior, waves, share, generator)
         for share, (_, posterior) in zip(shares, members, strict=True)
@@ -58,23 +61,32 @@ class _Waves:
         frequencies: shape (d, FEATURES).
         phases: shape (FEATURES,).
         observed: the waves at the observed places, shape (observed, FEATURES).
+        own: dimensions of trainers' own, whose axes are among the d.
     """
 
     frequencies: Array
     phases: Array
     observed: Array
+    own: tuple[OwnLevels, ...]
 
     @classmethod
-    def of(cls, places: Array, axes: int, generator: np.random.Generator) -> _Waves:
+    def of(
+        cls,
+        places: Array,
+        axes: int,
+        generator: np.random.Generator,
+        *,
+        own: tuple[OwnLevels, ...],
+    ) -> _Waves:
         directions = generator.normal(size=(axes, FEATURES))
         frequencies = directions / (LENGTH * np.abs(generator.normal(size=FEATURES)))
         phases = generator.uniform(0.0, 2.0 * np.pi, FEATURES)
         observed = _waves(places.reshape(-1, axes), frequencies, phases)
-        return cls(frequencies=frequencies, phases=phases, observed=observed)
+        return cls(frequencies=frequencies, phases=phases, observed=observed, own=own)
 
     def at(self, columns: Columns) -> Array:
         """Return the waves at strategies, shape (n, FEATURES)."""
-        return _waves(coordinates(columns), self.frequencies, self.phases)
+        return _waves(coordinates(columns, self.own), self.frequencies, self.phases)
 
 
 def _waves(places: Array, frequencies: Array, phases: Array) -> Array:

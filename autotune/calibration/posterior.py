@@ -5,6 +5,7 @@ What the formulas get wrong of one strategy they get wrong of those that are lik
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +14,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
+from autotune.calibration.settings import OwnLevels
+from autotune.calibration.settings import axes as own_axes
 from autotune.cost_model.columns import Array, Columns
 
 Factor = tuple[Array, bool]
@@ -49,14 +52,19 @@ FLAGS = (
 """Choices that are as far apart as two doublings."""
 
 
-def coordinates(columns: Columns) -> Array:
-    """Return where strategies lie, shape (n, d): distances are in doublings."""
+def coordinates(columns: Columns, own: Sequence[OwnLevels] = ()) -> Array:
+    """Return where strategies lie, shape (n, d): distances are in doublings.
+
+    Args:
+        own: dimensions of trainers' own that add axes.
+    """
     size = columns["num_layers"] * columns["hidden_size"] ** 2
     axes = [
         *(weight * np.log2(columns[name]) for name, weight in DOUBLINGS.items()),
         *(2.0 * columns[name] for name in FLAGS),
         columns["zero_stage"],
         np.log2(size),
+        *own_axes(columns, own),
     ]
     return np.stack([np.broadcast_to(axis, len(columns)) for axis in axes], axis=-1)
 
@@ -102,8 +110,8 @@ class Likeness:
     shared: Array
 
     @classmethod
-    def of(cls, columns: Columns) -> Likeness:
-        places = coordinates(columns)
+    def of(cls, columns: Columns, own: Sequence[OwnLevels] = ()) -> Likeness:
+        places = coordinates(columns, own)
         return cls(places=places, shared=shared(places, places))
 
 
@@ -169,7 +177,7 @@ class Posterior:
             likeness: of the observed strategies.
             start: where to begin; where z is 0 unless told.
         """
-        start = start or Linear.of(quantity, sample, np.zeros(len(quantity.names)))
+        start = start or Linear.of(quantity, sample, np.zeros(quantity.unknowns))
         climb = _Climb(quantity, sample, scales, likeness, start)
         for _ in range(MOST_ITERATIONS):
             if climb.step() < SETTLED:
@@ -197,7 +205,7 @@ class Posterior:
 
     def correlation(self, columns: Columns) -> Array:
         """Return how alike strategies and the observed ones are, shape (n, observed)."""
-        return shared(coordinates(columns), self.places)
+        return shared(coordinates(columns, self.quantity.own), self.places)
 
     def mean(self, columns: Columns, labelled: Array, correlation: Array) -> Array:
         """Return the mean of the true logarithm alone, shape (n,).
@@ -224,7 +232,7 @@ class Posterior:
     def joint(self, columns: Columns, labelled: Array) -> tuple[Array, Array]:
         """Return the mean, shape (n,), and covariance, shape (n, n), of the true logarithms."""
         value, slopes = self.quantity.linearised(self.z, columns, labelled)
-        places = coordinates(columns)
+        places = coordinates(columns, self.quantity.own)
         common = self.scales.residual**2 * shared(places, self.places)
         known = common @ self.precision
         unknown = slopes - known @ self.linear.slopes

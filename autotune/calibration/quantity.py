@@ -3,11 +3,12 @@ each constant."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
 
+from autotune.calibration.settings import MEMORY_SPREAD, TIME_SPREAD, OwnLevels, effects
 from autotune.cost_model.columns import SHAPE, Array, Columns
 from autotune.cost_model.memory import memory_parts
 from autotune.cost_model.parameters import Parameters
@@ -44,33 +45,40 @@ class Quantity:
     Attributes:
         of_memory: memory, otherwise time.
         prior: constants where z is 0.
+        own: dimensions of trainers' own, whose unknowns follow the constants in z.
     """
 
     machine: Machine
     prior: Parameters
     of_memory: bool
+    own: tuple[OwnLevels, ...] = field(default=(), kw_only=True)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The constants, in the order of z. One that is 0 on this machine cannot be scaled."""
+        """The constants, the first of z. One that is 0 on this machine cannot be scaled."""
         return tuple(
-            field.name
-            for field in fields(Parameters)
-            if field.metadata["spread"]
-            and field.metadata["of_memory"] == self.of_memory
-            and getattr(self.prior, field.name) != 0
+            each.name
+            for each in fields(Parameters)
+            if each.metadata["spread"]
+            and each.metadata["of_memory"] == self.of_memory
+            and getattr(self.prior, each.name) != 0
         )
+
+    @property
+    def unknowns(self) -> int:
+        """The length of z."""
+        return len(self.names) + sum(len(each.values) for each in self.own)
 
     @cached_property
     def _spreads(self) -> Array:
-        spreads = {field.name: field.metadata["spread"] for field in fields(Parameters)}
+        spreads = {each.name: each.metadata["spread"] for each in fields(Parameters)}
         return np.array([spreads[name] for name in self.names])
 
     def parameters(self, z: Array) -> Parameters:
         """Return the constants at `z`, shape (c,), or (k, c): then each is a column of shape (k,
         1)."""
         medians = np.array([getattr(self.prior, name) for name in self.names])
-        values = medians * np.exp(self._spreads * z)
+        values = medians * np.exp(self._spreads * z[..., : len(self.names)])
         columns = values.T[..., np.newaxis] if z.ndim > 1 else values
         return replace(self.prior, **dict(zip(self.names, columns, strict=True)))
 
@@ -81,6 +89,14 @@ class Quantity:
             labelled: shape (n,), 1 for a strategy of which only is known whether it fitted: then of
                 the device memory that it needs, some of which cannot be used.
         """
+        value = self._by_formulas(z, columns, labelled)
+        if not self.own:
+            return value
+        spread = MEMORY_SPREAD if self.of_memory else TIME_SPREAD
+        unknown = z[..., len(self.names) :]
+        return value + unknown @ effects(columns, self.own, spread=spread)
+
+    def _by_formulas(self, z: Array, columns: Columns, labelled: Array) -> Array:
         parameters = self.parameters(z)
         strategies = Strategies(columns, self.machine, parameters)
         if not self.of_memory:
@@ -112,7 +128,7 @@ class UniformQuantity(Quantity):
     def names(self) -> tuple[str, ...]:
         return ("level",)
 
-    def log_value(self, z: Array, columns: Columns, labelled: Array) -> Array:  # noqa: ARG002
+    def _by_formulas(self, z: Array, columns: Columns, labelled: Array) -> Array:  # noqa: ARG002
         if self.of_memory:
             usual = np.full(len(columns), np.log(self.FULLNESS * self.machine.memory_gib))
             return usual + self.FULLNESS_SPREAD * z[..., :1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from search_spaces.lattice import Lattice
 from search_spaces.lattice import Mask as Mask
+from search_spaces.strategy import Scalar
 from search_spaces.transformer import Transformer
 
 Array = NDArray[np.float64]
@@ -75,10 +76,13 @@ class Columns:
             0 or 1. Names: SHAPE, STRATEGY, REST, ABSENT; `world_size` counts GPUs,
             `zero_shard_gpus` those that ZeRO divides over.
         rows: n.
+        settings: a dimension of the trainer's own and a value of it -> whether each strategy has
+            it, shape (n,) or (); missing where none has. No formula looks at these.
     """
 
     values: Mapping[str, Array]
     rows: int
+    settings: Mapping[tuple[str, Scalar], Array] = field(default_factory=dict)
 
     @classmethod
     def of(cls, transformer: Transformer, lattice: Lattice) -> Columns:
@@ -101,7 +105,9 @@ class Columns:
         }
         shape = {name: float(getattr(transformer, name)) for name in SHAPE}
         fixed_or_not = {name: _once_if_fixed(column) for name, column in own.items()}
-        return cls.filled({**shape, **fixed_or_not}, rows=len(lattice))
+        return replace(
+            cls.filled({**shape, **fixed_or_not}, rows=len(lattice)), settings=_settings(lattice)
+        )
 
     @classmethod
     def filled(cls, known: Mapping[str, object], *, rows: int) -> Columns:
@@ -118,7 +124,13 @@ class Columns:
             name: np.concatenate([np.broadcast_to(p.values[name], p.rows) for p in parts])
             for name in names
         }
-        return cls(values=values, rows=sum(part.rows for part in parts))
+        settings = {
+            (name, value): np.concatenate(
+                [np.broadcast_to(p.has_setting(name, value), p.rows) for p in parts]
+            )
+            for name, value in dict.fromkeys(key for part in parts for key in part.settings)
+        }
+        return cls(values=values, rows=sum(part.rows for part in parts), settings=settings)
 
     @classmethod
     def none(cls) -> Columns:
@@ -132,11 +144,29 @@ class Columns:
     def __getitem__(self, name: str) -> Array:
         return self.values[name]
 
+    def has_setting(self, name: str, value: Scalar) -> Array:
+        """Return whether strategies have this value of a trainer's own dimension, shape (n,) or
+        ()."""
+        return self.settings.get((name, value), _NOT)
+
     def take(self, rows: Rows | slice) -> Columns:
         """Return the rows chosen by their indices, in that order, or those of a slice."""
         chosen = {k: v if v.ndim == 0 else v[rows] for k, v in self.values.items()}
+        settings = {k: v if v.ndim == 0 else v[rows] for k, v in self.settings.items()}
         count = len(range(self.rows)[rows]) if isinstance(rows, slice) else len(rows)
-        return Columns(values=chosen, rows=count)
+        return Columns(values=chosen, rows=count, settings=settings)
+
+
+_NOT = np.zeros(())
+
+
+def _settings(lattice: Lattice) -> dict[tuple[str, Scalar], Array]:
+    found: dict[tuple[str, Scalar], Array] = {}
+    for name in lattice.settings:
+        column = lattice[name]
+        for value in dict.fromkeys(each for each in column.tolist() if each is not None):
+            found[name, value] = _once_if_fixed((column == value).astype(np.float64))
+    return found
 
 
 def _once_if_fixed(column: NDArray[Any]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from autotune.cost_model.columns import Array
-from autotune.dimension_words import NAMES, percent, step_words
+from autotune.dimension_words import dimension_name, percent, step_words
 from autotune.explanation.interval import interval
 from autotune.explanation.rates import BelievedRates
 from autotune.explanation.shapley import Integers, group_sums, grouped
@@ -170,7 +170,7 @@ def _step(dimension: str, lower: Scalar, upper: Scalar, curve: Array) -> Margina
 
 
 def _sentence(dimension: str, steps: Sequence[MarginalStep], ways: Sequence[MarginalStep]) -> str:
-    name = NAMES[dimension]
+    name = dimension_name(dimension)
     if not ways:
         return f"No strategies differ in {name} alone"
     telling = [step for step in steps if step.clear] or [way for way in ways if way.clear]

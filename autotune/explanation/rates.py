@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -37,12 +38,14 @@ class BelievedRates:
         lattice: the n strategies that are counted; of more than MOST_STRATEGIES an even selection.
         log_rate: shape (n,), mean of the logarithm of the objective.
         draws: shape (n, k), the same as it may be for all strategies at once.
+        settings: dimensions of the trainer's own -> their values, in their order.
     """
 
     lattice: Lattice
     objective: Objective
     log_rate: Array
     draws: Array
+    settings: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -88,13 +91,15 @@ class BelievedRates:
             objective=objective,
             log_rate=work - time,
             draws=np.ascontiguousarray((work - draws).T),
+            settings=space.settings,
         )
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
         """Those in which the strategies differ; not the accumulation where it follows from the
         others, as under a fixed global batch."""
-        varying = [name for name in DIMENSIONS if len(self.values(name)) > 1]
+        every = (*DIMENSIONS, *self.settings)
+        varying = [name for name in every if len(self.values(name)) > 1]
         others = [name for name in varying if name != ACCUMULATION]
         if ACCUMULATION in varying and others:
             keys = np.stack([self.level(name) for name in others], axis=1)
@@ -111,11 +116,11 @@ class BelievedRates:
 
     def values(self, dimension: str) -> tuple[Scalar, ...]:
         """Return the values of a dimension that occur, in rising order."""
-        numbers = as_numbers(dimension, self.lattice[dimension])
+        numbers = as_numbers(dimension, self.lattice[dimension], self.settings)
         _, first = np.unique(numbers, return_index=True)
         return tuple(self.lattice[dimension][first].tolist())
 
     def level(self, dimension: str) -> Integers:
         """Return the number of each strategy's value among `values`, shape (n,)."""
-        numbers = as_numbers(dimension, self.lattice[dimension])
+        numbers = as_numbers(dimension, self.lattice[dimension], self.settings)
         return np.asarray(np.unique(numbers, return_inverse=True)[1], dtype=np.int64)

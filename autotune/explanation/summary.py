@@ -105,7 +105,7 @@ def _explained(parts: StrategyParts, *, relative_cost: float, sentence: str) -> 
 
 
 def _within(space: SearchSpace, strategy: Strategy) -> bool:
-    return all(getattr(strategy, name) in space.dimensions[name] for name in DIMENSIONS)
+    return all(strategy.value(name) in values for name, values in space.dimensions.items())
 
 
 def _edges(
@@ -191,6 +191,7 @@ def _suggested(remedy: Remedy) -> SuggestedChange:
 
 
 def _value(choice: DimensionChoice) -> FieldValue:
+    assert not isinstance(choice, float)  # what is changed is no dimension of a trainer's own
     return choice if isinstance(choice, int | str) else list(choice)
 
 

@@ -234,7 +234,9 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
     if not any(trial.state in TELLING and _error_of(trial) for trial in trials):
         return
     ordered = sorted(trials, key=lambda trial: trial.number)
-    kinds = [kind for name in [*SWITCHED, *TOLD_APART] for kind in _kinds_of(name, ordered)]
+    own = dict.fromkeys(name for trial in ordered for name, _ in trial.strategy.settings)
+    names = (*SWITCHED, *TOLD_APART, *own)
+    kinds = [kind for name in names for kind in _kinds_of(name, ordered)]
     explained: set[int] = set()
     for kind in sorted(kinds, key=lambda kind: -len(kind.numbers)):
         if len(kind.numbers - explained) >= FEWEST_CRASHES:
@@ -254,7 +256,7 @@ def _kinds_of(dimension: str, trials: Sequence[Trial]) -> Iterator[CrashedKind]:
     """Yield the values of a dimension at which all trials crashed, together where alike."""
     by_value: dict[Any, list[Trial]] = {}
     for trial in trials:
-        by_value.setdefault(getattr(trial.strategy, dimension), []).append(trial)
+        by_value.setdefault(trial.strategy.value(dimension), []).append(trial)
     by_error: dict[str, list[Any]] = {}
     for value, same in by_value.items():
         errors = {_error_of(trial) for trial in same if trial.state in TELLING}

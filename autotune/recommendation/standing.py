@@ -71,7 +71,7 @@ def _neighbour(nearby: NearbyLayout) -> Neighbour:
     known = state in {"ok", None}
     return Neighbour(
         dimension=step.dimension,
-        step=value_words(step.dimension, getattr(step.strategy, step.dimension)),
+        step=value_words(step.dimension, step.strategy.value(step.dimension)),
         strategy=strategy_shape(step.strategy),
         state=state,
         relative_to_best=nearby.relative if known else None,

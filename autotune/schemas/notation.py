@@ -14,12 +14,14 @@ from pydantic_core import PydanticCustomError
 
 DIMENSION_FORMS = "auto, one value 4, a list 1,2,4, a range 4..20, or 4..20 step 4 (4:20:4)"
 BATCH_FORMS = "one size 640, bounds 512..1024 (or 512:1024), or one of them 512: or :1024"
+SETTING_FORMS = "overlap=on,off bucket=50, with a space between two dimensions"
 TOKEN_FORMS = "300B, 1.4T or 300e9"
 SWITCH_WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 LETTERS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 _RANGE = re.compile(r"(\d+)\s*(?:\.\.|:)\s*(\d+)(?:\s*(?::|step)\s*(\d+))?", re.IGNORECASE)
 _BOUNDS = re.compile(r"(\d*)\s*(?:\.\.|:)\s*(\d*)")
+_DECIMAL = re.compile(r"[-+]?(?:\d{1,18}\.?\d*|\.\d+)(?:[eE][-+]?\d{1,2})?")
 _TOKENS = re.compile(r"([\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([KMBT]?)", re.IGNORECASE)
 
 
@@ -32,6 +34,37 @@ def dimension(value: Any) -> Any:
 def switch(value: Any) -> Any:
     """Return what a text says of a dimension that is on or off; raises PydanticCustomError."""
     return _dimension(value, words=SWITCH_WORDS)
+
+
+def setting(value: Any) -> Any:
+    """Return what a text says of a dimension of a trainer's own: a switch, a number or a text, or a
+    list of these."""
+    if not isinstance(value, str):
+        return value
+    read = [_setting(part.strip()) for part in value.split(",")]
+    return read if len(read) > 1 else read[0]
+
+
+def settings(value: Any) -> Any:
+    """Return what a text says of several, `overlap=on bucket=50,100`; raises
+    PydanticCustomError."""
+    if not isinstance(value, str):
+        return value
+    said: dict[str, str] = {}
+    for part in re.split(r"[;\s]+", value.strip()):
+        name, equals, values = part.partition("=")
+        if not name or not equals or not values or name in said:
+            _refuse("these are not dimensions with their values, each once", SETTING_FORMS)
+        said[name] = values
+    return said
+
+
+def _setting(text: str) -> bool | int | float | str:
+    if text.lower() in SWITCH_WORDS:
+        return SWITCH_WORDS[text.lower()]
+    if re.fullmatch(r"[-+]?\d{1,18}", text):
+        return int(text)
+    return float(text) if _DECIMAL.fullmatch(text) else text
 
 
 def _dimension(value: Any, *, words: dict[str, bool]) -> Any:

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from autotune.schemas.wire import Description, Label, Positive, Wire
 from search_spaces.dimension import LARGEST_WHOLE
-from search_spaces.strategy import Precision
+from search_spaces.strategy import DIMENSIONS, Precision
 from search_spaces.transformer import ActivationCheckpointing
 
 Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
 """A larger one is a slip, and too large for arithmetic."""
+
+
+def _pairs(value: Any) -> Any:
+    """Return the keys and values of an object, by key: so strategies can be told apart and kept."""
+    if isinstance(value, tuple):
+        return value
+    if not isinstance(value, Mapping) or any(name in DIMENSIONS for name in value):
+        reason = "these are not dimensions of a trainer's own with their values"
+        raise PydanticCustomError("settings", "{reason}", {"reason": reason})
+    return tuple(sorted(value.items()))
+
+
+SettingValue = bool | int | float | Label
+Settings = Annotated[
+    tuple[tuple[Label, SettingValue], ...],
+    Field(max_length=50),
+    BeforeValidator(_pairs),
+    PlainSerializer(dict, return_type=dict[str, SettingValue]),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [{"type": name} for name in ("boolean", "integer", "number", "string")]
+            },
+        }
+    ),
+]
+"""Dimensions of a trainer's own, by name, each with its value: on the wire an object."""
 
 
 class ModelShape(Wire):
@@ -108,6 +138,20 @@ class StrategyShape(Wire):
     """Chunks of layers of each stage; more than one makes an interleaved pipeline (VP)."""
     precision: Precision = "bf16"
     """Number format of the matrix products."""
+    settings: Annotated[Settings, Field(exclude_if=lambda settings: not settings)] = ()
+    """Dimensions that an adapter's trainer has of its own, each with its value; missing where it
+    has none."""
+
+    def value(self, dimension: str) -> Any:
+        """Return its value of a dimension; None of one that it does not have."""
+        if dimension in DIMENSIONS:
+            return getattr(self, dimension)
+        return dict(self.settings).get(dimension)
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The names of all that it has a value of."""
+        return (*DIMENSIONS, *(name for name, _ in self.settings))
 
 
 ModelChoice = Label | ModelShape

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from autotune.schemas import notation
+from autotune.schemas.shapes import SettingValue
 from autotune.schemas.wire import MOST_VALUES, Label, Positive, Wire
 
 
@@ -30,6 +31,13 @@ Dimension = Annotated[Literal["auto"] | Range | Values | Value, BeforeValidator(
 
 Switch = Annotated[Literal["auto"] | Range | Values | Value, BeforeValidator(notation.switch)]
 """A dimension that is on or off."""
+
+
+SettingChoice = Annotated[
+    Annotated[list[SettingValue], Field(max_length=MOST_VALUES)] | SettingValue,
+    BeforeValidator(notation.setting),
+]
+"""A dimension of a trainer's own; which values it has is known where its adapter is."""
 
 
 class BatchBounds(Wire):
@@ -80,5 +88,13 @@ class SpaceSpec(Wire):
     """Chunks of layers of each stage (VP); otherwise 1."""
     precision: Dimension | None = None
     """`bf16`, `fp16` or `fp32`; otherwise what the machine's GPUs compute best with."""
+    settings: Annotated[
+        dict[Label, SettingChoice],
+        Field(max_length=50, exclude_if=lambda settings: not settings),
+        BeforeValidator(notation.settings),
+    ] = Field(default_factory=dict)
+    """Of dimensions that an adapter's trainer has of its own, by name: one value, a list, a text
+    such as `"on,off"`, or `"auto"`, which all are that are not named. Or a text of these:
+    `"overlap=on bucket=50,100"`."""
     global_batch_size: BatchChoice | None = None
     """Samples of one optimizer step: one size, bounds, or a text of these (`"512..1024"`)."""

@@ -196,7 +196,7 @@ class Trial(Wire):
         figures = self.metrics
         origin = "simulated" if self.simulated else "measured"
         rate = "–" if figures is None else f"{figure(figures.tokens_per_s)} tokens/s ({origin})"
-        layout = Strategy(**self.strategy.model_dump()).short()
+        layout = Strategy(**vars(self.strategy)).short()
         pairs = [("state", str(self.state)), ("layout", layout), ("throughput", rate)]
         pairs += [("error", self.error)] if self.error else []
         return facts(f"Trial {self.number} of campaign {self.campaign_id}", pairs)

@@ -199,7 +199,9 @@ class Evidence:
     def _calibrate(self, ended: Trials) -> Calibration:
         observed = [trial.observation(self._space.transformer) for trial in ended]
         own = [observation for observation in observed if observation is not None]
-        return Calibration.of(self._space.machine, [*self._earlier, *own])
+        return Calibration.of(
+            self._space.machine, [*self._earlier, *own], settings=self._space.settings
+        )
 
     def expecting(self, known: Known) -> Calibration:
         """Return a calibration that has been told its own forecast of what runs.

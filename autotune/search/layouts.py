@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args
@@ -17,7 +17,7 @@ from autotune.schemas import Objective
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import DIMENSIONS, Precision, Strategy
+from search_spaces.strategy import DIMENSIONS, Precision, Scalar, Strategy, in_order
 from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 Floats = NDArray[np.float64]
@@ -31,9 +31,9 @@ IN_FLIGHT = "micro_batches_in_flight"
 other does not."""
 
 POINT_DIMENSIONS = tuple(sorted((*LAYOUT_DIMENSIONS, IN_FLIGHT)))
-"""What tells rows apart; alphabetical, as DeepHyper returns the names of a problem."""
+"""What tells rows apart, besides dimensions of the trainer's own."""
 
-_LEVELS = {
+_LEVELS: Mapping[str, Sequence[Scalar]] = {
     "activation_checkpointing": get_args(ActivationCheckpointing),
     "precision": get_args(Precision),
 }
@@ -52,6 +52,7 @@ class Layouts:
         log_work: shape (n,), see `log_work`.
         memory_gib: shape (n,), predicted peak of the fullest rank, nothing measured.
         memory_limit_gib: what the cost model takes to fit.
+        settings: dimensions of the trainer's own -> their values, whose order counts them.
     """
 
     lattice: Lattice
@@ -59,6 +60,7 @@ class Layouts:
     log_work: Floats
     memory_gib: Floats
     memory_limit_gib: float
+    settings: Mapping[str, Sequence[Scalar]]
 
     @classmethod
     def of(cls, space: SearchSpace, *, objective: Objective) -> Layouts:
@@ -66,13 +68,14 @@ class Layouts:
         predicted = estimate(space.transformer, space.machine, lattice)
         work = log_work(lattice, space.transformer, space.machine, objective=objective)
         log_rate = work - np.log(predicted.iteration_time_s)
-        rows = _best_twins(lattice, log_rate)
+        rows = _best_twins(lattice, log_rate, space.settings)
         return cls(
             lattice=lattice.take(rows),
             log_rate=log_rate[rows],
             log_work=work[rows],
             memory_gib=np.asarray(predicted.memory_gib[rows], dtype=np.float64),
             memory_limit_gib=predicted.memory_limit_gib,
+            settings=space.settings,
         )
 
     def __len__(self) -> int:
@@ -83,10 +86,15 @@ class Layouts:
         """How many layouts there are: rows that differ in micro-batches in flight alone are one."""
         return int(self._layout.max(initial=-1)) + 1
 
+    @property
+    def point_dimensions(self) -> tuple[str, ...]:
+        """What tells rows apart; alphabetical, as DeepHyper returns the names of a problem."""
+        return tuple(sorted((*POINT_DIMENSIONS, *self.settings)))
+
     @cached_property
     def numbers(self) -> Integers:
-        """Shape (n, 11): each of POINT_DIMENSIONS as a whole number, strings by their level."""
-        return _numbers(self.lattice)
+        """Shape (n, d): each of `point_dimensions` as a whole number, strings by their level."""
+        return _numbers(self.lattice, self.settings)
 
     @cached_property
     def _row_of(self) -> dict[bytes, int]:
@@ -94,8 +102,10 @@ class Layouts:
 
     def row_of(self, strategy: Strategy) -> int | None:
         """Return the row that stands for a strategy; None where the space lacks it."""
+        if any(strategy.value(name) not in values for name, values in self.settings.items()):
+            return None
         single = Lattice.of([strategy], gpus_per_node=self.lattice.gpus_per_node)
-        return self._row_of.get(_numbers(single)[0].tobytes())
+        return self._row_of.get(_numbers(single, self.settings)[0].tobytes())
 
     @cached_property
     def in_flight(self) -> Integers:
@@ -104,7 +114,10 @@ class Layouts:
     @cached_property
     def _layout(self) -> Integers:
         """Shape (n,): the same number for rows that differ in micro-batches in flight alone."""
-        columns = [as_numbers(name, self.lattice[name]) for name in LAYOUT_DIMENSIONS]
+        columns = [
+            as_numbers(name, self.lattice[name], self.settings)
+            for name in (*LAYOUT_DIMENSIONS, *self.settings)
+        ]
         _, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
         return np.asarray(which, dtype=np.int64).reshape(-1)
 
@@ -157,24 +170,32 @@ def _in_flight(lattice: Lattice) -> Integers:
     return np.asarray(least, dtype=np.int64)
 
 
-def _numbers(lattice: Lattice) -> Integers:
-    columns = {name: as_numbers(name, lattice[name]) for name in LAYOUT_DIMENSIONS}
+def _numbers(lattice: Lattice, settings: Mapping[str, Sequence[Scalar]]) -> Integers:
+    columns = {
+        name: as_numbers(name, lattice[name], settings) for name in (*LAYOUT_DIMENSIONS, *settings)
+    }
     columns[IN_FLIGHT] = _in_flight(lattice)
-    return np.stack([columns[name] for name in POINT_DIMENSIONS], axis=1)
+    return np.stack([columns[name] for name in sorted(columns)], axis=1)
 
 
-def as_numbers(name: str, column: NDArray[Any]) -> Integers:
-    """Return the values of a dimension as whole numbers, strings by their level, shape (n,)."""
-    if name in _LEVELS:
-        level = {value: number for number, value in enumerate(_LEVELS[name])}
+def as_numbers(
+    name: str, column: NDArray[Any], settings: Mapping[str, Sequence[Scalar]]
+) -> Integers:
+    """Return the values of a dimension as whole numbers, shape (n,): strings by their level, and
+    those of the trainer's own by their place in `settings`, if they are no numbers."""
+    levels = in_order(settings[name]) if name in settings else _LEVELS.get(name)
+    if levels is not None:
+        level = {value: number for number, value in enumerate(levels)}
         return np.array([level[value] for value in column.tolist()], dtype=np.int64)
     return column.astype(np.int64)
 
 
-def _best_twins(lattice: Lattice, log_rate: Floats) -> Integers:
+def _best_twins(
+    lattice: Lattice, log_rate: Floats, settings: Mapping[str, Sequence[Scalar]]
+) -> Integers:
     """Return the rows with the best rate among equal points, best first; equal rates in the
     strategies' order."""
-    columns: Sequence[Integers] = list(_numbers(lattice).T)
+    columns: Sequence[Integers] = list(_numbers(lattice, settings).T)
     gas = lattice["gradient_accumulation_steps"]
     order = np.lexsort((gas, *columns[::-1], -log_rate))
     _, first = np.unique(np.stack(columns, axis=1)[order], axis=0, return_index=True)

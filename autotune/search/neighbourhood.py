@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, as_numbers
 from autotune.search.trial import SearchTrial
 from search_spaces.lattice import Lattice
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import DIMENSIONS, Scalar, Strategy
 
 STEPPED = tuple(name for name in DIMENSIONS if name in LAYOUT_DIMENSIONS)
 INTERVAL = (10.0, 50.0, 90.0)
@@ -26,22 +26,33 @@ class Step:
 
     @classmethod
     def all_of(
-        cls, lattice: Lattice, strategy: Strategy, trials: Sequence[SearchTrial]
+        cls,
+        lattice: Lattice,
+        strategy: Strategy,
+        trials: Sequence[SearchTrial],
+        *,
+        settings: Mapping[str, Sequence[Scalar]],
     ) -> list[Step]:
         """Return for each dimension the steps to the next lower and the next higher value that
         `lattice` has, all others but GAS being equal.
 
         Of several GAS values the one whose global batch is closest to the strategy's is taken, but
         where the layout was measured, the measured one.
+
+        Args:
+            settings: dimensions of the trainer's own -> their values, in their order.
         """
+        if any(strategy.value(name) not in values for name, values in settings.items()):
+            return []
+        stepped = (*STEPPED, *settings)
         alone = Lattice.of([strategy], gpus_per_node=lattice.gpus_per_node)
-        numbers, own = _numbers(lattice), _numbers(alone)[0]
+        numbers, own = _numbers(lattice, settings), _numbers(alone, settings)[0]
         distance = np.abs(np.log(lattice.global_batch_size / alone.global_batch_size[0]))
         equal = numbers == own
         by_success = sorted(trials, key=lambda trial: trial.state == "ok")
         tried = {trial.strategy.layout_key(): trial for trial in by_success}
         steps: list[Step] = []
-        for column, name in enumerate(STEPPED):
+        for column, name in enumerate(stepped):
             others_equal = np.delete(equal, column, axis=1).all(axis=1)
             rows = np.flatnonzero(others_equal & ~equal[:, column])
             values = numbers[rows, column]
@@ -100,5 +111,6 @@ def _nearest(values: Integers, own: int) -> list[int]:
     return [*nearest, int(above.min())] if len(above) else nearest
 
 
-def _numbers(lattice: Lattice) -> Integers:
-    return np.stack([as_numbers(name, lattice[name]) for name in STEPPED], axis=1)
+def _numbers(lattice: Lattice, settings: Mapping[str, Sequence[Scalar]]) -> Integers:
+    columns = [as_numbers(name, lattice[name], settings) for name in (*STEPPED, *settings)]
+    return np.stack(columns, axis=1)

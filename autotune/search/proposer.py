@@ -18,7 +18,7 @@ from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
 from autotune.search.evidence import Evidence, Known
 from autotune.search.expectation import TrialExpectation
-from autotune.search.layouts import POINT_DIMENSIONS, Floats, Integers, Layouts, Mask
+from autotune.search.layouts import Floats, Integers, Layouts, Mask
 from autotune.search.measured_comparison import MeasuredComparison
 from autotune.search.neighbourhood import NearbyLayout
 from autotune.search.outlook import Outlook, Rival
@@ -246,7 +246,7 @@ class Proposer:
         layouts = self._runs.layout[belief.rows]
         chosen = candidates[
             choose(
-                POINT_DIMENSIONS,
+                self._layouts.point_dimensions,
                 self._layouts.numbers[layouts[candidates]],
                 worth[candidates],
                 told=self._told(known),

@@ -34,9 +34,13 @@ def _suspects(lattice: Lattice, trials: Sequence[SearchTrial]) -> set[tuple[str,
     for trial in trials:
         if trial.state == "failed" and not trial.out_of_memory and trial.cause:
             by_cause[trial.cause].append(trial)
-    chosen = [name for name in LAYOUT_DIMENSIONS if len(np.unique(lattice[name])) > 1]
+    chosen = [
+        name
+        for name in (*LAYOUT_DIMENSIONS, *lattice.settings)
+        if len(np.unique(lattice[name])) > 1
+    ]
     innocent = {
-        (name, getattr(trial.strategy, name))
+        (name, trial.strategy.value(name))
         for trial in trials
         if trial.state == "ok"
         for name in chosen
@@ -45,7 +49,7 @@ def _suspects(lattice: Lattice, trials: Sequence[SearchTrial]) -> set[tuple[str,
     for alike in by_cause.values():
         if len(alike) >= REPEATS:
             for name in chosen:
-                values = {getattr(trial.strategy, name) for trial in alike}
+                values = {trial.strategy.value(name) for trial in alike}
                 if len(values) == 1:
                     suspects.add((name, values.pop()))
     return suspects - innocent

@@ -18,6 +18,7 @@ from pydantic import ConfigDict
 from evaluators.adapter.expression import parse
 from evaluators.adapter.names import DECIDED_BY, MENTIONED_BY
 from evaluators.adapter.template import template
+from search_spaces.program import OwnDimension
 from search_spaces.strategy import DIMENSIONS
 
 Constant: TypeAlias = bool | int | float | str
@@ -98,6 +99,7 @@ class Adapter:
         base: file -> the user's own text of it, under which places are laid.
         places: place -> what stands there (`[set]` of the file).
         fixed: dimension that the file does not mention -> the value that it has all the same.
+        dimensions: those that this trainer has, and others have not.
         versions: package -> the version that the file was written for.
         evidence, checked: what was done with it; when, and at which version.
     """
@@ -112,6 +114,7 @@ class Adapter:
     base: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, Setting] = field(default_factory=dict)
     fixed: Mapping[str, Constant] = field(default_factory=dict)
+    dimensions: tuple[OwnDimension, ...] = ()
     refuse: tuple[AdapterRefusal, ...] = ()
     read: tuple[AdapterReader, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +137,17 @@ class Adapter:
         """The dimensions that the file mentions; nodes are the launcher's."""
         templates = [*self.command, *texts_of(self.places)]
         names = frozenset().union(*(template(text).names for text in templates))
-        return _behind(names, MENTIONED_BY) | {"num_nodes"}
+        return _behind(names, MENTIONED_BY, self.own_names) | {"num_nodes"}
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The names of the trainer's own dimensions."""
+        return tuple(dimension.name for dimension in self.dimensions)
+
+    def decides(self, refusal: AdapterRefusal) -> tuple[str, ...]:
+        """Return the dimensions that a refusal looks at, in their order."""
+        looked_at = _behind(parse(refusal.when).names, DECIDED_BY, self.own_names)
+        return tuple(name for name in (*DIMENSIONS, *self.own_names) if name in looked_at)
 
 
 def texts_of(places: Mapping[str, Setting]) -> list[str]:
@@ -143,13 +156,9 @@ def texts_of(places: Mapping[str, Setting]) -> list[str]:
     return [text for several in values for text in several if isinstance(text, str)]
 
 
-def dimensions_of(refusal: AdapterRefusal) -> tuple[str, ...]:
-    """Return the dimensions that a refusal looks at, in their order."""
-    looked_at = _behind(parse(refusal.when).names, DECIDED_BY)
-    return tuple(name for name in DIMENSIONS if name in looked_at)
-
-
-def _behind(names: frozenset[str], derived: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+def _behind(
+    names: frozenset[str], derived: Mapping[str, tuple[str, ...]], own: tuple[str, ...]
+) -> frozenset[str]:
     """Return the dimensions among names, and those behind derived ones."""
     behind = (derived.get(name, (name,)) for name in names)
-    return frozenset(d for several in behind for d in several if d in DIMENSIONS)
+    return frozenset(d for several in behind for d in several if d in DIMENSIONS or d in own)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evaluators.adapter.adapter import Adapter, AdapterRefusal, dimensions_of
+from evaluators.adapter.adapter import Adapter, AdapterRefusal
 from evaluators.adapter.expression import ExpressionFault, parse
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.rendering import NEUTRAL
@@ -21,10 +21,7 @@ class StrategyRefusal:
 
     refusal: AdapterRefusal
     trainer: str
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        return dimensions_of(self.refusal)
+    dimensions: tuple[str, ...]
 
     @property
     def because(self) -> str:
@@ -45,7 +42,6 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
     fixed: list[tuple[str, Scalar | None]] = []
     for name in unvaried:
         value = adapter.fixed.get(name, NEUTRAL.get(name))
-        assert not isinstance(value, float)
         fixed.append((name, value))
     return ProgramCapabilities(
         name=adapter.name,
@@ -54,6 +50,10 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         deepspeed=False,
         fixed=tuple(fixed),
         refusals=tuple(
-            StrategyRefusal(refusal=refusal, trainer=adapter.name) for refusal in adapter.refuse
+            StrategyRefusal(
+                refusal=refusal, trainer=adapter.name, dimensions=adapter.decides(refusal)
+            )
+            for refusal in adapter.refuse
         ),
+        own=adapter.dimensions,
     )

@@ -39,7 +39,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "str": str,
 }
 CONSTANTS: Mapping[str, Value] = {"True": True, "False": False, "None": None}
-_WORDS = frozenset({"and", "or", "not", "if", "else"})
+WORDS = frozenset({"and", "or", "not", "if", "else"})
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)"
@@ -112,7 +112,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
             raise ExpressionFault(f"`{text}` has a {text[at:].strip()[0]!r}, which means nothing")
         kind = str(match.lastgroup)
         word = match[kind]
-        tokens.append(("word" if kind == "name" and word in _WORDS else kind, word))
+        tokens.append(("word" if kind == "name" and word in WORDS else kind, word))
         at = match.end()
     return [*tokens, ("end", "")]
 

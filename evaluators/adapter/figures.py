@@ -9,7 +9,7 @@ from math import isfinite
 
 from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.expression import ExpressionFault, Names, Value, parse
-from evaluators.adapter.names import OF_STRATEGY
+from evaluators.adapter.names import EVERYWHERE, OF_STRATEGY
 
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _NO_NUMBER = frozenset({"nan", "inf", "infinity"})
@@ -156,11 +156,15 @@ class StartFigures:
         except ExpressionFault:
             return None  # the line has other words where it should have numbers
 
+    def _of_strategy(self, name: str) -> bool:
+        """Whether it is a name of the strategy, the trainer's own dimensions among them."""
+        return name in OF_STRATEGY or (name in self._names and name not in EVERYWHERE)
+
     def _compare(
         self, reader: AdapterReader, found: Mapping[str, Value], told: RankFigures
     ) -> None:
         """Hold what was found under a strategy's names against what was asked for."""
-        echoes = {name: value for name, value in found.items() if name in OF_STRATEGY}
+        echoes = {name: value for name, value in found.items() if self._of_strategy(name)}
         for name, text in reader.echo.items():
             echoes[name] = self._worked_out(text, name, found)
         for name, value in echoes.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,13 +17,16 @@ from evaluators.adapter.adapter import (
     Evidence,
 )
 from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.dimensions import own_dimension
 from evaluators.adapter.expression import ExpressionFault, parse
+from evaluators.adapter.faults import AdapterFaults
 from evaluators.adapter.names import AT_START, EVERYWHERE, OF_STRATEGY
 from evaluators.adapter.place import Place
 from evaluators.adapter.template import template
 from search_spaces.catalog.files import read_text, read_toml
 from search_spaces.dimension import values_of
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.program import OwnDimension
 from search_spaces.strategy import DIMENSIONS
 
 KEYS = (
@@ -33,6 +37,7 @@ KEYS = (
     "base",
     "set",
     "fixed",
+    "dimension",
     "refuse",
     "read",
     "versions",
@@ -59,29 +64,12 @@ def read_adapter(path: Path) -> Adapter:
     return _AdapterTable(read_toml(path, field="adapter"), path).adapter()
 
 
-@dataclass(kw_only=True)
-class _Faults:
-    """What is wrong with a file, gathered so that it can be mended in one go."""
-
-    source: str
-    problems: list[InvalidInput] = field(default_factory=list)
-
-    def add(self, key: str, value: object, reason: str, *, valid: str = "") -> None:
-        told = f"{reason} (in {self.source})"
-        self.problems.append(InvalidInput(key, value, told, valid=valid))
-
-    def unknown(self, key: str, value: object, known: Sequence[str]) -> None:
-        near = closest(key.rpartition(".")[2], known, count=1)
-        reason = "unknown" + (f"; did you mean {near[0]}?" if near else "")
-        self.add(key, value, reason, valid=", ".join(known))
-
-
 class _AdapterTable:
     """One file's table while it is read."""
 
     def __init__(self, table: Mapping[str, Any], path: Path) -> None:
         self._table, self._path = table, path
-        self._faults = _Faults(source=str(path))
+        self._faults = AdapterFaults(source=str(path))
 
     def adapter(self) -> Adapter:
         """Return what it says; raises InvalidInputs with all that is wrong."""
@@ -97,6 +85,7 @@ class _AdapterTable:
             "base": self._base(),
             "places": self._places(),
             "fixed": self._fixed(),
+            "dimensions": self._dimensions,
             "refuse": tuple(self._refusals()),
             "read": tuple(self._readers()),
             "versions": self._texts("versions"),
@@ -220,6 +209,18 @@ class _AdapterTable:
                 self._faults.add(f"fixed.{name}", value, problem.reason, valid=problem.valid)
         return dict(section)
 
+    @cached_property
+    def _dimensions(self) -> tuple[OwnDimension, ...]:
+        """The trainer's own dimensions, as far as they are sound."""
+        section = self._section("dimension")
+        read = (own_dimension(name, table, self._faults) for name, table in section.items())
+        return tuple(each for each in read if each is not None)
+
+    @property
+    def _own(self) -> tuple[str, ...]:
+        """All names that the file gives to dimensions, sound or not."""
+        return tuple(self._section("dimension"))
+
     def _refusals(self) -> Iterator[AdapterRefusal]:
         keys = tuple(each.name for each in fields(AdapterRefusal))
         for name, table in self._sections("refuse", keys):
@@ -228,7 +229,7 @@ class _AdapterTable:
                 valid = 'when = "an expression", because = "a reason"'
                 self._faults.add(name, dict(table), "a refusal needs both texts", valid=valid)
                 continue
-            self._check_expression(f"{name}.when", when, EVERYWHERE)
+            self._check_expression(f"{name}.when", when, (*EVERYWHERE, *self._own))
             yield AdapterRefusal(when=when, because=because)
 
     def _readers(self) -> Iterator[AdapterReader]:
@@ -254,13 +255,15 @@ class _AdapterTable:
 
     def _check_figures(self, name: str, table: Mapping[str, Any]) -> None:
         """Check the expressions of a reader; what a file's keys are is not known here."""
-        known = (*EVERYWHERE, *self._groups(name, table)) if table.get("log") else None
+        own = (*EVERYWHERE, *self._own)
+        known = (*own, *self._groups(name, table)) if table.get("log") else None
         for key in FIGURES:
             if table.get(key):
                 self._check_expression(f"{name}.{key}", table[key], known)
         for key, text in table.get("echo", {}).items():
-            if key not in OF_STRATEGY:
-                self._faults.unknown(f"{name}.echo.{key}", text, OF_STRATEGY)
+            echoed = (*OF_STRATEGY, *self._own)
+            if key not in echoed:
+                self._faults.unknown(f"{name}.echo.{key}", text, echoed)
             self._check_expression(f"{name}.echo.{key}", str(text), known)
 
     def _groups(self, name: str, table: Mapping[str, Any]) -> tuple[str, ...]:
@@ -283,7 +286,7 @@ class _AdapterTable:
         return value
 
     def _check_template(self, key: str, text: str) -> None:
-        self._check(key, text, AT_START, lambda: template(text).names)
+        self._check(key, text, (*AT_START, *self._own), lambda: template(text).names)
 
     def _check_expression(self, key: str, text: str, known: Sequence[str] | None) -> None:
         """Check that it can be read, and the names in it where it is known which there are."""
@@ -308,6 +311,10 @@ class _AdapterTable:
             if name in adapter.varied:
                 reason = "the file tells the trainer this dimension, so it is not fixed"
                 self._faults.add(f"fixed.{name}", adapter.fixed[name], reason)
+        for name in adapter.own_names:
+            if name not in adapter.varied:
+                reason = "neither command nor [set] mentions it"
+                self._faults.add(f"dimension.{name}", name, reason)
         if not any(r.iteration_time_s or r.arrival or _names_time(r) for r in adapter.read):
             valid = "a [[read]] with iteration_time_s, or with arrival = true"
             self._faults.add("read", None, "nothing tells how long an iteration takes", valid=valid)

@@ -13,7 +13,7 @@ from evaluators.adapter.place import Place
 from evaluators.adapter.template import template, written
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
+from search_spaces.strategy import DIMENSIONS, Strategy
 from search_spaces.transformer import Transformer
 
 
@@ -99,17 +99,29 @@ def refuse(
     adapter: Adapter, transformer: Transformer, machine: Machine, strategy: Strategy
 ) -> None:
     """Raise InvalidInput where the trainer cannot run a strategy."""
+    _refuse_settings(adapter, strategy)
     names = strategy_names(transformer, machine, strategy)
     for refusal in adapter.refuse:
         if _worked_out("refuse", f"{{{refusal.when}}}", names):
             reason = f"{adapter.name} cannot run it: {refusal.because}"
             raise InvalidInput("strategy", strategy.short(), reason)
-    for name in strategy.as_dict():
+    for name in DIMENSIONS:
         kept = adapter.fixed.get(name, NEUTRAL.get(name))
         value = getattr(strategy, name)
         if name not in adapter.varied and kept is not None and value != kept:
             reason = f"{adapter.name} has no word for {name}, which is {kept} there"
             raise InvalidInput(name, value, reason, valid=str(kept))
+
+
+def _refuse_settings(adapter: Adapter, strategy: Strategy) -> None:
+    """Raise InvalidInput where a dimension of the trainer's own lacks a value, or it has none of
+    this name."""
+    for dimension in adapter.dimensions:
+        dimension.chosen(strategy.value(dimension.name))
+    for name, value in strategy.settings:
+        if name not in adapter.own_names:
+            reason = f"{adapter.name} has no such dimension"
+            raise InvalidInput(name, value, reason, valid=", ".join(adapter.own_names))
 
 
 NEUTRAL: Mapping[str, Value] = {

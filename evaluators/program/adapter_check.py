@@ -90,6 +90,7 @@ def check_requests(
             "num_nodes": 1,
             "activation_checkpointing": "none",
             "precision": fixed_default("precision", machine)[0],
+            "settings": tuple(sorted((each.name, each.values[0]) for each in adapter.dimensions)),
         }
         | values  # type: ignore[arg-type]
     )

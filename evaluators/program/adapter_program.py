@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from inspect import getsource
 from itertools import pairwise
 from pathlib import Path
@@ -84,14 +85,14 @@ class AdapterProgram:
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = self.log(request, folder)
         if failure := failure_of(ended, log.cause, folder):
-            return failed(failure, folder, ended)
+            return self._failed(failure, folder, ended)
         starts = [
             _MeasuredStart(figures=start.figures, strategy=strategy, trial=self, request=request)
             for start, strategy in zip(log.starts, _strategies(request), strict=True)
         ]
         if fault := next(filter(None, (start.fault for start in starts)), None):
             failure = AttemptFailure(status=TrialState.CRASHED, error=fault)
-            return failed(failure, folder, ended)
+            return self._failed(failure, folder, ended)
         return succeeded(
             _energy(log, starts[-1], request),
             folder,
@@ -99,8 +100,14 @@ class AdapterProgram:
             measurements=tuple(start.measurement for start in starts),
             peak_memory_gib=_peaks(log),
             loss=starts[-1].figures.last_loss,
-            versions={**_versions(folder), "adapter": self._adapter.label},
+            versions=self._versions(folder),
         )
+
+    def _failed(self, failure: AttemptFailure, folder: Path, ended: AttemptEnd) -> TrialOutcome:
+        return replace(failed(failure, folder, ended), versions=self._versions(folder))
+
+    def _versions(self, folder: Path) -> Mapping[str, str]:
+        return {**_versions(folder), "adapter": self._adapter.label}
 
     def log(self, request: TrialRequest, folder: Path) -> AdapterLog:
         """Return what the attempt's log and files tell; nothing of what cannot be read."""

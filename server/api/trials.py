@@ -19,7 +19,7 @@ from autotune.schemas import (
     TrialPurpose,
     TrialState,
 )
-from autotune.trial_table import COLUMNS, row_of
+from autotune.trial_table import COLUMNS, row_of, settings_of
 from evaluators.training_log.written import whole_log, written_blocks
 from evaluators.trial_files import LOG
 from server.api.dependencies import (
@@ -188,14 +188,17 @@ def log_file(trial: Trial, settings: Settings) -> Path | None:
 
 def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
     """Yield the table in pieces; each page of rows is read when it is wanted."""
-    yield _csv([[f"{name} [{UNITS[name]}]" if name in UNITS else name for name in COLUMNS]])
+    with store.session() as session:
+        settings = settings_of(list_trials(session, campaign_id, limit=1).items)
+    names = (*COLUMNS, *settings)
+    yield _csv([[f"{name} [{UNITS[name]}]" if name in UNITS else name for name in names]])
     cursor: str | None = None
     while True:
         with store.session() as session:
             page = list_trials(session, campaign_id, cursor=cursor, limit=CSV_ROWS_AT_ONCE)
         rows = []
         for trial in page.items:
-            rows.append([_cell(value) for value in row_of(trial).values()])
+            rows.append([_cell(value) for value in row_of(trial, settings=settings).values()])
         yield _csv(rows)
         cursor = page.next
         if cursor is None:

@@ -11,7 +11,7 @@ import typer
 from autotune.schemas import Range, SpaceSpec, StrategyShape
 from autotune.validation import validated
 from search_spaces.errors import InvalidInput
-from search_spaces.strategy import DIMENSIONS
+from search_spaces.strategy import DIMENSIONS, setting_text
 from server.cli.options import OptionGroup, chosen
 from server.cli.tables.elements import dimension_value
 
@@ -62,6 +62,28 @@ class DimensionOptions(OptionGroup):
     precision: Annotated[
         str | None, typer.Option("--precision", help="Of the weights: bf16, fp16, or fp32.")
     ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUES",
+            help="A dimension of an adapter's own: overlap=on,off. Once for each.",
+        ),
+    ] = None
+
+    @property
+    def settings_said(self) -> dict[str, str] | None:
+        """The texts of a trainer's own dimensions, by name; raises InvalidInput."""
+        if not self.settings:
+            return None
+        said: dict[str, str] = {}
+        for text in self.settings:
+            name, equals, values = (part.strip() for part in text.partition("="))
+            if not equals or not name or not values or name in said:
+                reason = "not a dimension with its values, each once"
+                raise InvalidInput("settings", text, reason, valid="overlap=on,off and the like")
+            said[name] = values
+        return said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +99,17 @@ class StrategyOptions(DimensionOptions):
 
     def shape(self) -> StrategyShape:
         """Return the strategy; raises InvalidInput for several values of a dimension."""
-        texts = chosen(**{name: getattr(self, name) for name in DIMENSIONS})
+        texts = chosen(
+            **{name: getattr(self, name) for name in DIMENSIONS}, settings=self.settings_said
+        )
         read = validated(SpaceSpec, texts)
         values = {name: getattr(read, name) for name in texts}
-        for name, value in values.items():
+        own = values.get("settings", {}).items()
+        for name, value in (*values.items(), *own):
             if isinstance(value, Range | list) or value == "auto":
                 reason = "one strategy has one value of each dimension"
                 valid = "one value; `autotune sweep` ranks the strategies of many"
-                raise InvalidInput(name, texts[name], reason, valid=valid)
+                raise InvalidInput(name, texts.get(name, value), reason, valid=valid)
         return validated(StrategyShape, ONE_OF_EACH | values)
 
 
@@ -113,6 +138,7 @@ class SpaceOptions(DimensionOptions):
             chosen(
                 preset=self.preset,
                 global_batch_size=self.global_batch_size,
+                settings=self.settings_said,
                 **{name: getattr(self, name) for name in DIMENSIONS},
             ),
         )
@@ -123,8 +149,10 @@ def options_between(strategy: StrategyShape, other: StrategyShape) -> str:
     hints = get_type_hints(DimensionOptions, include_extras=True)
     # Within Annotated, Typer keeps an option's first name in the place of its default.
     flags = {name: get_args(hints[name])[1].default for name in DIMENSIONS}
-    return " ".join(
+    words = [
         f"{flags[name]} {dimension_value(getattr(other, name))}"
         for name in DIMENSIONS
         if getattr(other, name) != getattr(strategy, name)
-    )
+    ]
+    own = [f"--set {n}={setting_text(v)}" for n, v in other.settings if v != strategy.value(n)]
+    return " ".join([*words, *own])

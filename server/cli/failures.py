@@ -27,7 +27,9 @@ BAD_REQUESTS = frozenset({400, 404, 422})
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What is wrong with the words of a command; Typer exports one kind of it, and not its base."""
 
-SECTIONS = frozenset({"budget", "protocol", "ray", "slurm", "space", "strategy", "study"})
+SECTIONS = frozenset(
+    {"budget", "protocol", "ray", "settings", "slurm", "space", "strategy", "study"}
+)
 """Objects within a request whose fields are options of their own."""
 
 BROUGHT_BY = {"slurm": "profile", "ray": "ray_address"}

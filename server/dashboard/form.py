@@ -79,7 +79,7 @@ SHAPE_FIELDS = (
     FormField(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),
 )
 
-LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes"}
+LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes", "settings": "Own dimensions"}
 DIMENSION_HINTS = {
     "tensor_parallel": "such as 1, 2, 4, 8",
     "micro_batch_size": "such as 4..20 step 4",
@@ -87,6 +87,7 @@ DIMENSION_HINTS = {
     "sequence_parallel": "on, off",
     "flash_attention": "on, off",
     "precision": "fp32, bf16, fp16",
+    "settings": "of an adapter's own: overlap=on,off bucket=50",
 }
 
 

@@ -13,6 +13,7 @@ from autotune.plan_sentences import HARDLY, tokens
 from autotune.resolution import strategy_of
 from autotune.schemas import CampaignPlan, PlannedStrategy, PlanRemedy, Prediction, StrategyShape
 from autotune.wording import figure
+from search_spaces.strategy import DIMENSIONS
 from server.dashboard.wording import percent, seconds
 
 WIDTH = 1000.0
@@ -138,9 +139,7 @@ def names_of(strategies: Sequence[StrategyShape]) -> tuple[list[str], list[str]]
 
 def filling(strategy: StrategyShape) -> str:
     """Return the inputs of the calculator that make this strategy, name -> text, as JSON."""
-    return json.dumps(
-        {f"strategy.{name}": _text(value) for name, value in strategy.model_dump().items()}
-    )
+    return json.dumps({f"strategy.{name}": _text(strategy.value(name)) for name in DIMENSIONS})
 
 
 def remedy_filling(remedy: PlanRemedy) -> str:

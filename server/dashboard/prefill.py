@@ -65,7 +65,12 @@ def inputs(request: CampaignCreate) -> dict[str, str]:
     if isinstance(machine, MachineShape):
         told["machine"] = machine.name
     if isinstance(told.get("baseline"), Mapping):
-        told["baseline"] = ",".join(f"{k}={_text(v)}" for k, v in told["baseline"].items())
+        said = dict(told["baseline"])
+        said |= said.pop("settings", {})
+        told["baseline"] = ",".join(f"{k}={_text(v)}" for k, v in said.items())
+    if own := told.get("space", {}).get("settings"):
+        words = (f"{name}={_text(values).replace(', ', ',')}" for name, values in own.items())
+        told["space"]["settings"] = " ".join(words)
     batch = told.get("space", {}).get("global_batch_size")
     if isinstance(batch, int):
         told["space"]["global_batch_size"] = {"minimum": batch, "maximum": batch}

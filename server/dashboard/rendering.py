@@ -25,6 +25,7 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.wording import figure, token_count
+from search_spaces.strategy import setting_text
 from server.api.callers import CALLER, Caller
 from server.dashboard import campaign_rows, prefill, wording
 
@@ -136,6 +137,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "energy": energy,
     "fastest_single": wording.fastest_single,
     "figure": figure,
+    "setting": setting_text,
     "fits": wording.fits,
     "gain": wording.gain,
     "in_words": wording.in_words,

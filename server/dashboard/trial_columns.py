@@ -81,18 +81,20 @@ class TrialColumns:
     @classmethod
     def of(cls, trials: Sequence[Trial]) -> TrialColumns:
         """Return the columns for all of a campaign's trials."""
+        own = tuple(dict.fromkeys(name for t in trials for name, _ in t.strategy.settings))
         if len(trials) < 2:
-            return cls(dimensions=DIMENSIONS, others=OTHERS, constant="")
-        names = (*(column.sort for column in DIMENSIONS), *OTHERS)
-        differing = {n for n in names if len({getattr(t.strategy, n) for t in trials}) > 1}
+            others = (*OTHERS, *own)
+            return cls(dimensions=DIMENSIONS, others=others, constant="")
+        names = (*(column.sort for column in DIMENSIONS), *OTHERS, *own)
+        differing = {n for n in names if len({t.strategy.value(n) for t in trials}) > 1}
         if any(trial.stands_for_nodes for trial in trials):
             differing.add("num_nodes")  # its column says for how many others they stand
-        first, others = trials[0].strategy, [n for n in OTHERS if n in differing]
-        common = [value_words(n, getattr(first, n)) for n in names[:6] if n not in differing]
-        common += other_parts(first, [name for name in OTHERS if name not in differing])
+        first, told = trials[0].strategy, [n for n in (*OTHERS, *own) if n in differing]
+        common = [value_words(n, first.value(n)) for n in names[:6] if n not in differing]
+        common += other_parts(first, [name for name in (*OTHERS, *own) if name not in differing])
         return cls(
             dimensions=tuple(column for column in DIMENSIONS if column.sort in differing),
-            others=tuple(others),
+            others=tuple(told),
             constant=" · ".join(common),
         )
 
@@ -112,12 +114,14 @@ class TrialColumns:
 
 
 def other_parts(strategy: StrategyShape, dimensions: Sequence[str]) -> list[str]:
-    """Return what is to be said of these out of OTHERS, each as briefly as possible."""
+    """Return what is to be said of these out of OTHERS and of the trainer's own, each as briefly as
+    possible."""
     words: Mapping[str, str] = {
         "activation_checkpointing": f"{strategy.activation_checkpointing} ckpt",
         "precision": strategy.precision,
         "flash_attention": "" if strategy.flash_attention else "no flash",
         "sequence_parallel": "SP" if strategy.sequence_parallel else "",
         "virtual_stages": f"VP {strategy.virtual_stages}" if strategy.virtual_stages > 1 else "",
+        **{name: value_words(name, value) for name, value in strategy.settings},
     }
-    return [words[name] for name in dimensions if words[name]]
+    return [words[name] for name in dimensions if words.get(name)]

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from autotune.cost_model.columns import Array
-from autotune.dimension_words import NAMES, capitalised, value_words
+from autotune.dimension_words import capitalised, dimension_name, value_words
 from autotune.explanation import DimensionImpact, impacts
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
@@ -150,7 +150,11 @@ class BeeswarmFigure(DrawnFigure):
     def of(cls, source: FigureSource) -> BeeswarmFigure:
         found = impacts(source.belief.rates)
         rows = [
-            [capitalised(NAMES[each.dimension]), value_words(each.dimension, value), _signed(mean)]
+            [
+                capitalised(dimension_name(each.dimension)),
+                value_words(each.dimension, value),
+                _signed(mean),
+            ]
             for each in found
             for value, mean in zip(each.values, each.by_level, strict=True)
         ]
@@ -209,7 +213,7 @@ def per_cent(log_ratio: float) -> float:
 def _bar(each: DimensionImpact) -> ImpactBar:
     return ImpactBar(
         dimension=each.dimension,
-        name=capitalised(NAMES[each.dimension]),
+        name=capitalised(dimension_name(each.dimension)),
         impact=per_cent(each.impact),
         low=per_cent(each.low),
         high=per_cent(each.high),
@@ -228,7 +232,9 @@ def _caption(bars: Sequence[ImpactBar], strategies: int) -> str:
         f"({first.low:.0f} to {first.high:.0f} %)"
     )
     second = (
-        f", that of {NAMES[bars[1].dimension]} by {bars[1].impact:.0f} %" if len(bars) > 1 else ""
+        f", that of {dimension_name(bars[1].dimension)} by {bars[1].impact:.0f} %"
+        if len(bars) > 1
+        else ""
     )
     return f"{head}{second}; over the {strategies:,} strategies that may fit."
 
@@ -264,7 +270,7 @@ def _dots(found: Sequence[DimensionImpact]) -> list[ImpactDot]:
         dots += [
             ImpactDot(
                 dimension=each.dimension,
-                name=capitalised(NAMES[each.dimension]),
+                name=capitalised(dimension_name(each.dimension)),
                 value=value_words(each.dimension, each.values[int(each.level[row])]),
                 level=float(each.level[row]) / last,
                 change=float(change[row]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from autotune.dimension_words import NAMES, capitalised, value_words
+from autotune.dimension_words import capitalised, dimension_name, value_words
 from autotune.explanation import Marginal, impacts
 from autotune.explanation import marginal as marginal_of
 from autotune.objectives import OBJECTIVE_UNITS
@@ -149,7 +149,7 @@ def missing(source: FigureSource) -> str:
 def _curve(told: Marginal) -> MarginalCurve:
     return MarginalCurve(
         dimension=told.dimension,
-        name=capitalised(NAMES[told.dimension]),
+        name=capitalised(dimension_name(told.dimension)),
         points=[
             MarginalValue(
                 value=value_words(told.dimension, point.value),

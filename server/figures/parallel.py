@@ -259,7 +259,7 @@ def _caption(trials: Sequence[PlottedTrial]) -> str:
         return f"Nothing has run: {failed}."
     top = ran[-max(LEAST_FASTEST, round(FASTEST * len(ran))) :]
     same = set(differing(ran)) - set(differing(top))
-    words = [value_words(n, getattr(top[0].strategy, n)) for n in differing(ran) if n in same]
+    words = [value_words(n, top[0].strategy.value(n)) for n in differing(ran) if n in same]
     shared = f"all have {joined(words)}" if words else "have no value in common"
     bold = f"the bold line is the fastest, trial {ran[-1].number}"
     if len(top) == len(ran):

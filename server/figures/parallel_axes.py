@@ -12,7 +12,6 @@ from autotune.dimension_words import COUNTED
 from autotune.schemas import StrategyShape, TrialPurpose, Wire
 from autotune.wording import figure
 from search_spaces.dimension import NAMED, Scalar
-from search_spaces.strategy import DIMENSIONS
 from server.figures.outcome import Outcome
 
 FAILED_PLACE = -0.12
@@ -109,9 +108,10 @@ class LevelScale:
 
     @classmethod
     def of(cls, dimension: str, trials: Sequence[PlottedTrial]) -> LevelScale:
-        values = {getattr(trial.strategy, dimension) for trial in trials}
+        values = dict.fromkeys(trial.strategy.value(dimension) for trial in trials)
         order = NAMED.get(dimension)
-        ordered = tuple(sorted(values, key=order.index if order else int))
+        numbers = not any(isinstance(value, str) for value in values)
+        ordered = tuple(sorted(values, key=order.index if order else float if numbers else str))
         gap = 1.0 / max(len(ordered) - 1, 1)
         band = min(WIDEST_BAND, BAND_OF_A_GAP * gap, BAND_OF_A_TRIAL * len(trials))
         return cls(dimension=dimension, values=ordered, band=band)
@@ -123,14 +123,14 @@ class LevelScale:
             AxisTick(place=level / last, label=scalar_words(value))
             for level, value in enumerate(self.values)
         ]
-        title = LABELS[self.dimension]
+        title = LABELS.get(self.dimension, self.dimension)
         return ParallelAxis(name=self.dimension, title=title, reach=0.5 / last, ticks=ticks)
 
     def words(self, trial: PlottedTrial) -> str:
-        return scalar_words(getattr(trial.strategy, self.dimension))
+        return scalar_words(trial.strategy.value(self.dimension))
 
     def place(self, trial: PlottedTrial) -> float:
-        level = self.values.index(getattr(trial.strategy, self.dimension))
+        level = self.values.index(trial.strategy.value(self.dimension))
         return level / max(len(self.values) - 1, 1) + self.band * (trial.order - 0.5)
 
 
@@ -171,7 +171,8 @@ class MeasuredScale:
 
 def differing(trials: Sequence[PlottedTrial]) -> list[str]:
     """Return the dimensions of which trials have more than one value."""
-    return [n for n in DIMENSIONS if len({getattr(t.strategy, n) for t in trials}) > 1]
+    every = dict.fromkeys(name for trial in trials for name in trial.strategy.dimensions)
+    return [name for name in every if len({t.strategy.value(name) for t in trials}) > 1]
 
 
 def measured_scales(trials: Sequence[PlottedTrial], *, rate_title: str) -> list[AxisScale]:

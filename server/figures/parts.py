@@ -18,7 +18,7 @@ from autotune.explanation.parts import Origin, Role
 from autotune.resolution import strategy_shape
 from autotune.schemas import FigureTable, StrategyShape, Wire
 from autotune.wording import figure
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, Spec, finish
@@ -208,9 +208,9 @@ def names(strategies: Sequence[Strategy]) -> list[str]:
     """Return each strategy by what not all of them have in common; a single one in full."""
     telling = [
         name
-        for name in DIMENSIONS
+        for name in dict.fromkeys(name for each in strategies for name in each.dimensions)
         if name != "gradient_accumulation_steps"
-        and len({getattr(strategy, name) for strategy in strategies}) > 1
+        and len({strategy.value(name) for strategy in strategies}) > 1
     ]
     if not telling:
         return [strategy.short() for strategy in strategies]
@@ -219,7 +219,7 @@ def names(strategies: Sequence[Strategy]) -> list[str]:
 
 def _briefly(dimension: str, strategy: Strategy) -> str:
     """Return a value as a strategy's line has it, and also where that leaves it out."""
-    value = getattr(strategy, dimension)
+    value = strategy.value(dimension)
     if dimension in SWITCHES:
         return SWITCHES[dimension] if value else f"no {SWITCHES[dimension]}"
     if dimension == "activation_checkpointing":

@@ -110,7 +110,11 @@ class CampaignBelief:
         start = SearchStart(machine=self.machine, transformer=self.transformer, kept=self.kept)
         seen = [trial.observation(self.transformer) for trial in self.known]
         own = [observation for observation in seen if observation is not None]
-        return Calibration.of(self.machine, [*start.observations(self.versions), *own])
+        return Calibration.of(
+            self.machine,
+            [*start.observations(self.versions), *own],
+            settings=self.space.settings,
+        )
 
     @cached_property
     def rates(self) -> BelievedRates:

@@ -10,6 +10,7 @@ from typing import Any
 from autotune.calibration import machine_figures
 from autotune.resolution import machine_of
 from autotune.schemas import CampaignCreate, MachineShape
+from evaluators.cluster import profile_from_dict
 
 
 def machine_digest(machine: MachineShape) -> str:
@@ -34,3 +35,12 @@ def program_of(request: CampaignCreate, profile: Mapping[str, Any] | None) -> st
         return f"adapter {adapter['name']}"
     variant = kept.get("megatron", {}).get("variant")
     return f"{program} {variant}" if variant else program
+
+
+def adapter_version(profile: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the adapter of a campaign's trials by name and digest, as versions have it; nothing
+    where they have none."""
+    if not profile or not profile.get("adapter"):
+        return {}
+    adapter = profile_from_dict(profile, source="the campaign's profile").adapter
+    return {"adapter": adapter.label} if adapter else {}

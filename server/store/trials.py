@@ -28,6 +28,7 @@ from server.store.announcements import announce
 from server.store.campaigns import campaign_row
 from server.store.ended_trials import EndedKey, EndedTrials
 from server.store.errors import NotFound
+from server.store.stack import adapter_version
 from server.store.tables import CampaignRow, TrialRow
 from server.store.trial_record import trial_of
 
@@ -119,7 +120,9 @@ class UnrunTrial:
 def insert_trials(
     session: Session, campaign: CampaignRow, trials: Sequence[NewTrial]
 ) -> list[Trial]:
-    """Insert pending rows, each with the next number and a token of its own."""
+    """Insert pending rows, each with the next number, a token of its own, and the adapter that it
+    begins with."""
+    versions = adapter_version(campaign.profile)
     last = session.scalar(
         select(func.max(TrialRow.number)).where(TrialRow.campaign_id == campaign.id)
     )
@@ -140,7 +143,7 @@ def insert_trials(
             expected=trial.expected.model_dump(mode="json"),
             measurements=[],
             peak_memory_gib=[],
-            versions={},
+            versions=versions,
         )
         for number, trial in enumerate(trials, start=(last or 0) + 1)
     ]
@@ -224,7 +227,7 @@ def final_columns(result: FinishedTrial | UnrunTrial) -> dict[str, Any]:
         "log_path": result.log_path,
         "host": _storable(result.host)[:LONGEST_NAME],
         "job_id": _name(result.job_id),
-        "versions": dict(result.versions),
+        **({"versions": dict(result.versions)} if result.versions else {}),
     }
 
 

@@ -121,7 +121,7 @@ def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Tabl
 
 def strategy_line(shape: StrategyShape) -> str:
     """Return `TP 4 · PP 8 · MBS 2 …`, as everywhere else."""
-    return Strategy(**shape.model_dump()).short()
+    return Strategy(**vars(shape)).short()
 
 
 def dimension_value(value: object) -> str:

@@ -253,8 +253,8 @@ def sweep(answer: Sweep) -> RenderableType:
     batches_differ = len({row.global_batch_size for row in rows}) > 1
     columns = [
         name
-        for name in COLUMNS
-        if name in ALWAYS or len({getattr(row.strategy, name) for row in rows}) > 1
+        for name in dict.fromkeys((*COLUMNS, *rows[0].strategy.dimensions))
+        if name in ALWAYS or len({row.strategy.value(name) for row in rows}) > 1
     ]
     common = [
         *([] if batches_differ else [plural(rows[0].global_batch_size, "sample")]),
@@ -287,13 +287,17 @@ def sweep(answer: Sweep) -> RenderableType:
 
 def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: bool) -> Table:
     table = headed(
-        *(">#", *(COLUMNS[name] for name in columns), *([">batch"] if with_batch else [])),
+        *(
+            ">#",
+            *(COLUMNS.get(name, name) for name in columns),
+            *([">batch"] if with_batch else []),
+        ),
         *(">tokens/s", ">80 % interval", ">iteration", ">GiB", ">fits"),
     )
     for row in rows:
         table.add_row(
             str(row.rank),
-            *(dimension_value(getattr(row.strategy, name)) for name in columns),
+            *(dimension_value(row.strategy.value(name)) for name in columns),
             *([f"{row.global_batch_size:,}"] if with_batch else []),
             figure(row.tokens_per_s),
             f"{figure(row.tokens_per_s_low)} to {figure(row.tokens_per_s_high)}",

@@ -32,7 +32,12 @@ function showDimensions() {
   const fixed = [];
   for (const input of form.querySelectorAll("details [name^='space.']")) {
     const field = input.closest(".field");
-    field.hidden = varied !== undefined && !varied.includes(input.name.replace("space.", ""));
+    const name = input.name.replace("space.", "");
+    if (name === "settings") {
+      field.hidden = !varied?.some((each) => !form.elements[`space.${each}`]);
+      continue;
+    }
+    field.hidden = varied !== undefined && !varied.includes(name);
     if (field.hidden) fixed.push(field.querySelector("label").textContent);
   }
   const told = document.getElementById("varied");

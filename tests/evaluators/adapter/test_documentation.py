@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "adapters.md").read_text("utf-8")
 
 def test_the_example_is_a_whole_adapter(tmp_path: Path) -> None:
     my_script(tmp_path)
-    (example,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    example, *_ = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     path = tmp_path / "other.toml"
     path.write_text(example)
     assert "micro_batch_size" in read_adapter(path).varied

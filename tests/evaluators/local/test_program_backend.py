@@ -121,6 +121,7 @@ def test_the_first_cause_of_a_failure(
     backend.close()
     assert outcome.status is status
     assert told in (outcome.error or "")
+    assert outcome.versions["adapter"] == adapter.label
 
 
 def test_a_trainer_that_does_other_than_it_was_told(tmp_path: Path) -> None:
