@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from evaluators.adapter.drafting.help_text import (
     TrainerOption,
     meanings_of,
+    needed_of,
     options_of,
     program_of,
     value_for,
@@ -28,10 +29,13 @@ _EXAMPLES: Mapping[str, str] = {
 _NO_LOG = DraftedReader(pattern=r"step (?P<step>\d+)", line="", arrival=True)
 
 
-def draft_of(*, help_text: str = "", log: str = "") -> str:
+def draft_of(*, help_text: str = "", log: str = "", folder: str = "") -> str:
     """Return the text of an adapter for a trainer that has this help text and prints such a log.
 
-    Either may be empty: what would follow from it is then an example, to be replaced.
+    Any may be empty: what would follow from it is then an example, to be replaced.
+
+    Args:
+        folder: in which ranks run.
     """
     meanings = meanings_of(options_of(help_text))
     readers = readers_of(log)
@@ -43,10 +47,13 @@ def draft_of(*, help_text: str = "", log: str = "") -> str:
             "# The words that start one rank. RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and",
             "# MASTER_PORT are set: no torchrun, no srun.",
             f'command = ["{{python}}", {json.dumps(program_of(help_text) or "train.py")}]',
-            '# folder = "~/my-trainer"            # in which ranks run; by default the script\'s',
+            f"folder = {json.dumps(folder)} # in which ranks run"
+            if folder
+            else '# folder = "~/my-trainer"            # in which ranks run; needed where the '
+            "script lies elsewhere",
             '# base = { "conf.yaml" = "my.yaml" } # your own file, under what is set below',
             "",
-            *_places(meanings),
+            *_places(meanings, needed_of(help_text)),
             "",
             *_hints(meanings),
             *_reading(readers),
@@ -55,7 +62,7 @@ def draft_of(*, help_text: str = "", log: str = "") -> str:
     )
 
 
-def _places(meanings: Mapping[str, TrainerOption]) -> list[str]:
+def _places(meanings: Mapping[str, TrainerOption], needed: Sequence[str]) -> list[str]:
     head = "[set] # where = what: --argument, $VARIABLE, file.yaml:dotted.key, or a word"
     lines = [head]
     model = [name for name in meanings if name in OF_MODEL]
@@ -67,6 +74,10 @@ def _places(meanings: Mapping[str, TrainerOption]) -> list[str]:
     if model:
         lines.append("# The model of a campaign; leave them out where your script knows its own.")
         lines += [f'"{meanings[name].name}" = "{{{name}}}"' for name in model]
+    told = {option.name for option in meanings.values()}
+    if open_ := [name for name in needed if name not in told]:
+        lines.append("# The script cannot do without these: say what they are.")
+        lines += [f'# "{name}" = "…"' for name in open_]
     missing = [name for name in _EXAMPLES if not _told(name, meanings)]
     if missing:
         lines.append("# No option was found for these; what stays out is not searched.")

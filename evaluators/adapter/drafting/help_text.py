@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MOST_OPTIONS = 5000
+DEEPEST_BRACKETS = 4
 
 _VALUE = r"\{[^}]{1,300}\}|\[?[A-Z<][\w<>|.:]*\]?|\[?(?:int|str|float|bool|string)\b\]?"
 _OPTION = re.compile(
@@ -54,6 +55,15 @@ def program_of(text: str) -> str:
     """Return the script that a help text is of; empty where it does not say."""
     match = _PROGRAM.search(text)
     return match["name"] if match else ""
+
+
+def needed_of(text: str) -> list[str]:
+    """Return the options that a program cannot do without: its usage has them in no brackets."""
+    usage = re.search(r"usage:(.*?)(?:\n\s*\n|\Z)", text, re.IGNORECASE | re.DOTALL)
+    words = usage[1] if usage else ""
+    for _ in range(DEEPEST_BRACKETS):
+        words = re.sub(r"\[[^\[\]]*\]", "", words)
+    return list(dict.fromkeys(re.findall(r"(?<![\w-])--[A-Za-z][\w.-]*", words)))
 
 
 def _option(name: str, value: str) -> TrainerOption:

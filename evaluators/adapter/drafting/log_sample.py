@@ -18,8 +18,8 @@ _NUMBER = re.compile(
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|update|batch|it)\b\W*$", re.IGNORECASE)
 _LOSS = re.compile(r"loss\W*$", re.IGNORECASE)
 _TIME = re.compile(
-    r"(?:time per iteration|iter(?:ation)?[ _]?time|step[ _]?tim(?:e|ing)|time[ _]per[ _]\w+"
-    r"|elapsed|duration|took|\btime|\bdt|\bsec(?:onds)?|\bms)\b[^\d]{0,20}$",
+    r"(?:(?:time per iteration|iter(?:ation)?[ _]?time|step[ _]?tim(?:e|ing)|time[ _]per[ _]\w+"
+    r"|elapsed|duration|took|\btime|\bdt|\bsec(?:onds)?)[^\d|,;]{0,20}|\bms\s?[:=]\s*)$",
     re.IGNORECASE,
 )
 _OTHER_TIME = re.compile(r"total|eta|remain|data|forward|backward|since|stamp|load", re.IGNORECASE)
@@ -232,7 +232,7 @@ def _gib(column: _LineNumber, line: str) -> str:
 
 
 _AFTER = re.compile(
-    r"(?:(?:ms|us|s)\b|[KMGT]i?B\b|\s(?:tok(?:en)?s?|samples)(?:/| per )s)", re.IGNORECASE
+    r"(?:\s?(?:ms|us|s|[KMGT]i?B)\b|\s(?:tok(?:en)?s?|samples)(?:/| per )s)", re.IGNORECASE
 )
 _OF_ALL = re.compile(r"\s*/")
 _VALUES = {"step": r"\d+", "loss": r"[-+.\w]+"}

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from search_spaces.errors import InvalidInput, InvalidInputs
+from server.cli.options import ModelOptions
 from server.cli.output import Json, document, note, out, text
 from server.cli.tables.elements import NO_VALUE, headed
 
@@ -96,17 +97,21 @@ def new(
 
     Nothing is run. Options are known by names that are usual in the field; of the log's lines the
     one that tells of iterations is looked for, with its time, loss and memory. What was not found
-    stands there as a comment.
+    stands there as a comment. Called where the script lies, it has ranks run there.
     """
     from autotune.files import write_whole
     from evaluators.adapter.drafting.draft import draft_of
+    from evaluators.adapter.drafting.help_text import program_of
     from evaluators.adapter.reading import read_adapter
     from server.settings import Settings
 
     place = (folder or Settings().adapters_dir) / f"{name}.toml"
     if place.exists():
         raise InvalidInput("adapter", name, f"{place} is there already", valid="another name")
-    draft = draft_of(help_text=_contents(help_text), log=_contents(log))
+    told = _contents(help_text)
+    script = Path(program_of(told) or "train.py")
+    here = str(Path.cwd()) if script.is_file() and not script.is_absolute() else ""
+    draft = draft_of(help_text=told, log=_contents(log), folder=here)
     place.parent.mkdir(parents=True, exist_ok=True)
     write_whole(place, draft)
     try:
@@ -134,7 +139,7 @@ def check(
     adapter: Annotated[
         str, typer.Argument(metavar="NAME|FILE", help="A name of `adapter list`, or a TOML file.")
     ],
-    model: Annotated[str, typer.Option("--model", help="A model, small enough.")] = "tiny",
+    model: ModelOptions,
     machine: Annotated[
         str, typer.Option("--machine", help="What the nodes are; `local`: this machine.")
     ] = "local",
@@ -151,16 +156,18 @@ def check(
     """Start a trainer three times by an adapter, and judge what comes of it.
 
     With GAS 1, GAS 4 and a four times larger micro-batch: shows the command, what each pattern
-    found, and whether times, memory and the model's size are plausible. Where times
-    are not, all is run once more. Exit code 1 where something is not.
+    found, and whether times, memory and the model's size are plausible. Where times are not, all is
+    run once more. The model is `tiny` where none is said. Exit code 1 where something is not.
     """
+    from autotune.resolution import transformer_of
     from evaluators.program.adapter_check import check_requests, either, judge, matches
     from evaluators.trial_files import LOG
-    from search_spaces.catalog import load_machine, load_model
+    from search_spaces.catalog import load_machine
 
     read = _adapter(adapter)
     place = folder.absolute() / time.strftime("%Y-%m-%dT%H-%M-%S")
-    requests = check_requests(read, load_model(model), load_machine(machine), place)
+    shape = transformer_of("tiny" if model == ModelOptions() else model.choice())
+    requests = check_requests(read, shape, load_machine(machine), place)
     backend = _backend(read, profile)
     try:
         outcomes = _run(backend, requests)

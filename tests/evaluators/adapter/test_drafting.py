@@ -11,7 +11,7 @@ import pytest
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.drafting.draft import draft_of
-from evaluators.adapter.drafting.help_text import options_of
+from evaluators.adapter.drafting.help_text import needed_of, options_of
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.reading import read_adapter
@@ -62,6 +62,17 @@ def test_a_script_that_nobody_has_seen(tmp_path: Path) -> None:
     drafted = _drafted(tmp_path, help_text="", log=log)
     read = [_read(adapter, log).starts[0].figures for adapter in (drafted, my_script(tmp_path))]
     assert read[0].iterations == read[1].iterations
+
+
+def test_what_a_script_cannot_do_without(tmp_path: Path) -> None:
+    text = (
+        "usage: t.py [-h] --config FILE\n       [--a A [B ...]] --data D\n\noptions:\n  --other X\n"
+    )
+    assert needed_of(text) == ["--config", "--data"]
+    path = tmp_path / "drafted.toml"
+    path.write_text(draft_of(help_text=text, folder="/my/trainer"))
+    assert '# "--data" = "…"' in path.read_text()
+    assert read_adapter(path).folder == "/my/trainer"
 
 
 def test_options_in_all_their_forms() -> None:
