@@ -28,6 +28,7 @@ SECRETS = re.compile(
     r"(?<=[?&]key=)[\w-]+"  # that lets a browser in
     r"|(?<=Bearer )[\w.~+/=-]+"
     r"|(?<=://)[^\s:/@]+:[^\s/@]+(?=@)"  # name and password in an address
+    r"|(?<=\.)[A-Za-z0-9_-]{43}(?![\w-])"  # the secret of a user's token, wherever it stands
 )
 HIDDEN = "***"
 _withheld: set[str] = set()

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.requests import Request
 
+from autotune.client.credentials import new_token
 from server import logs
 from server.app import create_app
 from server.settings import Settings
@@ -98,13 +99,19 @@ def test_no_line_has_a_secret(app: FastAPI, tmp_path: Path) -> None:
     client.get("/api/v1/campaigns", headers={"Authorization": f"Bearer {token}"})
     client.get(f"/api/v1/campaigns?token={token}")
     client.get(f"/{token}")
+    of_user = new_token("sue")
+    client.get(f"/{of_user}")
     log, other = structlog.get_logger("server.any"), logging.getLogger("any.other")
     address = f"postgresql://me:{PASSWORD}@host/autotune"
+    log.info("signed in", asked={"token": of_user})
     log.error("not reached", url=address, exc_info=ValueError(f"/enter?key={key}"))
     other.warning("Authorization: Bearer %s to %s", "for-prometheus", address)
     said = (tmp_path / "service.log").read_text()
     assert "not reached" in said
-    assert all(secret not in said for secret in (token, key, PASSWORD, "for-prometheus"))
+    assert all(
+        secret not in said
+        for secret in (token, key, PASSWORD, of_user.partition(".")[2], "for-prometheus")
+    )
     assert "host/autotune" in said
 
 
