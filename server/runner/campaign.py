@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 
 import structlog
 
-from autotune.baseline import baseline_of
-from autotune.calibration import Calibration
-from autotune.resolution import strategy_of
 from autotune.schemas import (
     Budget,
     Campaign,
     CampaignState,
     EarlierObservation,
-    StartWorth,
     Trial,
     TrialState,
 )
-from autotune.search import Proposer, TrialCost, few_nodes
+from autotune.search import few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
-from search_spaces.space import SearchSpace
-from search_spaces.strategy import Strategy
 from server.runner.backends import EvaluatorBackends
+from server.runner.belief import CampaignBelief
 from server.runner.cluster_check import ClusterCheck, ClusterStatus
-from server.runner.figures import PROPOSAL_SECONDS, count_end
+from server.runner.figures import PROPOSAL_SECONDS
 from server.runner.owner_limits import OwnerLimits
-from server.runner.results import finished_trial
 from server.runner.scheduling import (
     MachineQueue,
     NextTrials,
@@ -40,27 +34,23 @@ from server.runner.scheduling import (
     next_confirmations,
     next_search,
     reason_to_end_search,
-    same_failure,
-    search_trials,
     wants_baseline,
 )
 from server.runner.snapshot import CampaignSnapshot
-from server.runner.start import SearchStart, space_of_campaign, telling_trials
+from server.runner.start import telling_trials
 from server.runner.study import next_of_study
+from server.runner.trial_ends import store_ends
 from server.runner.trial_logs import TrialLogs
 from server.runner.trial_polling import PolledTrials, TrialPolling
-from server.runner.worth import proposer_of, trial_cost
 from server.settings import Settings
 from server.store import Store
 from server.store.announcements import announce
 from server.store.campaigns import WORKED_ON, change_state
-from server.store.history import earlier_observations, keep_start, note_worth
+from server.store.history import keep_start, note_worth
 from server.store.leases import Lease, release, renew
 from server.store.owner_limits import room_of
 from server.store.trials import (
-    FinishedTrial,
     UnrunTrial,
-    all_trials,
     finish_all,
     finish_trial,
     insert_trials,
@@ -69,7 +59,6 @@ from server.store.trials import (
 )
 from server.store.waiting import while_confirming
 
-FAILURES_TO_PAUSE = 5
 WORTH_GROWTH = 1.2
 """What a start was worth is worked out again when so many times as many trials have been timed."""
 WAITS_FOR_MACHINE = (
@@ -107,7 +96,7 @@ class ClaimedCampaign:
         self._read: CampaignSnapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
         self._started: list[Trial] = []
-        self._made: tuple[tuple[Mapping[str, str], TrialCost], Proposer] | None = None
+        self._belief = CampaignBelief(store, lambda: self._snapshot)
 
     def advance(self, newest: int) -> bool:
         """Take one step: store what has ended, or start what can be.
@@ -196,84 +185,25 @@ class ClaimedCampaign:
             snapshot.campaign,
             epoch=self.lease.epoch,
             trials=lambda: self._snapshot.trials,
-            calibration=self._calibration_before,
+            calibration=self._belief.calibration_before,
             backend=backend,
             logs=TrialLogs(self._settings, self._backends.logs, profile=snapshot.profile),
             settings=self._settings,
         )
 
     @cached_property
-    def _space(self) -> SearchSpace:
-        request, workload = self._snapshot.campaign.request, self._polling.workload
-        return space_of_campaign(
-            request, workload.transformer, workload.machine, profile=self._snapshot.profile
-        )
-
-    @cached_property
-    def _baseline(self) -> Strategy | None:
-        return baseline_of(self._snapshot.campaign.request, self._space)
-
-    @cached_property
     def _cluster_check(self) -> ClusterCheck | None:
         request, profile = self._snapshot.campaign.request, self._snapshot.profile
-        return self._backends.cluster_check(request, self._space, profile=profile)
-
-    def _proposer(self, trials: Sequence[Trial]) -> Proposer:
-        """Return one that knows of the earlier trials; they count by the versions that the
-        campaign's own turn out to run with, and trials cost what its own turn out to measure."""
-        versions = self._search_start.versions(trials)
-        cost = trial_cost(self._snapshot.campaign, trials)
-        if self._made is None or self._made[0] != (versions, cost):
-            earlier = self._search_start.observations(versions)
-            proposer = proposer_of(self._snapshot.campaign, self._space, earlier=earlier, cost=cost)
-            self._made = (versions, cost), proposer
-        return self._made[1]
-
-    def _calibration_before(self, trial: Trial) -> Calibration:
-        """Return the belief after the trials that had ended when this one was created."""
-        trials = self._snapshot.trials
-        ended = [t for t in trials if t.finished_at and t.finished_at <= trial.created_at]
-        return self._proposer(trials).calibration(search_trials(ended))
-
-    @cached_property
-    def _search_start(self) -> SearchStart:
-        """What the campaign started from; first asked for once it has."""
-        workload = self._polling.workload
-        with self._store.session() as session:
-            kept = earlier_observations(session, self.lease.campaign_id)
-        return SearchStart(machine=workload.machine, transformer=workload.transformer, kept=kept)
+        return self._backends.cluster_check(request, self._belief.space, profile=profile)
 
     @property
     def _shares_machine(self) -> bool:
         return self._snapshot.campaign.request.evaluator == "local"
 
     def _store_outcomes(self, ended: Sequence[tuple[Trial, TrialOutcome]]) -> None:
-        """Store ends in the transaction that renews the lease: who lost it stores nothing."""
-        now, workload = datetime.now(UTC), self._polling.workload
-        fresh = {trial.number for trial, _ in ended}
-        power_factor = self._search_start.power_factor(self._snapshot.trials)
-        results: list[tuple[Trial, FinishedTrial]] = []
-        with self._store.transaction() as session:
-            row = renew(session, self.lease)
-            for trial, outcome in ended:
-                strategy = strategy_of(trial.strategy)
-                result = finished_trial(
-                    workload.of_trial(trial), strategy, outcome, now=now, power_factor=power_factor
-                )
-                if finish_trial(session, trial, result):
-                    results.append((trial, result))
-            if row.state == CampaignState.RUNNING:
-                reason = same_failure(
-                    all_trials(session, row.id),
-                    fresh=fresh,
-                    times=FAILURES_TO_PAUSE,
-                    withdrawn=self._polling.withdrawn,
-                )
-                if reason:
-                    change_state(session, row, CampaignState.PAUSED, reason=reason)
-        for trial, result in results:
-            log.info("trial_ended", trial=trial.number, state=result.state.value)
-            count_end(trial, result, evaluator=row.evaluator)
+        store_ends(
+            self._store, self.lease, ended, belief=self._belief, withdrawn=self._polling.withdrawn
+        )
         if not self._started:
             self._machine_queue.leave(self.lease.campaign_id)
 
@@ -385,8 +315,8 @@ class ClaimedCampaign:
         if not campaign.request.fresh:
             now = datetime.now(UTC)
             with self._store.session() as session:
-                earlier = telling_trials(session, campaign.id, self._space, now=now)
-        screening = few_nodes(campaign.request, self._space)
+                earlier = telling_trials(session, campaign.id, self._belief.space, now=now)
+        screening = few_nodes(campaign.request, self._belief.space)
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             if row.state == campaign.state:
@@ -401,27 +331,27 @@ class ClaimedCampaign:
         have no more trials."""
         now, trials = datetime.now(UTC), self._snapshot.trials
         if campaign.state is CampaignState.CONFIRMING:
-            following = next_confirmations(campaign, trials, self._proposer(trials), now=now)
+            following = next_confirmations(campaign, trials, self._belief.proposer(), now=now)
             return following if not following.strategies or self._may_add(campaign) else None
         if campaign.request.study is not None:
-            following = next_of_study(campaign, trials, list(self._space.lattice()), now=now)
+            following = next_of_study(campaign, trials, list(self._belief.space.lattice()), now=now)
             return following if not following.strategies or self._may_add(campaign) else None
         end = reason_to_end_search(campaign, trials, now=now)
         if end is not None:
             return NextTrials(phase_ends=end)
         if not self._may_add(campaign):
             return None
-        baseline = self._baseline if wants_baseline(trials) else None
+        baseline = self._belief.baseline if wants_baseline(trials) else None
         if baseline and baseline.num_nodes <= free_nodes(campaign, self._snapshot.pending):
             return NextTrials(strategies=(baseline,), purpose="baseline")
-        return next_search(campaign, trials, self._proposer(trials), now=now)
+        return next_search(campaign, trials, self._belief.proposer(), now=now)
 
     def _start(self, campaign: Campaign, following: NextTrials) -> bool:
         """Insert the rows first, and only then start the trials: what has no row never runs."""
         trials = self._snapshot.trials
-        new = new_trials(following, trials, self._proposer(trials))
+        new = new_trials(following, trials, self._belief.proposer())
         counted = campaign.start_worth.trials if campaign.start_worth else 0
-        worth = self._worth_of_start(more_than=counted * WORTH_GROWTH)
+        worth = self._belief.worth_of_start(more_than=counted * WORTH_GROWTH)
         with self._store.transaction() as session:
             simulated = campaign.simulated
             room = room_of(session, campaign.owner, simulated=simulated, locked=True)
@@ -438,7 +368,7 @@ class ClaimedCampaign:
 
     def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:
         """Change the state, unless a user has changed it in the meantime."""
-        worth = self._worth_of_start()
+        worth = self._belief.worth_of_start()
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             if row.state == campaign.state:
@@ -448,17 +378,6 @@ class ClaimedCampaign:
                     announce(session, "recommendation", campaign_id=row.id)
         log.info("campaign_state", state=state.value, reason=reason)
         return True
-
-    def _worth_of_start(self, *, more_than: float = 0) -> StartWorth | None:
-        """Return what it has been worth to start from earlier trials; None where it was nothing.
-
-        Args:
-            more_than: fewer timed trials than this are not worth another look.
-        """
-        if not self._snapshot.campaign.started_from:
-            return None
-        timed = [trial for trial in self._snapshot.trials if trial.state is TrialState.OK]
-        return self._search_start.worth(timed) if len(timed) > more_than else None
 
 
 def _unrun(state: TrialState, error: str) -> UnrunTrial:

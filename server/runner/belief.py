@@ -1,0 +1,91 @@
+"""What a campaign believes of its layouts: what it started from, and who proposes its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from autotune.baseline import baseline_of
+from autotune.calibration import Calibration
+from autotune.schemas import StartWorth, Trial, TrialState
+from autotune.search import Proposer, TrialCost
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+from server.runner.results import Workload
+from server.runner.scheduling import search_trials
+from server.runner.snapshot import CampaignSnapshot
+from server.runner.start import SearchStart, space_of_campaign
+from server.runner.worth import proposer_of, trial_cost
+from server.store import Store
+from server.store.history import earlier_observations
+
+
+class CampaignBelief:
+    """All of it follows from the campaign's rows, and can be worked out again.
+
+    Args:
+        snapshot: returns the campaign as it stands.
+    """
+
+    def __init__(self, store: Store, snapshot: Callable[[], CampaignSnapshot]) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._made: tuple[tuple[Mapping[str, str], TrialCost], Proposer] | None = None
+
+    @cached_property
+    def workload(self) -> Workload:
+        return Workload.of(self._snapshot().campaign)
+
+    @cached_property
+    def space(self) -> SearchSpace:
+        request = self._snapshot().campaign.request
+        transformer, machine = self.workload.transformer, self.workload.machine
+        return space_of_campaign(request, transformer, machine, profile=self._snapshot().profile)
+
+    @cached_property
+    def baseline(self) -> Strategy | None:
+        return baseline_of(self._snapshot().campaign.request, self.space)
+
+    @property
+    def power_factor(self) -> float:
+        """Return what GPUs draw against the machine's power figures, by the trials that sampled it;
+        1 where none did."""
+        return self._search_start.power_factor(self._snapshot().trials)
+
+    def proposer(self) -> Proposer:
+        """Return one that knows of the earlier trials; they count by the versions that the
+        campaign's own turn out to run with, and trials cost what its own turn out to measure."""
+        campaign, trials = self._snapshot().campaign, self._snapshot().trials
+        versions = self._search_start.versions(trials)
+        cost = trial_cost(campaign, trials)
+        if self._made is None or self._made[0] != (versions, cost):
+            earlier = self._search_start.observations(versions)
+            proposer = proposer_of(campaign, self.space, earlier=earlier, cost=cost)
+            self._made = (versions, cost), proposer
+        return self._made[1]
+
+    def calibration_before(self, trial: Trial) -> Calibration:
+        """Return the belief after the trials that had ended when this one was created."""
+        trials = self._snapshot().trials
+        ended = [t for t in trials if t.finished_at and t.finished_at <= trial.created_at]
+        return self.proposer().calibration(search_trials(ended))
+
+    def worth_of_start(self, *, more_than: float = 0) -> StartWorth | None:
+        """Return what it has been worth to start from earlier trials; None where it was nothing.
+
+        Args:
+            more_than: fewer timed trials than this are not worth another look.
+        """
+        if not self._snapshot().campaign.started_from:
+            return None
+        timed = [trial for trial in self._snapshot().trials if trial.state is TrialState.OK]
+        return self._search_start.worth(timed) if len(timed) > more_than else None
+
+    @cached_property
+    def _search_start(self) -> SearchStart:
+        """What the campaign started from; first asked for once it has."""
+        with self._store.session() as session:
+            kept = earlier_observations(session, self._snapshot().campaign.id)
+        return SearchStart(
+            machine=self.workload.machine, transformer=self.workload.transformer, kept=kept
+        )
