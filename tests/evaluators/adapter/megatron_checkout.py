@@ -58,14 +58,20 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """There is nothing to run."""
 
 
-def _arguments_of(checkout: str) -> Any:
-    """Return the module that declares the arguments."""
+def prepare(checkout: str) -> Any:
+    """Let the checkout be imported, and return torch."""
     sys.meta_path.insert(0, _StandIns())
     sys.path.insert(0, checkout)
     if not hasattr(typing, "override"):
         typing.override = lambda method: method  # type: ignore[attr-defined]
     torch: Any = importlib.import_module("torch")
     torch.compile = lambda function=None, **_: function or (lambda inner: inner)
+    return torch
+
+
+def _arguments_of(checkout: str) -> Any:
+    """Return the module that declares the arguments."""
+    prepare(checkout)
     of_lm = (Path(checkout) / "megatron" / "training" / "arguments.py").exists()
     module: Any = importlib.import_module(f"megatron{'.training' * of_lm}.arguments")
     module.get_device_arch_version = lambda: HOPPER

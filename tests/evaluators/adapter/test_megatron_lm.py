@@ -5,7 +5,12 @@ lines as that commit's sources print them."""
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +23,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
+from tests.evaluators.adapter import megatron_on_cpu
 from tests.evaluators.adapter.megatron_lm import (
     COMMIT,
     RECORDED,
@@ -26,6 +32,8 @@ from tests.evaluators.adapter.megatron_lm import (
     strategy_of_arguments,
 )
 from tests.evaluators.adapter.random_strategies import random_strategies
+from tests.evaluators.adapter.samples import MACHINE, MODEL
+from tests.evaluators.adapter.samples import strategy as two_ranks
 from tests.evaluators.frameworks.strategies import BASE
 
 FRONTIER = load_machine("frontier")
@@ -154,3 +162,53 @@ def test_what_it_refuses_is_told_in_its_own_words(adapter: Adapter) -> None:
     )).cause  # fmt: skip
     assert cause is not None
     assert "FSDP requires CUDA_DEVICE_MAX_CONNECTIONS > 1" in cause.error
+
+
+@pytest.mark.skipif(
+    not any(Path(CHECKOUT, "megatron/core/datasets").glob("helpers_cpp*.so")) if CHECKOUT else True,
+    reason="AUTOTUNE_MEGATRON_LM names no checkout whose helpers_cpp was compiled",
+)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"zero_stage": 1, "micro_batch_size": 2, "gradient_accumulation_steps": 2},
+        {"pipeline_parallel": 2, "virtual_stages": 2, "gradient_accumulation_steps": 4},
+        {"tensor_parallel": 2, "activation_checkpointing": "full"},
+    ],
+    ids=["ZeRO 1", "virtual stages", "tensor parallel"],
+)
+def test_it_trains_and_is_read(changed: dict[str, Any], adapter: Adapter, tmp_path: Path) -> None:
+    asked = two_ranks(precision="bf16", **changed)
+    model = replace(MODEL, gated_mlp=True)
+    plan = StartPlan(
+        transformer=model, machine=MACHINE, strategy=asked, iterations=4, out=str(tmp_path)
+    )
+    start = start_of(adapter, plan)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    ranks = asked.world_size(MACHINE.gpus_per_node)
+    running = []
+    for rank in range(ranks):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port}
+        own = {name: str(value) for name, value in place.items()}
+        module = (sys.executable, "-m", megatron_on_cpu.__name__, CHECKOUT)
+        with (tmp_path / f"{rank}.log").open("w") as told:
+            running.append(
+                subprocess.Popen(
+                    (*module, *start.words[3:]),
+                    env={**os.environ, **start.variables, **own, "MASTER_ADDR": "127.0.0.1"},
+                    stdout=told,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    codes = [process.wait(timeout=300) for process in running]
+    log = AdapterLog(adapter.read, [strategy_names(model, MACHINE, asked)])
+    for rank in range(ranks):
+        for line in (tmp_path / f"{rank}.log").read_text(errors="replace").splitlines():
+            log.take(f"[start 1 rank {rank} 1.000000s] {line}")
+    assert codes == [0] * ranks, log.cause
+    figures = log.starts[0].figures
+    assert [i.step for i in figures.iterations] == [1, 2, 3, 4]
+    assert all(i.loss and 6 < i.loss < 7 for i in figures.iterations)  # log(512) = 6.24
+    assert figures.ranks[0].peak_memory_gib
+    assert figures.differs is None
