@@ -16,6 +16,7 @@ import pytest
 from autotune.schemas import Campaign
 from server.settings import Settings
 from tests.cluster.ports import free_ports
+from tests.evaluators.adapter.samples import my_script
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.requirement import require
 from tests.server.runner.test_slurm import PATIENCE_S, QUESTION, SlurmService, quick
@@ -30,6 +31,12 @@ ON_RAY = {key: value for key, value in QUESTION.items() if key != "slurm"} | {
     "machine": MACHINE,
     "baseline": "none",
 }
+
+
+READ_FROM_A_FILE = (
+    "log = 'peak (?P<mb>\\d+) MB'\n",
+    'json_lines = "peaks.jsonl"\n',
+)
 
 
 class RayService(SlurmService):
@@ -57,6 +64,7 @@ def service(tmp_path: Path) -> Iterator[RayService]:
     settings = Settings(
         data_dir=tmp_path / "data",
         profiles_dir=profiles,
+        adapters_dir=tmp_path / "adapters",
         poll_interval_s=0.05,
         cluster_retry_s=0.2,
     )
@@ -91,6 +99,34 @@ def test_a_profiles_program_runs_and_a_new_runner_goes_on(
     campaign = service.until_state(campaign, "done")
     trials = service.trials(campaign)
     assert {trial.state for trial in trials} == {"ok"}, [trial.error for trial in trials]
+
+
+def test_a_trainer_by_an_adapter_runs_on_two_nodes_and_its_files_come_back(
+    service: RayService, ray_nodes: RayNodes, tmp_path: Path
+) -> None:
+    adapters = tmp_path / "adapters"
+    adapters.mkdir()
+    my_script(adapters, change=READ_FROM_A_FILE)
+    (adapters / "train.py").write_text(
+        (adapters / "train.py").read_text()
+        + "if rank == 0:\n"
+        + "    with open(os.path.join(os.path.dirname(args.config), 'peaks.jsonl'), 'w') as file:\n"
+        + "        file.write(json.dumps({'mb': 512, 'step': args.updates}))\n"
+    )
+    campaign = service.create(
+        ray={"address": ray_nodes.address, "profile": "trainer"},
+        adapter="my-script",
+        space={"num_nodes": 2, "micro_batch_size": 1, "gradient_accumulation_steps": 1}
+        | {"tensor_parallel": 1, "pipeline_parallel": 1, "zero_stage": 1},
+        budget={"max_trials": 1},
+        protocol=QUESTION["protocol"] | {"confirmations": 0},
+    )
+    campaign = service.until_state(campaign, "done")
+    (trial,) = service.trials(campaign)
+    assert trial.state == "ok", trial.error
+    assert trial.versions["adapter"].startswith("my-script ")
+    # Rank 0 had written it on the node where it ran.
+    assert trial.peak_memory_gib_by_rank == [0.5]
 
 
 def test_a_cluster_that_is_too_small_or_not_there_is_said(
