@@ -205,8 +205,8 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
                 "add": CommandPlace("users:add", "Add a user, and print the token, once."),
                 "change": CommandPlace(
                     "users:change",
-                    "Give a user another scope or other limits; what is left out stays, `none` "
-                    "is no limit.",
+                    "Give a user another scope, other limits or another address; what is left out "
+                    "stays, `none` is no limit, or no address.",
                 ),
                 "renew": CommandPlace(
                     "users:renew",
