@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from pathlib import Path
 from platform import node
 
+import yaml
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families as families
 
@@ -95,6 +97,32 @@ def test_what_runners_have_counted_is_told_of_each(
     assert 0 <= of(found, "autotune_runner_silent_seconds") < 60
     runner.close()
     assert math.isnan(of(figures(client), "autotune_runner_silent_seconds"))
+
+
+def test_the_rules_that_are_recommended_name_figures_that_there_are(
+    client: TestClient, store: Store, sqlite_settings: Settings
+) -> None:
+    guide = Path("docs/operations.md").read_text()
+    [rules] = [
+        block for block in re.findall(r"```yaml\n(.*?)```", guide, re.S) if "alert:" in block
+    ]
+    asked = {
+        name
+        for group in yaml.safe_load(rules)["groups"]
+        for rule in group["rules"]
+        for name in re.findall(r"autotune_\w+", rule["expr"])
+    }
+    runner = Runner(sqlite_settings, store)
+    runner.round()
+    ends = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
+    told = {
+        metric.name + end
+        for metric in families(client.get("/metrics").text)
+        for end in ends.get(metric.type, [""])
+    }
+    runner.close()
+    assert asked
+    assert asked <= told, f"of these there are none: {sorted(asked - told)}"
 
 
 def test_a_page_without_a_database_says_so(client: TestClient, sqlite_settings: Settings) -> None:
