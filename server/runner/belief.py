@@ -20,7 +20,7 @@ from server.store import Store
 from server.store.history import earlier_observations
 
 
-class CampaignBelief:
+class SearchBelief:
     """All of it follows from the campaign's rows, and can be worked out again.
 
     Args:

@@ -21,7 +21,7 @@ from autotune.schemas import (
 from autotune.search import few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
 from server.runner.backends import EvaluatorBackends
-from server.runner.belief import CampaignBelief
+from server.runner.belief import SearchBelief
 from server.runner.cluster_check import ClusterCheck, ClusterStatus
 from server.runner.figures import PROPOSAL_SECONDS
 from server.runner.owner_limits import OwnerLimits
@@ -96,7 +96,7 @@ class ClaimedCampaign:
         self._read: CampaignSnapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
         self._started: list[Trial] = []
-        self._belief = CampaignBelief(store, lambda: self._snapshot)
+        self._belief = SearchBelief(store, lambda: self._snapshot)
 
     def advance(self, newest: int) -> bool:
         """Take one step: store what has ended, or start what can be.

@@ -10,7 +10,7 @@ import structlog
 from autotune.resolution import strategy_of
 from autotune.schemas import CampaignState, Trial
 from evaluators.trial import TrialOutcome
-from server.runner.belief import CampaignBelief
+from server.runner.belief import SearchBelief
 from server.runner.figures import count_end
 from server.runner.results import finished_trial
 from server.runner.scheduling import same_failure
@@ -28,7 +28,7 @@ def store_ends(
     lease: Lease,
     ended: Sequence[tuple[Trial, TrialOutcome]],
     *,
-    belief: CampaignBelief,
+    belief: SearchBelief,
     withdrawn: Collection[str],
 ) -> None:
     """Store ends in the transaction that renews the lease: who lost it stores nothing. A campaign
