@@ -64,7 +64,7 @@ class SimulatedBackend:
     def __init__(self, *, time_scale: float = 0.0) -> None:
         self._time_scale = time_scale
         self._requests: dict[str, TrialRequest] = {}
-        self._ends_at: dict[str, datetime] = {}
+        self._times: dict[str, tuple[datetime, datetime]] = {}
 
     def submit(self, request: TrialRequest) -> None:
         """Note when the trial starts and ends; nothing where it was submitted before."""
@@ -83,19 +83,19 @@ class SimulatedBackend:
         trials: dict[str, TrialOutcome | TrialProgress] = {}
         now = datetime.now(UTC)
         for request in requests:
-            ends_at = self._ends_at.get(request.token)
-            found = RUNNING if ends_at and now < ends_at else self._read(request, now=now)
+            times = self._times.get(request.token)
+            found = RUNNING if times and _goes_on(times, now) else self._read(request, now=now)
             if found is not None:
                 trials[request.token] = found
         return trials
 
     def _read(self, request: TrialRequest, *, now: datetime) -> TrialOutcome | TrialProgress | None:
         """Return how a trial stands by its directory; None where it has never been submitted."""
-        self._ends_at.pop(request.token, None)
+        self._times.pop(request.token, None)
         times = _times(request)
         outcome = read_result(request.directory)
-        if outcome is None and times and now < times[1]:
-            self._requests[request.token], self._ends_at[request.token] = request, times[1]
+        if outcome is None and times and _goes_on(times, now):
+            self._requests[request.token], self._times[request.token] = request, times
             return RUNNING
         self._requests.pop(request.token, None)
         if outcome is None and times:
@@ -104,7 +104,7 @@ class SimulatedBackend:
 
     def cancel(self, token: str) -> None:
         """End the trial, unless this object knows its token from neither submit nor poll."""
-        self._ends_at.pop(token, None)
+        self._times.pop(token, None)
         request = self._requests.get(token)
         times = _times(request) if request else None
         if request is None or times is None or read_result(request.directory) is not None:
@@ -112,13 +112,13 @@ class SimulatedBackend:
         trial = simulate(request, started_at=times[0])
         elapsed_s = (datetime.now(UTC) - times[0]).total_seconds()
         simulated_s = elapsed_s / self._time_scale if self._time_scale else 0.0
-        after_s = min(simulated_s, trial.outcome.duration_s)
+        after_s = min(max(0.0, simulated_s), trial.outcome.duration_s)
         _finish(request, trial.cut(after_s, TrialState.CANCELLED, "cancelled on request"))
 
     def close(self) -> None:
         """Nothing runs here: a simulated trial goes on by the clock, like a job in a queue."""
         self._requests.clear()
-        self._ends_at.clear()
+        self._times.clear()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,3 +283,10 @@ def _times(request: TrialRequest) -> tuple[datetime, datetime] | None:
     except FileNotFoundError:
         return None
     return datetime.fromisoformat(data["started_at"]), datetime.fromisoformat(data["ends_at"])
+
+
+def _goes_on(times: tuple[datetime, datetime], now: datetime) -> bool:
+    """Return whether a trial of these times runs now. One that has not begun by the clock has
+    ended: the clock was set back, and it would run on until the clock is there again."""
+    began_at, ends_at = times
+    return began_at <= now < ends_at

@@ -277,6 +277,19 @@ def test_a_restarted_runner_finds_the_running_and_the_finished_trial(tmp_path: P
     assert outcome_of(SimulatedBackend(), request) == outcome
 
 
+def test_a_clock_that_was_set_back_does_not_prolong_a_trial(tmp_path: Path) -> None:
+    request, backend = request_at(tmp_path / "trial"), SimulatedBackend(time_scale=1.0)
+    backend.submit(request)
+    assert backend.poll([request])[request.token] == RUNNING
+    file = request.directory / "submitted.json"
+    later = {
+        name: (datetime.fromisoformat(at) + timedelta(hours=1)).isoformat()
+        for name, at in json.loads(file.read_text()).items()
+    }
+    file.write_text(json.dumps(later))
+    assert outcome_of(SimulatedBackend(time_scale=1.0), request).status is TrialState.OK
+
+
 def test_submitting_twice_runs_once(tmp_path: Path) -> None:
     request = request_at(tmp_path / "a")
     backend = SimulatedBackend()
