@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections import defaultdict
@@ -32,6 +33,7 @@ INTERVAL_S = 0.1
 SLOWEST_S = 10.0
 """Between two calls of a cluster that does not answer."""
 READERS = 2
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 log = logging.getLogger(__name__)
 
@@ -201,6 +203,8 @@ class RayBackend:
             works[trial.attempt.name] = work_of(trial.attempt, self._profile, self._program)
             trial.note(taken=False)
         except (InvalidInput, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise  # it waits for room: what could not be written down would be told later
             never = never_prepared(error)
             endings.settle(trial, never.status, never.error)
             return False
