@@ -5,15 +5,16 @@
 
 A service with its runners (one on SQLite, two on PostgreSQL), a virtual Slurm, a Ray of several
 nodes and, on PostgreSQL, the server: all on this machine, in folders that go at the end, and all
-started here. A campaign of each kind is kept going: simulated, with the bundled trainer on this
-machine, on Slurm as jobs or in pilot mode, on Ray. Meanwhile runners and service are killed, ended
-or stopped, the database is restarted or locked, the disk is filled, the clock is stepped, and the
-clusters lose controllers, heads and nodes. Then all campaigns end, all is stopped, and it is looked
-at: each trial has one outcome that never changes, no campaign stands still without a reason, the
-counts of budgets, tokens, folders and node-hours agree, and no process and no job is left. A fault
-that this machine cannot have (without root, a C compiler, Slurm or Ray) is left out, and named.
+started here. A campaign of each kind is kept going: simulated, with a script or the bundled trainer
+on this machine, on Slurm as jobs or in pilot mode, on Ray. Meanwhile runners and service are
+killed, ended or stopped, the database is restarted or locked, the disk is filled, the clock is
+stepped, and the clusters lose controllers, heads and nodes. Then all campaigns end, all is stopped,
+and it is looked at: each trial has one outcome that never changes, no campaign stands still without
+a reason, the counts of budgets, tokens, folders and node-hours agree, and no process and no job is
+left. A fault that this machine cannot have (without root, a C compiler, Slurm or Ray) is left out,
+and named.
 
-The same seed draws the same faults; how they meet trials is chance.
+A seed decides what is drawn; how faults meet trials is chance.
 """
 
 from __future__ import annotations

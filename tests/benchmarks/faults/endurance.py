@@ -23,7 +23,7 @@ END_LIMIT_S = 420.0
 """In which all campaigns have to end after the last fault."""
 QUIET_LIMIT_S = 45.0
 """In which jobs and processes have to be gone after the end."""
-LOOK_S = 0.2
+LOOK_S = 0.4
 MOST_OF_AN_ERROR = 160
 AWAY = {503, 507}
 """Answers of a service whose database is away, or whose disk is full."""
@@ -73,9 +73,11 @@ class Endurance:
     def run(self) -> EnduranceReport:
         """Return when all has ended and been looked at."""
         began = time.monotonic()
-        kinds = kinds_for(self._stage)
+        all_kinds = kinds_for(self._stage)
         for number in range(1, self._faults + 1):
             self._calm()
+            harmed = {"", *(str(each.request.evaluator) for each in self._open.values())}
+            kinds = [kind for kind in all_kinds if kind.backend in harmed]
             kind = self._chance.choices(kinds, [kind.weight for kind in kinds])[0]
             self._inflict(kind, number)
         self._stage.clock.step(0)

@@ -25,11 +25,12 @@ SBATCH_LIMIT_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class FaultKind:
-    """`weight`: how often it is chosen, against the others. `inflict` returns what it found wrong
-    at once, in sentences."""
+    """`weight`: how often it is chosen, against the others. `backend`: whose campaigns alone it
+    may harm; empty for all. `inflict` returns what it found wrong at once, in sentences."""
 
     name: str
     weight: int
+    backend: str
     inflict: Callable[[Stage, random.Random], list[str]]
 
 
@@ -192,10 +193,18 @@ def kinds_for(stage: Stage) -> list[FaultKind]:
         (stage.ray, "head of Ray killed", 1, lose_ray),
     ]
     return [
-        FaultKind(name=name, weight=weight, inflict=inflict)
+        FaultKind(name=name, weight=weight, backend=_BACKENDS.get(inflict, ""), inflict=inflict)
         for there, name, weight, inflict in wanted
         if there
     ]
 
 
+_BACKENDS: dict[Callable[[Stage, random.Random], list[str]], str] = {
+    restart_controller: "slurm",
+    hang_controller: "slurm",
+    kill_sbatch: "slurm",
+    lose_slurm_node: "slurm",
+    lose_ray_node: "ray",
+    lose_ray: "ray",
+}
 _LOSS = {"sqlite": "locked", "postgresql": "restarted"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import runpy
 import shutil
 import signal
 import struct
@@ -12,7 +14,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import psutil
@@ -21,6 +24,15 @@ from evaluators.processes import die_with
 from server.settings import Settings
 
 MARK = "AUTOTUNE_ENDURANCE"
+"""In the environment of all that programs start."""
+IMPORTED = (
+    "server.runner.runner",
+    "server.service",
+    "server.cli.application",
+    "server.cli.commands.serve",
+    "deephyper.hpo",
+    "tests.benchmarks.faults.programs",
+)
 START_LIMIT_S = 120.0
 END_LIMIT_S = 60.0
 ENDED_WELL = {0, -signal.SIGTERM}
@@ -58,41 +70,67 @@ class SteppedClock:
         return {"LD_PRELOAD": str(self._library), "AUTOTUNE_CLOCK": str(self._offset)}
 
 
-@dataclass(kw_only=True)
-class Program:
-    """One process with its children, started again as often as it is killed; `log` has its words.
-    It ends with the process that started it, from its main thread.
+class Nursery:
+    """A process that has imported all that programs need, and forks them: each starts in a tenth
+    of a second, and not in three of a core. There is one for each process of tests.
 
-    Attributes:
-        mark: is in the environment of the process and of all that it starts.
+    Args:
+        environment: of the programs.
     """
 
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(IMPORTED))
+        resource_tracker.ensure_running()  # with an environment of its own
+        before = dict(os.environ)
+        os.environ.clear()
+        os.environ.update(environment)
+        try:
+            forkserver.ensure_running()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def start(self, words: Sequence[str], log: Path) -> ForkServerProcess:
+        """Start `python -m` with these words; `log` has what it prints."""
+        process = self._context.Process(target=_run, args=(list(words), str(log)))
+        process.start()
+        return process
+
+
+def _run(words: Sequence[str], log: str) -> None:
+    """Become the program, which ends with the process that it was forked from."""
+    os.setsid()
+    die_with(os.getppid())
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.argv = list(words)
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+@dataclass(kw_only=True)
+class Program:
+    """One process with its children, started again as often as it is killed; `log` has its
+    words."""
+
     words: Sequence[str]
-    environment: Mapping[str, str]
     log: Path
-    mark: str
-    process: subprocess.Popen[bytes] | None = field(default=None)
+    nursery: Nursery
+    process: ForkServerProcess | None = field(default=None)
 
     def start(self) -> None:
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *self.words],
-                env={**self.environment, MARK: self.mark},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=partial(die_with, os.getpid()),
-            )
+        self.process = self.nursery.start(self.words, self.log)
 
     @property
     def pid(self) -> int:
         assert self.process
+        assert self.process.pid
         return self.process.pid
 
     @property
     def lives(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.process is not None and self.process.is_alive()
 
     def beneath(self) -> list[psutil.Process]:
         try:
@@ -105,18 +143,18 @@ class Program:
         assert self.process
         below = self.beneath()
         self.process.kill()
-        self.process.wait()
+        self.process.join()
         return outliving(below)
 
     def stop(self) -> int | None:
         """Ask it to end; return its exit code, None where it did not and was killed."""
         assert self.process
         self.process.terminate()
-        try:
-            return self.process.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
+        self.process.join(END_LIMIT_S)
+        if self.lives:
             self.kill()
             return None
+        return self.process.exitcode
 
     def hang(self, seconds: float) -> None:
         """Stop it meanwhile, as a machine without memory does."""
@@ -139,11 +177,13 @@ def outliving(processes: Sequence[psutil.Process]) -> list[str]:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Return all living processes that carry the mark."""
+    """Return all living processes that carry the mark, which began in a nursery's program."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            carries = process.environ().get(MARK) == mark
+            nursery = process.ppid() == os.getpid()
+            if carries and not nursery and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
             continue

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.server.asking import body
 
 PROFILE = """
 program = "megatron-deepspeed"
 python = "{python}"
+
+[environment]
+prologue = "unset LD_PRELOAD AUTOTUNE_CLOCK"  # nodes have a clock of their own
 
 [slurm]
 gpu_request = "none"
@@ -77,6 +82,11 @@ def write_profile(profiles: Path, *, checkout: Path, scratch: Path) -> None:
     (profiles / "quick.toml").write_text(text)
 
 
+def write_adapter(adapters: Path) -> None:
+    adapters.mkdir()
+    my_script(adapters)
+
+
 def simulated(chance: random.Random) -> dict[str, Any]:
     return body(
         time_scale=0.002,
@@ -87,7 +97,31 @@ def simulated(chance: random.Random) -> dict[str, Any]:
 
 
 def local(chance: random.Random) -> dict[str, Any]:
-    """With the bundled trainer, one rank."""
+    """A script, two ranks."""
+    return body(
+        model=asdict(MODEL),
+        machine=asdict(MACHINE) | {"name": "local", "sources": []},
+        nodes=1,
+        pool_nodes=1,
+        evaluator="local",
+        adapter="my-script",
+        space={
+            "micro_batch_size": [1, 2, 4],
+            "gradient_accumulation_steps": 4,
+            "zero_stage": [0, 1],
+        },
+        seed=chance.randrange(1000),
+        budget={"max_trials": chance.randint(1, 3)},
+        protocol={"confirmations": chance.randint(0, 1), "measured_iterations": 10},
+    )
+
+
+def local_or_trained(chance: random.Random) -> dict[str, Any]:
+    return trained(chance) if chance.random() < 0.5 else local(chance)
+
+
+def trained(chance: random.Random) -> dict[str, Any]:
+    """With the bundled trainer on this machine, one rank."""
     return body(
         model=TINY,
         machine=ONE_RANK | {"name": "local", "gpu": "a process", "max_nodes": 1, "memory_gib": 2.0},

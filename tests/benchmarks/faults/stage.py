@@ -26,14 +26,20 @@ from server.store.events import last_event_id
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
 from tests.benchmarks.faults import questions
-from tests.benchmarks.faults.programs import Program, ServiceRecord, SteppedClock
+from tests.benchmarks.faults.programs import (
+    MARK,
+    Nursery,
+    Program,
+    ServiceRecord,
+    SteppedClock,
+)
 from tests.cluster.cluster import Cluster, lacking
 from tests.cluster.daemons import clean_environment
 from tests.evaluators.program.checkout import make_checkout
 from tests.ray_nodes import RayNodes
 from tests.server import postgres
 
-LEASE_S = 3.0
+LEASE_S = 5.0
 DISK_MB = 512
 ASK_LIMIT_S = 20.0
 PATIENCE_S = 180.0
@@ -47,6 +53,11 @@ Found = TypeVar("Found")
 class Stage:
     """All that faults happen to. It ends what it started, and only that.
 
+    Args:
+        trainer: whether trials on this machine are the bundled trainer's, too, which takes ten
+            seconds of a core to begin.
+        ray: a cluster that others have as well; None: one of its own.
+
     Attributes:
         absent: what this machine lacks of it, in words.
         asks: a question for each backend that is there.
@@ -54,16 +65,22 @@ class Stage:
         small_disk: whether the data folder is a file system of its own that can be filled.
     """
 
-    def __init__(self, *, database: str, seed: int) -> None:
+    def __init__(
+        self, *, database: str, seed: int, trainer: bool = True, ray: RayNodes | None = None
+    ) -> None:
         self.mark = uuid4().hex
         self.seed = seed
         self.database = database
         self.absent: list[str] = []
-        self.asks: dict[str, Question] = {"simulated": questions.simulated}
+        self.asks: dict[str, Question] = {
+            "simulated": questions.simulated,
+            "local": questions.local,
+        }
         self.runners: list[Program] = []
         self.postgres: postgres.PostgresServer | None = None
         self.slurm: Cluster | None = None
-        self.ray: RayNodes | None = None
+        self.ray = ray
+        self._trainer = trainer
         self.small_disk = False
         self._ends = ExitStack()
 
@@ -89,23 +106,26 @@ class Stage:
         scratch.mkdir()
         profiles = self.folder / "profiles"
         questions.write_profile(profiles, checkout=checkout, scratch=scratch)
+        adapters = self.folder / "adapters"
+        questions.write_adapter(adapters)
         self._make_machines()
         self.settings = Settings(
             data_dir=self.folder / "disk" / "data",
             database_url=self._make_database(),
             profiles_dir=profiles,
+            adapters_dir=adapters,
             port=0,
             lease_s=LEASE_S,
-            poll_interval_s=0.1,
+            poll_interval_s=0.3,
             cluster_retry_s=0.5,
         )
         self.store = Store(self.settings.url)
         self._ends.callback(self.store.close)
         self.store.upgrade()
-        environment = self._environment()
-        self.service = self._program(["server.cli", "serve", "--no-runner"], environment, "serve")
+        nursery = Nursery(self._environment())
+        self.service = self._program(["server.cli", "serve", "--no-runner"], nursery, "serve")
         for number in range(1 if self.database == "sqlite" else 2):
-            self.runners.append(self._program(["server.runner"], environment, f"runner-{number}"))
+            self.runners.append(self._program(["server.runner"], nursery, f"runner-{number}"))
         self.start_service()
         for runner in self.runners:
             runner.start()
@@ -122,17 +142,18 @@ class Stage:
             self.absent.append("the right to mount a file system (no full disk)")
 
     def _make_machines(self) -> None:
-        if find_spec("torch") and find_spec("deepspeed"):
-            self.asks["local"] = questions.local
-        else:
-            self.absent.append("torch and deepspeed (no trials on this machine)")
+        if self._trainer and find_spec("torch") and find_spec("deepspeed"):
+            self.asks["local"] = questions.local_or_trained
+        elif self._trainer:
+            self.absent.append("torch and deepspeed (no trials of the bundled trainer)")
         if missing := lacking():
             self.absent.append(f"{', '.join(missing)} (no Slurm)")
         else:
             self.slurm = self._ends.enter_context(Cluster())
             self.asks["slurm"] = questions.slurm
-        if find_spec("ray"):
+        if self.ray is None and find_spec("ray"):
             self.ray = self._ends.enter_context(RayNodes(RAY_NODES))
+        if self.ray:
             self.asks["ray"] = self._ask_of_ray
         else:
             self.absent.append("ray (no Ray)")
@@ -151,7 +172,12 @@ class Stage:
         return self.postgres.url
 
     def _environment(self) -> Mapping[str, str]:
-        own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "AUTOTUNE_CONFIG": "/nowhere"}
+        own = {
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "AUTOTUNE_CONFIG": "/nowhere",
+            MARK: self.mark,
+        }
         there = self.slurm.environment if self.slurm else {}
         return {
             **clean_environment(),
@@ -161,9 +187,8 @@ class Stage:
             **own,
         }
 
-    def _program(self, words: list[str], environment: Mapping[str, str], name: str) -> Program:
-        log = self.folder / f"{name}.log"
-        program = Program(words=words, environment=environment, log=log, mark=self.mark)
+    def _program(self, words: list[str], nursery: Nursery, name: str) -> Program:
+        program = Program(words=words, log=self.folder / f"{name}.log", nursery=nursery)
         self._ends.callback(lambda: program.kill() if program.lives else None)
         return program
 

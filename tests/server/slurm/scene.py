@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ import psutil
 from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, Trial
-from evaluators.attempt.attempt import LOG
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store
@@ -137,12 +134,6 @@ class Scene:
         with self.store.session() as session:
             return all_trials(session, campaign.id)
 
-    def starts(self, trial: Trial) -> list[int]:
-        """How often the training script was started in each attempt, by what it says then."""
-        folders = sorted(self.settings.trial_dir(trial.token).glob("attempt-*"))
-        logs = [folder / LOG for folder in folders]
-        return [log.read_text().count("rank 0 of") if log.exists() else 0 for log in logs]
-
 
 class RunnerProcess:
     """A runner that may be killed at any moment, and is started again."""
@@ -175,18 +166,6 @@ class RunnerProcess:
             self._process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill()
-
-    def kill_client(self, name: str, *, limit_s: float) -> bool:
-        """Kill a Slurm command that the runner has just started; whether one was seen."""
-        ends = time.monotonic() + limit_s
-        while time.monotonic() < ends:
-            with suppress(psutil.Error):
-                for child in self.process.children(recursive=True):
-                    if child.name() == name:
-                        child.send_signal(signal.SIGKILL)
-                        return True
-            time.sleep(0.002)
-        return False
 
 
 def until(holds: Callable[[], bool], limit_s: float, what: str) -> None:

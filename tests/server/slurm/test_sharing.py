@@ -1,0 +1,58 @@
+"""Campaigns that share one cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.schemas import CampaignState, TrialState
+from tests.cluster.cluster import Cluster
+from tests.cluster.fixtures import slurm, slurm_session
+from tests.server.slurm.scene import RunnerProcess, Scene, until
+
+__all__ = ["slurm", "slurm_session"]
+
+pytestmark = pytest.mark.xdist_group("slurm-service")
+
+
+@pytest.fixture
+def runner(slurm: Cluster, scene: Scene) -> Iterator[RunnerProcess]:  # noqa: ARG001
+    process = RunnerProcess(scene.settings)
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def scene(slurm: Cluster, tmp_path: Path) -> Iterator[Scene]:  # noqa: ARG001
+    scene = Scene.build(tmp_path)
+    yield scene
+    scene.store.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", ["sbatch", "pilot"])
+def test_campaigns_share_the_nodes_fairly(
+    scene: Scene,
+    slurm: Cluster,
+    runner: RunnerProcess,  # noqa: ARG001
+    mode: str,
+) -> None:
+    """None begins its last trial before every other has begun its first.
+
+    None has a baseline: these take all nodes, and Slurm lets narrow trials of others pass them.
+    """
+    campaigns = [scene.create(trials=3, seed=n, mode=mode, baseline="none") for n in range(6)]
+    done = CampaignState.DONE
+    until(lambda: all(scene.campaign(c).state == done for c in campaigns), 200.0, "the end")
+    trials = [trial for campaign in campaigns for trial in scene.trials(campaign)]
+    assert {(trial.state, trial.error) for trial in trials} == {(TrialState.OK, None)}
+    begun: Counter[int] = Counter()
+    for trial in sorted(trials, key=lambda trial: trial.started_at or trial.created_at):
+        begun[trial.campaign_id] += 1
+        if len(begun) == len(campaigns):
+            break
+    assert max(begun.values()) < 3, begun
+    until(lambda: not slurm.jobs(), 30.0, "an empty queue")

@@ -1,0 +1,47 @@
+"""Fifty faults at random while campaigns of all backends run: nothing is lost, doubled or left.
+
+`python -m tests.benchmarks.endurance` is the same at length.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from autotune.schemas import TrialState
+from tests.benchmarks.faults.endurance import Endurance
+from tests.benchmarks.faults.stage import Stage
+from tests.ray_nodes import RayNodes, ray_nodes
+from tests.server import postgres
+
+__all__ = ["ray_nodes"]
+
+FAULTS = 50
+REAL_CAMPAIGNS = 3
+SEED = 50
+
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> RayNodes | None:
+    """That of other tests; without Ray there is none here either."""
+    if not find_spec("ray"):
+        return None
+    found: RayNodes = request.getfixturevalue("ray_nodes")
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_every_trial_has_one_outcome_whatever_fails(cluster: RayNodes | None) -> None:
+    """On PostgreSQL, where there are two runners; on SQLite where this machine has no such."""
+    has_server = postgres.binary("initdb") and postgres.server_user()
+    database = "postgresql" if has_server else "sqlite"
+    with Stage(database=database, seed=SEED, trainer=False, ray=cluster) as stage:
+        report = Endurance(stage, faults=FAULTS, real=REAL_CAMPAIGNS, tell=print).run()
+    assert not report.violations, report
+    assert report.faults.total() == FAULTS
+    assert report.trials[TrialState.OK], report
+    assert {state for _, state in report.campaigns} <= {"done", "paused"}, report
