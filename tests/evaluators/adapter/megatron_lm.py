@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ COMMIT: str = RECORDED["commit"]
 _TYPES = {"int": int, "float": float, "str": str}
 
 
+@cache
 def option_parser() -> argparse.ArgumentParser:
     """Return a parser of the recorded options."""
     parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)

@@ -69,12 +69,14 @@ def test_the_sbatch_script(asked: Strategy, variant: Literal["main", "ornl"]) ->
     assert ("ds_config-$SLURM_JOB_ID.json" in text) == uses_deepspeed(asked)
 
 
+@settings(deadline=None)  # the first reads a file
 @given(legal_strategies())
 def test_megatron_lm(asked: Strategy) -> None:
     args = parsed(megatron_lm_arguments(GPT, FRONTIER, asked).split())
     assert strategy_of_arguments(args, FRONTIER, num_nodes=asked.num_nodes) == asked
 
 
+@settings(deadline=None)  # the first reads a file
 @given(legal_strategies())
 def test_nemo(asked: Strategy) -> None:
     assert strategy_of_nemo(nemo_yaml(GPT, FRONTIER, asked)) == asked
