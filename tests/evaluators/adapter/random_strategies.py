@@ -7,6 +7,7 @@ from random import Random
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.capabilities import capabilities_of_adapter
+from evaluators.adapter.rendering import NEUTRAL
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.rules import findings
@@ -53,16 +54,8 @@ def _random(adapter: Adapter, random: Random) -> Strategy | None:
         "virtual_stages": random.choice([1, 1, 2, 3]),
         "precision": precision,
     }
-    plain = {
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "micro_batch_size": 1,
-        "gradient_accumulation_steps": 1,
-        "zero_stage": 0,
-        "activation_checkpointing": "none",
-    }
     varied = {name: value for name, value in values.items() if name in adapter.varied}
     try:
-        return Strategy(**plain | varied | {"num_nodes": random.randint(1, MOST_NODES)})  # type: ignore[arg-type]
+        return Strategy(**dict(NEUTRAL) | varied | {"num_nodes": random.randint(1, MOST_NODES)})  # type: ignore[arg-type]
     except InvalidInput:
         return None

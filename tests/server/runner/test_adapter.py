@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from autotune.schemas import TrialState
-from server.app import create_app
 from server.settings import Settings
-from server.store import Store
 from server.store.campaigns import profile_of
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.server.asking import body
-from tests.server.entitled import entitled
+from tests.server.runner.adapter_service import client, running
 from tests.server.runner.conftest import Running
+
+__all__ = ["client", "running"]
 
 CAMPAIGN = body(
     model=asdict(MODEL),
@@ -41,21 +40,6 @@ def own(tmp_path: Path) -> Settings:
     folder.mkdir()
     my_script(folder)
     return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.02)
-
-
-@pytest.fixture
-def client(own: Settings) -> Iterator[TestClient]:
-    with entitled(create_app(own)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def running(own: Settings) -> Iterator[Running]:
-    store = Store(own.url)
-    found = Running(own, store)
-    yield found
-    found.runner.close()
-    store.close()
 
 
 def test_a_campaign_ends_with_a_recommendation_of_what_was_measured(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from server.app import create_app
 from server.settings import Settings
-from server.store import Store
 from tests.evaluators.adapter.samples import MACHINE, MODEL
 from tests.server.asking import body
-from tests.server.entitled import entitled
+from tests.server.runner.adapter_service import client, running
 from tests.server.runner.conftest import Running
+
+__all__ = ["client", "running"]
 
 ADAPTER = """command = ["{python}", "train.py", "{micro_batch_size}"]
 [dimension.overlap]
@@ -71,21 +70,6 @@ def own(tmp_path: Path) -> Settings:
     (folder / "own.toml").write_text(ADAPTER)
     (folder / "train.py").write_text(SCRIPT)
     return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.02)
-
-
-@pytest.fixture
-def client(own: Settings) -> Iterator[TestClient]:
-    with entitled(create_app(own)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def running(own: Settings) -> Iterator[Running]:
-    store = Store(own.url)
-    found = Running(own, store)
-    yield found
-    found.runner.close()
-    store.close()
 
 
 def test_a_campaign_finds_the_best_values(client: TestClient, running: Running) -> None:
