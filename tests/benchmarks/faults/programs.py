@@ -102,6 +102,8 @@ def _run(words: Sequence[str], log: str) -> None:
     """Become the program, which ends with the process that it was forked from."""
     os.setsid()
     die_with(os.getppid())
+    # With this descriptor it would keep the nursery alive when the process of tests has ended.
+    os.close(getattr(forkserver, "_forkserver")._forkserver_alive_fd)  # noqa: B009
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
