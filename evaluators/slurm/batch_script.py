@@ -30,7 +30,11 @@ from evaluators.trial_files import RESULT
 JOB_SCRIPT = "job.sh"
 BODY_SCRIPT = "body.sh"
 LEASE = "lease"
-"""Beside the script of an allocation: the epoch until which it is needed."""
+"""Beside the script of an allocation: for how many seconds it is needed from when the job first
+sees this renewal, and the renewal's name. No clock is shared: any may be set while it is held."""
+LEASE_S = 120
+"""A lease is at least so long, since the nodes may see it late; and a job that begins waits so long
+for one, since what it finds may have been written long ago."""
 
 FOLDER_UNSEEN = 66
 FOLDER_READ_ONLY = 73
@@ -68,7 +72,18 @@ _NOTICE_END = """: >"$ended_folder/$name"
 exit "$code"
 """
 
-_SLEEP = f"""while [[ "$(date +%s)" -lt "$(cat {LEASE})" ]]; do sleep 5; done
+# The seconds since the node was started: bash's own SECONDS follow the clock when it is set.
+_SLEEP = rf"""seen="$(cat {LEASE})"
+read -r now _ </proc/uptime
+until=$((${{now%.*}} + {LEASE_S}))
+while ((${{now%.*}} < until)); do
+    sleep 5
+    read -r now _ </proc/uptime
+    lease="$(cat {LEASE})"
+    if [[ "$lease" != "$seen" && "$lease" =~ ^([0-9]+)\ [0-9a-f]+$ ]]; then
+        seen="$lease" until=$((${{now%.*}} + BASH_REMATCH[1]))
+    fi
+done
 """
 
 _MASTER = """if [[ -z "${MASTER_ADDR:-}" ]]; then

@@ -80,8 +80,8 @@ class Allocation(Protocol):
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
         """Return what became of these nodes of that job; None: not known as of `since` (epoch)."""
 
-    def keep(self, until: float) -> None:
-        """Hold it until then (epoch), should nobody be there to say more."""
+    def keep(self, needed_s: float) -> None:
+        """Hold it for so many seconds from now, should nobody be there to say more."""
 
     def release(self) -> None:
         """Give it back: nothing runs in it, and nothing will."""
@@ -156,7 +156,7 @@ class UserAllocation:
             return ALLOCATION_ENDED
         return self.running.loss_of(nodes, since=since) if self.running else None
 
-    def keep(self, until: float) -> None:
+    def keep(self, needed_s: float) -> None:
         """Do nothing: it ends when the user says so."""
 
     def release(self) -> None:

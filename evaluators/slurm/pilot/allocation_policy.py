@@ -72,7 +72,7 @@ class AllocationPolicy:
         left_s = max(
             (longest_s(trial.request.protocol.time_limit_s) for trial in running), default=0.0
         )
-        self._allocation.keep(time.time() + left_s + self._pilot.idle_release_s)
+        self._allocation.keep(left_s + self._pilot.idle_release_s)
         if not running and self._is_useless(waiting, now):
             self._allocation.release()
 

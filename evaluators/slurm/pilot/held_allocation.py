@@ -3,7 +3,7 @@
     <trials>/allocations/<profile>/<name>/    as in attempt_files
         job.sh, intent.json, job.json, claim/job, ended, abandoned.json
         need.json                             what was asked for
-        lease                                 the epoch until which it is needed
+        lease                                 for how long it is needed, and a renewal's name
 
 It ends by itself when its lease does, so a service that never comes back holds it no longer than
 its last trials take.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import secrets
 import time
@@ -28,7 +29,7 @@ from evaluators.attempt.never_submitted import NeverSubmitted
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import read_attempt_files
-from evaluators.slurm.batch_script import JOB_SCRIPT, LEASE, holding_script
+from evaluators.slurm.batch_script import JOB_SCRIPT, LEASE, LEASE_S, holding_script
 from evaluators.slurm.job_attempt import JobAttempt
 from evaluators.slurm.job_decision import AbandonAttempt, EndAttempt, RefusedStep, Stay
 from evaluators.slurm.job_tracker import JobTracker
@@ -43,8 +44,6 @@ from evaluators.slurm.pilot.step_decision import NodeLoss
 
 ALLOCATIONS = "allocations"
 REQUEST = "need.json"
-LEASE_S = 120.0
-"""A lease is at least so long: the nodes may see it late."""
 RENEWAL_S = 10.0
 PATIENCE_S = 30.0
 """For so long after it was asked for it is looked at more often: it may start at once."""
@@ -110,14 +109,14 @@ class HeldAllocation:
             return None
         return ALLOCATION_ENDED
 
-    def keep(self, until: float) -> None:
+    def keep(self, needed_s: float) -> None:
         """Renew its lease."""
         now = time.monotonic()
         if self._job is None or now - self._renewed_at < RENEWAL_S:
             return
         self._renewed_at = now
         try:
-            write_whole(self._job.folder / LEASE, f"{max(until, time.time() + LEASE_S):.0f}\n")
+            write_whole(self._job.folder / LEASE, _lease(needed_s))
         except OSError:
             log.warning("the lease of an allocation could not be renewed", exc_info=True)
 
@@ -162,7 +161,7 @@ class HeldAllocation:
             script = holding_script(
                 self._profile, name=folder.name, folder=folder, **asdict(request)
             )
-            write_whole(folder / LEASE, f"{time.time() + LEASE_S:.0f}\n")
+            write_whole(folder / LEASE, _lease(0.0))
             write_whole(folder / REQUEST, json.dumps(asdict(request)))
             write_whole(folder / JOB_SCRIPT, script)
 
@@ -207,6 +206,11 @@ class HeldAllocation:
 
     def _wait_for(self, what: str) -> None:
         self.waiting = f"waiting for the allocation of {self._nodes} nodes: {what}"
+
+
+def _lease(needed_s: float) -> str:
+    """Return a renewal for so many seconds, which differs from every other one."""
+    return f"{max(math.ceil(needed_s), LEASE_S)} {secrets.token_hex(4)}\n"
 
 
 def _read_request(folder: Path) -> AllocationRequest | None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autotune.files import write_whole
 from autotune.schemas import TrialState
-from evaluators.attempt.attempt import Attempt
+from evaluators.attempt.attempt import ENDED, Attempt
 from evaluators.cluster.profile import Environment, Scheduling, Tasks
 from evaluators.slurm.batch_script import (
+    LEASE,
     body_script,
+    holding_script,
     job_script,
     launcher_of,
     run_script,
 )
-from tests.evaluators.slurm.trials import PROFILE, Backends, Lines, request, run
+from tests.evaluators.slurm.trials import PATIENCE_S, PROFILE, Backends, Lines, request, run, wait
 
 NASTY = "a b'c\"d$HOME`id`;e%j#f&(g)*\\h"
 
@@ -65,6 +69,39 @@ def test_a_profile_of_anything_is_bash(tmp_path: Path) -> None:
     launcher = launcher_of(profile, attempt.request)
     for text in (run_script(attempt), body_script(attempt, profile, Lines(), launcher)):
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_what_is_held_and_no_more_renewed_ends_whatever_the_clocks_say(tmp_path: Path) -> None:
+    """Its node's clock goes a day back at each look; the runner's never comes in."""
+    commands, folder, looks = tmp_path / "bin", tmp_path / "held", tmp_path / "looks"
+    scripts = {
+        "date": f"echo $((1800000000 - 86400 * $(wc -l <{looks})))",
+        "sleep": f"echo >>{looks}; exec /bin/sleep 0.02",
+    }
+    commands.mkdir()
+    folder.mkdir()
+    looks.touch()
+    for name, text in scripts.items():
+        write_whole(commands / name, f"#!/bin/bash\n{text}\n", executable=True)
+    lease = write_whole(folder / LEASE, "0 a\n")
+    script = holding_script(
+        PROFILE, name="held", folder=folder, nodes=1, gpus_per_node=1, exclude=()
+    )
+    path = f"{commands}:{os.environ['PATH']}"
+    variables = {"PATH": path, "AUTOTUNE_JOB": "1", "AUTOTUNE_NODES": "n01"}
+
+    def look_again(job: subprocess.Popen[bytes]) -> None:
+        seen = looks.stat().st_size
+        wait(lambda: looks.stat().st_size > seen + 2 or job.poll() is not None)
+        assert job.poll() is None
+
+    with subprocess.Popen(["bash", "-c", script], env=variables) as job:
+        for renewal in ("0 a\n", "600 b\n", ""):  # what it began with; and what cannot be read
+            write_whole(lease, renewal)
+            look_again(job)
+        write_whole(lease, "0 c\n")
+        assert job.wait(PATIENCE_S) == 0
+    assert (folder / ENDED).read_text().startswith("0 ")
 
 
 @pytest.mark.xdist_group("slurm")

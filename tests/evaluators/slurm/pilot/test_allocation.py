@@ -129,7 +129,7 @@ def test_an_allocation_that_nobody_comes_back_to_ends_by_itself(
         run(backend, *requests(tmp_path, 1))
     assert slurm.jobs()
     (lease,) = tmp_path.glob("allocations/*/*/lease")
-    lease.write_text("0\n")
+    lease.write_text("0 0\n")
     wait(lambda: not slurm.jobs())
 
 
