@@ -19,7 +19,7 @@ from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles
 from evaluators.slurm.jobs import SlurmJob
 from evaluators.slurm.pending_reasons import why_pending
-from evaluators.slurm.srun_log import failed_nodes, why_no_step
+from evaluators.slurm.srun_log import failed_nodes, why_never_launched, why_no_step
 from evaluators.trial import TrialProgress
 
 FOLDER_NOT_SHARED = (
@@ -168,9 +168,9 @@ def blame_slurm(decision: EndAttempt, log_end: str, *, cancelled: bool) -> Ended
         cancelled: whether we were asked to end it: then it is not tried again.
     """
     end = decision.end
-    # srun may exit with 0 where the only node of a step failed.
+    # srun may exit with 0 where the only node of a step failed, or none of its tasks was started.
     failed = bool(failed_nodes(log_end))
-    refusal = why_no_step(log_end) if end.exit_code else ""
+    refusal = why_never_launched(log_end) or (why_no_step(log_end) if end.exit_code else "")
     if end.status is not None or not (failed or refusal):
         return decision
     if cancelled:

@@ -13,6 +13,11 @@ _NOT_CREATED = re.compile(
     r"srun: error: (?:Unable to (?:create step for job|confirm allocation for job) \d+: (.+)"
     r"|Unable to contact slurm controller)"
 )
+# There was a step, and no task of it was ever started. srun may exit with 0 then.
+_NEVER_LAUNCHED = re.compile(
+    r"srun: error: (timeout waiting for task launch, started 0 of \d+ tasks)"
+)
+_TASKS_ENDED = re.compile(r"srun: error: \S+: tasks? ")
 _SLURMS_WORDS = ("srun:", "slurmstepd:")
 # Only a step has a daemon, and tasks that end; and a srun that had to wait for it says so.
 _THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Step created")
@@ -29,10 +34,28 @@ def why_no_step(log_end: str) -> str:
     Only what a log ends with tells: a controller that is away for a moment is complained about by
     a srun whose step then runs, and fails for a reason of its own.
     """
-    last = [line for line in log_end.splitlines() if line.strip()]
-    last = list(takewhile(lambda line: line.startswith(_SLURMS_WORDS), reversed(last)))
+    last = _last_of_slurm(log_end)
     if any(_THERE_WAS_A_STEP.match(line) for line in last):
         return ""
     refusals = (match for line in last if (match := _NOT_CREATED.match(line)))
     newest = next(refusals, None)
     return (newest.group(1) or "Unable to contact slurm controller") if newest else ""
+
+
+def why_never_launched(log_end: str) -> str:
+    """Return in Slurm's words why no task of the last step was ever started; empty where one was.
+
+    A trial that goes on after such a step, or has tasks that end, is its own fault.
+    """
+    for line in _last_of_slurm(log_end):
+        if _TASKS_ENDED.match(line):
+            return ""
+        if launched := _NEVER_LAUNCHED.match(line):
+            return launched.group(1)
+    return ""
+
+
+def _last_of_slurm(log_end: str) -> list[str]:
+    """Return the lines of Slurm that the log ends with, the newest first."""
+    lines = [line for line in log_end.splitlines() if line.strip()]
+    return list(takewhile(lambda line: line.startswith(_SLURMS_WORDS), reversed(lines)))

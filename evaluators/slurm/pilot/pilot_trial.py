@@ -24,7 +24,7 @@ from evaluators.slurm.pilot.scheduler import WaitingTrial
 from evaluators.slurm.pilot.step import StepPlace, StepProcess, this_host
 from evaluators.slurm.pilot.step_cleanup import StepCleanup
 from evaluators.slurm.pilot.step_decision import NO_LOSS, NodeLoss, decide_step
-from evaluators.slurm.srun_log import failed_nodes
+from evaluators.slurm.srun_log import failed_nodes, why_never_launched
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 NO_STEP = "no step"
@@ -158,8 +158,10 @@ class TrialEndings:
         trial.gone_at = time.time()
         folder = trial.attempt.folder
         end = read_attempt_files(folder).end
-        # srun may exit with 0 although a node failed.
-        if end and end.exit_code == 0 and not failed_nodes(read_log_end(folder)):
+        log_end = read_log_end(folder)
+        # srun may exit with 0 although a node failed, or no task was started.
+        blamed = failed_nodes(log_end) or why_never_launched(log_end)
+        if end and end.exit_code == 0 and not blamed:
             self._decide(trial, NO_LOSS)
         elif trial.place:
             self._context.cleanup.end_steps(trial.attempt.name, job_id=trial.place.job_id)

@@ -17,7 +17,7 @@ from evaluators.slurm.job_decision import (
     blame_slurm,
 )
 from evaluators.slurm.pilot.step_decision import NO_LOSS, NodeLoss, decide_step
-from evaluators.slurm.srun_log import failed_nodes, why_no_step
+from evaluators.slurm.srun_log import failed_nodes, why_never_launched, why_no_step
 
 AWAY = "srun: error: Unable to contact slurm controller (connect failure)\n"
 BUSY = "srun: error: Unable to create step for job 7: Memory required by task is not available\n"
@@ -38,6 +38,13 @@ KILLED_FOR_MEMORY = (
 CREATED = (
     "srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)\n"
     "srun: Step created for job 7\n"
+)
+NEVER_LAUNCHED = (
+    "srun: error: timeout waiting for task launch, started 0 of 4 tasks\n"
+    "srun: StepId=7.0 aborted before step completely launched.\n"
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+    "slurmstepd: error: *** STEP 7.0 ON n01 CANCELLED AT 2026-01-01T00:00:00 ***\n"
+    "srun: error: Timed out waiting for job step to complete\n"
 )
 TRACEBACK = "Traceback (most recent call last):\nRuntimeError: Node failure on n05\n"
 CRASHED = f"{TRACEBACK}srun: error: n[01-02]: tasks 0-1: Exited with exit code 1\n"
@@ -98,6 +105,25 @@ def test_a_step_that_was_never_made_is_asked_for_again(log_end: str, refusal: st
 def test_a_step_that_ran_after_all_fails_for_its_own_reason(after: str) -> None:
     assert isinstance(judged(f"{AWAY}{after}"), EndAttempt)
     assert why_no_step(f"{AWAY}{after}") == ""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_step_of_which_no_task_was_started_is_asked_for_again(code: int) -> None:
+    for log_end in (
+        NEVER_LAUNCHED,
+        f"loading a module\n{NEVER_LAUNCHED}",
+        CRASHED + NEVER_LAUNCHED,
+    ):
+        decision = judged(log_end, code)
+        assert isinstance(decision, RefusedStep)
+        assert decision.end.reason.endswith("waiting for task launch, started 0 of 4 tasks")
+    assert isinstance(decided(code, log_end=NEVER_LAUNCHED), RefusedStep)
+
+
+@pytest.mark.parametrize("after", [CRASHED, TRACEBACK, "iteration 1\n"])
+def test_a_trial_that_goes_on_after_it_fails_for_its_own_reason(after: str) -> None:
+    assert isinstance(judged(f"{NEVER_LAUNCHED}{after}"), EndAttempt)
+    assert why_never_launched(f"{NEVER_LAUNCHED}{after}") == ""
 
 
 def test_a_controller_that_is_away_when_a_step_has_ended_is_not_to_blame() -> None:
