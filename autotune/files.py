@@ -1,4 +1,4 @@
-"""The one atomic write: a file is there whole, or not at all.
+"""The one atomic write: a file is there whole, or not at all; and whether a disk was full.
 
 It stands here, below the evaluators and the server that write with it too, because the client
 library, which may import neither, keeps artefacts with it.
@@ -6,6 +6,7 @@ library, which may import neither, keeps artefacts with it.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from uuid import uuid4
@@ -43,3 +44,8 @@ def write_whole(
         partial.unlink(missing_ok=True)
         raise
     return path
+
+
+def is_out_of_room(error: BaseException) -> bool:
+    """Return whether it could not be written for want of room, which may come."""
+    return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}

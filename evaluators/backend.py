@@ -20,7 +20,11 @@ class Backend(Protocol):
     simulated: bool
 
     def submit(self, request: TrialRequest) -> None:
-        """Start the trial, unless its token is running or has a result: then do nothing."""
+        """Start the trial, unless its token is running or has a result: then do nothing.
+
+        Raises:
+            OSError: the disk has no room for it; the caller submits it again later.
+        """
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         """By token: the outcome of each trial that has ended, and how each other one stands.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -16,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from autotune.files import is_out_of_room
 from autotune.schemas import FieldProblem, Problem
 from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -81,7 +81,7 @@ def cause(error: BaseException) -> str:
 
 def is_full_disk(error: BaseException) -> bool:
     """Return whether the database's disk, or this host's, has no room left."""
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if is_out_of_room(error):
         return True
     if not isinstance(error, DBAPIError):
         return False

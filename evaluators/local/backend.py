@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import evaluators
+from autotune.files import is_out_of_room
 from autotune.schemas import TrialState
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
@@ -47,13 +48,19 @@ class LocalBackend:
         self._warm: _WarmClient | None = None
 
     def submit(self, request: TrialRequest) -> None:
-        """Start the trial, unless its token is running or has a result: then do nothing."""
+        """Start the trial, unless its token is running or has a result: then do nothing.
+
+        Raises:
+            OSError: the disk has no room for it; it may come later.
+        """
         if request.token in self._running or read_result(request.directory):
             return
         self._unwritten.pop(request.token, None)
         try:
             request.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            if is_out_of_room(error):
+                raise
             self._unwritten[request.token] = _crashed(request, f"no directory for it: {error}")
             return
         self._running[request.token] = request

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import evaluators
+from autotune.files import is_out_of_room
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.local.attempt import write_attempt
@@ -45,7 +46,11 @@ class LocalProgramBackend:
         self._unwritten: dict[str, TrialOutcome] = {}
 
     def submit(self, request: TrialRequest) -> None:
-        """Start the trial, unless its token is running or has a result: then do nothing."""
+        """Start the trial, unless its token is running or has a result: then do nothing.
+
+        Raises:
+            OSError: the disk has no room for it; it may come later.
+        """
         if request.token in self._running or read_result(request.directory):
             return
         self._unwritten.pop(request.token, None)
@@ -54,6 +59,8 @@ class LocalProgramBackend:
             write_attempt(request, self._profile)
             process = _started(request.directory)
         except OSError as error:
+            if is_out_of_room(error):
+                raise
             reason = f"it could not be started: {error}"
             self._unwritten[request.token] = _without_result(request, reason)
             return

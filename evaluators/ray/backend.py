@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 from collections import defaultdict
@@ -12,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from autotune.files import is_out_of_room
 from autotune.schemas import TrialState
 from evaluators.attempt.attempt import attempts_of
 from evaluators.attempt.attempt_state import AttemptState
@@ -33,7 +33,6 @@ INTERVAL_S = 0.1
 SLOWEST_S = 10.0
 """Between two calls of a cluster that does not answer."""
 READERS = 2
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +202,7 @@ class RayBackend:
             works[trial.attempt.name] = work_of(trial.attempt, self._profile, self._program)
             trial.note(taken=False)
         except (InvalidInput, OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno in FULL:
+            if is_out_of_room(error):
                 raise  # it waits for room: what could not be written down would be told later
             never = never_prepared(error)
             endings.settle(trial, never.status, never.error)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from autotune.files import is_out_of_room
 from evaluators.slurm.attempt_files import write_intent, write_job
 from evaluators.slurm.batch_script import JOB_SCRIPT
 from evaluators.slurm.commands import Slurm, SlurmRefused, SlurmUnavailable
@@ -57,7 +58,7 @@ class Submission:
 
     Attributes:
         prepare: writes `job.sh` into `folder` just before; what it raises (OSError, ValueError)
-            is kept as this submission's failure.
+            is kept as this submission's failure, but for want of room: that is waited for.
     """
 
     name: str
@@ -90,10 +91,14 @@ class SubmitQueue:
         return self._waiting.popleft()
 
     def put_back(self, submission: Submission, error: Exception | None) -> None:
-        """Put one back that Slurm did not take, as it would take none for a while."""
+        """Put one back that is not to be had for a while, nor is any other: Slurm takes none, or
+        the disk has no room."""
         self._waiting.appendleft(submission)
         self.due = time.monotonic() + self._full_pause_s
-        self.full = f"no more jobs may be in the queue now ({error})"
+        if isinstance(error, OSError):
+            self.full = f"its folder cannot be written: {error.strerror}"
+        else:
+            self.full = f"no more jobs may be in the queue now ({error})"
 
     def withdraw(self, name: str) -> bool:
         """Take out what has this name; return whether there was such a one."""
@@ -103,12 +108,14 @@ class SubmitQueue:
 
 
 def submit(submission: Submission, slurm: Slurm) -> SubmitStatus:
-    """Prepare the job and call sbatch; it stays queued where Slurm takes no more for the moment."""
+    """Prepare the job and call sbatch; it stays queued where Slurm takes no more for the moment, or
+    the disk."""
     try:
         submission.prepare()
         write_intent(submission.folder, name=submission.name, at=time.time())
     except (OSError, ValueError) as error:
-        return _status(SubmitState.FAILED, error)
+        # Of a trial that ended for want of room no result could be written down.
+        return _status(SubmitState.QUEUED if is_out_of_room(error) else SubmitState.FAILED, error)
     try:
         job_id = slurm.sbatch(submission.folder / JOB_SCRIPT)
     except SlurmUnavailable as error:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.files import is_out_of_room
 from autotune.schemas import TrialState
 from evaluators.attempt.abandonment import write_abandoned
 from evaluators.attempt.attempt_state import AttemptState
@@ -170,6 +171,7 @@ class Dispatcher:
                 _say(trial, trouble or self._context.allocation.waiting)
             return
         usable, free = self._policy.usable(allocation), self._free_nodes(allocation, trials)
+        roomless: dict[PilotTrial, str] = {}
         reasons = {
             trial: why_unfit(trial.request, allocation, usable, now=time.time())
             for trial in waiting
@@ -179,13 +181,13 @@ class Dispatcher:
         ):
             self._shares.at_work(trial.request.group for trial in trials if trial.reading is None)
             ready = [trial for trial, reason in reasons.items() if not reason]
-            self._fill(trials, ready, allocation, usable, free)
+            roomless = self._fill(trials, ready, allocation, usable, free)
         for trial, reason in reasons.items():
             if reason:
                 _say(trial, f"waiting for the next allocation: {reason}")
             elif trial.state is AttemptState.PENDING:
                 wanted = f"waiting for {trial.width} of the allocation's {len(usable)} nodes"
-                _say(trial, f"{wanted}: {len(free)} are free")
+                _say(trial, roomless.get(trial) or f"{wanted}: {len(free)} are free")
 
     def _fill(
         self,
@@ -194,8 +196,10 @@ class Dispatcher:
         allocation: RunningAllocation,
         usable: Sequence[str],
         free: set[str],
-    ) -> None:
-        """Start what fits; its nodes are taken out of `free`."""
+    ) -> dict[PilotTrial, str]:
+        """Start what fits; its nodes are taken out of `free`. Return what has to wait for room on
+        the disk, and what was said of it."""
+        roomless: dict[PilotTrial, str] = {}
         now = time.monotonic()
         nodes: Counter[str] = Counter()
         for trial in trials:
@@ -209,23 +213,29 @@ class Dispatcher:
         for trial in ready:
             token = trial.request.token
             if chosen := schedule.starts.get(token):
-                self._launch(
-                    trial, StepPlace(job_id=allocation.job_id, nodes=chosen, host=this_host())
-                )
-                free -= set(chosen)
+                place = StepPlace(job_id=allocation.job_id, nodes=chosen, host=this_host())
+                if trouble := self._launch(trial, place):
+                    roomless[trial] = trouble
+                else:
+                    free -= set(chosen)
             elif token in schedule.passed_over:
                 trial.pass_over(schedule.passed_over[token], now)
+        return roomless
 
-    def _launch(self, trial: PilotTrial, place: StepPlace) -> None:
+    def _launch(self, trial: PilotTrial, place: StepPlace) -> str:
+        """Start it there, or end it where it can never be; return what keeps it for the moment."""
         context = self._context
         try:
             prepare(trial.attempt, place, context.profile, context.program)
             process = start(trial.attempt, place, environment=context.tracker.slurm.environment())
         except (OSError, ValueError) as error:
+            if is_out_of_room(error):
+                return f"its folder cannot be written: {error}"
             never = never_prepared(error)
             self._endings.settle(trial, never.status, never.error)
         else:
             trial.run(process, place)
+        return ""
 
     def _free_nodes(self, allocation: RunningAllocation, trials: Sequence[PilotTrial]) -> set[str]:
         """Return the nodes on which nothing runs, neither of ours nor of an earlier process."""
