@@ -99,7 +99,7 @@ def test_what_is_held_and_no_more_renewed_ends_whatever_the_clocks_say(tmp_path:
         for renewal in ("0 a\n", "600 b\n", ""):  # what it began with; and what cannot be read
             write_whole(lease, renewal)
             look_again(job)
-        write_whole(lease, "0 c\n")
+        write_whole(lease, "1 c\n")
         assert job.wait(PATIENCE_S) == 0
     assert (folder / ENDED).read_text().startswith("0 ")
 
