@@ -64,6 +64,7 @@ class AdapterReader:
         step: the number of an iteration. Without one a line belongs to the last that was read.
         iteration_time_s, loss, peak_memory_gib: figures.
         arrival: the iteration's time is that between two lines with a step, as they arrive.
+        at_end: the trainer tells it when it ends, and not before.
         echo: a name of a strategy -> what the trainer says of it; the two must be equal.
     """
 
@@ -78,6 +79,7 @@ class AdapterReader:
     loss: str = ""
     peak_memory_gib: str = ""
     arrival: bool = False
+    at_end: bool = False
     echo: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -85,6 +87,10 @@ class AdapterReader:
         """The name, or pattern of names, of what it reads in the folder of a start; empty for the
         log."""
         return self.json_lines or self.csv or self.tensorboard
+
+    def tells(self, figure: str) -> bool:
+        """Whether it is there for a figure: by an expression, or a group of that name."""
+        return bool(getattr(self, figure)) or f"(?P<{figure}>" in self.log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +137,12 @@ class Adapter:
     def label(self) -> str:
         """Its name and the beginning of its digest, as a trial's versions have it."""
         return f"{self.name} {self.digest[:12]}"
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether a start may be ended once enough was measured: all that is read of it is printed,
+        and while it goes on. A file may have been written in part."""
+        return not any(reader.at_end or reader.file for reader in self.read)
 
     @cached_property
     def varied(self) -> frozenset[str]:

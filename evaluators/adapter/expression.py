@@ -5,6 +5,9 @@ True, False, None, names, `+ - * / // %` (a text `*` a number repeats it), compa
 too), `and`, `or`, `not`, `A if B else C`, brackets, and calls of the few functions of `FUNCTIONS`.
 There are no attributes, no subscripts and no other calls; length, depth and size of every value are
 bounded.
+
+Nothing but the standard library is imported and nothing newer than Python 3.8 is used: the text of
+this module goes along to nodes where this package is not installed.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-Value: TypeAlias = int | float | bool | str | None
-Names: TypeAlias = Mapping[str, Value]
-_Node: TypeAlias = Callable[[Names], Any]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+Value: TypeAlias = "int | float | bool | str | None"
+Names: TypeAlias = "Mapping[str, Value]"
+_Node: TypeAlias = "Callable[[Names], Any]"
 
 LONGEST = 2000
 """Characters of an expression."""
@@ -69,7 +75,7 @@ class ExpressionFault(ValueError):
     """An expression that cannot be read or worked out, and why, in a sentence."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Expression:
     """One expression that was read.
 
@@ -289,7 +295,7 @@ def _read_number(word: str) -> Any:
 
 
 def _number(value: Any) -> Any:
-    if not isinstance(value, int | float):
+    if not isinstance(value, (int, float)):
         raise TypeError(f"{value!r} is no number")
     return value
 
@@ -311,6 +317,6 @@ def bounded(value: Any) -> Any:
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             raise ValueError(f"a text of over {LONGEST_TEXT:,} characters")
-    elif isinstance(value, int | float) and not (isfinite(value) and abs(value) <= LARGEST):
+    elif isinstance(value, (int, float)) and not (isfinite(value) and abs(value) <= LARGEST):
         raise ValueError("a number that is too large, or none")
     return value

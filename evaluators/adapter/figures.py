@@ -1,15 +1,21 @@
-"""The figures of one start, from whatever its ranks and its files tell."""
+"""The figures of one start, from whatever its ranks and its files tell.
+
+Nothing but the standard library is imported where it runs and nothing newer than Python 3.8 is
+used: the text of this module goes along to nodes where this package is not installed.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import TYPE_CHECKING
 
-from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.expression import ExpressionFault, Names, Value, parse
-from evaluators.adapter.names import EVERYWHERE, OF_STRATEGY
+
+if TYPE_CHECKING:
+    from evaluators.adapter.adapter import AdapterReader
 
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _NO_NUMBER = frozenset({"nan", "inf", "infinity"})
@@ -29,7 +35,7 @@ def value_of(text: str) -> Value:
     return plain
 
 
-@dataclass(kw_only=True)
+@dataclass
 class ToldIteration:
     """What one rank has told of an iteration; `arrived_s`: when it did so first."""
 
@@ -47,7 +53,7 @@ class ToldIteration:
             self.loss = float(loss)
 
 
-@dataclass(kw_only=True)
+@dataclass
 class RankFigures:
     """What one rank has told.
 
@@ -75,10 +81,13 @@ class StartFigures:
 
     Args:
         names: the values of a strategy's names at this start.
+        echoed: those that a trainer may tell: they must be what was asked for.
     """
 
-    def __init__(self, readers: Sequence[AdapterReader], names: Names) -> None:
-        self._readers, self._names = readers, names
+    def __init__(
+        self, readers: Sequence[AdapterReader], names: Names, *, echoed: Collection[str]
+    ) -> None:
+        self._readers, self._names, self._echoed = readers, names, echoed
         self.ranks: dict[int, RankFigures] = {}
 
     @property
@@ -91,6 +100,24 @@ class StartFigures:
         """The iterations that one clock has timed, by number."""
         clock = self.clock
         return [] if clock is None else self.ranks[clock].timed
+
+    def after_warmup(self, warmup_iterations: int) -> list[ToldIteration]:
+        """Return the timed iterations after the warm-up; the time of one is a mean over those since
+        the one that was told before, so all of these are after it."""
+        first = self.first + warmup_iterations + self.apart - 1
+        return [each for each in self.iterations if each.step >= first]
+
+    @property
+    def first(self) -> int:
+        """The number that the trainer gives its first iteration: 0 or 1."""
+        steps = (i.step for told in self.ranks.values() for i in told.iterations.values())
+        return 0 if min(steps, default=1) == 0 else 1
+
+    @property
+    def apart(self) -> int:
+        """How many iterations lie between two that are told."""
+        steps = [i.step for i in self.iterations]
+        return min((steps[n] - steps[n - 1] for n in range(1, len(steps))), default=1)
 
     @property
     def not_numbers(self) -> frozenset[int]:
@@ -147,7 +174,7 @@ class StartFigures:
     def _worked_out(self, text: str, name: str, found: Mapping[str, Value]) -> Value:
         """Return a figure; None where nothing of it was found."""
         if not text:
-            return found.get(name) if name not in OF_STRATEGY else None
+            return found.get(name)
         expression = parse(text)
         if not expression.names & set(found) and expression.names:
             return None
@@ -156,15 +183,11 @@ class StartFigures:
         except ExpressionFault:
             return None  # the line has other words where it should have numbers
 
-    def _of_strategy(self, name: str) -> bool:
-        """Whether it is a name of the strategy, the trainer's own dimensions among them."""
-        return name in OF_STRATEGY or (name in self._names and name not in EVERYWHERE)
-
     def _compare(
         self, reader: AdapterReader, found: Mapping[str, Value], told: RankFigures
     ) -> None:
         """Hold what was found under a strategy's names against what was asked for."""
-        echoes = {name: value for name, value in found.items() if self._of_strategy(name)}
+        echoes = {name: value for name, value in found.items() if name in self._echoed}
         for name, text in reader.echo.items():
             echoes[name] = self._worked_out(text, name, found)
         for name, value in echoes.items():
@@ -175,7 +198,7 @@ class StartFigures:
 
 def _figure(value: Value) -> float | None:
     """Return a finite number, and nothing of anything else."""
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 def _same(asked: Value, told: Value) -> bool:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.expression import Names
-from evaluators.adapter.figures import StartFigures, value_of
+from evaluators.adapter.figures import StartFigures
+from evaluators.adapter.names import OF_MACHINE, OF_MODEL, OF_STRATEGY
 from evaluators.adapter.readers import rows_of
+from evaluators.adapter.stamped_line import LINE, SEARCHED, found_in
 from evaluators.training_log import Cause, CauseKind, Power
 from evaluators.training_log.cause import RootCause, plain
 from evaluators.training_log.error_line import SIGNS
@@ -19,10 +21,7 @@ from evaluators.training_log.lines import text_of
 from evaluators.training_log.reports import POWER_SIGN, PowerLines
 from evaluators.training_log.written import whole_log
 
-LINE = re.compile(r"\[start (\d{1,6}) rank (\d{1,7}) (\d{1,9}\.\d{6})s\] (.*)", re.DOTALL)
 CODE = re.compile(r"ended with exit code \d+$")
-SEARCHED = 4096
-"""Characters of a line in which patterns are searched."""
 LONGEST_LINE = 64 << 10
 MOST_OF_A_LINE = 200
 
@@ -45,7 +44,9 @@ class AdapterLog:
     def __init__(self, readers: Sequence[AdapterReader], names: Sequence[Names]) -> None:
         self._readers = readers
         self._patterns = [(n, re.compile(r.log)) for n, r in enumerate(readers) if r.log]
-        self.starts = [StartLog(figures=StartFigures(readers, each)) for each in names]
+        self.starts = [
+            StartLog(figures=StartFigures(readers, each, echoed=_echoed(each))) for each in names
+        ]
         self._now = 0
         self._cause = RootCause()
         self._said: dict[int, str] = {}
@@ -82,11 +83,9 @@ class AdapterLog:
         self._now = int(start) - 1
         figures = self.starts[self._now].figures
         for place, pattern in self._patterns:
-            if match := pattern.search(text[:SEARCHED]):
-                found = {name: value_of(group) for name, group in match.groupdict("").items()}
-                found = {name: value for name, value in found.items() if value != ""}
-                if figures.take(place, found, rank=int(rank), at_s=float(at_s)):
-                    self._cause.iterated()
+            found = found_in(text, pattern)
+            if found is not None and figures.take(place, found, rank=int(rank), at_s=float(at_s)):
+                self._cause.iterated()
         self._look_for_errors(f"[rank{rank}]: {text}")
         self._note_end(int(rank), text)
 
@@ -136,6 +135,11 @@ class ToldLines:
             return False
         said = stamped[4][:SEARCHED]
         return bool(CODE.match(said)) or any(each.search(said) for each in self._patterns)
+
+
+def _echoed(names: Names) -> frozenset[str]:
+    """Return the names of the strategy, the trainer's own dimensions among them."""
+    return frozenset({*names, *OF_STRATEGY}).difference(OF_MODEL, OF_MACHINE)
 
 
 def file_patterns(readers: Sequence[AdapterReader]) -> list[str]:

@@ -23,6 +23,8 @@ from typing import Any
 LOOK_S = 0.2
 LONGEST_LINE = 16384
 LARGEST_FILE = 16 << 20
+END_LIMIT_S = 3.0
+"""That a trainer has to end by itself once it is asked to."""
 
 
 class StampedOutput:
@@ -62,12 +64,18 @@ def prepare(plan: Mapping[str, Any]) -> None:
         os.replace(partial, path)
 
 
-def watch(child: subprocess.Popen[bytes], output: StampedOutput) -> int:
-    """Tell on what the child prints until it has ended; what it has left behind may print on."""
+def watch(child: subprocess.Popen[bytes], output: StampedOutput, asked: Sequence[float]) -> int:
+    """Tell on what the child prints until it has ended; what it has left behind may print on.
+
+    Args:
+        asked: when the child was asked to end.
+    """
     assert child.stdout
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
         while True:
+            if asked and time.monotonic() > asked[0] + END_LIMIT_S:
+                child.kill()
             if selector.select(LOOK_S):
                 block = os.read(child.stdout.fileno(), 65536)
                 if not block:
@@ -95,7 +103,7 @@ def main(path: str) -> int:
         plan = json.load(file)
     prepare(plan)
     rank = int(os.environ["RANK"])
-    asked: list[int] = []
+    asked: list[float] = []
     output = StampedOutput(plan["start"], rank)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **plan["variables"]}
     try:
@@ -111,12 +119,12 @@ def main(path: str) -> int:
         output.tell([f"{type(error).__name__}: {plan['words'][0]}: {error}".encode()])
         return 127
 
-    def end(number: int, _frame: FrameType | None) -> None:
-        asked.append(number)
+    def end(_number: int, _frame: FrameType | None) -> None:
+        asked.append(time.monotonic())
         child.terminate()
 
     signal.signal(signal.SIGTERM, end)
-    code = watch(child, output)
+    code = watch(child, output, asked)
     if rank == 0:
         collect(plan)
     if code and not asked:

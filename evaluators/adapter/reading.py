@@ -241,7 +241,7 @@ class _AdapterTable:
 
     def _reads_well(self, name: str, table: Mapping[str, Any]) -> bool:
         before = len(self._faults.problems)
-        kinds: Mapping[str, type] = {"arrival": bool, "echo": dict}
+        kinds: Mapping[str, type] = {"arrival": bool, "at_end": bool, "echo": dict}
         for key, value in table.items():
             if not isinstance(value, kinds.get(key, str)):
                 self._faults.add(f"{name}.{key}", value, "of another type than it should be")

@@ -41,12 +41,13 @@ END_LIMIT_S = 3.0
 
 # Each rank is told its place in Slurm's words, which is how programs read it. As srun does, it ends
 # all with the first that fails; what that one tells may only follow from the fault of another,
-# which has a second to tell of its own.
+# which has a second to tell of its own. Asked to end, it asks all at once.
 _RANKS = """ranks={ranks}
 export SLURM_NTASKS="$ranks" SLURM_TASKS_PER_NODE="$ranks" SLURM_NODEID=0
 for ((rank = 0; rank < ranks; rank++)); do
     SLURM_PROCID="$rank" SLURM_LOCALID="$rank" "$@" &
 done
+trap 'kill $(jobs -rp) 2>/dev/null' TERM
 code=0
 for ((left = ranks; left > 0; left--)); do
     wait -n || {{ code=$?; break; }}

@@ -15,10 +15,11 @@ from autotune.schemas import TrialState
 from evaluators.adapter.adapter import Adapter, AdapterReader
 from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.figures import StartFigures
-from evaluators.adapter.log import LINE, SEARCHED, AdapterLog
+from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import OF_STRATEGY, strategy_names
 from evaluators.adapter.readers import rows_of
 from evaluators.adapter.reading import FIGURES
+from evaluators.adapter.stamped_line import LINE, SEARCHED
 from evaluators.program.clock_judgement import clock_judgement
 from evaluators.program.model_size import told_sizes
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest

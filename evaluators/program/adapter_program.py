@@ -7,13 +7,14 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from inspect import getsource
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators.adapter import rank_process
 from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.expression import Value
 from evaluators.adapter.figures import StartFigures, ToldIteration
 from evaluators.adapter.log import AdapterLog, file_patterns
 from evaluators.adapter.names import strategy_names
@@ -25,6 +26,13 @@ from evaluators.program.outcome import AttemptFailure, failed, failure_of, succe
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.rendezvous import RENDEZVOUS
+from evaluators.program.watched_run import (
+    START_SCRIPT,
+    WATCHED,
+    note_of,
+    start_watch_files,
+    watched_function,
+)
 from evaluators.training_log import Iteration, LoggedRun, TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG
@@ -68,7 +76,15 @@ class AdapterProgram:
             _plan_name(number): json.dumps(self._plan(request, folder, number), indent=2)
             for number, _ in enumerate(request.protocol.accumulations, start=1)
         }
-        return {RANK_PROCESS: getsource(rank_process), task.SCRIPT_NAME: task.SCRIPT, **plans}
+        files = {RANK_PROCESS: getsource(rank_process), task.SCRIPT_NAME: task.SCRIPT, **plans}
+        if self._watched(request):
+            files |= start_watch_files(
+                request.protocol,
+                self._adapter,
+                _names(request),
+                warmup_iterations=self.warmup_of(request),
+            )
+        return files
 
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
         """Return bash for one start after the other; the first that fails is the last."""
@@ -80,15 +96,27 @@ class AdapterProgram:
             task.as_ranks(launcher, folder, script, _plan_name(number))
             for number, _ in enumerate(request.protocol.accumulations, start=1)
         ]
-        return "\n".join([RENDEZVOUS, shlex.join(versions), " &&\n".join(starts)])
+        preparation = [RENDEZVOUS, shlex.join(versions)]
+        if self._watched(request):
+            interpreted = [*launcher.container, interpreter]
+            preparation.append(watched_function(interpreted, START_SCRIPT))
+            starts = [f"{WATCHED} {number} {start}" for number, start in enumerate(starts, start=1)]
+        return "\n".join([*preparation, " &&\n".join(starts)])
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = self.log(request, folder)
         if failure := failure_of(ended, log.cause, folder):
             return self._failed(failure, folder, ended)
+        notes = _notes(request, folder)
         starts = [
-            _MeasuredStart(figures=start.figures, strategy=strategy, trial=self, request=request)
-            for start, strategy in zip(log.starts, _strategies(request), strict=True)
+            _MeasuredStart(
+                figures=start.figures,
+                strategy=strategy,
+                warmup_iterations=self.warmup_of(request),
+                least=0 if note else request.protocol.measured_iterations,
+            )
+            # The start in which a trial was given up is the last.
+            for note, start, strategy in zip(notes, log.starts, _strategies(request), strict=False)
         ]
         if fault := next(filter(None, (start.fault for start in starts)), None):
             failure = AttemptFailure(status=TrialState.CRASHED, error=fault)
@@ -111,11 +139,7 @@ class AdapterProgram:
 
     def log(self, request: TrialRequest, folder: Path) -> AdapterLog:
         """Return what the attempt's log and files tell; nothing of what cannot be read."""
-        names = [
-            strategy_names(request.transformer, request.machine, strategy)
-            for strategy in _strategies(request)
-        ]
-        log = AdapterLog(self._adapter.read, names)
+        log = AdapterLog(self._adapter.read, _names(request))
         try:
             log.read(folder / LOG)
             log.read_files(folder)
@@ -127,6 +151,17 @@ class AdapterProgram:
         """Return the iterations that are left out at the beginning of each start."""
         return max(self._adapter.warmup_iterations, request.protocol.warmup_iterations)
 
+    def _watched(self, request: TrialRequest) -> bool:
+        """Whether what a start prints may end it."""
+        return request.protocol.adaptive and any(reader.log for reader in self._adapter.read)
+
+    def _iterations(self, request: TrialRequest) -> int:
+        """Return what the trainer is asked for at each start."""
+        protocol = request.protocol
+        ended = self._watched(request) and self._adapter.ends_early
+        measured = protocol.most if ended else protocol.measured_iterations
+        return self.warmup_of(request) + measured
+
     def _plan(self, request: TrialRequest, folder: Path, number: int) -> Mapping[str, object]:
         """Return what the ranks of a start are told."""
         out = str(folder / f"start-{number}")
@@ -136,7 +171,7 @@ class AdapterProgram:
                 transformer=request.transformer,
                 machine=request.machine,
                 strategy=_strategies(request)[number - 1],
-                iterations=self.warmup_of(request) + request.protocol.measured_iterations,
+                iterations=self._iterations(request),
                 python=python(self._profile),
                 out=out,
                 seed=1 + request.seed,
@@ -162,20 +197,36 @@ def _strategies(request: TrialRequest) -> list[Strategy]:
     return [request.strategy.with_accumulation(gas) for gas in request.protocol.accumulations]
 
 
+def _names(request: TrialRequest) -> list[dict[str, Value]]:
+    """Return the values of the strategy's names at each start."""
+    return [
+        strategy_names(request.transformer, request.machine, strategy)
+        for strategy in _strategies(request)
+    ]
+
+
+def _notes(request: TrialRequest, folder: Path) -> list[Mapping[str, Any] | None]:
+    """Return what was noted of each start that was ended early, as far as the trial came."""
+    notes: list[Mapping[str, Any] | None] = []
+    for number, _ in enumerate(request.protocol.accumulations, start=1):
+        notes.append(note := note_of(folder, number))
+        if note and note.get("given_up"):
+            break
+    return notes
+
+
 class _MeasuredStart:
-    """What the log has of one start."""
+    """What the log has of one start.
+
+    Args:
+        least: iterations that must have been measured; 0 where it was ended early.
+    """
 
     def __init__(
-        self,
-        *,
-        figures: StartFigures,
-        strategy: Strategy,
-        trial: AdapterProgram,
-        request: TrialRequest,
+        self, *, figures: StartFigures, strategy: Strategy, warmup_iterations: int, least: int
     ) -> None:
         self.figures, self.strategy = figures, strategy
-        self._warmup = trial.warmup_of(request)
-        self._least = request.protocol.measured_iterations
+        self._warmup, self._least = warmup_iterations, least
 
     @property
     def iterations(self) -> list[ToldIteration]:
@@ -203,35 +254,25 @@ class _MeasuredStart:
         if self._missing:
             return (
                 f"{gas}: the last iteration that was timed is number {told_of[-1].step} of "
-                f"{self._first + self._warmup + self._least - 1}, though all ended well"
+                f"{self._last}, though all ended well"
             )
         if not self.iterations:
             return f"{gas}: the loss of no measured iteration is a number"
         return None
 
     @property
-    def _first(self) -> int:
-        """The number that the trainer gives its first iteration: 0 or 1."""
-        steps = (i.step for told in self.figures.ranks.values() for i in told.iterations.values())
-        return 0 if min(steps, default=1) == 0 else 1
+    def _last(self) -> int:
+        """The number of the last iteration that has to be there."""
+        return self.figures.first + self._warmup + self._least - 1
 
     @property
     def _timed(self) -> list[ToldIteration]:
-        """Those after the warm-up; the time of one is a mean over those since the one before."""
-        first = self._first + self._warmup + self._apart - 1
-        return [i for i in self.figures.iterations if i.step >= first]
-
-    @property
-    def _apart(self) -> int:
-        """How many iterations lie between two that are told."""
-        steps = [i.step for i in self.figures.iterations]
-        return min((after - step for step, after in pairwise(steps)), default=1)
+        return self.figures.after_warmup(self._warmup)
 
     @property
     def _missing(self) -> bool:
         """Whether it ended before its last iteration, which is not told where not each one is."""
-        last = self._first + self._warmup + self._least - 1
-        return not self._timed or self._timed[-1].step <= last - self._apart
+        return not self._timed or self._timed[-1].step <= self._last - self.figures.apart
 
 
 def _energy(log: AdapterLog, last: _MeasuredStart, request: TrialRequest) -> Energy:

@@ -1,8 +1,8 @@
 """Watches the log of a run that cannot be told to end, and says when it has seen enough.
 
-`python run_watch.py PLAN OFFSET` reads the log in its folder from that byte on, until the rule for
-how long a trial measures holds. It then leaves a note of it beside the log, and ends with the
-verdict as its exit code: whoever started it ends the run.
+`python run_watch.py PLAN OFFSET SECONDS`, so long after the trial's start, reads the log in its
+folder from that byte on, until the rule for how long a trial measures holds. It then leaves a note
+of it beside the log, and ends with the verdict as its exit code: whoever started it ends the run.
 
 It lies in the attempt's folder beside the text of `evaluators.stopping_rule`. As there, nothing
 but the standard library is imported and nothing newer than Python 3.8 is used.
@@ -52,6 +52,7 @@ class RunWatch:
         self._plan = plan
         self._times_s: list[list[float]] = [[] for _ in plan["segments"]]
         self._overflow = False
+        self._owed_s = 0.0  # besides the iterations at later GAS values
         self.iteration = 0
 
     def take(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
@@ -80,7 +81,7 @@ class RunWatch:
         last = place == len(plan["segments"]) - 1
         limit_s = inf if segment["give_up_above_s"] is None else segment["give_up_above_s"]
         accumulation = segment["gradient_accumulation_steps"]
-        owed_s = segment["iterations_owed"] * median(times_s)
+        owed_s = self._owed_s + segment["iterations_owed"] * median(times_s)
         left_s = plan["time_limit_s"] - elapsed_s - owed_s
         decision = verdict(
             times_s,
@@ -96,7 +97,8 @@ class RunWatch:
             return decision, gave_up(accumulation, limit_s)
         if decision is Verdict.OUT_OF_TIME:
             return decision, out_of_time(accumulation)
-        if decision is Verdict.ENOUGH and last and self.iteration < segment["last"]:
+        # At its last iteration it is about to end by itself, unless it goes on all the same.
+        if decision is Verdict.ENOUGH and last and self.iteration != segment["last"]:
             middle_s = median(times_s)
             return decision, f"measured enough: {len(times_s)} iterations, {middle_s:.4g} s each"
         return Verdict.GO_ON, ""
@@ -117,12 +119,12 @@ def lines_of(log: str, offset: int) -> Iterator[str]:
                 yield line.decode("utf-8", "replace")
 
 
-def main(plan_file: str, offset: str) -> int:
+def main(plan_file: str, offset: str, before_s: str, *, watching: type[RunWatch] = RunWatch) -> int:
     """Watch until the rule holds; return the verdict."""
-    started = time.monotonic()
+    started = time.monotonic() - float(before_s)
     with open(plan_file, encoding="utf-8") as file:
         plan = json.load(file)
-    watch = RunWatch(plan)
+    watch = watching(plan)
     for line in lines_of(plan["log"], int(offset)):
         decision, why = watch.take(line, elapsed_s=time.monotonic() - started)
         if decision is not Verdict.GO_ON:

@@ -22,8 +22,10 @@ esac
 LOCAL_SIZE="${SLURM_STEP_TASKS_PER_NODE:-${SLURM_TASKS_PER_NODE:-1}}"
 LOCAL_SIZE="${LOCAL_SIZE%%[(,]*}"
 export LOCAL_RANK LOCAL_SIZE RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS"
+export LOCAL_WORLD_SIZE="$LOCAL_SIZE" NODE_RANK="${SLURM_NODEID:-0}" GROUP_RANK="${SLURM_NODEID:-0}"
 """
-"""It holds no single quote, so that it may stand between two of them."""
+"""Those that torchrun sets, and NODE_RANK and LOCAL_SIZE, by which others know them. It holds no
+single quote, so that it may stand between two of them."""
 
 _BECOME = r"""if [[ "$SLURM_LOCALID" == 0 ]]; then
     sample </dev/null &

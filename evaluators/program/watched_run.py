@@ -1,8 +1,8 @@
 """Ends a run from outside as soon as its log shows that enough was measured.
 
-Megatron is told beforehand how long to train, and would save what it has trained before it ended
-sooner. So `run_watch` looks at its log beside it, and the run's step is ended once it has seen
-enough, which is no failure of it.
+A trainer is told beforehand how long to train, and Megatron would save what it has trained before
+it ended sooner. So `run_watch` looks at its log beside it, and the run's step is ended once it has
+seen enough, which is no failure of it; for the trainer of an adapter `start_watch` does.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from inspect import getsource
 from math import isfinite
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from evaluators import stopping_rule
+from evaluators.adapter import expression, figures, stamped_line
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.expression import Names
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun
-from evaluators.program import run_watch
+from evaluators.program import run_watch, start_watch
 from evaluators.stopping_rule import Verdict
 from evaluators.trial import TrialProtocol
 from evaluators.trial_files import LOG
@@ -26,7 +31,7 @@ WATCHED = "watched"
 """The bash function that runs the words after a run's number, until enough was measured."""
 
 _SCRIPT = "run_watch.py"
-_RULE = "stopping_rule"
+START_SCRIPT = "start_watch.py"
 
 # srun takes its tasks with it when it is asked to end.
 _FUNCTION = """{name}() {{
@@ -36,7 +41,7 @@ _FUNCTION = """{name}() {{
     seen="$(stat -c %s {log} 2>/dev/null || echo 0)"
     "$@" &
     training=$!
-    {watch} "{plan}" "$seen" &
+    {watch} "{plan}" "$seen" "$SECONDS" &
     watch=$!
     wait -n "$training" "$watch"
     if [[ -e "{note}" ]]; then
@@ -54,12 +59,12 @@ _FUNCTION = """{name}() {{
 """
 
 
-def watched_function(interpreter: Sequence[str]) -> str:
+def watched_function(interpreter: Sequence[str], script: str = _SCRIPT) -> str:
     """Return the bash of `watched NUMBER WORDS…`, where these words start Python."""
     return _FUNCTION.format(
         name=WATCHED,
         log=LOG,
-        watch=shlex.join([*interpreter, _SCRIPT]),
+        watch=shlex.join([*interpreter, script]),
         plan=_plan_name("$number"),
         note=_note_name("$number"),
         give_up=int(Verdict.GIVE_UP),
@@ -68,23 +73,67 @@ def watched_function(interpreter: Sequence[str]) -> str:
 
 def watch_files(protocol: TrialProtocol, runs: Sequence[PlannedRun]) -> Mapping[str, str]:
     """Return by name what the function needs in the attempt's folder."""
-    script = getsource(run_watch).replace(f"from {stopping_rule.__name__} ", f"from {_RULE} ")
     plans = {
         _plan_name(str(number)): json.dumps(_plan(protocol, run, number), indent=2)
         for number, run in enumerate(runs, start=1)
     }
-    return {_SCRIPT: script, f"{_RULE}.py": getsource(stopping_rule), **plans}
+    return {**_texts(run_watch, stopping_rule), **plans}
+
+
+def start_watch_files(
+    protocol: TrialProtocol, adapter: Adapter, names: Sequence[Names], *, warmup_iterations: int
+) -> Mapping[str, str]:
+    """Return by name what the function needs for the starts of an adapter's trainer.
+
+    Args:
+        names: of each start: the values of its strategy's names.
+        warmup_iterations: of each start.
+    """
+    plans = {}
+    for number, (accumulation, values) in enumerate(
+        zip(protocol.accumulations, names, strict=True), start=1
+    ):
+        # Each start has a warm-up of its own.
+        warmed = 1 + warmup_iterations / protocol.fewest_iterations
+        segment = _segment(
+            protocol,
+            accumulation,
+            first_measured=1 + warmup_iterations,
+            last=warmup_iterations + protocol.most,
+        )
+        segment["iterations_owed"] *= warmed
+        plan = {
+            **_rule(protocol, number),
+            "start": number,
+            "starts_owed": len(protocol.accumulations) - number,
+            "warmup_iterations": warmup_iterations,
+            "readers": [asdict(reader) for reader in adapter.read],
+            "names": dict(values),
+            "tells_memory": any(reader.tells("peak_memory_gib") for reader in adapter.read),
+            "ends_early": adapter.ends_early,
+            "segments": [segment],
+        }
+        plans[_plan_name(str(number))] = json.dumps(plan, indent=2)
+    modules = (start_watch, run_watch, stopping_rule, figures, stamped_line, expression)
+    return {**_texts(*modules), **plans}
+
+
+def note_of(folder: Path, number: int) -> Mapping[str, Any] | None:
+    """Return after how many iterations a run was ended, and whether the trial was given up there;
+    None where it came to its own end."""
+    try:
+        note = json.loads((folder / _note_name(str(number))).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return note if isinstance(note, dict) else None
 
 
 def as_run(planned: Sequence[PlannedRun], folder: Path) -> list[PlannedRun]:
     """Return the planned runs as far as they were run: one that was given up is the last."""
     runs: list[PlannedRun] = []
     for number, run in enumerate(planned, start=1):
-        try:
-            ended = json.loads((folder / _note_name(str(number))).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            ended = {}  # it came to its own end
-        if ended.get("given_up"):
+        ended = note_of(folder, number)
+        if ended and ended.get("given_up"):
             return [*runs, run.given_up_after(ended["iterations"])]
         runs.append(run)
     return runs
@@ -98,9 +147,39 @@ def _note_name(number: str) -> str:
     return f"ended-early-{number}.json"
 
 
+def _texts(*modules: ModuleType) -> dict[str, str]:
+    """Return the text of each module, by the name of its file: there they find one another without
+    their packages."""
+    texts = {f"{_plain(module)}.py": getsource(module) for module in modules}
+    for module in modules:
+        for name in texts:
+            texts[name] = texts[name].replace(
+                f"from {module.__name__} import", f"from {_plain(module)} import"
+            )
+    return texts
+
+
+def _plain(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
 def _plan(protocol: TrialProtocol, run: PlannedRun, number: int) -> Mapping[str, Any]:
     """Return what `run_watch` is to look for in the log of this run."""
-    limits = [protocol.limit_at(segment.gradient_accumulation_steps) for segment in run.segments]
+    return {
+        **_rule(protocol, number),
+        "segments": [
+            _segment(
+                protocol,
+                segment.gradient_accumulation_steps,
+                first_measured=segment.measured.start,
+                last=segment.measured.stop - 1,
+            )
+            for segment in run.segments
+        ],
+    }
+
+
+def _rule(protocol: TrialProtocol, number: int) -> dict[str, Any]:
     return {
         "log": LOG,
         "note": _note_name(str(number)),
@@ -110,14 +189,17 @@ def _plan(protocol: TrialProtocol, run: PlannedRun, number: int) -> Mapping[str,
         "long_s": protocol.long_s if isfinite(protocol.long_s) else None,
         "time_for_more_s": protocol.time_for_more_s,
         "time_limit_s": protocol.time_limit_s,
-        "segments": [
-            {
-                "gradient_accumulation_steps": segment.gradient_accumulation_steps,
-                "first_measured": segment.measured.start,
-                "last": segment.measured.stop - 1,
-                "give_up_above_s": limit_s if isfinite(limit_s) else None,
-                "iterations_owed": protocol.iterations_owed(segment.gradient_accumulation_steps),
-            }
-            for segment, limit_s in zip(run.segments, limits, strict=True)
-        ],
+    }
+
+
+def _segment(
+    protocol: TrialProtocol, accumulation: int, *, first_measured: int, last: int
+) -> dict[str, Any]:
+    limit_s = protocol.limit_at(accumulation)
+    return {
+        "gradient_accumulation_steps": accumulation,
+        "first_measured": first_measured,
+        "last": last,
+        "give_up_above_s": limit_s if isfinite(limit_s) else None,
+        "iterations_owed": protocol.iterations_owed(accumulation),
     }

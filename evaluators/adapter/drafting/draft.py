@@ -116,9 +116,10 @@ def _reading(readers: Sequence[DraftedReader]) -> list[str]:
             what = "a bar's counts come" if reader.pattern == BAR_PATTERN else "no time was found"
             lines.append(f"arrival = true # {what}: the time between two such lines")
         lines += [f'{name} = "{told}"' for name, told in reader.figures if name != told]
+        lines += ["at_end = true # no iteration comes after it"] if reader.at_end else []
     if not any(_names(reader, "peak_memory_gib") for reader in readers):
         lines += ["", "# [[read]]", "# log = 'peak memory (?P<gb>[\\d.]+) GB'"]
-        lines += ['# peak_memory_gib = "gb"']
+        lines += ['# peak_memory_gib = "gb"', "# at_end = true # where it comes at the end alone"]
     return lines
 
 

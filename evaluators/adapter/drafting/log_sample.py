@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
 MOST_LINES = 20000
@@ -56,6 +56,7 @@ class DraftedReader:
     line: str
     figures: tuple[tuple[str, str], ...] = ()
     arrival: bool = False
+    at_end: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +98,18 @@ def readers_of(log: str) -> list[DraftedReader]:
     if not readers or not any("loss" in name for name, _ in readers[0].figures):
         readers += _losses(forms)
     if not any(name == "peak_memory_gib" for reader in readers for name, _ in reader.figures):
-        readers += _memory(lines)
+        readers += [_placed(reader, readers, lines) for reader in _memory(lines)]
     return readers
+
+
+def _placed(
+    memory: DraftedReader, others: Sequence[DraftedReader], lines: Sequence[str]
+) -> DraftedReader:
+    """Return the reader of memory as one of the trainer's end, where no iteration follows it."""
+    told = next(place for place, line in enumerate(lines) if re.search(memory.pattern, line))
+    later = lines[told + 1 :]
+    follows = any(re.search(other.pattern, line) for other in others for line in later)
+    return replace(memory, at_end=bool(others) and not follows)
 
 
 def _forms(lines: Sequence[str]) -> list[_Form]:

@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,32 @@ def _runs(request: TrialRequest) -> None:
         if log.exists() and "[1/" in log.read_text():
             return
     raise AssertionError("the trial does not begin")
+
+
+def test_an_endless_start_ends_once_its_iterations_agree_and_a_slow_trial_is_given_up(
+    tmp_path: Path,
+) -> None:
+    endless = my_script(tmp_path, change=("{iterations}", "1000000"))
+    prompt = replace(endless, read=endless.read[:2])  # its memory comes at its end
+    backend = LocalProgramBackend(profile_of(prompt))
+    whole = _request(tmp_path, micro_batch_size=64, gradient_accumulation_steps=2)
+    agreed = replace(whole.protocol, most_iterations=8, target_spread=100.0)
+    slow = replace(whole.protocol, give_up_above_s=(1e-6, 1e-6))
+    requests = [
+        replace(whole, protocol=agreed),
+        replace(whole, protocol=slow, token="slow", directory=tmp_path / "slow"),
+    ]
+    for request in requests:
+        backend.submit(request)
+    enough, given_up = _ended(backend, *requests)
+    backend.close()
+    assert enough.status is TrialState.OK, enough.error
+    assert [m.gradient_accumulation_steps for m in enough.measurements] == [1, 2]
+    assert all(len(m.iteration_times_s) >= 3 for m in enough.measurements)
+    assert given_up.status is TrialState.OK, given_up.error
+    assert [m.gradient_accumulation_steps for m in given_up.measurements] == [1]
+    assert "given up: no iteration at GAS 1" in (tmp_path / "slow" / "trial.log").read_text()
+    assert not any(_ranks_of(request) for request in requests)
 
 
 @pytest.mark.parametrize("how", ["cancel", "time limit", "close", "killed"])

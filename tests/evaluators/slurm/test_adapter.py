@@ -29,12 +29,21 @@ def test_a_script_trains_on_two_nodes_in_both_modes(tmp_path: Path) -> None:
         directory=tmp_path / "job",
     )
     step = replace(request, token="step", directory=tmp_path / "step")
+    endless = my_script(tmp_path, change=("{iterations}", "1000000"))
+    prompt = replace(profile, adapter=replace(endless, read=endless.read[:2]))
+    protocol = replace(request.protocol, most_iterations=4, target_spread=100.0)
+    early = replace(request, token="early", protocol=protocol, directory=tmp_path / "early")
     jobs, steps = SlurmBackend(profile), PilotBackend(profile, nodes=2)
+    others = SlurmBackend(prompt)
     try:
         outcomes = [*run(jobs, request), *run(steps, step)]
+        [ended] = run(others, early)
     finally:
         jobs.close()
         steps.close()
+        others.close()
+    assert ended.status is TrialState.OK, ended.error
+    assert [len(m.iteration_times_s) >= 3 for m in ended.measurements] == [True, True]
     for outcome in outcomes:
         assert outcome.status is TrialState.OK, outcome.error
         assert [m.gradient_accumulation_steps for m in outcome.measurements] == [1, 4]

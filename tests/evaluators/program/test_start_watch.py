@@ -1,0 +1,94 @@
+"""What a node reads in the log of a start that it may end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.names import strategy_names
+from evaluators.program.start_watch import StartWatch
+from evaluators.program.watched_run import start_watch_files
+from evaluators.stopping_rule import Verdict
+from evaluators.trial import TrialProtocol
+from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
+
+GO_ON, ENOUGH, GIVE_UP, OUT_OF_TIME = Verdict
+PROTOCOL = TrialProtocol(
+    accumulations=(1, 4), measured_iterations=3, most_iterations=8, give_up_above_s=(9.0, 20.0)
+)
+WARMUP = 2
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Adapter:
+    *others, memory = my_script(tmp_path).read
+    return replace(my_script(tmp_path), read=(*others, replace(memory, at_end=False)))
+
+
+def watch(adapter: Adapter, *, start: int = 1, protocol: TrialProtocol = PROTOCOL) -> StartWatch:
+    names = [
+        strategy_names(MODEL, MACHINE, strategy(gradient_accumulation_steps=gas))
+        for gas in protocol.accumulations
+    ]
+    files = start_watch_files(protocol, adapter, names, warmup_iterations=WARMUP)
+    return StartWatch(json.loads(files[f"watch-{start}.json"]))
+
+
+def iteration(step: int, seconds: float, *, rank: int = 0, start: int = 1, loss: str = "2") -> str:
+    text = f"[{step}/10] loss={loss} {1000 * seconds:.3f}ms"
+    return f"[start {start} rank {rank} {step}.000000s] {text}"
+
+
+MEMORY = "[start 1 rank 1 9.000000s] peak 310 MB"
+
+
+def verdicts(watching: StartWatch, *lines: str, elapsed_s: float = 5.0) -> list[Verdict]:
+    return [watching.take(line, elapsed_s=elapsed_s)[0] for line in lines]
+
+
+def test_it_ends_once_iterations_after_the_warm_up_agree_and_the_memory_is_known(
+    adapter: Adapter,
+) -> None:
+    told = [iteration(n, 9.0 if n <= WARMUP else 1.0) for n in range(1, 6)]
+    assert verdicts(watch(adapter), *told, MEMORY) == [GO_ON] * 5 + [ENOUGH]
+    assert verdicts(watch(adapter), MEMORY, *told) == [GO_ON] * 5 + [ENOUGH]
+
+
+def test_what_does_not_agree_goes_on_and_other_ranks_and_starts_do_not_count(
+    adapter: Adapter,
+) -> None:
+    spread = [iteration(n, 1.0 + 0.2 * (n % 2)) for n in range(1, 8)]
+    others = [iteration(n, 1.0, rank=1) for n in range(1, 10)]
+    later = [iteration(n, 1.0, start=2) for n in range(1, 10)]
+    lost = [iteration(n, 1.0, loss="nan") for n in range(3, 8)]
+    assert set(verdicts(watch(adapter), MEMORY, *spread, *later)) == {GO_ON}
+    assert set(verdicts(watch(adapter), MEMORY, spread[0], *others)) == {GO_ON}
+    assert set(verdicts(watch(adapter), MEMORY, *lost)) == {GO_ON}
+
+
+def test_a_trainer_that_tells_something_at_its_end_is_let_run_but_given_up(
+    adapter: Adapter,
+) -> None:
+    *others, memory = adapter.read
+    silent = replace(adapter, read=(*others, replace(memory, at_end=True)))
+    assert adapter.ends_early
+    assert not silent.ends_early
+    agreed = [iteration(n, 1.0) for n in range(1, 9)]
+    assert set(verdicts(watch(silent), MEMORY, *agreed)) == {GO_ON}
+    slow = [iteration(n, 10.0) for n in range(1, 5)]
+    assert verdicts(watch(silent), *slow) == [GO_ON] * 3 + [GIVE_UP]
+
+
+def test_it_is_out_of_time_where_the_next_start_would_not_come_to_its_end(
+    adapter: Adapter,
+) -> None:
+    # The next one starts for a second, and runs 2 + 2 iterations of 4 s.
+    agreed: list[Any] = [MEMORY, *(iteration(n, 1.0) for n in range(1, 6))]
+    for limit_s, verdict in ((21.0, OUT_OF_TIME), (23.0, ENOUGH)):
+        protocol = replace(PROTOCOL, time_limit_s=limit_s)
+        assert verdicts(watch(adapter, protocol=protocol), *agreed)[-1] is verdict
