@@ -30,7 +30,7 @@ __all__ = ["slurm", "slurm_session"]
 
 pytestmark = pytest.mark.xdist_group("slurm-service")
 
-PATIENCE_S = 480.0
+PATIENCE_S = 240.0  # shorter than a test may last, so that it is told what was waited for
 VIRTUAL = """
 description = "virtual nodes on this machine"
 
@@ -136,7 +136,7 @@ class SlurmService:
         """Rounds until it holds."""
         ends = time.monotonic() + PATIENCE_S
         while not holds():
-            assert time.monotonic() < ends, "it never came to hold"
+            assert time.monotonic() < ends, self._standing()
             if not self.runner.round():
                 time.sleep(self.settings.poll_interval_s)
 
@@ -151,6 +151,16 @@ class SlurmService:
     def close(self) -> None:
         self.runner.close()
         self.store.close()
+
+    def _standing(self) -> list[str]:
+        """How the trials of all campaigns stand, for whoever reads why a test failed."""
+        listed = self.client.get("/api/v1/campaigns").json()["items"]
+        campaigns = [Campaign.model_validate(item) for item in listed]
+        told = [f"campaign {each.id}: {each.state}, {each.reason}" for each in campaigns]
+        for trial in (trial for each in campaigns for trial in self.trials(each)):
+            stands = f"{trial.state} {trial.phase} {trial.phase_reason} {trial.error}"
+            told.append(f"trial {trial.id}: {stands}\n{self.log(trial)[-2000:]}")
+        return told
 
     def _at(self, campaign: Campaign, rest: str = "") -> Any:
         return self.client.get(f"/api/v1/campaigns/{campaign.id}{rest}")
