@@ -105,7 +105,7 @@ LAYOUT = tuple(name for name in DIMENSIONS if name != "gradient_accumulation_ste
 
 
 def setting_text(value: Scalar) -> str:
-    """Return a value of a trainer's own dimension as people write it: `on`, `0.5`, `fused`."""
+    """Return a value of a dimension as people write it: `on`, `8`, `fused`."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 

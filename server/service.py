@@ -17,8 +17,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from autotune.client.address import FROM_HERE
-from autotune.client.location import SOCKET
+from autotune.client.address import FROM_HERE, SOCKET
 from autotune.client.service_record import NAME, ServiceRecord, known_path
 from server.api.access import Access
 from server.api.gate import ENTRANCE, PEER

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from autotune.calibration.dominance import Dominance
 from autotune.calibration.mixture import Mixture
@@ -233,7 +233,9 @@ class Calibration:
         """
         mean, _, variance = self.memory.predict(columns, labelled=True)
         margin = self.log_limit(headroom_gib) - mean
-        probability = np.asarray(ndtr(margin / np.sqrt(variance + self.memory_sample.edge**2)))
+        probability = np.asarray(
+            scipy.special.ndtr(margin / np.sqrt(variance + self.memory_sample.edge**2))
+        )
         return self._dominance(columns, headroom_gib).bounded(probability)
 
     def log_limit(self, headroom_gib: float) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from autotune.calibration.posterior import Likeness, Linear, Posterior, Scales
 from autotune.calibration.quantity import Quantity, UniformQuantity
@@ -179,7 +179,7 @@ def _log_priors(grid: Sequence[Scales]) -> Array:
     residuals = np.log([scales.residual / USUAL.residual for scales in grid]) / DOUBT
     noises = np.log([scales.noise / USUAL.noise for scales in grid]) / DOUBT
     density = -0.5 * (residuals**2 + noises**2)
-    return np.asarray(density - logsumexp(density))
+    return np.asarray(density - scipy.special.logsumexp(density))
 
 
 def _weighed(
@@ -189,7 +189,7 @@ def _weighed(
     the formulas."""
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     log_weights = evidence + log_priors
-    weights = np.exp(log_weights - logsumexp(log_weights))
+    weights = np.exp(log_weights - scipy.special.logsumexp(log_weights))
     believing = np.array([_believes(posterior) for posterior in posteriors])
     least = min(LEAST_WEIGHT, weights[believing].max())
     kept = (weights >= LEAST_WEIGHT) | (believing & (weights >= least))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy
 
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
@@ -245,7 +245,7 @@ class Posterior:
 
 
 def _solved(factor: Factor, values: Array) -> Array:
-    return np.asarray(cho_solve(factor, values, check_finite=False))
+    return np.asarray(scipy.linalg.cho_solve(factor, values, check_finite=False))
 
 
 class _Climb:
@@ -268,7 +268,7 @@ class _Climb:
         """Return the farthest that a constant moved."""
         z, value, slopes = self.linear.z, self.linear.value, self.linear.slopes
         target, self._variance = self._sample.normal(value + self._residual, self._scales.noise)
-        self.factor = cho_factor(
+        self.factor = scipy.linalg.cho_factor(
             self._kernel + np.diag(self._variance), lower=True, check_finite=False
         )
         pull = TAIL / (TAIL + z**2)

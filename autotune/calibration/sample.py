@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr
+import scipy
 
 from autotune.cost_model.columns import Array, Columns
 
@@ -71,7 +71,9 @@ class Sample:
         plain = self._variance(noise)
         error_squared = (self.log_value - latent) ** 2 / plain
         measured = -0.5 * ((TAIL + 1.0) * np.log1p(error_squared / TAIL) + np.log(plain))
-        label = self.weight * log_ndtr(self.side * (self.log_value - latent) / self._margin(noise))
+        label = self.weight * scipy.special.log_ndtr(
+            self.side * (self.log_value - latent) / self._margin(noise)
+        )
         return float(np.sum(np.where(self.side == 0, measured, label)))
 
     def normal(self, latent: Array, noise: float) -> tuple[Array, Array]:
@@ -86,7 +88,9 @@ class Sample:
         variance = plain * np.maximum((TAIL + error_squared) / (TAIL + 1.0), 1.0)
         width = self._margin(noise)
         margin = self.side * (self.log_value - latent) / width
-        slope = np.exp(-0.5 * margin**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(margin))
+        slope = np.exp(
+            -0.5 * margin**2 - 0.5 * np.log(2.0 * np.pi) - scipy.special.log_ndtr(margin)
+        )
         curvature = np.maximum(slope * (slope + margin) / width**2, LEAST_CURVATURE)
         step = np.clip(-self.side * slope / width / curvature, -LONGEST_STEP, LONGEST_STEP)
         measured = self.side == 0

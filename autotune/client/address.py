@@ -19,6 +19,9 @@ HOST, PORT = "127.0.0.1", 8765
 FROM_HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """How this machine reaches a service that listens on all of its addresses."""
 
+SOCKET = "unix:"
+"""How an address begins that is the path of a Unix socket."""
+
 
 def config_path() -> Path:
     """Return the TOML file that is read where it exists; `AUTOTUNE_CONFIG` names another."""

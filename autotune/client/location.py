@@ -10,13 +10,12 @@ from typing import Any
 
 import httpx2
 
-from autotune.client.address import FROM_HERE, HOST, PORT, config_path, configuration
+from autotune.client.address import FROM_HERE, HOST, PORT, SOCKET, config_path, configuration
 from autotune.client.credentials import TokenAuth
 from autotune.client.logins import login_at, logins
 from autotune.client.service_record import ServiceRecord, record_of, running
 from search_spaces.errors import InvalidInput
 
-SOCKET = "unix:"
 TOKEN, TOKEN_FILE = "AUTOTUNE_TOKEN", "AUTOTUNE_TOKEN_FILE"
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
+import scipy
 
 from autotune.cost_model.columns import Array
 from autotune.dimension_words import dimension_name, percent, step_words
@@ -124,14 +123,14 @@ def _all_else_equal(
     """
     cells, which = np.unique(others * levels + level, return_inverse=True)
     size = np.bincount(which).astype(np.float64)
-    met = csr_array((size, (cells // levels, cells % levels)), shape=(groups, levels))
+    met = scipy.sparse.csr_array((size, (cells // levels, cells % levels)), shape=(groups, levels))
     of_group = np.maximum(np.asarray(met.sum(axis=1)).ravel(), 1.0)[:, np.newaxis]
     of_level = np.asarray(met.sum(axis=0)).ravel()
     shared = np.asarray((met.T @ (met / of_group)).toarray())
     sums = group_sums(level, figures, levels)
     target = sums - met.T @ (group_sums(others, figures, groups) / of_group)
     curves = np.linalg.pinv(np.diag(of_level) - shared, hermitian=True) @ target
-    _, linked = connected_components(shared > LINKED, directed=False)
+    _, linked = scipy.sparse.csgraph.connected_components(shared > LINKED, directed=False)
     for number in np.unique(linked):
         same = linked == number
         weights = of_level[same] / of_level[same].sum()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import factorial
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 from autotune.cost_model.columns import Array, Rows
 
@@ -95,7 +95,7 @@ def group_sums(group: Integers, table: Array, count: int) -> Array:
     if table.shape[1] == 1:
         sums = np.bincount(group, weights=table[:, 0], minlength=count).astype(np.float64)
         return sums[:, np.newaxis]
-    members = csc_array(
+    members = scipy.sparse.csc_array(
         (np.ones(len(group)), group, np.arange(len(group) + 1)), shape=(count, len(group))
     )
     return np.asarray(members @ table)

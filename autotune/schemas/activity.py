@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from autotune.schemas.campaigns import CampaignState
+from autotune.schemas.choices import CampaignState, EvaluatorName
 from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.wire import EvaluatorName, TrialPurpose, Wire
+from autotune.schemas.wire import TrialPurpose, Wire
 
 
 class RunnerActivity(Wire):

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Literal
 
+from autotune.schemas.choices import CampaignState
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
-
-
-class CampaignState(StrEnum):
-    """`queued` waits for a runner; `running` and `confirming` are worked on; the rest rest."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    CONFIRMING = "confirming"
-    PAUSED = "paused"
-    DONE = "done"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-
 
 CampaignOutcome = Literal[
     "queued",

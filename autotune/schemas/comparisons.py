@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from autotune.schemas.campaigns import CampaignState
+from autotune.schemas.choices import CampaignState, Objective
 from autotune.schemas.recommendations import Ranked
-from autotune.schemas.wire import Objective, Positive, Wire
+from autotune.schemas.wire import Positive, Wire
 
 MOST_COMPARED = 8
 """More lines than this nobody tells apart in one chart."""
-
-ProgressAxis = Literal["trial", "node_hours"]
-"""What the progress of several campaigns is drawn over."""
 
 
 class ProgressStep(Wire):

@@ -6,37 +6,14 @@ from typing import Literal
 
 from pydantic import Field
 
+from autotune.schemas.choices import FigureKind
 from autotune.schemas.wire import Wire
-
-FigureKind = Literal[
-    "trajectory",
-    "parts",
-    "memory_parts",
-    "impact",
-    "beeswarm",
-    "marginal",
-    "map",
-    "parallel",
-    "memory",
-    "pareto",
-    "scaling",
-    "calibration",
-    "timeline",
-]
-"""`trajectory`: the search as it went. `parts`, `memory_parts`: where time and memory of the best
-layouts go. `impact`, `beeswarm`: how much each dimension decides, in all and in each strategy.
-`marginal`: the rate along each dimension. `map`: the best rate for each TP and PP. `parallel`: each
-trial through the values of all dimensions. `memory`: the rate against the memory left. `pareto`:
-against nodes or energy. `scaling`: the efficiency of a layout on more nodes. `calibration`: what
-was predicted of each trial against what was measured. `timeline`: the nodes over time."""
 
 PictureFormat = Literal["svg", "png", "pdf"]
 
 FigureForm = Literal["json", "vega.json"] | PictureFormat
 """What a figure can be had as, by the end of a file's name: `json` is its data, `vega.json` its
 chart."""
-
-FigureScheme = Literal["light", "dark"]
 
 
 class FigureTable(Wire):

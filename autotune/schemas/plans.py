@@ -5,9 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from autotune.schemas.campaigns import StartedFrom
+from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import CampaignCost, CampaignGain, SweepRow
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.wire import Objective, Wire
+from autotune.schemas.wire import Wire
 from search_spaces.dimension import Scalar
 
 

@@ -6,9 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from autotune.schemas.choices import Objective, ParetoCost, TrialState
 from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.trials import Accumulation, TrialMetrics, TrialState
-from autotune.schemas.wire import Objective, Wire
+from autotune.schemas.trials import Accumulation, TrialMetrics
+from autotune.schemas.wire import Wire
 
 
 class Ranked(Wire):
@@ -48,9 +49,6 @@ class Ranked(Wire):
     own. What is projected is never `confirmed`."""
     projected_from_layers: int | None = None
     """Layers of the trials that its figures are projected from; null where they had all."""
-
-
-ParetoCost = Literal["num_nodes", "joules_per_token"]
 
 
 class FrontPoint(Wire):

@@ -10,10 +10,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from autotune.schemas import notation
+from autotune.schemas.choices import EvaluatorName, Objective
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
 from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.studies import StudySpec
-from autotune.schemas.wire import EvaluatorName, Label, Objective, Positive, Wire, storable
+from autotune.schemas.wire import Label, Positive, Wire, storable
 
 Tokens = Annotated[
     float,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.requests import PredictionQuery
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.studies import MOST_WIDTHS
-from autotune.schemas.trials import TrialState
-from autotune.schemas.wire import Positive, ScalingKind, Wire
+from autotune.schemas.wire import Positive, Wire
 
 
 class ScalingQuery(PredictionQuery):

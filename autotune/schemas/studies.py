@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from autotune.schemas.choices import ScalingKind
 from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.wire import Positive, ScalingKind, Wire
+from autotune.schemas.wire import Positive, Wire
 
 MOST_STUDIED = 4
 MOST_WIDTHS = 50

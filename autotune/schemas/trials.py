@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field
 
 from autotune.html import facts
+from autotune.schemas.choices import TrialState
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import TrialPurpose, Wire
 from autotune.wording import figure
 from search_spaces.strategy import Strategy
-
-
-class TrialState(StrEnum):
-    """`pending` is stored but not finished; the others are final."""
-
-    PENDING = "pending"
-    OK = "ok"
-    OOM = "oom"
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-    NODE_FAIL = "node_fail"
-    PREEMPTED = "preempted"
-    REFUSED = "refused"
-    CANCELLED = "cancelled"
-    LOST = "lost"
-
 
 FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}
 """The states that are counted and shown as failures."""

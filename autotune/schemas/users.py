@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 from pydantic import Field
 
+from autotune.schemas.choices import UserScope
 from autotune.schemas.wire import Wire
 
-UserScope = Literal["read", "submit", "admin"]
-"""What a user may do, each with all before it: read what the group may see; submit campaigns and
-change one's own; change all, and manage users."""
 SCOPES: tuple[UserScope, ...] = get_args(UserScope)
 
 USER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"

@@ -7,12 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-EvaluatorName = Literal["simulated", "local", "slurm", "ray"]
-Objective = Literal[
-    "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_node_hour", "tokens_per_joule"
-]
-"""What a campaign makes as high as possible. The last two are the inverse of the node-hours and of
-the energy for a token."""
 TrialPurpose = Literal["search", "confirmation", "baseline", "study"]
 """Why a trial is run: to search, to measure one of the best once more, or to have the layout
 measured that the result is told against, which counts as a trial of the search; or for a scaling
@@ -20,9 +14,6 @@ study, which searches nothing."""
 
 AT_OWN_ACCUMULATION: frozenset[TrialPurpose] = frozenset({"confirmation", "study"})
 """Purposes of trials that measure a strategy at its own GAS alone."""
-
-ScalingKind = Literal["strong", "weak"]
-"""`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
 
 Positive = Annotated[int, Field(gt=0)]
 

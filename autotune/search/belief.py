@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+import scipy
 
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Array, Columns, Rows
@@ -124,8 +124,10 @@ class Belief:
         """
         s = np.maximum(self.deviation, 1e-9)
         lead = self.log_rate - best
-        remains = np.exp(0.5 * s**2 - lead + log_ndtr(lead / s - s))
-        return np.asarray(self.fit_probability * np.maximum(ndtr(lead / s) - remains, 0.0))
+        remains = np.exp(0.5 * s**2 - lead + scipy.special.log_ndtr(lead / s - s))
+        return np.asarray(
+            self.fit_probability * np.maximum(scipy.special.ndtr(lead / s) - remains, 0.0)
+        )
 
 
 def discount(log_fit: Array) -> Array:
@@ -154,7 +156,7 @@ def worth_a_look(
         return rows
     offered = columns.take(rows)
     needed = calibration.memory.mean(memory.take(rows), labelled=True)
-    fits = log_ndtr((log_limit - needed) / ROUGH_SPREAD)
+    fits = scipy.special.log_ndtr((log_limit - needed) / ROUGH_SPREAD)
     promise = log_work[rows] - calibration.time.mean(offered) + WEIGHT_OF_FITTING * fits
     order = rows[np.argsort(-promise, kind="stable")]
     half = MANY // 2
@@ -170,5 +172,7 @@ def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Arra
     log_density = -0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)
     far = np.minimum(z, -5.0)
     near = np.maximum(z, -5.0)
-    near_value = np.log(np.exp(-0.5 * near**2) / np.sqrt(2.0 * np.pi) + near * ndtr(near))
+    near_value = np.log(
+        np.exp(-0.5 * near**2) / np.sqrt(2.0 * np.pi) + near * scipy.special.ndtr(near)
+    )
     return np.asarray(np.log(s) + np.where(z < -5.0, log_density - 2.0 * np.log(-far), near_value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+import scipy
 
 from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
@@ -62,7 +62,9 @@ class TrialExpectation:
         log_rate = self.evidence.work_of(run, known) - float(time[0])
         better = None
         if known.best is not None:
-            better = float(ndtr((log_rate - known.best) / max(float(left_open[0]) ** 0.5, 1e-9)))
+            better = float(
+                scipy.special.ndtr((log_rate - known.best) / max(float(left_open[0]) ** 0.5, 1e-9))
+            )
         return Proposal(
             strategy=strategy,
             stand_in=instead,

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, get_args, get_type_hints
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, ClassVar, get_args, get_type_hints
 
 import typer
 
-from autotune.schemas import Range, SpaceSpec, StrategyShape
-from autotune.validation import validated
 from search_spaces.errors import InvalidInput
-from search_spaces.strategy import DIMENSIONS, setting_text
+from search_spaces.strategy import DIMENSIONS, Strategy, setting_text
 from server.cli.options import OptionGroup, chosen
-from server.cli.tables.elements import dimension_value
 
-ONE_OF_EACH = dict.fromkeys(
-    (name for name in DIMENSIONS if StrategyShape.model_fields[name].is_required()), 1
-)
-"""What a strategy has where nothing is said; the rest is StrategyShape's own."""
+if TYPE_CHECKING:
+    from autotune.schemas import SpaceSpec, StrategyShape
+
+CUSTOMARY = {
+    field.name: field.default for field in fields(Strategy) if field.default is not MISSING
+}
+"""What a strategy has in a dimension that nothing is said of, where it need not be said."""
+ONE_OF_EACH = {name: 1 for name in DIMENSIONS if name not in CUSTOMARY}
+"""What it has in the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +94,14 @@ class StrategyOptions(DimensionOptions):
 
     PANEL: ClassVar[str] = "The strategy: one value of each dimension"
     DEFAULTS: ClassVar[Mapping[str, object]] = ONE_OF_EACH | {
-        name: dimension_value(StrategyShape.model_fields[name].default)
-        for name in DIMENSIONS
-        if name not in ONE_OF_EACH
+        name: setting_text(CUSTOMARY[name]) for name in DIMENSIONS if name in CUSTOMARY
     }
 
     def shape(self) -> StrategyShape:
         """Return the strategy; raises InvalidInput for several values of a dimension."""
+        from autotune.schemas import Range, SpaceSpec, StrategyShape
+        from autotune.validation import validated
+
         texts = chosen(
             **{name: getattr(self, name) for name in DIMENSIONS}, settings=self.settings_said
         )
@@ -133,6 +136,9 @@ class SpaceOptions(DimensionOptions):
 
     def spec(self) -> SpaceSpec:
         """Return the space as the service takes it; raises InvalidInput(s)."""
+        from autotune.schemas import SpaceSpec
+        from autotune.validation import validated
+
         return validated(
             SpaceSpec,
             chosen(
@@ -150,7 +156,7 @@ def options_between(strategy: StrategyShape, other: StrategyShape) -> str:
     # Within Annotated, Typer keeps an option's first name in the place of its default.
     flags = {name: get_args(hints[name])[1].default for name in DIMENSIONS}
     words = [
-        f"{flags[name]} {dimension_value(getattr(other, name))}"
+        f"{flags[name]} {setting_text(getattr(other, name))}"
         for name in DIMENSIONS
         if getattr(other, name) != getattr(strategy, name)
     ]

@@ -13,9 +13,9 @@ import typer
 from rich.text import Text
 
 from search_spaces.errors import InvalidInput, InvalidInputs
+from server.cli import tables
 from server.cli.options import ModelOptions
 from server.cli.output import Json, document, note, out, text
-from server.cli.tables.elements import NO_VALUE, headed
 
 if TYPE_CHECKING:
     from evaluators.adapter.adapter import Adapter
@@ -55,12 +55,12 @@ def list_(json: Json = False) -> None:
         rows.append(row | told | {"description": adapter.description})
     if json:
         return document(rows)
-    table = headed("adapter", "from", "evidence", "checked", "")
+    table = tables.elements.headed("adapter", "from", "evidence", "checked", "")
     for row in rows:
-        evidence, checked = row.get("evidence", NO_VALUE), row.get("checked", NO_VALUE)
+        known = (row.get(name, tables.elements.NO_VALUE) for name in ("evidence", "checked"))
         remark = Text(row.get("problem", "") or row.get("description", ""))
         style = "red" if "problem" in row else None
-        table.add_row(row["name"], row["from"], evidence, checked, remark, style=style)
+        table.add_row(row["name"], row["from"], *known, remark, style=style)
     out().print(table)
     return note(f"your own go into {folder}")
 
@@ -266,7 +266,7 @@ def _print(
         else:
             values = ", ".join(f"{name} = {value}" for name, value in match.found.items())
             text(f"{values}\n  in: {match.line}")
-    table = headed("", "check", "")
+    table = tables.elements.headed("", "check", "")
     for finding in findings:
         mark = Text("ok" if finding.good else "no", style="green" if finding.good else "red")
         table.add_row(mark, finding.what, Text(finding.told))

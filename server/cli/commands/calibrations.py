@@ -5,17 +5,17 @@ from __future__ import annotations
 import json as jsonlib
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.schemas import NO_CALIBRATION, CalibrationDocument
-from autotune.schemas.calibrations import NAME
-from autotune.validation import validated
 from search_spaces.errors import InvalidInput
+from server.cli import tables
 from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, note, out
-from server.cli.tables import calibrations as tables
+
+if TYPE_CHECKING:
+    from autotune.schemas import CalibrationDocument
 
 HELP = """Fit the cost model to trials of a machine, and keep what came of it.
 
@@ -39,6 +39,8 @@ NewName = Annotated[str, typer.Argument(metavar="NAME", help=f"Its name: {NAME_F
 
 def known_name(name: str, *, field: str = "name") -> str:
     """Return the name, where a calibration can have it; raises InvalidInput."""
+    from autotune.schemas.calibrations import NAME
+
     if not re.fullmatch(NAME, name):
         raise InvalidInput(field, name, "no calibration can have this name", valid=NAME_FORM)
     return name
@@ -46,6 +48,8 @@ def known_name(name: str, *, field: str = "name") -> str:
 
 def new_name(name: str) -> str:
     """Return the name, where a calibration that is to be made can have it; raises InvalidInput."""
+    from autotune.schemas import NO_CALIBRATION
+
     if name == NO_CALIBRATION:
         reason = "this is how predictions are told to use no calibration"
         raise InvalidInput("name", name, reason, valid="another name")
@@ -54,6 +58,9 @@ def new_name(name: str) -> str:
 
 def read_document(path: Path) -> CalibrationDocument:
     """Return an exported calibration; raises InvalidInput(s) for a file that is none."""
+    from autotune.schemas import CalibrationDocument
+    from autotune.validation import validated
+
     try:
         content = jsonlib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -74,7 +81,7 @@ def list_(service: ServiceOptions, json: Json = False) -> None:
         return document(calibrations)
     if not calibrations:
         return note("no calibrations: make one with `autotune calibrations fit`")
-    return out().print(tables.calibrations(calibrations))
+    return out().print(tables.calibrations.calibrations(calibrations))
 
 
 def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
@@ -85,7 +92,9 @@ def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
     """
     with service.client() as client:
         calibration = client.calibration(known_name(name))
-    return document(calibration) if json else out().print(tables.calibration(calibration))
+    if json:
+        return document(calibration)
+    return out().print(tables.calibrations.calibration(calibration))
 
 
 def fit(
@@ -113,7 +122,7 @@ def fit(
         calibration = client.calibrate(new_name(name), campaigns, software=software)
     if json:
         return document(calibration)
-    out().print(tables.calibration(calibration))
+    out().print(tables.calibrations.calibration(calibration))
     return note(f"kept; use it with `autotune predict --calibration {name} ...`")
 
 

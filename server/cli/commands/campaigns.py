@@ -6,25 +6,25 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from html import escape
 from itertools import islice
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import RenderableType
 
-from autotune.client import CampaignHandle, RecommendationHandle
-from autotune.client.location import SOCKET
-from autotune.client.service_record import known_folder
 from autotune.files import write_whole
-from autotune.schemas import Baseline, CampaignState, Explanation, TrialState
+from autotune.schemas import CampaignState, TrialState
 from search_spaces.errors import InvalidInput
+from server.cli import tables
 from server.cli.commands.recommendations import recommendation_of
 from server.cli.commands.watching import studied
 from server.cli.failures import Failed
 from server.cli.options import BudgetOptions, CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out, text
-from server.cli.tables import campaigns as tables
-from server.cli.tables import recommendations, scaling
-from server.cli.tables import trials as trial_tables
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from autotune.client import CampaignHandle, RecommendationHandle
+    from autotune.schemas import Baseline, Explanation
 
 
 def ls(
@@ -53,7 +53,7 @@ def ls(
         return note(f"no campaign has all of these words: {search}")
     if not campaigns:
         return note("no campaigns: submit one with `autotune submit`")
-    return out().print(tables.campaigns(campaigns))
+    return out().print(tables.campaigns.campaigns(campaigns))
 
 
 def show(
@@ -88,19 +88,19 @@ def show(
             return document({"campaign": handle.campaign, "trials": trials})
         answer = recommendation_of(handle)
         if handle.campaign.request.study is not None:
-            told = [scaling.scaling(study) for study in studied(handle)]
+            told = [tables.scaling.scaling(study) for study in studied(handle)]
         else:
             told = [*_answer(answer, _baseline(handle, answer), handle.explain())]
     console = out()
-    console.print(tables.campaign(handle.campaign))
+    console.print(tables.campaigns.campaign(handle.campaign))
     for table in told:
         console.print(table)
     console.print()
-    console.print(trial_tables.trials(trials))
+    console.print(tables.trials.trials(trials))
     if any(trial.expected for trial in trials):
         console.print()
-        console.print(trial_tables.choices(trials))
-    for front in recommendations.fronts(answer.recommendation) if answer else ():
+        console.print(tables.trials.choices(trials))
+    for front in tables.recommendations.fronts(answer.recommendation) if answer else ():
         console.print()
         console.print(front)
     return None
@@ -115,6 +115,8 @@ def open_(
     json: Json = False,
 ) -> None:
     """Open a campaign's page in a browser, and print the address that lets one browser in, once."""
+    from autotune.client.address import SOCKET
+
     with service.client() as client:
         if client.base_url.startswith(SOCKET):
             reason = "a browser opens no Unix socket; forward a port to it: ssh -L 8765:PATH HOST"
@@ -133,6 +135,8 @@ def _opened(address: str) -> bool:
 
     It is led there by a file of this user's alone: all users see the words of its command.
     """
+    from autotune.client.service_record import known_folder
+
     page = known_folder() / "open.html"
     content = f'<meta http-equiv="refresh" content="0;url={escape(address)}">\n'
     page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -145,11 +149,11 @@ def _answer(
 ) -> Iterator[RenderableType]:
     """Yield what the campaign has come to, as far as it has."""
     if answer is not None and answer.recommendation.standing is not None:
-        yield recommendations.standing(answer.recommendation)
+        yield tables.recommendations.standing(answer.recommendation)
     if baseline is not None:
-        yield recommendations.baseline(baseline)
+        yield tables.recommendations.baseline(baseline)
     if explanation.sentences:
-        yield tables.reasons(explanation)
+        yield tables.campaigns.reasons(explanation)
 
 
 def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:
@@ -166,23 +170,23 @@ def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) ->
     lines = handle.log(number, lines=log) if log else ""
     if json:
         return document({"trial": trial, "log": lines} if log else trial)
-    out().print(trial_tables.trial(trial))
+    out().print(tables.trials.trial(trial))
     return text(lines) if lines else None
 
 
 def pause(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
     """Start no further trials until `autotune resume`; those that run end by themselves."""
-    _steer(campaign, service, CampaignHandle.pause, json=json)
+    _steer(campaign, service, lambda handle: handle.pause(), json=json)
 
 
 def resume(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
     """Go on with a paused campaign."""
-    _steer(campaign, service, CampaignHandle.resume, json=json)
+    _steer(campaign, service, lambda handle: handle.resume(), json=json)
 
 
 def cancel(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
     """End a campaign and its running trials; what was measured is kept."""
-    _steer(campaign, service, CampaignHandle.cancel, json=json)
+    _steer(campaign, service, lambda handle: handle.cancel(), json=json)
 
 
 def extend(
@@ -208,7 +212,7 @@ def _steer(
     if json:
         document(after)
     else:
-        out().print(tables.campaign(after))
+        out().print(tables.campaigns.campaign(after))
 
 
 def rm(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:

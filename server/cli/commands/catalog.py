@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from server.cli import tables
 from server.cli.output import Json, document, note, out, text
-from server.cli.tables.elements import NO_VALUE, figure, headed, parameters
 
 
 def models(json: Json = False) -> None:
@@ -20,13 +20,13 @@ def models(json: Json = False) -> None:
     transformers = [load_model(name) for name in model_names()]
     if json:
         return document([model_shape(item) for item in transformers])
-    table = headed(
+    table = tables.elements.headed(
         *("model", ">parameters", ">layers", ">hidden", ">heads", ">query groups", ">seq")
     )
     for item in transformers:
         table.add_row(
             item.name,
-            parameters(item.parameters),
+            tables.elements.parameters(item.parameters),
             str(item.num_layers),
             str(item.hidden_size),
             str(item.num_attention_heads),
@@ -44,14 +44,14 @@ def machines(json: Json = False) -> None:
     known = {name: load_machine(name) for name in machine_names()}
     if json:
         return document([machine_shape(item) for item in known.values()])
-    table = headed("machine", "GPU", ">per node", ">GiB", ">peak TFLOP/s", ">nodes")
+    table = tables.elements.headed("machine", "GPU", ">per node", ">GiB", ">peak TFLOP/s", ">nodes")
     for name, item in known.items():
         table.add_row(
             name,
             Text(item.gpu),
             str(item.gpus_per_node),
-            figure(item.memory_gib),
-            NO_VALUE if item.peak_tflops is None else f"{item.peak_tflops:g}",
+            tables.elements.figure(item.memory_gib),
+            tables.elements.NO_VALUE if item.peak_tflops is None else f"{item.peak_tflops:g}",
             str(item.max_nodes),
         )
     return out().print(table)
@@ -87,13 +87,13 @@ def _list_profiles(folder: Path, *, json: bool) -> None:
     summaries = profile_summaries(folder)
     if json:
         return document(summaries)
-    table = headed("profile", "machine", "trains with", "from", "")
+    table = tables.elements.headed("profile", "machine", "trains with", "from", "")
     for item in summaries:
         usable = not item.problem
         table.add_row(
             item.name,
-            (item.machine or "any") if usable else NO_VALUE,
-            item.program or NO_VALUE,
+            (item.machine or "any") if usable else tables.elements.NO_VALUE,
+            item.program or tables.elements.NO_VALUE,
             "you" if item.source else "autotune",
             Text(item.problem or item.description),
             style=None if usable else "red",

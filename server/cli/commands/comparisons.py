@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from autotune.client.files import figure_form
 from autotune.schemas import FigureScheme, ProgressAxis
+from server.cli import tables
 from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, note, out
-from server.cli.tables import comparisons as tables
 
 
 def compare(
@@ -38,6 +37,8 @@ def compare(
     json: Json = False,
 ) -> None:
     """Hold campaigns against each other: what was asked differently, and which found the best."""
+    from autotune.client.files import figure_form
+
     if to_file is not None:
         figure_form(to_file, field="to_file")  # before anything is asked or drawn
     with service.client() as client:
@@ -51,6 +52,6 @@ def compare(
     console = out()
     console.print(comparison.sentence)
     console.print()
-    console.print(tables.winners(comparison))
+    console.print(tables.comparisons.winners(comparison))
     console.print()
-    return console.print(tables.differences(comparison))
+    return console.print(tables.comparisons.differences(comparison))

@@ -11,10 +11,10 @@ import typer
 from rich.text import Text
 
 from search_spaces.errors import InvalidInput
+from server.cli import tables
 from server.cli.failures import ExitCode
 from server.cli.options import OptionGroup, StorageOptions, name_or_file, no_machine
 from server.cli.output import Json, document, note, out
-from server.cli.tables.elements import headed
 
 if TYPE_CHECKING:
     from evaluators.cluster import ClusterProfile
@@ -116,7 +116,7 @@ def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False)
     if json:
         document([result.as_dict() for result in results])
     else:
-        table = headed("", "check", "found", "what to do")
+        table = tables.elements.headed("", "check", "found", "what to do")
         for result in results:
             status = Text(result.status, style=STYLES[result.status])
             table.add_row(status, Text(result.name), Text(result.found), Text(result.advice))

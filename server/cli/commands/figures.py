@@ -5,18 +5,19 @@ from __future__ import annotations
 import json as jsons
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 import typer
 
-from autotune.client import CampaignHandle
-from autotune.client.files import figure_form
 from autotune.files import write_whole
 from autotune.schemas import FigureKind, FigureScheme, ParetoCost, ScalingKind
 from search_spaces.errors import InvalidInput
+from server.cli import tables
 from server.cli.options import CampaignId, OptionGroup, ServiceOptions, chosen
 from server.cli.output import Json, document, note, out, text
-from server.cli.tables import figures as tables
+
+if TYPE_CHECKING:
+    from autotune.client import CampaignHandle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ def plot(
         handle = client.campaign(campaign)
         if kind is None:
             offers = handle.figures()
-            return document(offers) if json else out().print(tables.offers(offers))
+            return document(offers) if json else out().print(tables.figures.offers(offers))
         written = to_file and _written(handle, kind, to_file, scheme, choice.options())
         figure = handle.figure(kind, **choice.options())
     if json:
@@ -99,7 +100,7 @@ def plot(
     if written:
         text(figure["caption"])
         return note(f"wrote {written}")
-    return out().print(tables.figure(figure))
+    return out().print(tables.figures.figure(figure))
 
 
 def kinds() -> tuple[str, ...]:
@@ -115,6 +116,8 @@ def _written(
     options: dict[str, Any],
 ) -> Path:
     """Write a figure as the file's end says; raises InvalidInput for another end."""
+    from autotune.client.files import figure_form
+
     form = figure_form(target, field="to_file")
     if form == "vega.json":
         chart = handle.chart(kind, scheme=scheme, **options)

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from autotune.schemas import (
-    NO_CALIBRATION,
-    CalibrationDocument,
-    CalibrationSummary,
-    PredictionQuery,
-    SpaceQuery,
-)
-from autotune.validation import validated
 from search_spaces.errors import InvalidInput, InvalidInputs
+from server.cli import tables
 from server.cli.commands.calibrations import known_name, read_document
 from server.cli.dimensions import SpaceOptions, StrategyOptions
 from server.cli.failures import ExitCode, Failed
@@ -34,10 +27,15 @@ from server.cli.options import (
     no_machine,
 )
 from server.cli.output import Json, document, out
-from server.cli.tables import predictions as tables
 
 if TYPE_CHECKING:
     from autotune.calibration import Calibration
+    from autotune.schemas import (
+        CalibrationDocument,
+        CalibrationSummary,
+        PredictionQuery,
+        SpaceQuery,
+    )
     from search_spaces.program import ProgramCapabilities
 
 
@@ -63,6 +61,8 @@ class CalibrationOptions(OptionGroup):
         Raises:
             InvalidInput, InvalidInputs: it cannot be used.
         """
+        from autotune.schemas import NO_CALIBRATION
+
         if self.calibration in {None, NO_CALIBRATION}:
             return None, None
         choice = name_or_file(self.calibration or "")
@@ -119,13 +119,14 @@ def predict(
     Needs no service, but for a calibration by name. Exit code 1 where the strategy is illegal or
     probably does not fit.
     """
-    question = {"model": model.choice(), "strategy": strategy.shape()}
-    query = validated(PredictionQuery, question | subject_fields(machine, program))
-    # Here, and not above, as below: other commands need not wait for all that it imports.
     from autotune.prediction import predict as predicted
+    from autotune.schemas import PredictionQuery
+    from autotune.validation import validated
     from server.programs import refusals_of
     from server.settings import Settings
 
+    question = {"model": model.choice(), "strategy": strategy.shape()}
+    query = validated(PredictionQuery, question | subject_fields(machine, program))
     answer = predicted(
         query,
         *calibration.load(service),
@@ -135,7 +136,7 @@ def predict(
     if json:
         document(answer)
     else:
-        out().print(tables.prediction(answer))
+        out().print(tables.predictions.prediction(answer))
     if not (answer.legal and answer.fits):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -166,7 +167,7 @@ def sweep(
     if json:
         document(answer)
     else:
-        out().print(tables.sweep(answer))
+        out().print(tables.predictions.sweep(answer))
 
 
 def space(
@@ -188,7 +189,7 @@ def space(
     if json:
         document(report)
     else:
-        out().print(tables.space(report))
+        out().print(tables.predictions.space(report))
     if not report.layouts:
         raise Failed("there is nothing to try: " + "".join(report.warnings[:1]))
 
@@ -201,6 +202,9 @@ def _space_query(
     *,
     nodes: int,
 ) -> SpaceQuery:
+    from autotune.schemas import SpaceQuery
+    from autotune.validation import validated
+
     question = {"model": model.choice(), "nodes": nodes, "space": space.spec()}
     return validated(SpaceQuery, question | subject_fields(machine, program))
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.client import CampaignHandle, RecommendationHandle
 from autotune.errors import ApiError
-from autotune.schemas import Campaign
+from server.cli import tables
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out, plain, text
-from server.cli.tables import recommendations as tables
+
+if TYPE_CHECKING:
+    from autotune.client import CampaignHandle, RecommendationHandle
+    from autotune.schemas import Campaign
 
 NOT_FOUND = 404
 
@@ -45,9 +47,9 @@ def best(
         found = {"chosen": ranked, "written": [str(path) for path in written]}
         return document(plain(answer.recommendation) | plain(found))
     if rank == 1:
-        out().print(tables.recommendation(answer.recommendation))
+        out().print(tables.recommendations.recommendation(answer.recommendation))
     else:
-        out().print(tables.runner_up(answer.recommendation, ranked))
+        out().print(tables.recommendations.runner_up(answer.recommendation, ranked))
     for path in written:
         note(f"wrote {path}")
     note(_after_best(campaign, answer, out_dir, rank=rank))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from autotune.client import CampaignHandle, CampaignInput, Client
-from autotune.schemas import ScalingKind, ScalingQuery
-from autotune.validation import validated
+from autotune.schemas import ScalingKind
 from search_spaces.errors import InvalidInput
+from server.cli import tables
 from server.cli.commands.predictions import (
     CalibrationOptions,
     program_for,
@@ -27,7 +26,9 @@ from server.cli.options import (
     chosen,
 )
 from server.cli.output import Json, document, out
-from server.cli.tables import scaling as tables
+
+if TYPE_CHECKING:
+    from autotune.client import CampaignHandle, CampaignInput, Client
 
 NODES_FORMS = "numbers of nodes with commas, such as 16,32,64"
 
@@ -94,6 +95,9 @@ def scaling(
 
     Needs no service, but for --campaign, for --run, and for a calibration by name.
     """
+    from autotune.schemas import ScalingQuery
+    from autotune.validation import validated
+
     counts = node_counts(nodes)
     if campaign is not None and model.model is not None:
         reason = "a campaign has its own model"
@@ -120,7 +124,7 @@ def scaling(
         from autotune.prediction import scaling_study
 
         found = scaling_study(query, *calibration.load(service), program=program_for(query))
-    return document(found) if json else out().print(tables.scaling(found))
+    return document(found) if json else out().print(tables.scaling.scaling(found))
 
 
 def _like(handle: CampaignHandle, trials: TrialOptions, *, rank: int) -> dict[str, Any]:
@@ -172,7 +176,7 @@ def _question(
 def _measure(client: Client, question: CampaignInput, study: StudyOptions, *, json: bool) -> None:
     if study.dry_run:
         answer = client.dry_run(**question)
-        return document(answer) if json else out().print(tables.planned(answer))
+        return document(answer) if json else out().print(tables.scaling.planned(answer))
     return submitted(client, question, watch=study.watch, json=json)
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import InvalidInput
+from server.cli import tables
 from server.cli.commands.serve import refusing_databases
 from server.cli.failures import Failed
 from server.cli.options import StorageOptions
 from server.cli.output import Json, document, note, out
-from server.cli.tables import storage as tables
 
 if TYPE_CHECKING:
     from server.settings import Settings
@@ -46,7 +46,7 @@ def backup(
     size_bytes = file.stat().st_size
     if json:
         return document({"file": str(file), "size_bytes": size_bytes} | dict(rows.rows))
-    note(f"{file} ({tables.size(size_bytes)}) holds {tables.copied(rows)}")
+    note(f"{file} ({tables.storage.size(size_bytes)}) holds {tables.storage.copied(rows)}")
     return note(f"not in it: logs and files of trials, in {settings.trials_dir}")
 
 
@@ -76,7 +76,7 @@ def restore(
         shown = store.shown
     if json:
         return document({"database": shown} | dict(rows.rows))
-    note(f"{shown} holds {tables.copied(rows)}")
+    note(f"{shown} holds {tables.storage.copied(rows)}")
     return note(f"their trials' logs and files belong into {settings.trials_dir}")
 
 
@@ -106,10 +106,10 @@ def prune(
         found = prunable(store, settings, before=before)
         gone = found if dry_run else delete(store, settings, found)
     if json:
-        return document({"dry_run": dry_run} | tables.pruned_document(gone))
+        return document({"dry_run": dry_run} | tables.storage.pruned_document(gone))
     if gone.campaigns:
-        out().print(tables.pruned(gone))
-    return note(tables.pruned_sentence(gone, dry_run=dry_run))
+        out().print(tables.storage.pruned(gone))
+    return note(tables.storage.pruned_sentence(gone, dry_run=dry_run))
 
 
 def length_of_time(text: str, *, field: str = "older_than") -> timedelta:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
-from autotune.client import CampaignInput, Client
 from autotune.schemas import Objective
 from search_spaces.errors import InvalidInput
+from server.cli import tables
 from server.cli.commands.watching import follow
 from server.cli.dimensions import SpaceOptions
 from server.cli.options import (
@@ -25,8 +25,9 @@ from server.cli.options import (
     no_machine,
 )
 from server.cli.output import Json, document, note, out
-from server.cli.tables import campaigns as tables
-from server.cli.tables import predictions
+
+if TYPE_CHECKING:
+    from autotune.client import CampaignInput, Client
 
 SlurmMode = Literal["sbatch", "pilot"]
 
@@ -276,7 +277,7 @@ def submit(
     with service.client() as client:
         if dry_run:
             answer = client.dry_run(**question)
-            return document(answer) if json else out().print(predictions.dry_run(answer))
+            return document(answer) if json else out().print(tables.predictions.dry_run(answer))
         return submitted(client, question, watch=watch, json=json)
 
 
@@ -290,7 +291,7 @@ def submitted(client: Client, question: CampaignInput, *, watch: bool, json: boo
         return follow(handle, json=json)
     if json:
         return document(handle.campaign)
-    out().print(tables.campaign(handle.campaign))
+    out().print(tables.campaigns.campaign(handle.campaign))
     return note(
         f"next: `autotune watch {handle.id}` follows it, `autotune open {handle.id}` shows its page"
     )

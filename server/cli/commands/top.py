@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from server.cli import tables
 from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, out
-from server.cli.tables.activity import activity
 
 LINES_BESIDE_TRIALS = 8
 
@@ -33,7 +33,7 @@ def top(
         if json:
             document(client.activity())
         elif once or not console.is_terminal:
-            console.print(activity(client.activity()))
+            console.print(tables.activity.activity(client.activity()))
         else:
             from rich.live import Live
 
@@ -42,5 +42,5 @@ def top(
                     found = client.activity()
                     others = len(found.runners) + len(found.campaigns) + LINES_BESIDE_TRIALS
                     room = max(3, console.height - others)
-                    live.update(activity(found, most_trials=room), refresh=True)
+                    live.update(tables.activity.activity(found, most_trials=room), refresh=True)
                     time.sleep(every)

@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.client import Client
-from autotune.client.location import default_url, plain_url, token_in
-from autotune.client.logins import Login, login_at, login_path, logins
 from autotune.files import write_whole
-from autotune.schemas import UserChange, UserCreate, UserScope
-from autotune.validation import validated
+from autotune.schemas import UserScope
 from search_spaces.errors import InvalidInput
+from server.cli import tables
 from server.cli.commands.serve import refusing_databases
 from server.cli.commands.storage import existing, length_of_time
 from server.cli.failures import Failed
 from server.cli.options import ServiceOptions, StorageOptions, chosen
 from server.cli.output import Json, document, note, out, text
-from server.cli.tables import users as tables
 
 if TYPE_CHECKING:
     from server.store import Store
@@ -93,7 +89,7 @@ def list_(storage: StorageOptions, json: Json = False) -> None:
         return document(users)
     if not users:
         return note("no users: add one with `autotune users add NAME --scope admin`")
-    return out().print(tables.users(users))
+    return out().print(tables.users.users(users))
 
 
 def add(
@@ -111,6 +107,8 @@ def add(
 
     The user gives it to `autotune login`, or to the service's page.
     """
+    from autotune.schemas import UserCreate
+    from autotune.validation import validated
     from server.store.users import add_user
 
     limits = _limits(most_campaigns, most_trials, node_hours_a_month, email)
@@ -132,6 +130,8 @@ def change(
 ) -> None:
     """Give a user another scope, other limits or another address; what is left out stays, `none`
     is no limit, or no address."""
+    from autotune.schemas import UserChange
+    from autotune.validation import validated
     from server.store.users import change_user
 
     limits = _limits(most_campaigns, most_trials, node_hours_a_month, email)
@@ -142,7 +142,7 @@ def change(
         raise InvalidInput("scope", None, "nothing is changed", valid=valid)
     with existing(storage.settings()) as store, _audited(store, f"users change {name}") as session:
         user = change_user(session, name, changes)
-    return document(user) if json else out().print(tables.users([user]))
+    return document(user) if json else out().print(tables.users.users([user]))
 
 
 def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json = False) -> None:
@@ -167,7 +167,7 @@ def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
         return document(user)
     note(f"{name} is let in no more")
     if user.unfinished_campaigns:
-        note(f"{tables.unfinished(user)}; an admin may cancel them")
+        note(f"{tables.users.unfinished(user)}; an admin may cancel them")
     return None
 
 
@@ -177,6 +177,10 @@ def login(service: ServiceOptions, json: Json = False) -> None:
     It is asked for, or read from --token-file or stdin, and kept for this user alone (0600).
     Commands without --url mean this service then, unless one of your own runs.
     """
+    from autotune.client import Client
+    from autotune.client.location import default_url, plain_url, token_in
+    from autotune.client.logins import Login, login_at
+
     url = plain_url(service.url or default_url())
     token, _ = token_in(service.token_file) if service.token_file else (_asked(url), None)
     before = login_at(url)
@@ -193,11 +197,14 @@ def login(service: ServiceOptions, json: Json = False) -> None:
         raise
     if json:
         return document({"url": url, "file": str(kept)} | me.model_dump())
-    return note(f"{tables.who(me)} at {url}; the token is in {kept}")
+    return note(f"{tables.users.who(me)} at {url}; the token is in {kept}")
 
 
 def logout(service: ServiceOptions, json: Json = False) -> None:
     """Forget the token of a service; what it is known by there stays, until an admin renews it."""
+    from autotune.client.location import default_url, plain_url
+    from autotune.client.logins import login_at, login_path, logins
+
     last = next(logins(), None)
     url = plain_url(service.url or (last.url if last else default_url()))
     if login_at(url) is None:
@@ -210,7 +217,7 @@ def whoami(service: ServiceOptions, json: Json = False) -> None:
     """Say as whom the service knows you, and what you may do."""
     with service.client() as client:
         me, url = client.whoami(), client.base_url
-    return document(me) if json else text(f"{tables.who(me)} at {url}")
+    return document(me) if json else text(f"{tables.users.who(me)} at {url}")
 
 
 def audit(
@@ -238,7 +245,7 @@ def audit(
         return document(page.items)
     if not page.items:
         return note("no changes were asked for; those of a service with --group are written down")
-    return out().print(tables.changes(page.items))
+    return out().print(tables.users.changes(page.items))
 
 
 def _limits(

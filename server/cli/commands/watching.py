@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.client import CampaignHandle
-from autotune.schemas import Campaign, CampaignState, ScalingStudy, TrialState
+from typing import TYPE_CHECKING
+
+from autotune.schemas import CampaignState, TrialState
+from server.cli import tables
 from server.cli.commands.recommendations import recommendation_of, without_result
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out
-from server.cli.progress import ProgressBoard
-from server.cli.tables import recommendations as tables
-from server.cli.tables import scaling
+
+if TYPE_CHECKING:
+    from autotune.client import CampaignHandle
+    from autotune.schemas import Campaign, ScalingStudy
 
 
 def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
@@ -24,6 +27,8 @@ def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> 
 
 def follow(handle: CampaignHandle, *, json: bool) -> None:
     """Show progress, then the result; raises Failed where the campaign ended without one."""
+    from server.cli.progress import ProgressBoard
+
     try:
         with ProgressBoard([handle.campaign]) as board:
             board.begin(handle.trials(state=TrialState.PENDING))
@@ -46,7 +51,7 @@ def _after_search(handle: CampaignHandle, *, json: bool) -> None:
         recommendation = answer.recommendation if answer else None
         document({"campaign": campaign, "recommendation": recommendation})
     elif answer:
-        out().print(tables.recommendation(answer.recommendation))
+        out().print(tables.recommendations.recommendation(answer.recommendation))
         note(f"next: `autotune best {campaign.id} --out run/` writes the files that run it")
     if campaign.state == CampaignState.FAILED:
         raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
@@ -63,7 +68,7 @@ def _after_study(handle: CampaignHandle, *, json: bool) -> None:
         document({"campaign": campaign, "scaling": found})
     else:
         for study in found:
-            out().print(scaling.scaling(study))
+            out().print(tables.scaling.scaling(study))
         note(f"next: `autotune plot {campaign.id} --kind scaling --out scaling.pdf` draws it")
     if campaign.state == CampaignState.FAILED:
         raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")

@@ -28,7 +28,6 @@ from server.dashboard.wording import (
 
 __all__ = [
     "NO_VALUE",
-    "dimension_value",
     "duration",
     "facts",
     "figure",
@@ -122,13 +121,6 @@ def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Tabl
 def strategy_line(shape: StrategyShape) -> str:
     """Return `TP 4 · PP 8 · MBS 2 …`, as everywhere else."""
     return Strategy(**vars(shape)).short()
-
-
-def dimension_value(value: object) -> str:
-    """Return a dimension's value as its option takes it: a switch is on or off."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
 
 
 def with_unit(value: float | None, unit: str) -> str:

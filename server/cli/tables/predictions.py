@@ -19,10 +19,10 @@ from autotune.schemas import (
     Sweep,
     SweepRow,
 )
+from search_spaces.strategy import setting_text
 from server.cli.dimensions import options_between
 from server.cli.tables.elements import (
     NO_VALUE,
-    dimension_value,
     facts,
     figure,
     headed,
@@ -64,9 +64,9 @@ COMMON: dict[str, Callable[[StrategyShape], str]] = {
     "num_nodes": lambda s: plural(s.num_nodes, "node"),
     "zero_stage": lambda s: f"ZeRO-{s.zero_stage}",
     "virtual_stages": lambda s: f"VP {s.virtual_stages}",
-    "sequence_parallel": lambda s: f"SP {dimension_value(s.sequence_parallel)}",
+    "sequence_parallel": lambda s: f"SP {setting_text(s.sequence_parallel)}",
     "activation_checkpointing": lambda s: f"{s.activation_checkpointing} ckpt",
-    "flash_attention": lambda s: f"flash {dimension_value(s.flash_attention)}",
+    "flash_attention": lambda s: f"flash {setting_text(s.flash_attention)}",
     "precision": lambda s: s.precision,
 }
 
@@ -297,7 +297,7 @@ def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: boo
     for row in rows:
         table.add_row(
             str(row.rank),
-            *(dimension_value(row.strategy.value(name)) for name in columns),
+            *(setting_text(row.strategy.value(name)) for name in columns),
             *([f"{row.global_batch_size:,}"] if with_batch else []),
             figure(row.tokens_per_s),
             f"{figure(row.tokens_per_s_low)} to {figure(row.tokens_per_s_high)}",

@@ -61,19 +61,29 @@ def test_the_examples_run(alone: Autotune, example: str) -> None:
     assert ran.out
 
 
-def test_help_waits_for_no_library_that_it_does_not_need() -> None:
+def test_neither_help_nor_the_service_waits_for_a_library_that_it_does_not_need() -> None:
     """What is not imported takes no time: a figure would depend on the machine."""
     program = """
 import sys
 from server.cli.application import app
-app(["--help"], standalone_mode=False)
-print(*sys.modules)
+for command in sys.argv[1:]:
+    app([*command.split(), "--help"], standalone_mode=False)
+    print(*sys.modules, file=sys.stderr)
+import server.service
+print(*sys.modules, file=sys.stderr)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, "", *COMMANDS],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     heavy = {"torch", "deephyper", "deepspeed", "sklearn", "scipy", "altair", "vl_convert", "ray"}
     service = {"sqlalchemy", "fastapi", "uvicorn", "structlog", "prometheus_client"}
-    questions = {"pydantic", "numpy", "httpx2", "asyncio", "autotune.client", "search_spaces.space"}
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert imported & (heavy | service | questions) == set()
+    questions = {"numpy", "httpx2", "asyncio", "autotune.client", "autotune.schemas.wire"}
+    answers = {"server.cli.tables.elements", "search_spaces.space"}
+    of_all, *of_each, of_service = (set(line.split()) for line in done.stderr.splitlines())
+    assert "pydantic" not in of_all
+    for name, imported in zip(COMMANDS, of_each, strict=True):
+        assert imported & (heavy | service | questions | answers) == set(), name
+    assert of_service & (heavy - {"scipy"} | {"scipy.special", "scipy.linalg"}) == set()

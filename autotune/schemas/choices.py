@@ -1,0 +1,77 @@
+"""The words that options of commands choose among, apart from the models: no --help builds one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+EvaluatorName = Literal["simulated", "local", "slurm", "ray"]
+
+Objective = Literal[
+    "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_node_hour", "tokens_per_joule"
+]
+"""What a campaign makes as high as possible. The last two are the inverse of the node-hours and of
+the energy for a token."""
+
+ScalingKind = Literal["strong", "weak"]
+"""`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
+
+FigureKind = Literal[
+    "trajectory",
+    "parts",
+    "memory_parts",
+    "impact",
+    "beeswarm",
+    "marginal",
+    "map",
+    "parallel",
+    "memory",
+    "pareto",
+    "scaling",
+    "calibration",
+    "timeline",
+]
+"""`trajectory`: the search as it went. `parts`, `memory_parts`: where time and memory of the best
+layouts go. `impact`, `beeswarm`: how much each dimension decides, in all and in each strategy.
+`marginal`: the rate along each dimension. `map`: the best rate for each TP and PP. `parallel`: each
+trial through the values of all dimensions. `memory`: the rate against the memory left. `pareto`:
+against nodes or energy. `scaling`: the efficiency of a layout on more nodes. `calibration`: what
+was predicted of each trial against what was measured. `timeline`: the nodes over time."""
+
+FigureScheme = Literal["light", "dark"]
+
+ParetoCost = Literal["num_nodes", "joules_per_token"]
+
+ProgressAxis = Literal["trial", "node_hours"]
+"""What the progress of several campaigns is drawn over."""
+
+UserScope = Literal["read", "submit", "admin"]
+"""What a user may do, each with all before it: read what the group may see; submit campaigns and
+change one's own; change all, and manage users."""
+
+
+class CampaignState(StrEnum):
+    """`queued` waits for a runner; `running` and `confirming` are worked on; the rest rest."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    CONFIRMING = "confirming"
+    PAUSED = "paused"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class TrialState(StrEnum):
+    """`pending` is stored but not finished; the others are final."""
+
+    PENDING = "pending"
+    OK = "ok"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    NODE_FAIL = "node_fail"
+    PREEMPTED = "preempted"
+    REFUSED = "refused"
+    CANCELLED = "cancelled"
+    LOST = "lost"
