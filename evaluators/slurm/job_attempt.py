@@ -87,9 +87,11 @@ class JobAttempt:
     def follow(self, files: AttemptFiles) -> None:
         """Take up again what an earlier process submitted, or may have; `files`: of its folder."""
         self.state = transition(self.state, AttemptState.SUBMITTING)
-        self._tracker.follow(
-            self.name, submitted_at=files.intended_at or 0.0, since=files.first_intended_at
-        )
+        submitted_at, since, now = files.intended_at or 0.0, files.first_intended_at, time.time()
+        if submitted_at > now:
+            # The clock was ahead, nobody knows how far: any job of this name may be its own.
+            submitted_at, since = now, 0.0
+        self._tracker.follow(self.name, submitted_at=submitted_at, since=since)
         self._take_in(files)
         if self.cancelled:
             self._tracker.cancel(self.name)
@@ -148,7 +150,7 @@ class JobAttempt:
             case SubmitAgain():
                 return self._submit_again()
             case AskAccounting(stay=stay):
-                since = self.files.intended_at or time.time()
+                since = min(self.files.intended_at or math.inf, time.time())
                 self._tracker.look_up(self.name, since=since - LOOK_BACK_S)
                 return stay
         return decision

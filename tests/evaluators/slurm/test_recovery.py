@@ -18,7 +18,7 @@ import pytest
 from autotune.schemas import TrialState
 from evaluators.attempt.attempt import Attempt, attempts_of
 from evaluators.cluster.profile import Retries
-from evaluators.slurm.attempt_files import read_attempt_files
+from evaluators.slurm.attempt_files import read_attempt_files, write_intent
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import QUICK_NODE_LOSS
 from tests.cluster.fixtures import MakeCluster
@@ -68,6 +68,19 @@ def test_another_process_finds_what_one_that_was_killed_had_submitted(
     assert {o.status for o in outcomes} == {TrialState.OK}
     assert [runs(each) for each in requests] == [1] * 6
     wait(lambda: not slurm.jobs())
+
+
+def test_what_was_to_be_submitted_while_the_clock_was_ahead_is_submitted(
+    backends: Backends, slurm: Cluster, tmp_path: Path
+) -> None:
+    assert slurm.nodes
+    asked = request(tmp_path, "trial-0")
+    folder = tmp_path / "trial-0" / "attempt-1"
+    folder.mkdir(parents=True)
+    write_intent(folder, name="trial-0.1", at=time.time() + 5000.0)
+    (outcome,) = run(backends.make(COUNTED), asked)
+    assert outcome.status == TrialState.OK
+    assert runs(asked) == 1
 
 
 def test_a_client_that_is_killed_in_flight_leaves_one_run(
