@@ -22,12 +22,12 @@ REAL_CAMPAIGNS = 3
 SEED = 50
 
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.xdist_group("endurance"), pytest.mark.long]
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> RayNodes | None:
-    """That of other tests; without Ray there is none here either."""
+    """That of other tests in this process; without Ray there is none here either."""
     if not find_spec("ray"):
         return None
     found: RayNodes = request.getfixturevalue("ray_nodes")

@@ -134,4 +134,4 @@ def test_runners_share_campaigns_and_any_may_be_killed(
         assert session.scalars(held).all() == []
     assert watched.living() == 0
     assert watched.connections <= 2 * RUNNERS
-    assert min(watched.most_held) < CAMPAIGNS / 2, f"one had most: {watched.most_held}"
+    assert min(watched.most_held) <= CAMPAIGNS / 2, f"one had most: {watched.most_held}"

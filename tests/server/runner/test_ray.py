@@ -148,10 +148,19 @@ def test_a_cluster_that_is_too_small_or_not_there_is_said(
     assert service.campaign(campaign).state == "queued"
 
 
-def test_nodes_that_are_not_there_are_waited_for(service: RayService, ray_nodes: RayNodes) -> None:
+@pytest.fixture
+def other_nodes() -> Iterator[RayNodes]:
+    """A cluster that nobody used before: its nodes are all free."""
+    with RayNodes(3) as nodes:
+        yield nodes
+
+
+def test_nodes_that_are_not_there_are_waited_for(
+    service: RayService, other_nodes: RayNodes
+) -> None:
     """They were when the campaign was asked for; who asks now is told that they are not."""
     asked = {
-        "ray": {"address": ray_nodes.address, "profile": "quick"},
+        "ray": {"address": other_nodes.address, "profile": "quick"},
         "nodes": 3,
         "pool_nodes": 3,
         "space": QUESTION["space"] | {"num_nodes": 3},
@@ -159,7 +168,7 @@ def test_nodes_that_are_not_there_are_waited_for(service: RayService, ray_nodes:
         "protocol": QUESTION["protocol"] | {"confirmations": 0},
     }
     campaign = service.create(**asked)
-    ray_nodes.kill_node()
+    other_nodes.kill_node()
     try:
         ends = time.monotonic() + PATIENCE_S
         while (refused := service.refused_or_planned(**asked)).is_success:
@@ -168,6 +177,6 @@ def test_nodes_that_are_not_there_are_waited_for(service: RayService, ray_nodes:
         service.until(lambda: service.campaign(campaign).reason.startswith("waits for nodes"))
         assert service.campaign(campaign).state == "queued"
     finally:
-        ray_nodes.start()
+        other_nodes.start()
     campaign = service.until_state(campaign, "done")
     assert [trial.state for trial in service.trials(campaign)] == ["ok"]

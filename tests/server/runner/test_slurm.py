@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import Campaign, Recommendation, Trial, TrialState
+from autotune.schemas import Campaign, ListedCampaign, Recommendation, Trial, TrialState
 from server.app import create_app
 from server.runner.runner import Runner
 from server.settings import Settings
@@ -155,7 +155,7 @@ class SlurmService:
     def _standing(self) -> list[str]:
         """How the trials of all campaigns stand, for whoever reads why a test failed."""
         listed = self.client.get("/api/v1/campaigns").json()["items"]
-        campaigns = [Campaign.model_validate(item) for item in listed]
+        campaigns = [ListedCampaign.model_validate(item) for item in listed]
         told = [f"campaign {each.id}: {each.state}, {each.reason}" for each in campaigns]
         for trial in (trial for each in campaigns for trial in self.trials(each)):
             stands = f"{trial.state} {trial.phase} {trial.phase_reason} {trial.error}"
