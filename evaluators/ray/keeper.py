@@ -243,19 +243,21 @@ class TrialKeeper:
         group = placement_group(
             [work["bundle"]] * work["nodes"], strategy="STRICT_SPREAD", name=trial.name
         )
-        trial.offered = asyncio.get_running_loop().create_future()
+        offered: asyncio.Future[PlacedNodes] = asyncio.get_running_loop().create_future()
+        trial.offered = offered
         ready = asyncio.ensure_future(_answer(group.ready()))
         try:
-            await asyncio.wait({ready, trial.offered}, return_when=asyncio.FIRST_COMPLETED)
-            if trial.offered.done():
+            await asyncio.wait({ready, offered}, return_when=asyncio.FIRST_COMPLETED)
+            trial.offered = None  # what comes free from here on is for others
+            if offered.done():
                 remove_placement_group(group)
-                return trial.offered.result()
+                return offered.result()
             await ready
             return await _occupied(group, trial)
         except BaseException:
             remove_placement_group(group)
-            if trial.offered.done():
-                self._release(trial.offered.result(), healthy=True)
+            if offered.done():
+                self._release(offered.result(), healthy=True)
             raise
         finally:
             trial.offered = None
