@@ -1,7 +1,6 @@
-"""Runners on one PostgreSQL, any of which is killed at random, share what there is to do.
+"""Four runners on one PostgreSQL, any of which is killed at random, share what there is to do.
 
-Three and one kill; with `AUTOTUNE_RUNNER_KILLS=40` in the environment it is as many kills of four
-over 200 campaigns.
+With `AUTOTUNE_RUNNER_KILLS=40` in the environment it is as many kills over 200 campaigns.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from tests.server.asking import created
 from tests.server.slurm.scene import RunnerProcess
 
 FULL_KILLS = int(os.environ.get("AUTOTUNE_RUNNER_KILLS", "0"))
-KILLS = FULL_KILLS or 1
-CAMPAIGNS = 200 if FULL_KILLS else 6
-RUNNERS = 4 if FULL_KILLS else 3
+KILLS = FULL_KILLS or 2
+CAMPAIGNS = 200 if FULL_KILLS else 8
+RUNNERS = 4
 SEED = 12
 LONGEST_S = 480.0 + 5.0 * CAMPAIGNS
 TRIALS = 2
@@ -134,4 +133,4 @@ def test_runners_share_campaigns_and_any_may_be_killed(
         assert session.scalars(held).all() == []
     assert watched.living() == 0
     assert watched.connections <= 2 * RUNNERS
-    assert min(watched.most_held) <= CAMPAIGNS / 2, f"one had most: {watched.most_held}"
+    assert min(watched.most_held) < CAMPAIGNS / 2, f"one had most: {watched.most_held}"
