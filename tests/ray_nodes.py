@@ -6,6 +6,7 @@ It is held by a process of its own, `python -m tests.ray_nodes PORT`, which does
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cluster.ports import free_ports
@@ -130,6 +132,15 @@ def ray_nodes() -> Iterator[RayNodes]:
         yield nodes
 
 
+def _cut_power(node: Any) -> None:
+    """Kill all that runs on a node, trials too: by themselves they outlive its Ray a while."""
+    own = [psutil.Process(process.pid) for _, process in node.live_processes()]
+    below = [each for process in own for each in process.children(recursive=True)]
+    for process in own + below:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 def hold(port: int) -> None:
     """Do what is asked until there is no more, and end what was started."""
     from ray.cluster_utils import Cluster
@@ -153,10 +164,12 @@ def hold(port: int) -> None:
                 nodes.append(cluster.add_node(num_cpus=CPUS_OF_NODE, wait=False, **store))
             cluster.wait_for_nodes(timeout=START_LIMIT_S)
         elif command == "kill-node\n":
-            cluster.remove_node(nodes.pop(), allow_graceful=False)
+            node = nodes.pop()
+            _cut_power(node)
+            cluster.remove_node(node, allow_graceful=False)
         else:
-            cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
-            for node in nodes:
+            for node in (cluster.head_node, *nodes):
+                _cut_power(node)
                 node.kill_all_processes(check_alive=False, allow_graceful=False)
             cluster, nodes = None, []
         sys.stdout.write(f"{address}\n")

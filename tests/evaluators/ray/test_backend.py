@@ -145,12 +145,14 @@ def test_a_node_that_dies_is_not_the_trials_fault(
     backend.submit(trial)
     wait(lambda: len(sleepers()) == 6)
     ray_nodes.kill_node()
-    wait(lambda: len(attempts_of(trial)) == 2)
-    first = Attempt(request=trial, number=1)
-    assert abandoned_status(first.folder) == "node_fail"
-    assert not sleepers()
-    wait(lambda: standing(backend, trial).reason.endswith("and Ray has 2"))
-    ray_nodes.start()
+    try:
+        wait(lambda: len(attempts_of(trial)) == 2)
+        first = Attempt(request=trial, number=1)
+        assert abandoned_status(first.folder) == "node_fail"
+        assert not sleepers()
+        wait(lambda: standing(backend, trial).reason.endswith("and Ray has 2"))
+    finally:
+        ray_nodes.start()
     (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK, outcome.error
     assert outcome.duration_s > 0
