@@ -277,10 +277,11 @@ class _MeasuredStart:
 
 def _energy(log: AdapterLog, last: _MeasuredStart, request: TrialRequest) -> Energy:
     """Return the energy of the last start, which has the largest batches."""
+    counted = {each.step for each in last.iterations}
     measured = [
         Iteration(line=line, number=told.step, elapsed_s=told.time_s or 0.0)
         for line, told in enumerate(last.figures.iterations, start=1)
-        if told in last.iterations
+        if told.step in counted
     ]
     run = LoggedRun(power=log.power(len(log.starts) - 1))
     runs = tuple(LoggedRun(power=log.power(n)) for n in range(len(log.starts)))
