@@ -32,7 +32,8 @@ from tests.benchmarks.faults.stage import Stage
 
 
 def table(report: EnduranceReport) -> str:
-    lines = [
+    lines = _failures(report)
+    lines += [
         f"{report.database}, seed {report.seed}: {report.faults.total()} faults "
         f"in {report.elapsed_s:,.0f} s"
     ]
@@ -49,6 +50,16 @@ def table(report: EnduranceReport) -> str:
     lines.append(f"violations: {len(report.violations)}")
     lines += [f"  {sentence}" for sentence in report.violations]
     return "\n".join(lines)
+
+
+def _failures(report: EnduranceReport) -> list[str]:
+    """Return what is told of failed trials, first of those that no fault explains."""
+    lines = []
+    for explained, words in ((False, "that no fault explains"), (True, "with a full disk")):
+        found = [trial for trial in report.failed.values() if trial.is_explained is explained]
+        lines.append(f"failed trials {words}: {len(found)}")
+        lines += [f"  {line}" for trial in found for line in trial.lines]
+    return lines
 
 
 def main() -> int:

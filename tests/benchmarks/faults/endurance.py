@@ -6,12 +6,18 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from autotune.schemas import Campaign
+from autotune.schemas import Campaign, Trial
 from server.runner.runner import DISK_FULL
 from tests.benchmarks.faults.audit import AT_REST, FinishedTrials, audit, orphans
+from tests.benchmarks.faults.failed_trials import (
+    FailedTrial,
+    InflictedFault,
+    LifeSpans,
+    has_failed,
+)
 from tests.benchmarks.faults.kinds import DISK, FaultKind, kinds_for
 from tests.benchmarks.faults.programs import ENDED_WELL
 from tests.benchmarks.faults.stage import Stage
@@ -41,6 +47,7 @@ class EnduranceReport:
     trials: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    failed: dict[str, FailedTrial] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     elapsed_s: float = 0.0
 
@@ -63,8 +70,11 @@ class Endurance:
         self._chance = random.Random(stage.seed)
         self._open: dict[int, Campaign] = {}
         self._ended: dict[int, Campaign] = {}
-        self._asked: dict[str, str] = {}
+        self._asked: dict[str, tuple[str, float]] = {}
         self._finished = FinishedTrials()
+        self._spans = LifeSpans()
+        self._inflicted: list[InflictedFault] = []
+        self._began = time.monotonic()
         self._seen = -1
         self._report = EnduranceReport(
             seed=stage.seed, database=stage.database, absent=stage.absent
@@ -72,7 +82,7 @@ class Endurance:
 
     def run(self) -> EnduranceReport:
         """Return when all has ended and been looked at."""
-        began = time.monotonic()
+        self._began = time.monotonic()
         all_kinds = kinds_for(self._stage)
         for number in range(1, self._faults + 1):
             self._calm()
@@ -82,13 +92,20 @@ class Endurance:
             self._inflict(kind, number)
         self._stage.clock.step(0)
         self._let_end()
-        self._look_at_the_end(time.monotonic() - began)
+        self._look_at_the_end(self._elapsed_s())
         return self._report
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began
 
     def _inflict(self, kind: FaultKind, number: int) -> None:
         time.sleep(self._chance.uniform(0.0, LONGEST_PAUSE_S))
         self._report.faults[kind.name] += 1
+        began_s = self._elapsed_s()
         self._wrong(kind.inflict(self._stage, self._chance))
+        self._inflicted.append(
+            InflictedFault(name=kind.name, began_s=began_s, ended_s=self._elapsed_s())
+        )
         if number % 10 == 0 or number == self._faults:
             self._tell(
                 f"{number} faults, {len(self._ended)} campaigns ended, {len(self._open)} open, "
@@ -119,12 +136,14 @@ class Endurance:
             if name != "simulated" and self._real <= 0:
                 continue
             # A question that was not answered is asked again by its key: it is to count once.
-            key = self._asked.setdefault(name, f"{name}-{self._chance.getrandbits(64):x}")
+            asked = f"{name}-{self._chance.getrandbits(64):x}", self._elapsed_s()
+            key, asked_s = self._asked.setdefault(name, asked)
             question = self._stage.asks[name](random.Random(key))
             answer = self._stage.post("/campaigns", question, key=key)
             if answer is not None and answer.status_code in {200, 201}:
                 campaign = Campaign.model_validate(answer.json())
                 self._open[campaign.id] = campaign
+                self._spans.looked_s[campaign.id] = asked_s
                 self._real -= name != "simulated"
                 del self._asked[name]
             elif answer is not None and answer.status_code not in AWAY:
@@ -139,8 +158,11 @@ class Endurance:
             return
         self._seen = last
         for number in list(self._open):
-            campaign = self._stage.campaign(number)
-            self._wrong(self._finished.look(self._stage.trials(number)))
+            began_s = self._elapsed_s()
+            campaign, trials = self._stage.campaign(number), self._stage.trials(number)
+            self._spans.look(number, trials, began_s=began_s, ended_s=self._elapsed_s())
+            self._wrong(self._finished.look(trials))
+            self._note_failures(campaign, trials)
             if campaign.state == "paused" and campaign.reason == DISK_FULL:
                 self._stage.post(f"/campaigns/{number}/resume")
                 self._seen = -1  # it may not have been heard
@@ -173,11 +195,29 @@ class Endurance:
         report.elapsed_s = elapsed_s
         for campaign in campaigns:
             report.campaigns[str(campaign.request.evaluator), str(campaign.state)] += 1
-            for trial in stage.trials(campaign.id):
-                if trial.error:
-                    report.errors[f"{trial.state}: {trial.error[:MOST_OF_AN_ERROR]}"] += 1
+            trials = stage.trials(campaign.id)
+            self._note_failures(campaign, trials)
+            report.errors.update(
+                f"{trial.state}: {trial.error[:MOST_OF_AN_ERROR]}"
+                for trial in trials
+                if trial.error and not has_failed(trial)
+            )
             if campaign.state != "done":
                 report.reasons[f"{campaign.state}: {campaign.reason}"] += 1
+
+    def _note_failures(self, campaign: Campaign, trials: Sequence[Trial]) -> None:
+        known = self._report.failed
+        for trial in trials:
+            if not has_failed(trial) or trial.token in known:
+                continue
+            failed = FailedTrial.of(
+                trial,
+                backend=str(campaign.request.evaluator),
+                faults=self._spans.faults_in(trial, self._inflicted),
+            )
+            known[trial.token] = failed
+            if not failed.is_explained:
+                self._wrong([f"no fault explains that {failed.sentence}"])
 
     def _numbers(self) -> list[int]:
         """Return all campaigns that the database knows; each was asked for once."""
