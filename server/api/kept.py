@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
+
+from server.store.recent import Recent
 
 T = TypeVar("T")
 
@@ -22,28 +23,23 @@ class Kept(Generic[T]):
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
         self._lock = threading.Lock()
-        self._answers: OrderedDict[Hashable, tuple[Hashable, Future[T]]] = OrderedDict()
+        self._answers: Recent[Hashable, tuple[Hashable, Future[T]]] = Recent(most)
 
     def of(self, key: Hashable, make: Callable[[], T], *, version: Hashable = None) -> T:
         """Return the answer of this key and version; one whose making fails is not kept."""
         with self._lock:
             future = self._known(key, version)
             mine = future is None
-            if future is None:
-                future = Future()
-                self._answers[key] = version, future
-            self._answers.move_to_end(key)
-            while len(self._answers) > self._most:
-                self._answers.popitem(last=False)
+            future = future or Future()
+            self._answers.keep({key: (version, future)})
         if mine:
             try:
                 future.set_result(make())
             except BaseException as error:
                 with self._lock:
                     if self._known(key, version) is future:
-                        del self._answers[key]
+                        self._answers.drop(key)
                 future.set_exception(error)
         return future.result()
 
@@ -56,5 +52,5 @@ class Kept(Generic[T]):
         return future.result()
 
     def _known(self, key: Hashable, version: Hashable) -> Future[T] | None:
-        kept, future = self._answers.get(key, (None, None))
+        kept, future = self._answers.get(key) or (None, None)
         return future if kept == version else None

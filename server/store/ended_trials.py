@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from autotune.schemas import Trial
+from server.store.recent import Recent
 
 MOST_TRIALS = 10_000
-"""Ten kilobytes each at most."""
+"""Five kilobytes each."""
 
 EndedKey = tuple[str, datetime]
 """A trial's token, which no other has, and when it ended: a transaction that wrote an end and was
@@ -21,9 +21,8 @@ class EndedTrials:
     """The last trials asked for; any thread may ask."""
 
     def __init__(self, most: int = MOST_TRIALS) -> None:
-        self._most = most
         self._lock = threading.Lock()
-        self._trials: OrderedDict[EndedKey, Trial] = OrderedDict()
+        self._trials: Recent[EndedKey, Trial] = Recent(most)
 
     def of(
         self, keys: Iterable[EndedKey], read: Callable[[list[EndedKey]], Mapping[EndedKey, Trial]]
@@ -35,15 +34,11 @@ class EndedTrials:
         """
         wanted = list(keys)
         with self._lock:
-            found = {key: self._trials[key] for key in wanted if key in self._trials}
+            known = {key: self._trials.get(key) for key in wanted}
+        found = {key: trial for key, trial in known.items() if trial is not None}
         missing = [key for key in wanted if key not in found]
         if missing:
             found |= read(missing)
         with self._lock:
-            for key in wanted:
-                if key in found:
-                    self._trials[key] = found[key]
-                    self._trials.move_to_end(key)
-            while len(self._trials) > self._most:
-                self._trials.popitem(last=False)
+            self._trials.keep(found)
         return found
