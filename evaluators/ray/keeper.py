@@ -77,6 +77,8 @@ class KeptTrial:
     Attributes:
         work: what `evaluators.ray.work.work_of` returns.
         log: a file without a name, gone with the process.
+        began_at: when it had its nodes (epoch), by the clock that is set, which tells when, and
+            `began` by the one that is not, which tells how long; 0 until then.
         reason: why it waits.
         end: how it ended: `kind` (`script`, `node`, `lost`, `memory`, `cancelled`), `reason`, and
             what `TrialNode.run` returned.
@@ -90,6 +92,7 @@ class KeptTrial:
     placed: PlacedNodes | None = None
     offered: asyncio.Future[PlacedNodes] | None = None
     began_at: float = 0.0
+    began: float = 0.0
     logged: int = 0
     reason: str = ""
     end: dict[str, Any] | None = None
@@ -163,7 +166,7 @@ class TrialKeeper:
         healthy = False
         try:
             trial.placed = await self._place(trial)
-            trial.began_at = time.time()
+            trial.began_at, trial.began = time.time(), time.monotonic()
             trial.end = await self._run(trial, trial.placed)
             healthy = True
         except asyncio.CancelledError:
@@ -176,8 +179,9 @@ class TrialKeeper:
         finally:
             if trial.placed:
                 self._release(trial.placed, healthy=healthy)
-        now = time.time()
-        trial.end = {"began_at": trial.began_at or now, "ended_at": now} | (trial.end or {})
+        held_s = time.monotonic() - trial.began if trial.began_at else 0.0
+        began_at = trial.began_at or time.time()
+        trial.end = {"began_at": began_at, "ended_at": began_at + held_s} | (trial.end or {})
 
     async def _run(self, trial: KeptTrial, placed: PlacedNodes) -> dict[str, Any]:
         """Run it on its nodes; raises RayError where one of them, or its actor, dies."""

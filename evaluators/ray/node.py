@@ -228,7 +228,7 @@ class TrialNode:
         return {
             "exit_code": code if code >= 0 else 128 - code,
             "began_at": began_at,
-            "ended_at": time.time(),
+            "ended_at": began_at + time.monotonic() - began,  # however the clock was set
             "timed_out": timed_out,
         }
 

@@ -43,7 +43,8 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptEnd:
-    """How the attempt's script ended; both epochs are by the node's clock."""
+    """How the attempt's script ended; `began_at` is an epoch by the node's clock, and `ended_at` as
+    much later as it took, however the clock was set meanwhile."""
 
     exit_code: int
     began_at: float

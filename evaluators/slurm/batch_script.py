@@ -53,6 +53,7 @@ if ! mkdir {CLAIM} 2>/dev/null; then
     exit {FOLDER_READ_ONLY}
 fi
 begin="$(date +%s.%3N)"
+read -r up _ </proc/uptime
 printf '%s %s %s\n' "$job" "$begin" "$nodes" >{CLAIM}/job.partial
 mv -f {CLAIM}/job.partial {CLAIM}/job
 """
@@ -63,8 +64,12 @@ export AUTOTUNE_JOB="$job" AUTOTUNE_NODES="$nodes"
 trap 'exit 143' TERM
 """
 
+# Nodes are held for as long as they were up meanwhile: a clock may be set while they are.
 _WRITE_END = rf"""code=$?
-printf '%s %s %s\n' "$code" "$begin" "$(date +%s.%3N)" >{ENDED}.partial &&
+read -r now _ </proc/uptime
+end_ms=$((10#${{begin/./}} + 10 * (10#${{now/./}} - 10#${{up/./}})))
+printf '%s %s %d.%03d\n' "$code" "$begin" $((end_ms / 1000)) $((end_ms % 1000)) \
+    >{ENDED}.partial &&
     mv -f {ENDED}.partial {ENDED} || exit {LEFT_NO_END}
 """
 

@@ -13,7 +13,9 @@ from autotune.files import write_whole
 from autotune.schemas import TrialState
 from evaluators.attempt.attempt import ENDED, Attempt
 from evaluators.cluster.profile import Environment, Scheduling, Tasks
+from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.batch_script import (
+    BODY_SCRIPT,
     LEASE,
     body_script,
     holding_script,
@@ -102,6 +104,30 @@ def test_what_is_held_and_no_more_renewed_ends_whatever_the_clocks_say(tmp_path:
         write_whole(lease, "1 c\n")
         assert job.wait(PATIENCE_S) == 0
     assert (folder / ENDED).read_text().startswith("0 ")
+
+
+def test_a_trial_is_no_longer_for_a_clock_that_is_set_meanwhile(tmp_path: Path) -> None:
+    """Its node's clock goes a day on at each look."""
+    attempt, commands, looks = (
+        Attempt(request=request(tmp_path), number=1),
+        tmp_path / "bin",
+        "looks",
+    )
+    for folder in (commands, attempt.folder, attempt.ended_folder):
+        folder.mkdir(parents=True)
+    date = f"echo >>{looks}; echo $((1800000000 + 86400 * $(wc -l <{looks}))).250"
+    write_whole(commands / "date", f"#!/bin/bash\n{date}\n", executable=True)
+    write_whole(attempt.folder / BODY_SCRIPT, "date")
+    variables = {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "AUTOTUNE_JOB": "1",
+        "AUTOTUNE_NODES": "n01",
+    }
+    subprocess.run(["bash", "-c", run_script(attempt)], env=variables, check=True)
+    end = read_attempt_files(attempt.folder).end
+    assert end
+    assert (end.exit_code, end.began_at) == (0, 1800086400.25)
+    assert end.duration_s < PATIENCE_S
 
 
 @pytest.mark.xdist_group("slurm")
