@@ -78,15 +78,13 @@ def _sentence(
     if other.role == "baseline":
         name = f"The baseline ({name})"
     tells = "is predicted to take" if predicted else "takes"
-    same, more, less = COST_WORDS[winner.objective]
+    if own := _own_dimensions(winner.strategy, other.strategy):
+        return f"{_cost(name, tells, winner, longer)}; no formula tells why: {own}"
     if longer >= TWICE:
         most = max(differences, key=lambda part: differences[part])
         share = f"{percent(other.shares[most])} of its time is {TIME_WORDS[most]}"
-        return f"{name} {tells} {1.0 + longer:.2g} times {same}: {share}"
-    if abs(longer) < HARDLY:
-        head = f"{name} {tells} {same} as the winner"
-    else:
-        head = f"{name} {tells} {percent(longer)} {more if longer > 0.0 else less}"
+        return f"{_cost(name, tells, winner, longer)}: {share}"
+    head = _cost(name, tells, winner, longer)
     order = sorted(differences, key=lambda part: -differences[part])
     losses = [part for part in order if differences[part] >= HARDLY][:LOSSES]
     savings = [part for part in reversed(order) if differences[part] <= -HARDLY][:SAVINGS]
@@ -98,3 +96,23 @@ def _sentence(
         saved = [f"{percent(differences[part])} in {TIME_WORDS[part]}" for part in savings]
         said.append(f"saves {' and '.join(saved)}")
     return f"{head}: it {' and '.join(said)}" if said else head
+
+
+def _cost(name: str, tells: str, winner: StrategyParts, longer: float) -> str:
+    """Return how much more or less than the winner one takes."""
+    same, more, less = COST_WORDS[winner.objective]
+    if longer >= TWICE:
+        return f"{name} {tells} {1.0 + longer:.2g} times {same}"
+    if abs(longer) < HARDLY:
+        return f"{name} {tells} {same} as the winner"
+    return f"{name} {tells} {percent(longer)} {more if longer > 0.0 else less}"
+
+
+def _own_dimensions(winner: Strategy, other: Strategy) -> str:
+    """Return of which dimensions that only their trainer has they differ, in words: these are
+    learned from trials, and no part of a step follows from them."""
+    own = dict(winner.settings)
+    names = [name for name, value in other.settings if own.get(name) != value]
+    tells = "is the trainer's own" if len(names) == 1 else "are the trainer's own"
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    return f"{listed} {tells}" if names else ""

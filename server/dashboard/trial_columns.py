@@ -116,8 +116,9 @@ class TrialColumns:
 def other_parts(strategy: StrategyShape, dimensions: Sequence[str]) -> list[str]:
     """Return what is to be said of these out of OTHERS and of the trainer's own, each as briefly as
     possible."""
+    kept = strategy.activation_checkpointing
     words: Mapping[str, str] = {
-        "activation_checkpointing": f"{strategy.activation_checkpointing} ckpt",
+        "activation_checkpointing": "no ckpt" if kept == "none" else f"{kept} ckpt",
         "precision": strategy.precision,
         "flash_attention": "" if strategy.flash_attention else "no flash",
         "sequence_parallel": "SP" if strategy.sequence_parallel else "",

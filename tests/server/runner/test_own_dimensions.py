@@ -93,10 +93,15 @@ def test_a_campaign_finds_the_best_values(client: TestClient, running: Running) 
         assert "overlap" in figure.text, (kind, figure.text)
     explained = client.get(f"{address}/explanation")
     assert explained.status_code == 200, explained.text
+    of_others = [each["sentence"] for each in explained.json()["strategies"][1:]]
+    # Nothing of a step is predicted from what has no formula.
+    assert of_others
+    assert all("no formula tells why" in told and "loses" not in told for told in of_others)
     (nearby, *_) = client.get(f"{address}/recommendation").json()["standing"]["neighbours"]
     assert nearby["strategy"]["settings"]
     page = client.get(f"/campaigns/{answer.json()['id']}").text
     assert "kernel fused" in page
+    assert "the trainer of the adapter own" in page
 
 
 @pytest.mark.parametrize(
