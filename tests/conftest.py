@@ -8,8 +8,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.group_resources import end_all
+
 COSTLY = {"alone", "backend", "chromium", "ran", "two_done"}
 """Fixtures that take a second or more to make, for all tests of a module."""
+
+LONGEST = ("endurance", "slurm-service", "ray", "slurm", "slurm-pilot", "client", "cli-service")
+"""Groups that take a minute or more, of which most is waiting."""
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
@@ -28,8 +33,8 @@ def _no_service_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests of a module that share what is costly to make in one process, and let long tests
-    begin first, so that none is left alone at the end. (Of groups, the largest do.)
+    """Run tests of a module that share what is costly to make in one process, and let the longest
+    groups begin first, then all others and long tests, so that none is left alone at the end.
 
     First, because pytest-xdist reads the groups in a hook of the same name.
     """
@@ -37,4 +42,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         alone = item.get_closest_marker("xdist_group") is None
         if alone and COSTLY & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    items.sort(key=rank)
+
+
+def rank(item: pytest.Item) -> int:
+    """How early it begins."""
+    group = item.get_closest_marker("xdist_group")
+    if group and group.args[0] in LONGEST:
+        return LONGEST.index(group.args[0])
+    return len(LONGEST) + (group is None and item.get_closest_marker("long") is None)
+
+
+def group_of(item: pytest.Item | None) -> object:
+    marker = item and item.get_closest_marker("xdist_group")
+    return marker.args if marker else item
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End what a group shared after its last test. (Without xdist groups are not run as such.)"""
+    if hasattr(item.config, "workerinput") and group_of(item) != group_of(nextitem):
+        end_all()
+
+
+def pytest_sessionfinish() -> None:
+    end_all()

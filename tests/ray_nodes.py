@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ import psutil
 import pytest
 
 from tests.cluster.ports import free_ports
+from tests.group_resources import Shared
 from tests.requirement import require
 
 CPUS_OF_NODE = 2
@@ -102,34 +102,13 @@ class RayNodes:
         return answer
 
 
-class _Shared:
-    """One cluster of a process, up while anybody uses it: each conftest that imports `ray_nodes`
-    makes another fixture of it."""
-
-    def __init__(self) -> None:
-        self._nodes: RayNodes | None = None
-        self._users = 0
-
-    def __enter__(self) -> RayNodes:
-        self._nodes = self._nodes or RayNodes(3).__enter__()
-        self._users += 1
-        return self._nodes
-
-    def __exit__(self, *error: Any) -> None:
-        self._users -= 1
-        if self._nodes and not self._users:
-            self._nodes.__exit__(None, None, None)
-            self._nodes = None
+_NODES = Shared(lambda: RayNodes(3))
 
 
-_SHARED = _Shared()
-
-
-@pytest.fixture(scope="session")
-def ray_nodes() -> Iterator[RayNodes]:
+@pytest.fixture
+def ray_nodes() -> RayNodes:
     """Three nodes; mark tests of it `pytest.mark.xdist_group("ray")`."""
-    with _SHARED as nodes:
-        yield nodes
+    return _NODES.get()
 
 
 def _cut_power(node: Any) -> None:

@@ -1,7 +1,7 @@
 """Fixtures of tests on a real Slurm; a conftest imports the names it wants.
 
 Mark such tests `pytest.mark.xdist_group("slurm")`, those of pilot mode "slurm-pilot", those
-of the service "slurm-service": each group has one process, which owns a cluster.
+of the service "slurm-service": each group has one process, which owns a cluster meanwhile.
 """
 
 from __future__ import annotations
@@ -13,50 +13,24 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster import Cluster, foreign_variables, lacking, packages
+from tests.group_resources import Shared
 from tests.requirement import require
 
 MakeCluster = Callable[..., Cluster]
 
 
-class Shared:
-    """One cluster of a process, up while anybody uses it.
-
-    Every conftest that imports `slurm_session` makes another fixture of it.
-    """
-
-    def __init__(self) -> None:
-        self._cluster = Cluster()
-        self._users = 0
-
-    def __enter__(self) -> Cluster:
-        if not self._users:
-            self._cluster.start()
-        self._users += 1
-        return self._cluster
-
-    def __exit__(self, *_: object) -> None:
-        self._users -= 1
-        if not self._users:
-            self._cluster.stop()
-
-
-SHARED = Shared()
-
-
-@pytest.fixture(scope="session")
-def slurm_session() -> Iterator[Cluster]:
-    require_slurm()
-    with SHARED as cluster:
-        yield cluster
+_CLUSTER = Shared(Cluster)
 
 
 @pytest.fixture
-def slurm(slurm_session: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """8 nodes of 8 GPUs, all idle, that this process's Slurm commands speak to."""
-    slurm_session.reset()
-    point_at(slurm_session, monkeypatch)
-    yield slurm_session
-    slurm_session.reset()
+    require_slurm()
+    cluster = _CLUSTER.get()
+    cluster.reset()
+    point_at(cluster, monkeypatch)
+    yield cluster
+    cluster.reset()
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ import pytest
 from tests.cluster.__main__ import main
 from tests.cluster.cluster import Cluster, foreign_variables
 from tests.cluster.configuration import QUICK_NODE_LOSS
-from tests.cluster.fixtures import MakeCluster, make_slurm, require_slurm, slurm, slurm_session
+from tests.cluster.fixtures import MakeCluster, make_slurm, require_slurm, slurm
 from tests.requirement import require
 
-__all__ = ["make_slurm", "slurm", "slurm_session"]
+__all__ = ["make_slurm", "slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm")
 

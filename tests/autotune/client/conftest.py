@@ -36,8 +36,9 @@ def campaign_input(**changes: Any) -> CampaignInput:
     return cast("CampaignInput", {**CAMPAIGN, **changes})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """For no longer than these tests: its runner takes a twentieth of a core while it waits."""
     with serving(tmp_path_factory.mktemp("service")) as served:
         yield served
 
@@ -48,7 +49,7 @@ def client(service: Served) -> Iterator[Client]:
         yield connected
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def finished(service: Served) -> Iterator[CampaignHandle]:
     """A campaign that is done, shared by the tests that only read."""
     with Client(service.url) as connected:

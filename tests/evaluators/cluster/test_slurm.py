@@ -17,10 +17,10 @@ from evaluators.cluster.shell import (
     srun_words,
 )
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 from tests.evaluators.cluster.texts import LINE
 
-__all__ = ["slurm", "slurm_session"]
+__all__ = ["slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm")
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 
-__all__ = ["slurm", "slurm_session"]
+__all__ = ["slurm"]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import make_slurm, slurm, slurm_session
+from tests.cluster.fixtures import make_slurm, slurm
 from tests.evaluators.slurm.trials import Backends
 
-__all__ = ["backends", "make_slurm", "slurm", "slurm_session"]
+__all__ = ["backends", "make_slurm", "slurm"]
 
 
 @pytest.fixture

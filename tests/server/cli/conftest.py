@@ -38,8 +38,9 @@ class Autotune:
         return Ran(code=done.exit_code, out=done.stdout, err=done.stderr)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """For no longer than these tests: its runner takes a twentieth of a core while it waits."""
     with serving(tmp_path_factory.mktemp("service")) as served:
         yield served
 
@@ -60,7 +61,7 @@ def autotune(service: Served, monkeypatch: pytest.MonkeyPatch) -> Autotune:
     return Autotune()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def watched(service: Served) -> Ran:
     """A simulated campaign, submitted and watched until it was done."""
     ran = Autotune()(
@@ -72,7 +73,7 @@ def watched(service: Served) -> Ran:
     return ran
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def finished(watched: Ran) -> str:
     """The number of a simulated campaign that is done."""
     return str(watched.json()["campaign"]["id"])

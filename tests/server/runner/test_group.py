@@ -20,7 +20,7 @@ from server.store import Store
 from server.store.users import add_user
 from server.store.waiting import note_waiting
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.server import postgres
 from tests.server.asking import body
@@ -28,7 +28,7 @@ from tests.server.entitled import ADDRESS
 from tests.server.runner.test_slurm import QUESTION, quick
 from tests.server.slurm.scene import RunnerProcess
 
-__all__ = ["ray_nodes", "slurm", "slurm_session"]
+__all__ = ["ray_nodes", "slurm"]
 
 pytestmark = pytest.mark.xdist_group("ray")
 

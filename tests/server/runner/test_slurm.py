@@ -21,12 +21,12 @@ from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 from tests.evaluators.program.checkout import make_checkout
 from tests.requirement import require
 from tests.server.entitled import entitled
 
-__all__ = ["slurm", "slurm_session"]
+__all__ = ["slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm-service")
 

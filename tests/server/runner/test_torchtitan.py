@@ -19,12 +19,12 @@ from autotune.schemas import Trial, TrialState
 from evaluators.adapter.readers.event_file import events
 from server.settings import Settings
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 from tests.cluster.ports import free_ports
 from tests.evaluators.adapter.torchtitan.training import DEBUG_MODEL, write_adapter
 from tests.server.runner.test_slurm import VIRTUAL, SlurmService
 
-__all__ = ["slurm", "slurm_session"]
+__all__ = ["slurm"]
 
 PYTHON = os.environ.get("AUTOTUNE_TORCHTITAN", "")
 CAMPAIGN: dict[str, Any] = {

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 from tests.cluster.ports import free_ports
 from tests.requirement import require
 from tests.serving import environment
 
-__all__ = ["slurm", "slurm_session"]
+__all__ = ["slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm-service")
 

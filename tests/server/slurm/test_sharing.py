@@ -10,10 +10,10 @@ import pytest
 
 from autotune.schemas import CampaignState, TrialState
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 from tests.server.slurm.scene import RunnerProcess, Scene, until
 
-__all__ = ["slurm", "slurm_session"]
+__all__ = ["slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm-service")
 

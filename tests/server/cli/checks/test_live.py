@@ -16,10 +16,10 @@ from evaluators.cluster import profile_from_dict
 from evaluators.slurm.probe_job import ProbeReport, TaskReport
 from server.cli.checks.live import node_results
 from server.cli.checks.result import CheckResult
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 from tests.requirement import require
 
-__all__ = ["slurm", "slurm_session"]
+__all__ = ["slurm"]
 
 ELSEWHERE = 'mount -t tmpfs none "$0" || exit 99; exec "$@"'
 CHECK = """

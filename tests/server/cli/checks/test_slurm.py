@@ -11,11 +11,11 @@ from evaluators.slurm.commands import Slurm
 from server.cli.checks.result import CheckResult
 from server.cli.checks.slurm import accounting, allocation, check_slurm, partitions
 from server.settings import Settings
-from tests.cluster.fixtures import MakeCluster, make_slurm, slurm_session
+from tests.cluster.fixtures import MakeCluster, make_slurm
 from tests.cluster.fixtures import slurm as cluster
 from tests.server.cli.conftest import Autotune
 
-__all__ = ["cluster", "make_slurm", "slurm_session"]
+__all__ = ["cluster", "make_slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm-service")
 

@@ -11,10 +11,10 @@ import pytest
 from server.cli.failures import ExitCode
 from server.store import Store
 from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import slurm, slurm_session
+from tests.cluster.fixtures import slurm
 from tests.server.cli.conftest import Autotune, Ran
 
-__all__ = ["slurm", "slurm_session"]
+__all__ = ["slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm-service")
 
