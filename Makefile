@@ -16,9 +16,11 @@ demo: $(VENV)/.installed ## install, tune three models, print what it recommends
 
 # Bytecode is kept, whatever the environment says: a test run starts a hundred processes.
 TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+# Five on two cores, for much of it waits; in the order of tests/conftest.py, not of groups' sizes.
+PARALLEL := -n 5 --dist loadgroup --no-loadscope-reorder
 
 test: $(VENV)/.installed-dev ## install, then run every test
-	$(TESTING) $(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
+	$(TESTING) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # What depends on programs that a machine may lack; the rest is the same everywhere, and so is what
 # runs on SQLite. Ray comes with the installation and is never hidden.
@@ -27,7 +29,7 @@ BARE_TESTS := tests/cluster $(addprefix tests/evaluators/,artefacts cluster prog
   --ignore=tests/server/cli/checks/test_ray.py -k "not sqlite"
 
 test-bare: $(VENV)/.installed-dev ## these tests as on a machine without Slurm, PostgreSQL and Chromium
-	$(TESTING) .ci/bare $(BIN)/python -m pytest -n 4 --dist loadgroup $(BARE_TESTS) $(ARGS)
+	$(TESTING) .ci/bare $(BIN)/python -m pytest $(PARALLEL) $(BARE_TESTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/ruff check .
