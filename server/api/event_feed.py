@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from fastapi.concurrency import run_in_threadpool
@@ -59,6 +58,7 @@ class EventFeed:
         self._news = asyncio.Event()
         self._last = 0
         self._newest: dict[int, int] = {}
+        self._revoked: frozenset[str] = frozenset()
         self._reading: dict[Place, asyncio.Task[list[ToldEvent]]] = {}
 
     @property
@@ -82,7 +82,9 @@ class EventFeed:
         """Fix what to look for: of events from now on, none falls between a batch and its news."""
         async with self._beginning:
             if self._polling is None or self._polling.done():
-                self._last = await self.read(last_event_id)
+                self._last, self._revoked = await self.read(
+                    lambda session: (last_event_id(session), revoked_users(session))
+                )
                 self._polling = asyncio.create_task(self._poll())
 
     async def batch(self, campaign_id: int | None, after: int) -> list[ToldEvent]:
@@ -93,12 +95,19 @@ class EventFeed:
             reading = self._reading[place] = asyncio.create_task(self._batch(campaign_id, after))
         return await asyncio.shield(reading)  # which others may wait for
 
-    async def news(self, campaign_id: int | None, after: int, *, timeout_s: float) -> bool:
-        """Return once there is an event after this one, once the service stops, or after so
+    def has_ended(self, user: str | None) -> bool:
+        """Return whether a user is told nothing any more: the service stops, or, as of the last
+        look for news, they have been revoked."""
+        return self._stopping.is_set() or user in self._revoked
+
+    async def news(
+        self, campaign_id: int | None, after: int, *, user: str | None = None, timeout_s: float
+    ) -> bool:
+        """Return once there is an event after this one, once it has ended for the user, or after so
         long, and then False; raises what kept the database from being asked."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not self._stopping.is_set() and not self._is_known(campaign_id, after):
+                while not (self.has_ended(user) or self._is_known(campaign_id, after)):
                     if self._polling is not None and self._polling.done():
                         self._polling.result()
                     else:
@@ -146,13 +155,17 @@ class EventFeed:
         try:
             while not self._stopping.is_set():
                 await asyncio.sleep(self._poll_s)
-                found = await self.read(partial(newest_since, after_id=self._last))
-                if found:
-                    self._newest |= found
-                    self._last = max(found.values())
+                found, revoked = await self.read(self._look)
+                self._newest |= found
+                self._last = max(found.values(), default=self._last)
+                if found or revoked != self._revoked:
+                    self._revoked = revoked
                     self._wake()
         finally:
             asyncio.get_running_loop().call_soon(self._wake)  # once this task is done
+
+    def _look(self, session: Session) -> tuple[dict[int, int], frozenset[str]]:
+        return newest_since(session, after_id=self._last), revoked_users(session)
 
     def _wake(self) -> None:
         self._news.set()

@@ -109,13 +109,12 @@ async def follow(
 ) -> AsyncIterator[bytes]:
     """Yield events that the caller may see until the stream's life ends, the service stops or the
     caller is revoked; readers then reconnect."""
-    stopping = request.app.state.stopping
     ends = time.monotonic() + request.app.state.settings.stream_life_s
     caller = caller_of(request.scope)
     yield format_sse_event(retry=RETRY_MS, comment="connected")
     with feed.followed():
         await feed.begin()
-        while (left_s := ends - time.monotonic()) > 0 and not stopping.is_set():
+        while (left_s := ends - time.monotonic()) > 0 and not feed.has_ended(caller.name):
             batch = await feed.batch(campaign_id, after)
             for told in batch:
                 if caller.name in told.revoked:
@@ -127,7 +126,7 @@ async def follow(
                 continue
             del batch  # which each stream would hold while it waits
             while left_s > 0 and not await feed.news(
-                campaign_id, after, timeout_s=min(ALIVE_EVERY_S, left_s)
+                campaign_id, after, user=caller.name, timeout_s=min(ALIVE_EVERY_S, left_s)
             ):
                 left_s = ends - time.monotonic()
                 if left_s > 0:
