@@ -22,10 +22,14 @@ from server.store.tables import CampaignRow, TrialRow
 OF_TRIAL = re.compile(r"c\d+-t\d+-[0-9a-f]{12}")
 """Names of trials' folders, which are their tokens; whatever else lies there is left alone."""
 
+BLOCK_BYTES = 512
+"""Of the blocks that a file is said to have, whichever its file system's are."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EndedCampaign:
-    """A campaign that is to go, with its trials; `size_bytes` of their folders."""
+    """A campaign that is to go, with its trials; `size_bytes` is what their folders take of the
+    disk."""
 
     id: int
     name: str
@@ -136,5 +140,6 @@ def _delete(store: Store, campaign_id: int, *, before: datetime) -> bool:
 
 
 def _size_bytes(folders: Iterable[Path]) -> int:
+    """Return what the files take: a log that was shortened is longer than that."""
     files = (path for folder in folders for path in folder.rglob("*"))
-    return sum(path.lstat().st_size for path in files if path.is_file())
+    return sum(BLOCK_BYTES * path.lstat().st_blocks for path in files if path.is_file())

@@ -16,12 +16,14 @@ from tests.server.asking import created, ended, with_trials
 NOW = datetime.now(UTC)
 OLD = NOW - timedelta(days=100)
 BEFORE = NOW - timedelta(days=90)
+LENGTH = 1 << 30
+"""Of each log, nearly all of it a hole."""
 
 
 def campaign(
     store: Store, settings: Settings, state: CampaignState, *, finished_at: datetime | None
 ) -> Campaign:
-    """One with a trial of 1,000 bytes."""
+    """One with a trial whose log was shortened."""
     made = created(store)
     [trial] = with_trials(store, made, 1)
     with store.transaction() as session:
@@ -36,7 +38,9 @@ def campaign(
 def folder(settings: Settings, name: str, *, since: datetime = OLD) -> Path:
     made = settings.trials_dir / name
     made.mkdir(parents=True)
-    (made / "trial.log").write_bytes(b"x" * 1000)
+    log = made / "trial.log"
+    log.write_bytes(b"x" * 1000)
+    os.truncate(log, LENGTH)
     os.utime(made, (since.timestamp(), since.timestamp()))
     return made
 
@@ -52,12 +56,14 @@ def test_what_ended_long_ago_goes_and_all_else_stays(store: Store, settings: Set
 
     found = prunable(store, settings, before=BEFORE)
     assert [each.id for each in found.campaigns] == [done.id, failed.id]
-    assert (found.folders, found.size_bytes) == ([lost], 3000)
+    taken = 512 * (lost / "trial.log").stat().st_blocks
+    assert 0 < taken < LENGTH
+    assert (found.folders, found.size_bytes) == ([lost], 3 * taken)
     with store.transaction() as session:
         resume_campaign(session, failed.id)  # after it was found, and before it would go
 
     gone = prune(store, settings, found)
-    assert ([each.id for each in gone.campaigns], gone.size_bytes) == ([done.id], 2000)
+    assert ([each.id for each in gone.campaigns], gone.size_bytes) == ([done.id], 2 * taken)
     with store.session() as session:
         assert [row.id for row in session.query(CampaignRow).order_by(CampaignRow.id)] == [2, 3, 4]
     assert of_now.exists()
