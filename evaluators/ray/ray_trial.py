@@ -42,6 +42,8 @@ class RayTrial:
         taken: whether it is known to have taken it.
         asked: whether it was asked for it since this object was made.
         logged: bytes of the log that are here.
+        began_at: of the attempt, as far as is known here (epoch); `began` is the same by the clock
+            that nobody sets.
         reading: what it left, once it is known how it ended.
     """
 
@@ -55,6 +57,7 @@ class RayTrial:
     asked: bool = False
     logged: int = 0
     began_at: float = field(default_factory=time.time)
+    began: float = field(default_factory=time.monotonic)
     reading: Future[TrialOutcome] | None = None
 
     @classmethod
@@ -98,6 +101,7 @@ class RayTrial:
         self.attempt = Attempt(request=self.request, number=self.attempt.number + 1)
         self.keeper = keeper_name(self.request.directory.parent)
         self.state, self.taken, self.asked, self.logged = AttemptState.NEW, False, False, 0
+        self.began_at, self.began = time.time(), time.monotonic()
         self.answer = TrialProgress(phase="waiting", reason=f"to be started again: {reason}")
 
     def _read_keeper(self) -> None:
@@ -201,5 +205,5 @@ def _end_of(trial: RayTrial, reason: str) -> AttemptEnd:
         reason=reason,
         exit_code=None,
         started_at=datetime.fromtimestamp(min(trial.began_at, ended_at), UTC),
-        duration_s=max(0.0, ended_at - trial.began_at),
+        duration_s=min(max(0.0, ended_at - trial.began_at), time.monotonic() - trial.began),
     )

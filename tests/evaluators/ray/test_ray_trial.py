@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from evaluators.ray.ray_trial import RayTrial
-from tests.evaluators.slurm.trials import request
+from evaluators.attempt.abandonment import abandoned_duration_s
+from evaluators.ray.ray_trial import RayTrial, RayTrialEndings
+from tests.evaluators.slurm.trials import PATIENCE_S, PROFILE, Lines, request
 
 
 def test_a_log_that_two_runners_fetch_is_there_once(tmp_path: Path) -> None:
@@ -18,3 +20,15 @@ def test_a_log_that_two_runners_fetch_is_there_once(tmp_path: Path) -> None:
         for trial in trials:
             trial.add_log(part)
     assert trials[0].attempt.log.read_bytes() == b"rank 0 of 1\niteration 1\n"
+
+
+def test_a_lost_trial_held_nodes_no_longer_than_it_was_there(tmp_path: Path) -> None:
+    """The clock was two hours behind when it began."""
+    trial = RayTrial.of(request(tmp_path))
+    trial.note(taken=True)
+    trial.add_log(b"rank 0 of 1\n")
+    trial.began_at -= 7200.0
+    with ThreadPoolExecutor() as readers:
+        RayTrialEndings(profile=PROFILE, program=Lines(), readers=readers).take(trial, None)
+    assert trial.attempt.number == 2
+    assert abandoned_duration_s(tmp_path / "attempt-1") < PATIENCE_S
