@@ -117,7 +117,11 @@ class StartFigures:
     def apart(self) -> int:
         """How many iterations lie between two that are told."""
         steps = [i.step for i in self.iterations]
-        return min((steps[n] - steps[n - 1] for n in range(1, len(steps))), default=1)
+        if len(steps) == 1:
+            told = (step for rank in self.ranks.values() for step in rank.iterations)
+            steps.insert(0, max((step for step in told if step < steps[0]), default=0))
+        gaps = (steps[n] - steps[n - 1] for n in range(1, len(steps)))
+        return max(1, min(gaps, default=1))
 
     @property
     def not_numbers(self) -> frozenset[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -23,12 +24,14 @@ from typing import Any
 LOOK_S = 0.2
 LONGEST_LINE = 16384
 LARGEST_FILE = 16 << 20
+COLOURS = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
+"""What a terminal takes for colours, and patterns would stumble over."""
 END_LIMIT_S = 3.0
 """That a trainer has to end by itself once it is asked to."""
 
 
 class StampedOutput:
-    """What a rank prints, cut into lines; a carriage return ends one too."""
+    """What a rank prints, cut into lines, without colours; a carriage return ends one too."""
 
     def __init__(self, start: int, rank: int) -> None:
         self.head = f"[start {start} rank {rank} "
@@ -47,7 +50,8 @@ class StampedOutput:
     def tell(self, lines: Sequence[bytes]) -> None:
         """Write lines in one piece, so that those of other ranks stay apart."""
         stamp = f"{self.head}{time.monotonic() - self.began:.6f}s] "
-        told = [stamp.encode() + line[:LONGEST_LINE] + b"\n" for line in lines if line.strip()]
+        plain = (COLOURS.sub(b"", line[:LONGEST_LINE]) for line in lines)
+        told = [stamp.encode() + line + b"\n" for line in plain if line.strip()]
         if told:
             sys.stdout.buffer.write(b"".join(told))
             sys.stdout.buffer.flush()
@@ -105,7 +109,7 @@ def main(path: str) -> int:
     rank = int(os.environ["RANK"])
     asked: list[float] = []
     output = StampedOutput(plan["start"], rank)
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **plan["variables"]}
+    environment = {**_surroundings(), "PYTHONUNBUFFERED": "1", **plan["variables"]}
     try:
         child = subprocess.Popen(
             plan["words"],
@@ -130,6 +134,16 @@ def main(path: str) -> int:
     if code and not asked:
         output.tell([ending(code).encode()])
     return 128 - code if code < 0 else code
+
+
+def _surroundings() -> dict[str, str]:
+    """Return the environment. Where there is no job, Slurm's names are those by which this rank was
+    told its number: a trainer that knows them would look for the rest of a job."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if "SLURM_JOB_ID" in os.environ or not name.startswith("SLURM_")
+    }
 
 
 def ending(code: int) -> str:

@@ -121,12 +121,13 @@ def judge(
     requests: Mapping[str, TrialRequest],
     outcomes: Mapping[str, TrialOutcome],
 ) -> list[CheckFinding]:
-    """Return what each start came to, and, where all went well, whether they fit together.
+    """Return what each start came to, and, where all went well, whether they fit together. After
+    one that failed others may be missing.
 
     Raises:
         OSError: a log cannot be read.
     """
-    findings = [_start(name, outcomes[name]) for name in requests]
+    findings = [_start(name, outcome) for name, outcome in outcomes.items()]
     if not all(finding.good for finding in findings):
         return findings
     starts = {
@@ -174,6 +175,13 @@ class _CheckedStart:
         return taken.starts[0].figures
 
     @property
+    def asked(self) -> int:
+        """The iterations that it was asked for."""
+        protocol = self.request.protocol
+        warmup = max(self.adapter.warmup_iterations, protocol.warmup_iterations)
+        return warmup + protocol.measured_iterations
+
+    @property
     def time_s(self) -> float:
         return _median_s(self.outcome)
 
@@ -217,19 +225,20 @@ def _overrun(name: str, start: _CheckedStart) -> CheckFinding | None:
     a last word."""
     ranks = start.figures.ranks.values()
     steps = [step for told in ranks for step in told.iterations]
-    protocol = start.request.protocol
-    warmup = max(start.adapter.warmup_iterations, protocol.warmup_iterations)
-    asked = warmup + protocol.measured_iterations
-    if max(steps) - min(steps) <= asked:
+    # Where it tells of every tenth alone, it may have been asked for ten times as many.
+    if max(steps) - min(steps) <= start.asked * start.figures.apart:
         return None
-    told = f"the trainer tells of iteration {max(steps)}, though {asked} were asked for"
+    told = f"the trainer tells of iteration {max(steps)}, though {start.asked} were asked for"
     return CheckFinding(what=f"{name}: iterations", good=False, told=told)
 
 
 def _repeated(plain: _CheckedStart) -> CheckFinding | None:
     """Return what is wrong where many lines tell of one iteration, of one micro-batch: what is
-    read as its number is another one."""
-    ranks = plain.figures.ranks.values()
+    read as its number is another one. A progress bar is drawn anew at will, and yet counts."""
+    figures = plain.figures
+    ranks = figures.ranks.values()
+    if 2 * len(figures.iterations) * figures.apart >= plain.asked:
+        return None
     told = sum(len(rank.iterations) for rank in ranks)
     for reader in plain.adapter.read:
         if reader.log and ("step" in re.compile(reader.log).groupindex or reader.step):

@@ -33,7 +33,7 @@ from evaluators.program.watched_run import (
     start_watch_files,
     watched_function,
 )
-from evaluators.training_log import Iteration, LoggedRun, TrainingLog
+from evaluators.training_log import Cause, CauseKind, Iteration, LoggedRun, TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG
 from search_spaces.strategy import Strategy
@@ -119,8 +119,7 @@ class AdapterProgram:
             for note, start, strategy in zip(notes, log.starts, _strategies(request), strict=False)
         ]
         if fault := next(filter(None, (start.fault for start in starts)), None):
-            failure = AttemptFailure(status=TrialState.CRASHED, error=fault)
-            return self._failed(failure, folder, ended)
+            return self._failed(_unmeasured(fault, log.cause), folder, ended)
         return succeeded(
             _energy(log, starts[-1], request),
             folder,
@@ -251,6 +250,11 @@ class _MeasuredStart:
         told_of = self.figures.iterations
         if not told_of:
             return f"{gas}: no pattern of the adapter found the time of an iteration in its output"
+        if not self._timed and self.figures.apart > 1:
+            return (
+                f"{gas}: the trainer tells of every {self.figures.apart}th iteration alone, too "
+                "few to be measured after the warm-up: let it tell of each, or train more"
+            )
         if self._missing:
             return (
                 f"{gas}: the last iteration that was timed is number {told_of[-1].step} of "
@@ -273,6 +277,15 @@ class _MeasuredStart:
     def _missing(self) -> bool:
         """Whether it ended before its last iteration, which is not told where not each one is."""
         return not self._timed or self._timed[-1].step <= self._last - self.figures.apart
+
+
+def _unmeasured(fault: str, cause: Cause | None) -> AttemptFailure:
+    """Return the failure of a trainer that ended well, and yet was not measured: it may have caught
+    an error of its own."""
+    if cause is None or cause.kind is CauseKind.CONSEQUENCE:
+        return AttemptFailure(status=TrialState.CRASHED, error=fault)
+    status = TrialState.OOM if cause.out_of_memory else TrialState.CRASHED
+    return AttemptFailure(status=status, error=f"{cause.error} ({fault})")
 
 
 def _energy(log: AdapterLog, last: _MeasuredStart, request: TrialRequest) -> Energy:

@@ -91,12 +91,14 @@ class _Traceback:
         code: the line of code that was shown last.
         placed: the next line of code is still to come.
         name: of the exception whose message is still to come, on a line of its own.
+        weight: of the error, unless its text has one of its own.
     """
 
     ignored: bool = False
     code: str = ""
     placed: bool = False
     name: str = ""
+    weight: Weight = Weight.ERROR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +171,9 @@ class RootCause:
             self._raise(line, raised, traceback=_Traceback())
         elif error := read_error(line.text):
             self._add(line, error)
+            if error.kind is CauseKind.ERROR and error.error.endswith(":"):
+                name = error.error.rstrip(": ")
+                self._open(line.label, _Traceback(name=name, weight=error.weight))
 
     def _open(self, label: str, traceback: _Traceback) -> None:
         if len(self._tracebacks) >= WRITERS:
@@ -229,7 +234,8 @@ class RootCause:
         if traceback.ignored:
             return
         message = raised.message or ("" if raised.message == "" else traceback.code)
-        error = weighed(f"{raised.name}: {message}" if message else raised.name)
+        told = f"{raised.name}: {message}" if message else raised.name
+        error = weighed(told, weight=traceback.weight)
         if traceback.name or line.label in self._chained:
             self._replace(line, error)
         else:

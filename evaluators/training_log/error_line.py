@@ -245,7 +245,11 @@ _PROGRAMS = (
     # An argument parser's.
     _text(": error: ", r"(?:\S*/)?([\w.+-]{1,100}: error: .+)"),
     # Hydra's.
-    _text("Could not override '", r"(Could not override '.+)"),
+    _text(
+        "Could not override ',Ambiguous value for argument ',is not in struct,Missing mandatory ",
+        r"(Could not override '.+|Ambiguous value for argument '.+"
+        r"|Key '.+' is not in struct|Missing mandatory value: .+)",
+    ),
     # torchrun's and a launcher's of MPI, of a rank that could not say anything itself.
     _text("traceback : Signal ", r"\s*traceback : (Signal .+)", hint=True),
     _text("exited on signal ", r".{0,300}(exited on signal .+)", hint=True),

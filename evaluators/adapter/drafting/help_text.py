@@ -102,6 +102,7 @@ NAMES: Mapping[str, Sequence[str]] = {
         "micro_bsz",
         "mbs",
         "batch_size",
+        "bs",
     ),
     "gradient_accumulation_steps": (
         "gradient_accumulation_steps",
@@ -114,6 +115,9 @@ NAMES: Mapping[str, Sequence[str]] = {
         "grad_accum",
         "grad_acc",
         "accumulate",
+        "accum",
+        "gas",
+        "ga",
     ),
     "global_batch_size": (
         "global_batch_size",
@@ -133,8 +137,10 @@ NAMES: Mapping[str, Sequence[str]] = {
         "num_iterations",
         "num_iters",
         "iterations",
+        "iters",
         "updates",
         "num_steps",
+        "n_steps",
         "total_steps",
         "steps",
     ),

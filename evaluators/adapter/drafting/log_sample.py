@@ -16,7 +16,8 @@ _NUMBER = re.compile(
     r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?(?![\d.])|\b(?:nan|inf)\b"
 )
 _STEP = re.compile(r"\b(?:step|iter(?:ation)?|update|batch|it)\b\W*$", re.IGNORECASE)
-_LOSS = re.compile(r"loss\W*$", re.IGNORECASE)
+_LOSS = re.compile(r"loss(?:[ _/.]train(?:ing)?)?\W*$", re.IGNORECASE)
+_STEP_ITSELF = re.compile(r"(?<!/)\bstep\W*$", re.IGNORECASE)
 _TIME = re.compile(
     r"(?:(?:time per iteration|iter(?:ation)?[ _]?time|step[ _]?tim(?:e|ing)|time[ _]per[ _]\w+"
     r"|elapsed|duration|took|\btime|\bdt|\bsec(?:onds)?)[^\d|,;]{0,20}|\bms\s?[:=]\s*)$",
@@ -160,11 +161,13 @@ def _iterations(forms: Sequence[_Form]) -> list[DraftedReader]:
 
 
 def _step(form: _Form) -> int | None:
-    """Return the column that rises by as much each time."""
+    """Return the column that rises by as much each time. Of a step and an iteration the step is the
+    optimizer's."""
     rising = [place for place, _ in enumerate(form.columns) if _rises(form.values(place))]
     named = [place for place in rising if _STEP.search(form.columns[place].before)]
     counted = [p for p in rising if re.match(r"\s*(?:/|of\b)\s*$", form.columns[p].after)]
-    return next(iter([*named, *counted]), None)
+    steps = [place for place in named if _STEP_ITSELF.search(form.columns[place].before)]
+    return next(iter([*steps, *named, *counted]), None)
 
 
 def _rises(values: Sequence[str]) -> bool:
@@ -174,6 +177,16 @@ def _rises(values: Sequence[str]) -> bool:
     return bool(apart) and min(apart) > 0 and len(apart) <= 2
 
 
+def _adds_up(values: Sequence[str]) -> bool:
+    """Whether times are those since the beginning: each is later, and the last one far so."""
+    try:
+        times = [float(value.replace(",", "")) for value in values]
+    except ValueError:
+        return False
+    later = all(before < after for before, after in pairwise(times))
+    return len(times) > 2 and later and times[-1] >= times[0] * (len(times) - 1)
+
+
 def _place(form: _Form, label: re.Pattern[str]) -> int | None:
     return next((p for p, c in enumerate(form.columns) if label.search(c.before)), None)
 
@@ -181,7 +194,13 @@ def _place(form: _Form, label: re.Pattern[str]) -> int | None:
 def _time(form: _Form) -> int | None:
     """Return the column of a time of an iteration or, failing that, of a rate."""
     columns = list(enumerate(form.columns))
-    times = [p for p, c in columns if _TIME.search(c.before) and not _OTHER_TIME.search(c.before)]
+    times = [
+        p
+        for p, c in columns
+        if _TIME.search(c.before)
+        and not _OTHER_TIME.search(c.before)
+        and not _adds_up(form.values(p))
+    ]
     bare = [p for p, c in columns if re.match(r"\s?(?:ms|us|µs)\b", c.after)]
     rates = [p for p, c in columns if _RATE.search(c.before) or _RATE_AFTER.match(c.after)]
     return next(iter([*times, *bare, *rates]), None)
@@ -253,13 +272,15 @@ def _pattern(columns: Sequence[_LineNumber], groups: Mapping[int, str]) -> str:
     """Return a pattern with these groups: each number with the words before it, and anything
     between them."""
     pieces = []
+    taken: dict[int, int] = {}  # letters right before a column that belong to the one before it
     for place in sorted(groups):
         column, name = columns[place], groups[place]
         after = (_OF_ALL if name == "step" else _AFTER).match(column.after)
         plain = r"[-+.\w]+" if "e" in column.text.lower() else r"[\d.,]*\d"
         value = _VALUES.get(name, plain)
         told = f"(?P<{name}>{value})" + (_words(after[0]) if after else "")
-        pieces.append(_words(_label(column.before)) + told)
+        taken[place + 1] = len(after[0]) if after else 0
+        pieces.append(_words(_label(column.before[taken.get(place, 0) :])) + told)
     return ".*?".join(pieces)
 
 

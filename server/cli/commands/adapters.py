@@ -232,7 +232,9 @@ def _backend(adapter: Adapter, profile: str | None) -> Backend:
 
 
 def _run(backend: Backend, requests: Mapping[str, TrialRequest]) -> dict[str, TrialOutcome]:
-    """Return the outcome of each start; one after the other, or they would share the machine."""
+    """Return the outcome of each start; one after the other, or they would share the machine. The
+    first that fails is the last: the others would fail alike."""
+    from autotune.schemas import TrialState
     from evaluators.trial import TrialOutcome
 
     outcomes: dict[str, TrialOutcome] = {}
@@ -242,6 +244,8 @@ def _run(backend: Backend, requests: Mapping[str, TrialRequest]) -> dict[str, Tr
         while not isinstance(found := backend.poll([request]).get(request.token), TrialOutcome):
             time.sleep(LOOK_S)
         outcomes[name] = found
+        if found.status is not TrialState.OK:
+            break
     return outcomes
 
 

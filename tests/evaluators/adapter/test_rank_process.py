@@ -1,0 +1,47 @@
+"""The process of a rank, as it runs on a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evaluators.adapter import rank_process
+
+PRINTS = r"""
+import os, sys
+sys.stdout.write("\x1b[1mstep\x1b[0m=\x1b[35m1\x1b[0m\r  \x1b[K\r\x1b]0;title\x07step=2\n")
+print(sorted(name for name in os.environ if name.startswith("SLURM_")))
+"""
+
+
+@pytest.mark.parametrize(("job", "told"), [({}, []), ({"SLURM_JOB_ID": "7"}, ["SLURM_JOB_ID"])])
+def test_what_a_rank_is_told_and_tells(
+    job: dict[str, str], told: list[str], tmp_path: Path
+) -> None:
+    """Colours are no part of what it tells; where there is no job it hears nothing of Slurm."""
+    plan = {
+        "start": 1,
+        "words": [sys.executable, "-IS", "-c", PRINTS],
+        "variables": {},
+        "files": {},
+        "out": str(tmp_path),
+        "folder": "",
+        "collect": [],
+    }
+    (tmp_path / "start-1.json").write_text(json.dumps(plan))
+    ran = subprocess.run(
+        [sys.executable, "-IS", rank_process.__file__, "start-1.json"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "RANK": "0", "SLURM_PROCID": "0", **job},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line.partition("s] ")[2] for line in ran.stdout.splitlines()]
+    expected = sorted([*told, "SLURM_PROCID"]) if job else []
+    assert lines == ["step=1", "step=2", str(expected)]
