@@ -7,9 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.schemas import EvaluatorName, LaunchNeed, LaunchScript
-from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.rendering import refuse
-from evaluators.artefacts.adapter import TRAIN_ITERATIONS, rank_script
+from evaluators.artefacts.adapter import (
+    RANK_NEEDS,
+    TRAIN_ITERATIONS,
+    adapter_sbatch,
+    adapter_script,
+    own_rank_script,
+    rank_script,
+)
 from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, sbatch_script
 from evaluators.artefacts.needs import megatron_needs
 from evaluators.artefacts.ready_trainers import (
@@ -24,7 +30,7 @@ from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import arguments, variants
-from evaluators.program.interpreter import ANY, python
+from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -77,12 +83,17 @@ def artefacts(launch: Launch) -> dict[str, str]:
 
 
 TRAINER_SCRIPTS = ("train.sh", "train.sbatch")
-"""Of the bundled trainer: for this machine, and for Slurm."""
+"""For this machine, and of the bundled trainer for Slurm."""
+
+LAUNCH_JOB = "launch.sbatch"
+"""Of the trainer that trials ran with by an adapter, or else of Megatron-DeepSpeed."""
 
 RANK_SCRIPT = "train_rank.sh"
-"""Of the trainer that an adapter describes: what each rank runs."""
+"""What each rank of an adapter's trainer runs."""
 
-MEGATRON_SCRIPT = "launch.sbatch"
+_LAUNCHERS = (*TRAINER_SCRIPTS, LAUNCH_JOB, RANK_SCRIPT)
+"""The first of these that there is trains as the trials did."""
+
 MEGATRON_LM_SCRIPT = "megatron_lm.sh"
 
 
@@ -93,12 +104,13 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
     It is that of the trials' adapter or of the bundled trainer, where these ran them, or else
     Megatron-DeepSpeed's.
     """
-    if RANK_SCRIPT in names:
-        remark = f"It trains {TRAIN_ITERATIONS} iterations with the trials' own trainer."
-        return LaunchScript(file=RANK_SCRIPT, needs=[], remark=remark)
-    file = next((name for name in (*TRAINER_SCRIPTS, MEGATRON_SCRIPT) if name in names), None)
+    file = next((name for name in _LAUNCHERS if name in names), None)
     if file is None:
         return None
+    if _by_adapter(launch):
+        remark = f"It trains {TRAIN_ITERATIONS} iterations with the trials' own trainer."
+        needs = RANK_NEEDS if file == RANK_SCRIPT else {}
+        return LaunchScript(file=file, needs=_needs(needs), remark=remark)
     if file in TRAINER_SCRIPTS:
         remark = f"It times {ITERATIONS} iterations on random tokens, to see the figure again."
         return LaunchScript(file=file, needs=[], remark=remark)
@@ -108,10 +120,14 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
         on = "the dataset of the cluster profile"
     return LaunchScript(
         file=file,
-        needs=[LaunchNeed(variable=name, meaning=meaning) for name, meaning in needs.items()],
+        needs=_needs(needs),
         remark=f"It trains {TRAIN_ITERS} iterations on {on}; TRAIN_ITERS and LEARNING_RATE, which "
         "no trial tuned, are yours to set.",
     )
+
+
+def _needs(meanings: Mapping[str, str]) -> list[LaunchNeed]:
+    return [LaunchNeed(variable=name, meaning=meaning) for name, meaning in meanings.items()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,43 +160,56 @@ def _by_adapter(launch: Launch) -> bool:
     return launch.profile is not None and launch.profile.adapter is not None
 
 
-def _own_rank_script(launch: Launch) -> str:
-    assert launch.profile
-    assert launch.profile.adapter
-    interpreter = python(launch.profile)
-    return _rank_script(launch, launch.profile.adapter, file=RANK_SCRIPT, python=interpreter)
+def _for_megatron_deepspeed(launch: Launch) -> bool:
+    return not _by_adapter(launch) and _in_megatron_deepspeed(launch)
 
 
-def _rank_script(launch: Launch, adapter: Adapter, *, file: str, python: str) -> str:
+def _has_job(launch: Launch) -> bool:
+    return launch.evaluator == "slurm" if _by_adapter(launch) else _in_megatron_deepspeed(launch)
+
+
+def _job(launch: Launch) -> str:
+    script = adapter_sbatch if _by_adapter(launch) else sbatch_script
+    x = launch
+    return script(x.transformer, x.machine, x.strategy, x.place, name=x.name)
+
+
+def _script_for_here(launch: Launch) -> str:
+    x = launch
+    if _by_adapter(x):
+        return adapter_script(x.transformer, x.machine, x.strategy, x.place, name=x.name)
+    return train_script(x.transformer, x.machine, x.strategy, name=x.name, python=sys.executable)
+
+
+def _with_ready(name: str) -> Callable[[Launch], bool]:
+    """Return whether the trainer of a ready adapter can train a launch's strategy, and has words
+    for all of it."""
+    accepted = _accepted(
+        lambda x: refuse(ready_adapter(name), x.transformer, x.machine, x.strategy),
+    )
+    return lambda x: not x.strategy.settings and accepted(x)
+
+
+def _megatron_lm_rank(launch: Launch) -> str:
     return rank_script(
         launch.transformer,
         launch.machine,
         launch.strategy,
-        adapter,
+        ready_adapter(MEGATRON_LM),
         name=launch.name,
-        python=python,
-        file=file,
-    )
-
-
-def _with_ready(name: str) -> Callable[[Launch], bool]:
-    """Return whether the trainer of a ready adapter can train a launch's strategy."""
-    return _accepted(
-        lambda x: refuse(ready_adapter(name), x.transformer, x.machine, x.strategy),
+        python=ANY,
+        file=MEGATRON_LM_SCRIPT,
     )
 
 
 _ARTEFACTS: Mapping[str, _Artefact] = {
-    "launch.sbatch": _Artefact(
-        exists=_in_megatron_deepspeed,
-        render=lambda x: sbatch_script(x.transformer, x.machine, x.strategy, x.place, name=x.name),
-    ),
+    LAUNCH_JOB: _Artefact(exists=_has_job, render=_job),
     "megatron_deepspeed_args.txt": _Artefact(
-        exists=_in_megatron_deepspeed,
+        exists=_for_megatron_deepspeed,
         render=lambda x: arguments.arguments_text(x.transformer, x.machine, x.strategy, x.variant),
     ),
     "ds_config.json": _Artefact(
-        exists=_in_megatron_deepspeed,
+        exists=_for_megatron_deepspeed,
         render=lambda x: ds_config_json(x.transformer, x.machine, x.strategy),
     ),
     "train.sbatch": _Artefact(
@@ -188,12 +217,15 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
         render=lambda x: train_sbatch(x.transformer, x.machine, x.strategy, x.place, name=x.name),
     ),
     "train.sh": _Artefact(
-        exists=lambda x: x.evaluator == "local" and not _by_adapter(x),
-        render=lambda x: train_script(
-            x.transformer, x.machine, x.strategy, name=x.name, python=sys.executable
+        exists=lambda x: x.evaluator == "local",
+        render=_script_for_here,
+    ),
+    RANK_SCRIPT: _Artefact(
+        exists=_by_adapter,
+        render=lambda x: own_rank_script(
+            x.transformer, x.machine, x.strategy, x.place, name=x.name, file=RANK_SCRIPT
         ),
     ),
-    RANK_SCRIPT: _Artefact(exists=_by_adapter, render=_own_rank_script),
     # Frameworks that no trial ran with.
     "megatron_lm_args.txt": _Artefact(
         exists=_with_ready(MEGATRON_LM),
@@ -201,9 +233,7 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
     ),
     MEGATRON_LM_SCRIPT: _Artefact(
         exists=_with_ready(MEGATRON_LM),
-        render=lambda x: _rank_script(
-            x, ready_adapter(MEGATRON_LM), file=MEGATRON_LM_SCRIPT, python=ANY
-        ),
+        render=_megatron_lm_rank,
     ),
     "nemo.yaml": _Artefact(
         exists=_with_ready(NEMO),

@@ -1,4 +1,5 @@
-"""One rank of a trainer that an adapter describes, as a script that every launcher can start."""
+"""A trainer that an adapter describes: a job, a script for this machine, and one rank of it, which
+every launcher can start."""
 
 from __future__ import annotations
 
@@ -7,6 +8,23 @@ from collections.abc import Iterator, Mapping
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.rendering import StartPlan, start_of
+from evaluators.artefacts.job import (
+    DEFAULT,
+    IN_A_JOB,
+    MEETING,
+    STRICT,
+    comment,
+    environment,
+    folder_here,
+    folder_of_job,
+    head,
+    srun,
+)
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.cluster.shell import container_words
+from evaluators.program.interpreter import python as python_of
+from evaluators.program.local_ranks import ranks_script
+from evaluators.program.task import RANK_VARIABLES
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -14,6 +32,31 @@ from search_spaces.transformer import Transformer
 TRAIN_ITERATIONS = 100
 _OUT = "AUTOTUNE-OUT-FOLDER"
 """Stands for the folder while the trainer's words are made, and needs no quotes."""
+
+RANK_NEEDS: Mapping[str, str] = {
+    "RANK": "as torchrun sets it, as all of these",
+    "LOCAL_RANK": "the rank on its node",
+    "WORLD_SIZE": "how many ranks there are",
+    "MASTER_ADDR": "the first rank's host",
+    "MASTER_PORT": "its port",
+}
+"""What a rank reads from its environment: name -> meaning."""
+
+_RANK = "rank.sh"
+_START_RANK = f'bash "$RUN_DIR/{_RANK}"'
+
+_FOLDER = """mkdir -p "$RUN_DIR"
+cd "$RUN_DIR"
+export OUT="$RUN_DIR"
+echo "training in $RUN_DIR"
+cat >{rank} <<'AUTOTUNE_RANK'
+{script}AUTOTUNE_RANK
+"""
+
+_ALONE = """# --- all ranks on this machine, by no variable of a job that this may be in
+unset "${!SLURM@}"
+MASTER_ADDR="${MASTER_ADDR:-127.0.0.1}"
+"""
 
 _HEAD = """#!/bin/bash
 # {name}: {strategy}
@@ -25,6 +68,78 @@ set -euo pipefail
 out="${{OUT:-$PWD/out}}"
 mkdir -p "$out"
 """
+
+
+def adapter_sbatch(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    profile: ClusterProfile,
+    *,
+    name: str,
+) -> str:
+    """Return the whole launch as a job, with one task of srun for each GPU.
+
+    It is started in a folder that all nodes see, as its trials were.
+    """
+    rank = own_rank_script(transformer, machine, strategy, profile, name=name)
+    sections = [
+        head(transformer, machine, strategy, profile, name=name),
+        "\n".join([DEFAULT, folder_of_job(name), ""]),
+        environment(profile),
+        IN_A_JOB,
+        MEETING,
+        STRICT,
+        _FOLDER.format(rank=_RANK, script=rank),
+        "exec " + srun(machine, strategy, profile, [_START_RANK]),
+    ]
+    return "\n".join(sections)
+
+
+def adapter_script(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    profile: ClusterProfile,
+    *,
+    name: str,
+) -> str:
+    """Return a script that starts all ranks on this machine."""
+    rank = own_rank_script(transformer, machine, strategy, profile, name=name)
+    ranks = ranks_script(strategy.world_size(machine.gpus_per_node))
+    task = shlex.quote(f'{RANK_VARIABLES}exec "$@"\n')
+    inside = shlex.join(container_words(profile))
+    start = f"{inside} bash -c {task} task {_START_RANK}".strip()
+    sections = [
+        "\n".join(
+            ["#!/bin/bash", comment(f"{name}: {transformer.name}"), comment(strategy.short())]
+        ),
+        _ALONE + folder_here(name) + "\n",
+        environment(profile),
+        MEETING,
+        STRICT,
+        _FOLDER.format(rank=_RANK, script=rank),
+        f"cat >as_ranks.sh <<'AUTOTUNE_RANKS'\n{ranks}AUTOTUNE_RANKS",
+        f"exec bash as_ranks.sh {start}\n",
+    ]
+    return "\n".join(sections)
+
+
+def own_rank_script(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    profile: ClusterProfile,
+    *,
+    name: str,
+    file: str = _RANK,
+) -> str:
+    """Return the script of one rank by the profile's own adapter."""
+    assert profile.adapter
+    python = python_of(profile)
+    return rank_script(
+        transformer, machine, strategy, profile.adapter, name=name, python=python, file=file
+    )
 
 
 def rank_script(

@@ -30,6 +30,12 @@ STRICT = "set -euo pipefail\n"
 DEFAULT = """default() { [[ -n "${!1:-}" ]] || printf -v "$1" %s "$2"; }"""
 """bash: `default NAME VALUE` sets a variable that the user has not set."""
 
+IN_A_JOB = r"""if [[ -z "${SLURM_JOB_ID:-}" ]]; then
+    echo "This launch cannot start: submit this file with sbatch" >&2
+    exit 2
+fi
+"""
+
 MEETING = f"# --- where the ranks meet\n{RENDEZVOUS}"
 
 
@@ -41,6 +47,17 @@ def comment(text: str) -> str:
 def job_name(name: str) -> str:
     """Return the name in letters that Slurm, a shell and a file system take as they are."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "training"
+
+
+def folder_of_job(name: str) -> str:
+    """Return bash for RUN_DIR, after DEFAULT: a folder of the job's own where it was submitted."""
+    folder = f'"${{SLURM_SUBMIT_DIR:-$PWD}}/{job_name(name)}-${{SLURM_JOB_ID:-}}"'
+    return f"default RUN_DIR {folder}"
+
+
+def folder_here(name: str) -> str:
+    """Return bash for RUN_DIR: a folder of the run's own where it was started."""
+    return f'RUN_DIR="${{RUN_DIR:-$PWD/{job_name(name)}-$(date +%Y%m%d-%H%M%S)}}"'
 
 
 def head(

@@ -8,10 +8,13 @@ from pathlib import Path
 
 from evaluators.artefacts.job import (
     DEFAULT,
+    IN_A_JOB,
     MEETING,
     STRICT,
     comment,
     environment,
+    folder_here,
+    folder_of_job,
     head,
     job_name,
     settings,
@@ -41,12 +44,6 @@ JSON
 echo "training in $RUN_DIR; its log is trial.log, what came of it result.json"
 """
 
-_IN_A_JOB = r"""if [[ -z "${SLURM_JOB_ID:-}" ]]; then
-    echo "This launch cannot start: submit this file with sbatch" >&2
-    exit 2
-fi
-"""
-
 
 def train_script(
     transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str, python: str
@@ -62,7 +59,7 @@ def train_script(
         STRICT.rstrip(),
         f"default_python={shlex.quote(python)}",
         'PYTHON="${PYTHON:-$default_python}"  # where autotune[trials] is installed',
-        f'RUN_DIR="${{RUN_DIR:-$PWD/{job_name(name)}-$(date +%Y%m%d-%H%M%S)}}"',
+        folder_here(name),
         "",
     ]
     request = _request(transformer, machine, strategy, name=name)
@@ -79,13 +76,12 @@ def train_sbatch(
 ) -> str:
     """Return the same as a job, with one task of srun for each GPU."""
     values = {"PYTHON": (python_of(profile), "where autotune[trials] is installed")}
-    folder = f'"${{SLURM_SUBMIT_DIR:-$PWD}}/{job_name(name)}-${{SLURM_JOB_ID:-}}"'
     sections = [
         head(transformer, machine, strategy, profile, name=name),
-        "\n".join([DEFAULT, *settings(values), f"default RUN_DIR {folder}", ""]),
+        "\n".join([DEFAULT, *settings(values), folder_of_job(name), ""]),
         environment(profile),
         "\n".join([*import_path(profile), ""]),
-        _IN_A_JOB,
+        IN_A_JOB,
         MEETING,
         STRICT,
         _request(transformer, machine, strategy, name=name),

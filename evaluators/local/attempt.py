@@ -26,6 +26,7 @@ from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dic
 from evaluators.cluster.shell import container_words, environment_lines
 from evaluators.process_group import ProcessGroup
 from evaluators.program import AttemptEnd, Launcher, Program
+from evaluators.program.local_ranks import ranks_script
 from evaluators.program.outcome import AttemptFailure, failed
 from evaluators.program.support import program_of
 from evaluators.trainer.supervisor import owned
@@ -38,28 +39,6 @@ SCRIPT, AS_RANKS = "body.sh", "as_ranks.sh"
 LOOK_S = 0.05
 END_LIMIT_S = 3.0
 """That processes have to end by themselves once they are asked to."""
-
-# Each rank is told its place in Slurm's words, which is how programs read it. As srun does, it ends
-# all with the first that fails; what that one tells may only follow from the fault of another,
-# which has a second to tell of its own. Asked to end, it asks all at once.
-_RANKS = """ranks={ranks}
-export SLURM_NTASKS="$ranks" SLURM_TASKS_PER_NODE="$ranks" SLURM_NODEID=0
-for ((rank = 0; rank < ranks; rank++)); do
-    SLURM_PROCID="$rank" SLURM_LOCALID="$rank" "$@" &
-done
-trap 'kill $(jobs -rp) 2>/dev/null' TERM
-code=0
-for ((left = ranks; left > 0; left--)); do
-    wait -n || {{ code=$?; break; }}
-done
-asked=10
-for ((looks = 0; code != 0 && looks < 40; looks++)); do
-    [[ -n "$(jobs -rp)" ]] || break
-    if ((looks == asked)); then kill $(jobs -rp) 2>/dev/null; fi
-    sleep 0.1
-done
-exit "$code"
-"""
 
 
 def write_attempt(request: TrialRequest, profile: ClusterProfile) -> None:
@@ -114,7 +93,7 @@ class LocalAttempt:
         ranks = request.strategy.world_size(request.machine.gpus_per_node)
         files = {
             **self._program.files(request, folder),
-            AS_RANKS: _RANKS.format(ranks=ranks),
+            AS_RANKS: ranks_script(ranks),
             SCRIPT: "\n".join(
                 [
                     *environment_lines(self._profile),

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import TrialState
-from evaluators.artefacts import Launch, artefact_names, artefacts
+from autotune.schemas import EvaluatorName, TrialState
+from evaluators.artefacts import Launch, artefact_names, artefacts, launch_script
 from evaluators.artefacts.trainer import train_script
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.trial import TrialOutcome
 from evaluators.trial_files import request_from_dict
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
+from tests.evaluators.adapter.samples import my_script
 from tests.evaluators.frameworks.readers import strategy_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
 from tests.evaluators.local.trials import request as trial
@@ -103,6 +104,31 @@ def test_a_campaign_of_the_bundled_trainer_gets_its_script_as_well() -> None:
     with_megatron = files("megatron-deepspeed")
     assert "train.sbatch" not in with_megatron
     assert "--use-flash-attn\n" in with_megatron["megatron_deepspeed_args.txt"]
+
+
+def test_a_campaign_of_an_adapter_has_the_files_of_its_own_trainer(tmp_path: Path) -> None:
+    """Others have no words for a dimension that is this trainer's alone."""
+    here = launch(
+        SMALL,
+        transformer=TINY,
+        machine=load_machine("local"),
+        profile=ClusterProfile(name="mine", program="adapter", adapter=my_script(tmp_path)),
+    )
+    others = ["megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
+    of: dict[EvaluatorName, list[str]] = {
+        "slurm": ["launch.sbatch", "train_rank.sh"],
+        "local": ["train.sh", "train_rank.sh"],
+        "ray": ["train_rank.sh"],
+    }
+    for evaluator, own in of.items():
+        there = replace(here, evaluator=evaluator)
+        assert artefact_names(there) == [*own, *others]
+        script = launch_script(there, artefact_names(there))
+        assert script
+        assert script.file == own[0]
+        assert bool(script.needs) == (evaluator == "ray")
+        special = replace(there, strategy=replace(SMALL, settings=(("kernel", "fused"),)))
+        assert artefact_names(special) == own
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

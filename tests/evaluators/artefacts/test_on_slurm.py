@@ -21,6 +21,7 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import MakeCluster, make_slurm
+from tests.evaluators.adapter import samples
 from tests.evaluators.frameworks.readers import strategy_of
 from tests.requirement import require
 
@@ -53,12 +54,12 @@ open(f"rank-{os.environ['RANK']}.json", "w").write(json.dumps(told))
 """
 
 
-def run(cluster: Cluster, folder: Path, script: str) -> None:
+def run(cluster: Cluster, folder: Path, script: str, *, limit_s: float = LIMIT_S) -> None:
     """Submit it from `folder` and wait for its end, more often than `sbatch --wait` looks."""
     (folder / "my.sbatch").write_text(script)
     with chdir(folder):
         job = cluster.command("sbatch", "--parsable", "my.sbatch").strip()
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + limit_s
     while cluster.command("squeue", "--noheader", f"--jobs={job}").strip():
         assert time.monotonic() < deadline, "the job does not end"
         time.sleep(0.1)
@@ -100,6 +101,31 @@ def test_megatron_is_started_as_every_rank(make_slurm: MakeCluster, tmp_path: Pa
     assert len({(t["env"]["MASTER_ADDR"], t["env"]["MASTER_PORT"]) for t in told}) == 1
     for t in told:
         assert strategy_of(t["argv"], MACHINE, num_nodes=2) == OVER_TWO_NODES
+
+
+def test_a_trainer_of_an_adapter_is_started_as_every_rank(
+    make_slurm: MakeCluster, tmp_path: Path
+) -> None:
+    """By what the trials' own files told it."""
+    cluster = make_slurm(nodes=2, gpus=2)
+    folder, own = tmp_path / "my runs", tmp_path / "own files"
+    for path in (folder, own):
+        path.mkdir()
+    profile = ClusterProfile(
+        name="mine",
+        program="adapter",
+        adapter=samples.my_script(own),
+        python=sys.executable,
+        environment=Environment(variables={"MIX": "bf16"}),  # the adapter's own wins
+    )
+    strategy = samples.strategy(num_nodes=2, tensor_parallel=2, gradient_accumulation_steps=3)
+    job = artefacts(launch(samples.MACHINE, strategy, profile))["launch.sbatch"]
+    run(cluster, folder, job)
+    (log,) = (path.read_text() for path in folder.glob("*.log"))
+    assert "4 ranks: 2 x 1, zero 0, fp32, accumulating 3" in log
+    assert "[100/100] loss=" in log
+    (written,) = folder.glob("my-run-*/conf.json")
+    assert json.loads(written.read_text())["accumulate"] == 3
 
 
 def test_the_bundled_trainer_trains_over_two_nodes(make_slurm: MakeCluster, tmp_path: Path) -> None:

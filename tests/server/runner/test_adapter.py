@@ -63,17 +63,19 @@ def test_a_campaign_ends_with_a_recommendation_of_what_was_measured(
     assert {trial["strategy"]["virtual_stages"] for trial in trials} == {1}
     best = client.get(f"/api/v1/campaigns/{number}/recommendation").json()
     assert best["simulated"] is False
-    script = client.get(f"{address}/artefacts/train_rank.sh").text
+    assert best["launch"]["file"] == "train.sh"
+    assert best["launch"]["needs"] == []
+    assert "ds_config.json" not in best["artefacts"]  # another trainer's
+    script = client.get(f"{address}/artefacts/train.sh").text
     again = subprocess.run(
-        ["bash", "-c", 'for RANK in 0 1; do export RANK; bash -c "$SCRIPT" & done; wait'],
-        env=os.environ
-        | {"SCRIPT": script, "OUT": str(tmp_path / "out"), "WORLD_SIZE": "2"}
-        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617"},
+        ["bash", "-c", script],
+        env=os.environ | {"RUN_DIR": str(tmp_path / "a run")},
         capture_output=True,
         text=True,
         check=True,
     )
     assert "[100/100] loss=" in again.stdout
+    assert "2 ranks:" in again.stdout
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ It runs where AUTOTUNE_TORCHTITAN names an interpreter that has torchtitan 0.2.2
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -20,8 +19,8 @@ from evaluators.adapter.readers.event_file import events
 from server.settings import Settings
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
-from tests.cluster.ports import free_ports
 from tests.evaluators.adapter.torchtitan.training import DEBUG_MODEL, write_adapter
+from tests.evaluators.artefacts.test_on_slurm import run
 from tests.server.runner.test_slurm import VIRTUAL, SlurmService
 
 __all__ = ["slurm"]
@@ -81,7 +80,7 @@ def titan(
 
 
 def test_its_recommendation_takes_the_time_that_was_measured(
-    titan: SlurmService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    titan: SlurmService, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.server.runner.test_slurm.PATIENCE_S", 1800.0)
     campaign = titan.create(**CAMPAIGN)
@@ -91,8 +90,8 @@ def test_its_recommendation_takes_the_time_that_was_measured(
     for trial in trials:
         assert _far_from_own_events(titan, trial) < 0.005
     found = titan.recommendation(campaign)
-    script = titan.client.get(f"/api/v1/campaigns/{campaign.id}/artefacts/train_rank.sh").text
-    again = _seconds_of(script, tmp_path / "again")
+    script = titan.client.get(f"/api/v1/campaigns/{campaign.id}/artefacts/launch.sbatch").text
+    again = _seconds_of(slurm, script, tmp_path / "again")
     measured = found.best.metrics.iteration_time_s
     print(f"recommended {measured:.4f} s, run again {again:.4f} s")
     assert again == pytest.approx(measured, rel=0.1)
@@ -116,18 +115,11 @@ def _own_seconds(path: Path) -> list[float]:
     return [float(row[OWN] or 0) for row in rows if OWN in row]
 
 
-def _seconds_of(script: str, out: Path) -> float:
-    """Run it on two ranks; return the median iteration by torchtitan's own events."""
-    (port,) = free_ports(1)
-    subprocess.run(
-        ["bash", "-c", 'for RANK in 0 1; do export RANK; bash -c "$SCRIPT" & done; wait'],
-        env=os.environ
-        | {"SCRIPT": script, "OUT": str(out), "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
-        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
-        check=True,
-        capture_output=True,
-    )
-    (path,) = out.rglob("*tfevents*")
+def _seconds_of(cluster: Cluster, script: str, folder: Path) -> float:
+    """Submit it; return the median iteration by torchtitan's own events."""
+    folder.mkdir()
+    run(cluster, folder, script, limit_s=1800.0)
+    (path,) = folder.rglob("*tfevents*")
     times = _own_seconds(path)
     assert len(times) == 100
     return median(times[3:])
