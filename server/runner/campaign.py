@@ -211,7 +211,7 @@ class ClaimedCampaign:
         """Write how trials stand where that has changed, all in one transaction."""
         progress: list[tuple[Trial, TrialProgress | None]] = [
             *polled.in_progress,
-            *((trial, None) for trial in polled.unknown),
+            *((trial, polled.without_room.get(trial.token)) for trial in polled.unknown),
         ]
         changed = [(trial, now) for trial, now in progress if not is_noted(trial, now)]
         if changed:
@@ -259,11 +259,8 @@ class ClaimedCampaign:
         return False
 
     def _submit(self, trials: Sequence[Trial]) -> bool:
-        """Start pending trials, if the machine is this campaign's now."""
-        if not self._may_start():
-            return False
-        self._polling.submit(trials)
-        return True
+        """Start pending trials, if the machine is this campaign's now; return whether any was."""
+        return self._may_start() and self._polling.submit(trials)
 
     def _go_on(self, campaign: Campaign, polled: PolledTrials) -> bool:
         if campaign.state is CampaignState.QUEUED:

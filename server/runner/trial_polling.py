@@ -8,13 +8,14 @@ write. A scheduler runs a trial on for every runner alike, in the trial's folder
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
 from autotune.calibration import Calibration
+from autotune.files import is_out_of_room
 from autotune.resolution import strategy_of
 from autotune.schemas import Campaign, Trial, TrialState
 from evaluators.backend import Backend
@@ -30,11 +31,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PolledTrials:
-    """Unfinished trials after a poll: ended, in progress, or unknown to the evaluator."""
+    """Unfinished trials after a poll: ended, in progress, or unknown to the evaluator.
+
+    Attributes:
+        without_room: by token, how those stand of the unknown that the disk had no room for.
+    """
 
     ended: Sequence[tuple[Trial, TrialOutcome]]
     in_progress: Sequence[tuple[Trial, TrialProgress]]
     unknown: Sequence[Trial]
+    without_room: Mapping[str, TrialProgress]
 
     @property
     def started(self) -> list[Trial]:
@@ -79,6 +85,7 @@ class TrialPolling:
         self._logs = logs
         self._settings = settings
         self._requests: dict[str, TrialRequest] = {}
+        self._without_room: dict[str, TrialProgress] = {}
 
     def poll(self, pending: Sequence[Trial]) -> PolledTrials:
         """Return how each of the pending trials stands or has ended."""
@@ -98,18 +105,36 @@ class TrialPolling:
         running = (trial.token for trial, now in in_progress if now.phase == "running")
         self._logs.limit(running)
         self._logs.finish(trial.token for trial, _ in ended)
-        return PolledTrials(ended=ended, in_progress=in_progress, unknown=unknown)
+        return PolledTrials(
+            ended=ended, in_progress=in_progress, unknown=unknown, without_room=self._without_room
+        )
 
-    def submit(self, trials: Iterable[Trial]) -> None:
-        """Start trials; a backend runs a token that it knows only once."""
+    def submit(self, trials: Iterable[Trial]) -> bool:
+        """Start trials; a backend runs a token that it knows only once.
+
+        Return whether any was started: one that the disk has no room for stays unknown.
+        """
+        before, self._without_room = self._without_room, {}
+        started = False
         for trial in trials:
             request = self._request(trial)
             if self._is_ours:
                 request = replace(request, directory=self._own_attempt(trial))
             self._requests[trial.token] = request
-            self._backend.submit(request)
+            try:
+                self._backend.submit(request)
+            except OSError as error:
+                if not is_out_of_room(error):
+                    raise
+                reason = f"its folder cannot be written: {error.strerror}"
+                self._without_room[trial.token] = TrialProgress(phase="waiting", reason=reason)
+                if trial.token not in before:
+                    log.warning("trial_waits_for_room", trial=trial.number, error=str(error))
+                continue
+            started = True
             strategy = strategy_of(trial.strategy).short()
             log.info("trial_submitted", trial=trial.number, strategy=strategy)
+        return started
 
     def cancel(self, trials: Iterable[Trial]) -> None:
         """End trials; each is cancelled once."""

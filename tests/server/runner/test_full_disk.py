@@ -2,16 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from server.runner.runner import DISK_FULL
 from server.settings import Settings
 from server.store import Store
-from server.store.campaigns import resume_campaign
 from tests.full_disk import full_disk
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 
 
-def test_a_full_disk_pauses_the_campaign_and_room_lets_it_go_on(tmp_path: Path) -> None:
+def test_a_trial_waits_for_room_on_the_disk_and_then_runs(tmp_path: Path) -> None:
     with full_disk(tmp_path / "small", inodes=3) as disk:
         settings = Settings(
             data_dir=disk.folder,
@@ -22,11 +20,14 @@ def test_a_full_disk_pauses_the_campaign_and_room_lets_it_go_on(tmp_path: Path) 
         store.upgrade()
         running = Running(settings, store)
         campaign = created(store)
-        assert running.until_state(campaign, "paused").reason == DISK_FULL
-        assert all(trial.error is None for trial in running.trials(campaign))
+
+        def reasons() -> set[str]:
+            return {each.phase_reason for each in running.trials(campaign) if each.phase}
+
+        running.until(lambda: bool(reasons()))
+        assert reasons() == {"its folder cannot be written: No space left on device"}
+        assert running.campaign(campaign).state == "running"
         disk.make_room()
-        with store.transaction() as session:
-            resume_campaign(session, campaign.id)
         running.until_state(campaign, "done")
         running.runner.close()
         store.close()
