@@ -1,16 +1,19 @@
-"""Configuration files of trainers: JSON, YAML and TOML, with values laid over a user's own."""
+"""Configuration files of trainers: JSON, YAML and TOML, with values laid over a user's own; and
+files of any other kind, of which texts are replaced."""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from search_spaces.errors import InvalidInput
+from evaluators.adapter.template import written
+from search_spaces.errors import InvalidInput, closest
 
 FORMATS = ("json", "yaml", "yml", "toml")
 
@@ -73,6 +76,56 @@ class ConfigFile:
             return "\n".join(_toml_lines(self.table, ())).lstrip("\n") + "\n"
         written: str = yaml.safe_dump(self.table, sort_keys=False)
         return written
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFile:
+    """A user's own file of any other kind (Python, INI, XML, gin), in which texts are replaced.
+
+    Attributes:
+        own: as the user wrote it.
+        replaced: what stands in it once -> what takes its place.
+    """
+
+    own: str
+    replaced: dict[str, str] = field(default_factory=dict)
+
+    def put(self, key: str, value: Any) -> None:
+        """Put a value in the place of a text; raises InvalidInput where that is not there once."""
+        several = value if isinstance(value, list | tuple) else [value]
+        count = self.own.count(key)
+        if count != 1:
+            near = closest(key, [line.strip() for line in self.own.splitlines()], count=1)
+            hint = f"; did you mean {near[0]!r}?" if near and not count else ""
+            reason = (
+                f"it stands {count} times in the user's file, and should stand there once{hint}"
+            )
+            raise InvalidInput("file", key, reason)
+        self.replaced[key] = ",".join(map(written, several))
+
+    def drop(self, key: str) -> None:
+        """Take a text out; raises InvalidInput where it is not there once."""
+        self.put(key, None)
+
+    @property
+    def text(self) -> str:
+        """The file's text."""
+        if not self.replaced:
+            return self.own
+        # Of two that begin alike the longer one is meant.
+        texts = sorted(self.replaced, key=len, reverse=True)
+        pattern = "|".join(map(re.escape, texts))
+        return re.sub(pattern, lambda match: self.replaced[match[0]], self.own)
+
+
+def is_table(name: str) -> bool:
+    """Whether a file of this name has keys; texts are replaced in any other."""
+    return name.rpartition(".")[2] in FORMATS
+
+
+def file_of(name: str, text: str) -> ConfigFile | TextFile:
+    """Return the file of this name and text; raises InvalidInput where its keys cannot be read."""
+    return ConfigFile.read(name, text) if is_table(name) else TextFile(own=text)
 
 
 def _parsed(ending: str, text: str) -> Any:

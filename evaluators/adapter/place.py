@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from evaluators.adapter.config_file import FORMATS
+from evaluators.adapter.config_file import is_table
 from evaluators.cluster.values import IDENTIFIER, SET_BY_AUTOTUNE
 from search_spaces.errors import InvalidInput
 
@@ -20,7 +20,7 @@ class Place:
 
     Attributes:
         name: of the argument with its dashes, the variable, or the key with its dots.
-        file: of the key; empty otherwise.
+        file: of the key; empty otherwise. In a file that has no keys the name is a text.
     """
 
     kind: Literal["argument", "variable", "key", "word"]
@@ -36,7 +36,7 @@ class Place:
             return cls(kind="variable", name=_variable(text))
         file, colon, key = text.partition(":")
         if colon:
-            return cls(kind="key", name=_key(text, key), file=_file(text, file))
+            return cls(kind="key", name=_key(text, file, key), file=_file(text, file))
         if not WORD.fullmatch(text):
             valid = "--argument, $VARIABLE, file.json:dotted.key, or a word for word=value"
             raise InvalidInput("set", text, "not a place", valid=valid)
@@ -54,13 +54,15 @@ def _variable(text: str) -> str:
 
 
 def _file(text: str, file: str) -> str:
-    if not FILE_NAME.fullmatch(file) or file.rpartition(".")[2] not in FORMATS:
-        valid = f"a name without folders that ends with .{', .'.join(FORMATS)}"
+    if not FILE_NAME.fullmatch(file):
+        valid = "a name without folders"
         raise InvalidInput("set", text, "not a file that can be written", valid=valid)
     return file
 
 
-def _key(text: str, key: str) -> str:
+def _key(text: str, file: str, key: str) -> str:
+    if not is_table(file) and key:
+        return key
     if not key or not all(key.split(".")):
         valid = "names with dots between them"
         raise InvalidInput("set", text, "not a key of a file", valid=valid)

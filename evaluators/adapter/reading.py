@@ -16,7 +16,7 @@ from evaluators.adapter.adapter import (
     Constant,
     Evidence,
 )
-from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.config_file import file_of, is_table
 from evaluators.adapter.dimensions import own_dimension
 from evaluators.adapter.expression import ExpressionFault, parse
 from evaluators.adapter.faults import AdapterFaults
@@ -169,7 +169,7 @@ class _AdapterTable:
         for name, file in self._texts("base").items():
             try:
                 text = read_text(self._path.parent / Path(file).expanduser(), field=f"base.{name}")
-                ConfigFile.read(name, text)
+                file_of(name, text)
             except InvalidInput as problem:
                 self._faults.add(f"base.{name}", file, problem.reason, valid=problem.valid)
             else:
@@ -323,6 +323,23 @@ class _AdapterTable:
             if name not in files:
                 reason = "no place of [set] is in this file"
                 self._faults.add(f"base.{name}", name, reason, valid=", ".join(sorted(files)))
+        self._check_texts(adapter)
+
+    def _check_texts(self, adapter: Adapter) -> None:
+        """Check that texts which are to be replaced stand in the user's own files."""
+        for text in adapter.places:
+            place = Place.read(text)
+            if not place.file or is_table(place.file):
+                continue
+            if place.file not in adapter.base:
+                reason = "texts are replaced in a file of your own, which base names"
+                valid = f'base = {{ "{place.file}" = "…" }}'
+                self._faults.add(f"set.{text}", place.file, reason, valid=valid)
+                continue
+            try:
+                file_of(place.file, adapter.base[place.file]).put(place.name, "")
+            except InvalidInput as problem:
+                self._faults.add(f"set.{text}", place.name, problem.reason)
 
 
 def _names_time(reader: AdapterReader) -> bool:

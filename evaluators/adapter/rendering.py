@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from evaluators.adapter.adapter import Adapter, Setting
-from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.config_file import ConfigFile, TextFile, file_of
 from evaluators.adapter.expression import ExpressionFault, Names, Value
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.place import Place
@@ -75,7 +75,7 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
     names = plan.names(adapter)
     words = [written(_worked_out("command", word, names)) for word in adapter.command]
     variables: dict[str, str] = {}
-    files = {name: ConfigFile.read(name, text) for name, text in adapter.base.items()}
+    files = {name: file_of(name, text) for name, text in adapter.base.items()}
     for text, setting in adapter.places.items():
         place = Place.read(text)
         value = _value_at(text, setting, names)
@@ -86,7 +86,7 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
         elif place.kind == "variable" and value is not None:
             variables[place.name] = _joined(value)
         elif place.kind == "key":
-            file = files.setdefault(place.file, ConfigFile.read(place.file, _empty(place.file)))
+            file = files.setdefault(place.file, file_of(place.file, _empty(place.file)))
             _lay(file, place.name, value)
     return TrainerStart(
         words=tuple(words),
@@ -176,7 +176,7 @@ def _empty(name: str) -> str:
     return "{}" if name.endswith("json") else ""
 
 
-def _lay(file: ConfigFile, key: str, value: Value | list[Value]) -> None:
+def _lay(file: ConfigFile | TextFile, key: str, value: Value | list[Value]) -> None:
     """Put a value into a file; None takes the user's own out."""
     if value is None:
         file.drop(key)

@@ -41,7 +41,7 @@ def test_the_digest_changes_with_the_users_own_file(tmp_path: Path) -> None:
         ("precision == 'fp16'", "iterations == 6", "nothing is called iterations"),
         ('"$MIX"', '"$RANK"', "autotune itself sets this variable"),
         ('"conf.json:zero"', '"../conf.json:zero"', "not a file that can be written"),
-        ('"conf.json:zero"', '"conf.ini:zero"', "not a file that can be written"),
+        ('"conf.json:zero"', '"conf.ini:zero"', "a file of your own, which base names"),
         ('"my.json"', '"mine.json"', "base.conf.json=.*cannot be read"),
         ('"my.json"', '"train.py"', "not JSON"),
         ('"conf.json" = "my.json"', '"other.json" = "my.json"', "no place of .set. is in this"),

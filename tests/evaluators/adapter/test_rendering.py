@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evaluators.adapter.config_file import ConfigFile
 from evaluators.adapter.reading import read_adapter
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
-from search_spaces.errors import InvalidInput
+from search_spaces.errors import InvalidInput, InvalidInputs
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 
 
@@ -115,3 +115,36 @@ def test_a_file_reads_back_as_it_was_written(table: dict[str, Any]) -> None:
     for ending in ("json", "yaml", "toml"):
         text = ConfigFile(format=ending, table=table).text
         assert ConfigFile.read(f"a.{ending}", text).table == table, ending
+
+
+CONFIG = "# mine\nbatch = 12\nbatch_all = 12 * 8\noptim = dict(lr=1e-3, fused=True)\n"
+
+
+def _texts(folder: Path, *places: str) -> TrainerStart:
+    (folder / "mine.py").write_text(CONFIG)
+    text = 'command = ["run"]\nbase = { "conf.py" = "mine.py" }\n[set]\n' + "\n".join(places)
+    return _start(folder, text)
+
+
+def test_texts_in_a_file_of_any_kind(tmp_path: Path) -> None:
+    start = _texts(
+        tmp_path,
+        '"conf.py:batch = 12" = "batch = {micro_batch_size}"',
+        '"conf.py:batch_all = 12 * 8" = "batch = 12"',
+        '"conf.py:, fused=True" = "{None}"',
+    )
+    told = "# mine\nbatch = 1\nbatch = 12\noptim = dict(lr=1e-3)\n"
+    assert start.files == {"conf.py": told}
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("conf.py:12", "it stands 2 times in the user's file"),
+        ("conf.py:batch_al = 12 * 8", "did you mean 'batch_all = 12 \\* 8'"),
+        ("my.ini:steps = 4", "texts are replaced in a file of your own"),
+    ],
+)
+def test_a_text_that_is_not_there_once(place: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises((InvalidInput, InvalidInputs), match=told):
+        _texts(tmp_path, '"conf.py:batch = 12" = 1', f'"{place}" = 1')
