@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from server.api import (
@@ -111,8 +113,7 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=operation_id,
-        dependencies=[Depends(within_rights)],
+        routes=_routes(),
     )
     app.state.access = Access(settings.service_token(), store=store if settings.group else None)
     app.state.store, app.state.settings = store, settings
@@ -132,15 +133,27 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(ConditionalAnswers)
     app.add_middleware(OriginGuard, hosts=TrustedHosts.of(settings))
     install(app)
-    api = APIRouter(prefix="/api/v1", dependencies=[Depends(known_filters)])
+    dashboard.mount_files(app)
+    return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """Return all that is answered, but for files of pages.
+
+    Once for all services of a process: FastAPI reads the signatures for a twentieth of a second.
+    """
+    router = APIRouter(
+        generate_unique_id_function=operation_id, dependencies=[Depends(within_rights)]
+    )
+    api = APIRouter(dependencies=[Depends(known_filters)])
     for resource in RESOURCES:
         api.include_router(resource.router)
-    app.include_router(api)
-    app.include_router(health.router)
-    app.include_router(metrics.router)
-    app.include_router(entrance.entrance)
-    dashboard.install(app)
-    return app
+    router.include_router(api, prefix="/api/v1")
+    for module in (health, metrics, dashboard):
+        router.include_router(module.router)
+    router.include_router(entrance.entrance)
+    return router.routes
 
 
 @asynccontextmanager

@@ -62,9 +62,8 @@ class StaticFilesKeptFresh(StaticFiles):
         return response
 
 
-def install(app: FastAPI) -> None:
-    """Add the pages and their files to the service."""
-    app.include_router(router)
+def mount_files(app: FastAPI) -> None:
+    """Add the files of the pages to the service."""
     app.mount("/static", StaticFilesKeptFresh(directory=HERE / "static"), name="static")
 
 
