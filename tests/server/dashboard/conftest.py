@@ -49,11 +49,16 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 class Service:
-    """The service over one data folder; it can be stopped and started again on its port."""
+    """The service over one data folder; it can be stopped and started again on its port.
+
+    Args:
+        scripts: where it finds the charts' script, or keeps it for others.
+    """
 
     by_url: ClassVar[dict[str, Service]] = {}
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, scripts: Path) -> None:
+        (data_dir / "cache").symlink_to(scripts)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -95,20 +100,29 @@ class Service:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def scripts(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder for all processes of tests: the charts' script takes a second of a core to make."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "scripts"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory, scripts: Path) -> Iterator[Service]:
     """Shared: every test makes campaigns of its own in it."""
     data_dir = tmp_path_factory.mktemp("dashboard")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AUTOTUNE_CONFIG", str(data_dir / "no-config.toml"))
-        running = Service(data_dir)
+        running = Service(data_dir, scripts=scripts)
     yield running
     running.close()
 
 
 @pytest.fixture
-def own_service(tmp_path: Path) -> Iterator[Service]:
+def own_service(tmp_path: Path, scripts: Path) -> Iterator[Service]:
     """For one test alone: with an empty database, and free to be stopped."""
-    running = Service(tmp_path)
+    running = Service(tmp_path, scripts=scripts)
     yield running
     running.close()
 
