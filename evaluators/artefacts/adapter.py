@@ -107,7 +107,8 @@ def adapter_script(
     """Return a script that starts all ranks on this machine."""
     rank = own_rank_script(transformer, machine, strategy, profile, name=name)
     ranks = ranks_script(strategy.world_size(machine.gpus_per_node))
-    task = shlex.quote(f'{RANK_VARIABLES}exec "$@"\n')
+    # As in a trial, a rank sees nothing of Slurm where there is no job.
+    task = shlex.quote(f'{RANK_VARIABLES}unset "${{!SLURM@}}"\nexec "$@"\n')
     inside = shlex.join(container_words(profile))
     start = f"{inside} bash -c {task} task {_START_RANK}".strip()
     sections = [
