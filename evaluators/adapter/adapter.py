@@ -50,6 +50,23 @@ class AdapterRefusal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OneStart:
+    """`[one_start]`: the trainer can go on with a larger batch, so that two GAS values, the smaller
+    one first, are measured in one start.
+
+    Attributes:
+        when: an expression over strategy, model and machine; where it is false each has a start of
+            its own. Empty: it always can.
+        places: place -> what stands there then (`[one_start.set]`), over what `[set]` has.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    places: Mapping[str, Setting]
+    when: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdapterReader:
     """`[[read]]`: where figures are found, and which. One of the first four is not empty.
 
@@ -104,6 +121,7 @@ class Adapter:
         warmup_iterations: left out at the beginning of each start.
         base: file -> the user's own text of it, under which places are laid.
         places: place -> what stands there (`[set]` of the file).
+        one_start: how it is told of two GAS values; None where it cannot be.
         fixed: dimension that the file does not mention -> the value that it has all the same.
         dimensions: those that this trainer has, and others have not.
         versions: package -> the version that the file was written for.
@@ -119,6 +137,7 @@ class Adapter:
     warmup_iterations: int = USUAL_WARMUP
     base: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, Setting] = field(default_factory=dict)
+    one_start: OneStart | None = None
     fixed: Mapping[str, Constant] = field(default_factory=dict)
     dimensions: tuple[OwnDimension, ...] = ()
     refuse: tuple[AdapterRefusal, ...] = ()

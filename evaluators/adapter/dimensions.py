@@ -9,7 +9,7 @@ from typing import Any
 from autotune.baseline.statement import KEYS
 from evaluators.adapter.expression import CONSTANTS, FUNCTIONS, WORDS
 from evaluators.adapter.faults import AdapterFaults
-from evaluators.adapter.names import AT_START
+from evaluators.adapter.names import AT_START, OF_ONE_START
 from evaluators.cluster.values import IDENTIFIER
 from search_spaces.program import OwnDimension
 from search_spaces.strategy import are_numbers
@@ -19,7 +19,7 @@ MOST_VALUES = 100
 LONGEST_TEXT = 200
 FORM = "values = [true, false], two or more switches, numbers or texts"
 TAKEN = frozenset(
-    {*AT_START, *CONSTANTS, *FUNCTIONS, *WORDS, *KEYS, "settings"}
+    {*AT_START, *OF_ONE_START, *CONSTANTS, *FUNCTIONS, *WORDS, *KEYS, "settings"}
     | {"step", "iteration_time_s", "loss", "peak_memory_gib"}
 )
 """Names that mean something else already, where a layout is written or read."""

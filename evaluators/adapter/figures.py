@@ -35,6 +35,21 @@ def value_of(text: str) -> Value:
     return plain
 
 
+@dataclass(frozen=True)
+class StartPart:
+    """Successive iterations of a start, at one GAS.
+
+    Attributes:
+        names: the values of the strategy's names there.
+        iterations: that the trainer is asked for; the part after it begins with the next one.
+        warmup_iterations: of these, at the beginning: they are left out.
+    """
+
+    names: Names
+    iterations: int = 0
+    warmup_iterations: int = 0
+
+
 @dataclass
 class ToldIteration:
     """What one rank has told of an iteration; `arrived_s`: when it did so first."""
@@ -80,14 +95,20 @@ class StartFigures:
     """Takes what readers find, in its order.
 
     Args:
-        names: the values of a strategy's names at this start.
-        echoed: those that a trainer may tell: they must be what was asked for.
+        parts: of the start, one after the other.
+        echoed: names that a trainer may tell: they must be what was asked for.
     """
 
     def __init__(
-        self, readers: Sequence[AdapterReader], names: Names, *, echoed: Collection[str]
+        self,
+        readers: Sequence[AdapterReader],
+        parts: Sequence[StartPart],
+        *,
+        echoed: Collection[str],
     ) -> None:
-        self._readers, self._names, self._echoed = readers, names, echoed
+        self.parts = parts
+        self._readers, self._echoed = readers, echoed
+        self._lowest = 1
         self.ranks: dict[int, RankFigures] = {}
 
     @property
@@ -101,17 +122,30 @@ class StartFigures:
         clock = self.clock
         return [] if clock is None else self.ranks[clock].timed
 
-    def after_warmup(self, warmup_iterations: int) -> list[ToldIteration]:
-        """Return the timed iterations after the warm-up; the time of one is a mean over those since
-        the one that was told before, so all of these are after it."""
-        first = self.first + warmup_iterations + self.apart - 1
-        return [each for each in self.iterations if each.step >= first]
+    def measured(self, place: int) -> list[ToldIteration]:
+        """Return the timed iterations of a part after its warm-up; the time of one is a mean over
+        those since the one that was told before, so all of these are after it."""
+        first = self.first_measured(place) + self.apart - 1
+        return [i for i in self.iterations if first <= i.step and self.part_of(i.step) == place]
+
+    def first_measured(self, place: int) -> int:
+        """Return the number of the first iteration of a part after its warm-up."""
+        before = sum(part.iterations for part in self.parts[:place])
+        return self.first + before + self.parts[place].warmup_iterations
+
+    def part_of(self, step: int) -> int:
+        """Return the place of the part that an iteration is of."""
+        before = self.first
+        for place, part in enumerate(self.parts[:-1]):
+            before += part.iterations
+            if step < before:
+                return place
+        return len(self.parts) - 1
 
     @property
     def first(self) -> int:
         """The number that the trainer gives its first iteration: 0 or 1."""
-        steps = (i.step for told in self.ranks.values() for i in told.iterations.values())
-        return 0 if min(steps, default=1) == 0 else 1
+        return 0 if self._lowest == 0 else 1
 
     @property
     def apart(self) -> int:
@@ -154,20 +188,22 @@ class StartFigures:
         """
         reader = self._readers[place]
         told = self.ranks.setdefault(rank, RankFigures())
-        self._compare(reader, found, told)
-        memory = _figure(self._worked_out(reader.peak_memory_gib, "peak_memory_gib", found))
-        if memory is not None:
-            told.peak_memory_gib = max(memory, told.peak_memory_gib or 0.0)
-        step = _figure(self._worked_out(reader.step, "step", found))
+        step = _figure(_worked_out(reader.step, "step", found, self._names_at(told.latest)))
         if step is not None:
             told.latest = int(step)
+            self._lowest = min(told.latest, self._lowest)
+        names = self._names_at(told.latest)
+        self._compare(reader, found, told, None if step is None else names)
+        memory = _figure(_worked_out(reader.peak_memory_gib, "peak_memory_gib", found, names))
+        if memory is not None:
+            told.peak_memory_gib = max(memory, told.peak_memory_gib or 0.0)
         if told.latest is None:
             return False
         iteration = told.iterations.setdefault(told.latest, ToldIteration(step=told.latest))
         if step is not None and iteration.arrived_s is None:
             iteration.arrived_s = at_s
-        iteration.lost(self._worked_out(reader.loss, "loss", found))
-        time_s = _figure(self._worked_out(reader.iteration_time_s, "iteration_time_s", found))
+        iteration.lost(_worked_out(reader.loss, "loss", found, names))
+        time_s = _figure(_worked_out(reader.iteration_time_s, "iteration_time_s", found, names))
         if reader.arrival and step is not None and at_s is not None:
             time_s = _since(told, place, step=int(step), at_s=at_s)
         if time_s is None or time_s <= 0:
@@ -175,29 +211,46 @@ class StartFigures:
         iteration.time_s = time_s
         return True
 
-    def _worked_out(self, text: str, name: str, found: Mapping[str, Value]) -> Value:
-        """Return a figure; None where nothing of it was found."""
-        if not text:
-            return found.get(name)
-        expression = parse(text)
-        if not expression.names & set(found) and expression.names:
-            return None
-        try:
-            return expression.value({**self._names, **found})
-        except ExpressionFault:
-            return None  # the line has other words where it should have numbers
+    def _names_at(self, step: int | None) -> Names:
+        """Return the values of names at an iteration, or before any."""
+        return self.parts[0 if step is None else self.part_of(step)].names
 
     def _compare(
-        self, reader: AdapterReader, found: Mapping[str, Value], told: RankFigures
+        self,
+        reader: AdapterReader,
+        found: Mapping[str, Value],
+        told: RankFigures,
+        names: Names | None,
     ) -> None:
-        """Hold what was found under a strategy's names against what was asked for."""
+        """Hold what was found under a strategy's names against what was asked for.
+
+        Args:
+            names: at the iteration that it is said of; None where it is of the whole start: it may
+                then be as in any part.
+        """
         echoes = {name: value for name, value in found.items() if name in self._echoed}
         for name, text in reader.echo.items():
-            echoes[name] = self._worked_out(text, name, found)
+            echoes[name] = _worked_out(text, name, found, names or self.parts[0].names)
+        meant = [part.names for part in self.parts] if names is None else [names]
         for name, value in echoes.items():
-            asked = self._names[name]
-            if value is not None and not _same(asked, value) and told.differs is None:
-                told.differs = (name, asked, value)
+            asked = [each[name] for each in meant]
+            if value is None or told.differs is not None:
+                continue
+            if not any(_same(each, value) for each in asked):
+                told.differs = (name, asked[-1], value)
+
+
+def _worked_out(text: str, name: str, found: Mapping[str, Value], names: Names) -> Value:
+    """Return a figure; None where nothing of it was found."""
+    if not text:
+        return found.get(name)
+    expression = parse(text)
+    if not expression.names & set(found) and expression.names:
+        return None
+    try:
+        return expression.value({**names, **found})
+    except ExpressionFault:
+        return None  # the line has other words where it should have numbers
 
 
 def _figure(value: Value) -> float | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.expression import Names
-from evaluators.adapter.figures import StartFigures
+from evaluators.adapter.figures import StartFigures, StartPart
 from evaluators.adapter.names import OF_MACHINE, OF_MODEL, OF_STRATEGY
 from evaluators.adapter.readers import rows_of
 from evaluators.adapter.stamped_line import LINE, SEARCHED, found_in
@@ -38,14 +38,17 @@ class AdapterLog:
     """Takes the log line by line.
 
     Args:
-        names: of each start, from the first: the values of its strategy's names.
+        starts: the parts of each, from the first.
     """
 
-    def __init__(self, readers: Sequence[AdapterReader], names: Sequence[Names]) -> None:
+    def __init__(
+        self, readers: Sequence[AdapterReader], starts: Sequence[Sequence[StartPart]]
+    ) -> None:
         self._readers = readers
         self._patterns = [(n, re.compile(r.log)) for n, r in enumerate(readers) if r.log]
         self.starts = [
-            StartLog(figures=StartFigures(readers, each, echoed=_echoed(each))) for each in names
+            StartLog(figures=StartFigures(readers, parts, echoed=_echoed(parts[0].names)))
+            for parts in starts
         ]
         self._now = 0
         self._cause = RootCause()

@@ -26,6 +26,11 @@ OF_START = ("python", "out", "folder", "iterations", "seed")
 """The interpreter on the nodes; the folder of the start; that of the adapter's ranks; how many
 iterations to train; a seed."""
 
+OF_FIRST = ("first_gradient_accumulation_steps", "first_global_batch_size")
+OF_ONE_START = (*OF_FIRST, "first_iterations", "last_iterations")
+"""Of a start that measures two GAS values: the smaller one, which is run first, its batch, and how
+many iterations each is for. All other names are of the larger one, `iterations` of both."""
+
 OF_STRATEGY = (*DIMENSIONS, *DERIVED)
 EVERYWHERE = (*OF_STRATEGY, *OF_MODEL, *OF_MACHINE)
 """What is known of a strategy before anything runs."""
@@ -60,4 +65,12 @@ def strategy_names(
         "global_batch_size": strategy.global_batch_size(gpus),
         **{name: getattr(transformer, name) for name in OF_MODEL},
         **{name: getattr(machine, name) for name in OF_MACHINE},
+    }
+
+
+def first_names(machine: Machine, first: Strategy) -> dict[str, Value]:
+    """Return the values of `OF_FIRST`, where this strategy has the first GAS."""
+    return {
+        "first_gradient_accumulation_steps": first.gradient_accumulation_steps,
+        "first_global_batch_size": first.global_batch_size(machine.gpus_per_node),
     }

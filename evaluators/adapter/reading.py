@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +15,14 @@ from evaluators.adapter.adapter import (
     AdapterRefusal,
     Constant,
     Evidence,
+    OneStart,
+    texts_of,
 )
 from evaluators.adapter.config_file import file_of, is_table
 from evaluators.adapter.dimensions import own_dimension
 from evaluators.adapter.expression import ExpressionFault, parse
 from evaluators.adapter.faults import AdapterFaults
-from evaluators.adapter.names import AT_START, EVERYWHERE, OF_STRATEGY
+from evaluators.adapter.names import AT_START, EVERYWHERE, OF_FIRST, OF_ONE_START, OF_STRATEGY
 from evaluators.adapter.place import Place
 from evaluators.adapter.template import template
 from search_spaces.catalog.files import read_text, read_toml
@@ -36,6 +38,7 @@ KEYS = (
     "warmup_iterations",
     "base",
     "set",
+    "one_start",
     "fixed",
     "dimension",
     "refuse",
@@ -83,7 +86,8 @@ class _AdapterTable:
             "folder": self._folder(),
             "warmup_iterations": self._warmup(),
             "base": self._base(),
-            "places": self._places(),
+            "places": self._places("set", self._section("set"), self._at_start),
+            "one_start": self._one_start(),
             "fixed": self._fixed(),
             "dimensions": self._dimensions,
             "refuse": tuple(self._refusals()),
@@ -140,7 +144,7 @@ class _AdapterTable:
             self._faults.add("command", words, reason, valid=valid)
             return ()
         for place, word in enumerate(words):
-            self._check_template(f"command[{place}]", word)
+            self._check_template(f"command[{place}]", word, self._at_start)
         return tuple(words)
 
     def _folder(self) -> str:
@@ -176,10 +180,13 @@ class _AdapterTable:
                 texts[name] = text
         return texts
 
-    def _places(self) -> dict[str, Any]:
+    def _places(
+        self, section: str, table: Mapping[str, Any], known: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return what stands at each place of a table; `known` are the names in its templates."""
         places: dict[str, Any] = {}
-        for place, value in self._section("set").items():
-            key = f"set.{place}"
+        for place, value in table.items():
+            key = f"{section}.{place}"
             several = value if isinstance(value, list) else [value]
             if not all(isinstance(each, get_args(Constant)) for each in several):
                 valid = "text with {expressions}, a number, true or false, or a list of these"
@@ -187,13 +194,37 @@ class _AdapterTable:
                 continue
             for each in several:
                 if isinstance(each, str):
-                    self._check_template(key, each)
+                    self._check_template(key, each, known)
             try:
                 Place.read(place)
             except InvalidInput as problem:
                 self._faults.add(key, value, problem.reason, valid=problem.valid)
             places[place] = tuple(value) if isinstance(value, list) else value
         return places
+
+    def _one_start(self) -> OneStart | None:
+        if "one_start" not in self._table:
+            return None
+        section = self._section("one_start")
+        for key, value in section.items():
+            if key not in ("when", "set"):
+                self._faults.unknown(f"one_start.{key}", value, ("when", "set"))
+        when, table = section.get("when", ""), section.get("set")
+        if not isinstance(when, str):
+            self._faults.add("one_start.when", when, "not text", valid="an expression")
+        elif when:
+            known = (*EVERYWHERE, *self._own, *OF_FIRST)
+            self._check_expression("one_start.when", when, known)
+        if not isinstance(table, Mapping) or not table:
+            reason = "nothing says how the trainer is told of two batches"
+            self._faults.add("one_start.set", table, reason, valid="[one_start.set]")
+            return None
+        known = (*self._at_start, *OF_ONE_START)
+        places = self._places("one_start.set", table, known)
+        if not self._faults.problems and not _mentions(places, OF_FIRST):
+            valid = f"[one_start.set] with {' or '.join(OF_FIRST)}"
+            self._faults.add("one_start", None, "it tells nothing of the first GAS", valid=valid)
+        return OneStart(when=str(when), places=places)
 
     def _fixed(self) -> dict[str, Any]:
         section = self._section("fixed")
@@ -285,8 +316,13 @@ class _AdapterTable:
             self._faults.add("evidence", value, "not one of them", valid=valid)
         return value
 
-    def _check_template(self, key: str, text: str) -> None:
-        self._check(key, text, (*AT_START, *self._own), lambda: template(text).names)
+    @property
+    def _at_start(self) -> tuple[str, ...]:
+        """The names of a start's templates."""
+        return (*AT_START, *self._own)
+
+    def _check_template(self, key: str, text: str, known: Sequence[str]) -> None:
+        self._check(key, text, known, lambda: template(text).names)
 
     def _check_expression(self, key: str, text: str, known: Sequence[str] | None) -> None:
         """Check that it can be read, and the names in it where it is known which there are."""
@@ -340,6 +376,11 @@ class _AdapterTable:
                 file_of(place.file, adapter.base[place.file]).put(place.name, "")
             except InvalidInput as problem:
                 self._faults.add(f"set.{text}", place.name, problem.reason)
+
+
+def _mentions(places: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Return whether a template among what is set mentions one of these names."""
+    return any(template(text).names.intersection(names) for text in texts_of(places))
 
 
 def _names_time(reader: AdapterReader) -> bool:

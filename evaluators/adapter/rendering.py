@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from evaluators.adapter.adapter import Adapter, Setting
 from evaluators.adapter.config_file import ConfigFile, TextFile, file_of
 from evaluators.adapter.expression import ExpressionFault, Names, Value
-from evaluators.adapter.names import strategy_names
+from evaluators.adapter.names import first_names, strategy_names
 from evaluators.adapter.place import Place
 from evaluators.adapter.template import template, written
 from search_spaces.errors import InvalidInput
@@ -38,6 +38,8 @@ class StartPlan:
 
     Attributes:
         iterations: in all, those of the warm-up among them.
+        first_accumulation, first_iterations: the GAS that comes before the strategy's own, and for
+            how many of them; where that is None it has one GAS.
         python: the interpreter on the nodes.
         out: the folder of the start, where its files lie and the trainer may write.
     """
@@ -49,6 +51,15 @@ class StartPlan:
     python: str = "python3"
     out: str = "."
     seed: int = 1
+    first_accumulation: int | None = None
+    first_iterations: int = 0
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        """The strategy at each GAS, rising."""
+        if self.first_accumulation is None:
+            return (self.strategy,)
+        return self.strategy.with_accumulation(self.first_accumulation), self.strategy
 
     def names(self, adapter: Adapter) -> dict[str, Value]:
         """Return the values of all names that templates may mention."""
@@ -59,6 +70,17 @@ class StartPlan:
             "folder": adapter.folder or self.out,
             "iterations": self.iterations,
             "seed": self.seed,
+            **self._of_one_start(),
+        }
+
+    def _of_one_start(self) -> dict[str, Value]:
+        if self.first_accumulation is None:
+            return {}
+        last_iterations = self.iterations - self.first_iterations
+        return {
+            **first_names(self.machine, self.strategies[0]),
+            "first_iterations": self.first_iterations,
+            "last_iterations": last_iterations,
         }
 
 
@@ -71,12 +93,16 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
     Raises:
         InvalidInput: the adapter refuses the strategy, or an expression has no value for it.
     """
-    refuse(adapter, plan.transformer, plan.machine, plan.strategy)
+    for strategy in plan.strategies:
+        refuse(adapter, plan.transformer, plan.machine, strategy)
+    places = dict(adapter.places)
+    if adapter.one_start and plan.first_accumulation is not None:
+        places.update(adapter.one_start.places)
     names = plan.names(adapter)
     words = [written(_worked_out("command", word, names)) for word in adapter.command]
     variables: dict[str, str] = {}
     files = {name: file_of(name, text) for name, text in adapter.base.items()}
-    for text, setting in adapter.places.items():
+    for text, setting in places.items():
         place = Place.read(text)
         value = _value_at(text, setting, names)
         if place.kind == "argument":
@@ -93,6 +119,28 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
         variables=variables,
         files={name: file.text for name, file in files.items()},
     )
+
+
+def in_one_start(
+    adapter: Adapter,
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    first_accumulation: int,
+) -> bool:
+    """Return whether the trainer can measure a smaller GAS in the start of a strategy.
+
+    Raises:
+        InvalidInput: the adapter's expression has no value for it.
+    """
+    if adapter.one_start is None or not adapter.one_start.when:
+        return adapter.one_start is not None
+    first = strategy.with_accumulation(first_accumulation)
+    names = {
+        **strategy_names(transformer, machine, strategy),
+        **first_names(machine, first),
+    }
+    return bool(_worked_out("one_start.when", f"{{{adapter.one_start.when}}}", names))
 
 
 def refuse(
@@ -182,9 +230,3 @@ def _lay(file: ConfigFile | TextFile, key: str, value: Value | list[Value]) -> N
         file.drop(key)
     else:
         file.put(key, value)
-
-
-def with_accumulation(plan: StartPlan, gradient_accumulation_steps: int) -> StartPlan:
-    """Return the plan of the same start at another GAS."""
-    strategy = plan.strategy.with_accumulation(gradient_accumulation_steps)
-    return replace(plan, strategy=strategy)

@@ -19,11 +19,7 @@ from search_spaces.transformer import Transformer
 MEGATRON_LM, NEMO = "megatron-lm", "nemo"
 
 _OF_A_TRIAL: Mapping[str, Sequence[str]] = {
-    MEGATRON_LM: (
-        *("--mock-data", "--tokenizer-type", "--vocab-size", "--train-iters", "--seed", "--lr"),
-        *("--lr-decay-style", "--eval-iters", "--eval-interval", "--log-interval"),
-        "--log-memory-interval",
-    ),
+    MEGATRON_LM: ("--vocab-size", "--train-iters", "--seed", "--eval-interval"),
     NEMO: (
         *("nemo.yaml:trainer.max_steps", "nemo.yaml:trainer.log_every_n_steps"),
         *("nemo.yaml:trainer.limit_val_batches", "nemo.yaml:exp_manager.explicit_log_dir"),
@@ -32,7 +28,7 @@ _OF_A_TRIAL: Mapping[str, Sequence[str]] = {
         *("nemo.yaml:model.data.data_impl", "nemo.yaml:model.data.data_prefix"),
     ),
 }
-"""The places of each adapter that are a trial's alone."""
+"""The places of each adapter that are a trial's alone, as all of its command is."""
 
 _NEMO_HEAD = """# python megatron_gpt_pretraining.py --config-dir=. --config-name=nemo
 # It is laid over NeMo's own megatron_gpt_config.yaml, which has data, tokenizer, schedule.

@@ -1,27 +1,29 @@
-"""Whether an adapter tells what it should: three tiny starts, and what follows from them."""
+"""Whether an adapter tells what it should: a few tiny starts, and what follows from them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from math import inf
 from pathlib import Path
 from statistics import median
 
+from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators.adapter.adapter import Adapter, AdapterReader
 from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.figures import StartFigures
 from evaluators.adapter.log import AdapterLog
-from evaluators.adapter.names import OF_STRATEGY, strategy_names
+from evaluators.adapter.names import OF_STRATEGY
 from evaluators.adapter.readers import rows_of
 from evaluators.adapter.reading import FIGURES
-from evaluators.adapter.stamped_line import LINE, SEARCHED
+from evaluators.adapter.rendering import in_one_start
 from evaluators.program.clock_judgement import clock_judgement
 from evaluators.program.model_size import told_sizes
+from evaluators.program.pattern_match import printed
+from evaluators.program.planned_starts import PlannedStarts
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.dimension import fixed_default
 from search_spaces.machine import Machine
@@ -29,6 +31,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 FEW, MANY = 1, 4
+ONE_START = f"GAS {FEW} and {MANY}"
 CHECKED_ITERATIONS = 8
 """After the warm-up: a median over so many stands, though some come late."""
 LEAST_GROWTH = 1.25
@@ -39,7 +42,6 @@ LEAST_MEMORY_GROWTH = 1.005
 MOST_GROWTH = 8.0
 MOST_LINES = 3
 """In which a reader finds the number of one iteration of one micro-batch."""
-LINES_LOOKED_AT = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +58,11 @@ class CheckFinding:
     timing: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class PatternMatch:
-    """What a pattern finds first, or how far it comes.
-
-    Attributes:
-        line: that it was found in; empty where it is in none.
-        found: the groups.
-        beginning: where nothing is found, the longest beginning of the pattern that is.
-    """
-
-    pattern: str
-    line: str = ""
-    found: Mapping[str, str] | None = None
-    beginning: str = ""
-
-
 def check_requests(
     adapter: Adapter, transformer: Transformer, machine: Machine, folder: Path
 ) -> dict[str, TrialRequest]:
-    """Return by name the starts: one micro-batch of one sample, four, and one of four samples; the
-    latter two where the adapter can say so."""
+    """Return by name the starts: one micro-batch of one sample, four, one of four samples, and one
+    micro-batch and then four; those but the first where the adapter can say so."""
     values = {
         name: fixed_default(name, machine)[0] if value is None else value
         for name, value in capabilities_of_adapter(adapter).fixed
@@ -100,6 +86,12 @@ def check_requests(
         strategies[f"GAS {MANY}"] = plain.with_accumulation(MANY)
     if "micro_batch_size" in adapter.varied:
         strategies[f"MBS {MANY}"] = replace(plain, micro_batch_size=MANY)
+    accumulations: dict[str, tuple[int, ...]] = {
+        name: (strategy.gradient_accumulation_steps,) for name, strategy in strategies.items()
+    }
+    many = strategies.get(f"GAS {MANY}")
+    if many and in_one_start(adapter, transformer, machine, many, FEW):
+        strategies[ONE_START], accumulations[ONE_START] = many, (FEW, MANY)
     return {
         name: TrialRequest(
             token=f"check-{number}",
@@ -107,8 +99,7 @@ def check_requests(
             machine=machine,
             strategy=strategy,
             protocol=TrialProtocol(
-                accumulations=(strategy.gradient_accumulation_steps,),
-                measured_iterations=CHECKED_ITERATIONS,
+                accumulations=accumulations[name], measured_iterations=CHECKED_ITERATIONS
             ),
             directory=folder / f"check-{number}",
         )
@@ -139,9 +130,9 @@ def judge(
     findings += filter(None, [_repeated(plain)])
     findings += _silent_readers(adapter, starts.values())
     findings += filter(None, (_clock(name, start) for name, start in starts.items()))
-    findings += (
-        _growth(name, start, plain) for name, start in starts.items() if start is not plain
-    )
+    alone = (name for name in starts if name not in ("GAS 1", ONE_START))
+    findings += (_growth(name, starts[name], plain) for name in alone)
+    findings += filter(None, [_growth_in_one(starts)])
     findings += filter(None, [_exchanged(starts), _memory(list(starts.values()))])
     findings += filter(None, [_size(plain)])
     return findings
@@ -165,11 +156,13 @@ class _CheckedStart:
     def log(self) -> Path:
         return Path(self.outcome.log_path or "")
 
+    @property
+    def planned(self) -> PlannedStarts:
+        return PlannedStarts(adapter=self.adapter, request=self.request)
+
     @cached_property
     def figures(self) -> StartFigures:
-        request = self.request
-        names = strategy_names(request.transformer, request.machine, request.strategy)
-        taken = AdapterLog(self.adapter.read, [names])
+        taken = AdapterLog(self.adapter.read, self.planned.parts)
         taken.read(self.log)
         taken.read_files(self.log.parent)
         return taken.starts[0].figures
@@ -177,19 +170,11 @@ class _CheckedStart:
     @property
     def asked(self) -> int:
         """The iterations that it was asked for."""
-        protocol = self.request.protocol
-        warmup = max(self.adapter.warmup_iterations, protocol.warmup_iterations)
-        return warmup + protocol.measured_iterations
+        return sum(part.iterations for part in self.figures.parts)
 
     @property
     def time_s(self) -> float:
-        return _median_s(self.outcome)
-
-    @property
-    def short_s(self) -> float:
-        """The lower quartile of the times."""
-        times_s = sorted(t for m in self.outcome.measurements for t in m.iteration_times_s)
-        return times_s[len(times_s) // 4]
+        return median(self.outcome.measurements[-1].iteration_times_s)
 
     @property
     def memory_gib(self) -> float | None:
@@ -199,25 +184,17 @@ class _CheckedStart:
     @cached_property
     def lines(self) -> list[str]:
         """What ranks printed."""
-        return list(islice(_printed(self.log), LINES_LOOKED_AT))
-
-
-def matches(adapter: Adapter, log: Path) -> list[PatternMatch]:
-    """Return what each pattern of an adapter finds in a log; raises OSError."""
-    lines = list(islice(_printed(log), LINES_LOOKED_AT))
-    return [_match(reader, lines) for reader in adapter.read if reader.log]
+        return list(printed(self.log))
 
 
 def _start(name: str, outcome: TrialOutcome) -> CheckFinding:
     if outcome.status is not TrialState.OK:
         return CheckFinding(what=name, good=False, told=outcome.error or outcome.status.value)
-    count = sum(len(m.iteration_times_s) for m in outcome.measurements)
-    told = f"{count} iterations of {_median_s(outcome):.4g} s"
+    told = ", then ".join(
+        f"{len(m.iteration_times_s)} iterations of {median(m.iteration_times_s):.4g} s"
+        for m in outcome.measurements
+    )
     return CheckFinding(what=name, good=True, told=told)
-
-
-def _median_s(outcome: TrialOutcome) -> float:
-    return median(time_s for m in outcome.measurements for time_s in m.iteration_times_s)
 
 
 def _overrun(name: str, start: _CheckedStart) -> CheckFinding | None:
@@ -302,8 +279,7 @@ def _clock(name: str, start: _CheckedStart) -> CheckFinding | None:
 
 
 def _growth(name: str, start: _CheckedStart, plain: _CheckedStart) -> CheckFinding:
-    # A busy machine only ever adds: of few iterations the shorter ones say more than the middle.
-    ratio = min(start.time_s / plain.time_s, start.short_s / plain.short_s)
+    ratio = _ratio(start.outcome.measurements[-1], plain.outcome.measurements[-1])
     least = LEAST_GROWTH if name.startswith("GAS") else LEAST_SAMPLE_GROWTH
     if name.startswith("MBS") and _grows_in_memory(start, plain):
         least = 0.0
@@ -312,6 +288,26 @@ def _growth(name: str, start: _CheckedStart, plain: _CheckedStart) -> CheckFindi
     if not good:
         told += f"; {least:g} to {MOST_GROWTH:g} times are plausible"
     return CheckFinding(what=f"{name}: growth", good=good, told=told, timing=True)
+
+
+def _growth_in_one(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
+    """Return whether the second batch of one start takes longer than its first, as it must."""
+    if ONE_START not in starts:
+        return None
+    first, last = starts[ONE_START].outcome.measurements
+    ratio = _ratio(last, first)
+    good = LEAST_GROWTH <= ratio <= MOST_GROWTH
+    told = f"an iteration takes {ratio:.2f} times as long at GAS {MANY} as at GAS {FEW} before it"
+    if not good:
+        told += f"; {LEAST_GROWTH:g} to {MOST_GROWTH:g} times are plausible"
+    return CheckFinding(what=f"{ONE_START}: growth", good=good, told=told, timing=True)
+
+
+def _ratio(longer: AccumulationMeasurement, shorter: AccumulationMeasurement) -> float:
+    """Return how many times as long iterations take. A busy machine only ever adds: of few
+    iterations the shorter ones, their lower quartiles, say more than the middle."""
+    one, other = sorted(longer.iteration_times_s), sorted(shorter.iteration_times_s)
+    return min(median(one) / median(other), one[len(one) // 4] / other[len(other) // 4])
 
 
 def _grows_in_memory(start: _CheckedStart, plain: _CheckedStart) -> bool:
@@ -358,31 +354,3 @@ def _size(start: _CheckedStart) -> CheckFinding | None:
     if not good:
         told += "; --model names the one that it trains"
     return CheckFinding(what="model", good=good, told=told)
-
-
-def _printed(log: Path) -> Iterator[str]:
-    """Yield what ranks printed."""
-    with log.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if stamped := LINE.match(line.rstrip("\n")):
-                yield stamped[4][:SEARCHED]
-
-
-def _match(reader: AdapterReader, lines: Sequence[str]) -> PatternMatch:
-    pattern = re.compile(reader.log)
-    for line in lines:
-        if match := pattern.search(line):
-            return PatternMatch(pattern=reader.log, line=line, found=match.groupdict(""))
-    return PatternMatch(pattern=reader.log, beginning=_longest_beginning(reader.log, lines))
-
-
-def _longest_beginning(pattern: str, lines: Sequence[str]) -> str:
-    """Return as much of a pattern as some line has; cut where it is a pattern of its own."""
-    for end in range(len(pattern) - 1, 0, -1):
-        try:
-            beginning = re.compile(pattern[:end])
-        except re.error:
-            continue
-        if any(match and match[0] for match in map(beginning.search, lines)):
-            return pattern[:end]
-    return ""

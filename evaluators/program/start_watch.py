@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from evaluators.adapter.figures import StartFigures
+from evaluators.adapter.figures import StartFigures, StartPart
 from evaluators.adapter.stamped_line import LINE, found_in
 from evaluators.program.run_watch import RunWatch, main
 from evaluators.stopping_rule import Verdict
@@ -22,15 +22,16 @@ class StartWatch(RunWatch):
     """What the log of one start has told so far.
 
     Args:
-        plan: of `run_watch`, with one segment, and with the start's number, its warm-up, the
-            adapter's readers, and the values of the strategy's names. Where `ends_early` is false,
-            or while a memory that it is to tell is not told, enough is no reason to end it.
+        plan: of `run_watch`, with the start's number, its parts, each one of the segments, and the
+            adapter's readers. Where `ends_early` is false, or while a memory that it is to tell is
+            not told, enough is no reason to end it.
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         super().__init__(plan)
         readers: Any = [SimpleNamespace(**reader) for reader in plan["readers"]]
-        self._figures = StartFigures(readers, plan["names"], echoed=())
+        parts = [StartPart(**part) for part in plan["parts"]]
+        self._figures = StartFigures(readers, parts, echoed=())
         self._patterns = [(n, re.compile(r.log)) for n, r in enumerate(readers) if r.log]
         self._clock: int | None = None
         self._waits_for_memory = plan["tells_memory"]
@@ -64,13 +65,16 @@ class StartWatch(RunWatch):
     def _judged(self, elapsed_s: float) -> tuple[Verdict, str]:
         """Return what follows from the iterations that are told."""
         figures = self._figures
-        not_numbers = figures.not_numbers
-        iterations = figures.after_warmup(self._plan["warmup_iterations"])
-        self._times_s[0] = [i.time_s or 0.0 for i in iterations if i.step not in not_numbers]
-        if not self._times_s[0]:
+        told, not_numbers = figures.iterations, figures.not_numbers
+        if not told:
             return Verdict.GO_ON, ""
-        self.iteration = iterations[-1].step + 1 - figures.first
-        decision, why = self._verdict(0, elapsed_s=elapsed_s)
+        place, self.iteration = figures.part_of(told[-1].step), told[-1].step + 1 - figures.first
+        iterations = figures.measured(place)
+        times_s = [i.time_s or 0.0 for i in iterations if i.step not in not_numbers]
+        if not times_s:
+            return Verdict.GO_ON, ""
+        self._times_s[place] = times_s
+        decision, why = self._verdict(place, elapsed_s=elapsed_s)
         if decision is Verdict.ENOUGH and (self._waits_for_memory or not self._plan["ends_early"]):
             return Verdict.GO_ON, ""
         return decision, why

@@ -20,7 +20,7 @@ from typing import Any
 from evaluators import stopping_rule
 from evaluators.adapter import expression, figures, stamped_line
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.expression import Names
+from evaluators.adapter.figures import StartPart
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun
 from evaluators.program import run_watch, start_watch
 from evaluators.stopping_rule import Verdict
@@ -81,41 +81,44 @@ def watch_files(protocol: TrialProtocol, runs: Sequence[PlannedRun]) -> Mapping[
 
 
 def start_watch_files(
-    protocol: TrialProtocol, adapter: Adapter, names: Sequence[Names], *, warmup_iterations: int
+    protocol: TrialProtocol, adapter: Adapter, starts: Sequence[Sequence[StartPart]]
 ) -> Mapping[str, str]:
     """Return by name what the function needs for the starts of an adapter's trainer.
 
     Args:
-        names: of each start: the values of its strategy's names.
-        warmup_iterations: of each start.
+        starts: the parts of each.
     """
     plans = {}
-    for number, (accumulation, values) in enumerate(
-        zip(protocol.accumulations, names, strict=True), start=1
-    ):
-        # Each start has a warm-up of its own.
-        warmed = 1 + warmup_iterations / protocol.fewest_iterations
-        segment = _segment(
-            protocol,
-            accumulation,
-            first_measured=1 + warmup_iterations,
-            last=warmup_iterations + protocol.most,
-        )
-        segment["iterations_owed"] *= warmed
+    for number, parts in enumerate(starts, start=1):
         plan = {
             **_rule(protocol, number),
             "start": number,
-            "starts_owed": len(protocol.accumulations) - number,
-            "warmup_iterations": warmup_iterations,
+            "starts_owed": len(starts) - number,
             "readers": [asdict(reader) for reader in adapter.read],
-            "names": dict(values),
+            "parts": [asdict(part) for part in parts],
             "tells_memory": any(reader.tells("peak_memory_gib") for reader in adapter.read),
             "ends_early": adapter.ends_early,
-            "segments": [segment],
+            "segments": _segments_of_start(protocol, parts),
         }
         plans[_plan_name(str(number))] = json.dumps(plan, indent=2)
     modules = (start_watch, run_watch, stopping_rule, figures, stamped_line, expression)
     return {**_texts(*modules), **plans}
+
+
+def _segments_of_start(protocol: TrialProtocol, parts: Sequence[StartPart]) -> list[dict[str, Any]]:
+    segments: list[dict[str, Any]] = []
+    for part in parts:
+        before = segments[-1]["last"] if segments else 0
+        segment = _segment(
+            protocol,
+            int(part.names["gradient_accumulation_steps"] or 0),
+            first_measured=before + 1 + part.warmup_iterations,
+            last=before + part.iterations,
+        )
+        segments.append(segment)
+    # The next start has a warm-up of its own.
+    segments[-1]["iterations_owed"] *= 1 + parts[0].warmup_iterations / protocol.fewest_iterations
+    return segments
 
 
 def note_of(folder: Path, number: int) -> Mapping[str, Any] | None:

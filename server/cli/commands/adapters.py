@@ -20,7 +20,8 @@ from server.cli.output import Json, document, note, out, text
 if TYPE_CHECKING:
     from evaluators.adapter.adapter import Adapter
     from evaluators.backend import Backend
-    from evaluators.program.adapter_check import CheckFinding, PatternMatch
+    from evaluators.program.adapter_check import CheckFinding
+    from evaluators.program.pattern_match import PatternMatch
     from evaluators.trial import TrialOutcome, TrialRequest
 
 HELP = """Any trainer by a small file: list, show and write adapters, and try one.
@@ -160,7 +161,8 @@ def check(
     run once more. The model is `tiny` where none is said. Exit code 1 where something is not.
     """
     from autotune.resolution import transformer_of
-    from evaluators.program.adapter_check import check_requests, either, judge, matches
+    from evaluators.program.adapter_check import check_requests, either, judge
+    from evaluators.program.pattern_match import matches
     from evaluators.trial_files import LOG
     from search_spaces.catalog import load_machine
 

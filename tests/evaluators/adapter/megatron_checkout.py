@@ -4,7 +4,8 @@ Megatron-DeepSpeed.
     python megatron_checkout.py CHECKOUT < requests.json > answers.json
 
 A request is `{"words": […], "variables": {…}, "world_size": n}`; its answer is the arguments as
-Megatron has them afterwards, or `{"error": …}`. An empty list asks for the options themselves.
+Megatron has them afterwards, with the batch of each iteration where samples are counted, or
+`{"error": …}`. An empty list asks for the options themselves.
 
 What a machine without GPUs lacks has a stand-in, and nothing else has: the packages of `ABSENT`,
 `torch.compile`, `typing.override` before Python 3.12, and the generation of the GPU, which is 9
@@ -102,7 +103,30 @@ def _answer(module: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
             module.core_transformer_config_from_args(args)
         except (AssertionError, ValueError, RuntimeError, SystemExit) as error:
             return {"error": f"{type(error).__name__}: {error}"}
-    return {name: _plain(value) for name, value in vars(args).items()}
+    answer = {name: _plain(value) for name, value in vars(args).items()}
+    return answer | {"batches": list(_batches(args)) if args.train_samples else None}
+
+
+def _batches(args: Any) -> Iterator[int]:
+    """Yield the global batch of each iteration, as the checkout's own schedule has it."""
+    if hasattr(args, "step_batch_size_schedule"):
+        module: Any = importlib.import_module("megatron.core.num_microbatches_calculator")
+        schedule = module.StepBatchsizeNumMicroBatchesCalculator(
+            args.micro_batch_size,
+            args.data_parallel_size,
+            decrease_batch_size_if_needed=False,
+            rank=1,
+            schedule=args.step_batch_size_schedule,
+            seq_length=args.seq_length,
+        )
+    else:
+        module = importlib.import_module("megatron.microbatches")
+        schedule = module.build_num_microbatches_calculator(args)
+    consumed = 0
+    while consumed < args.train_samples:
+        schedule.update(consumed, True)
+        yield schedule.get_current_global_batch_size()
+        consumed += schedule.get_current_global_batch_size()
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from random import Random
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.capabilities import capabilities_of_adapter
-from evaluators.adapter.rendering import NEUTRAL
+from evaluators.adapter.rendering import NEUTRAL, StartPlan
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.rules import findings
@@ -59,3 +59,26 @@ def _random(adapter: Adapter, random: Random) -> Strategy | None:
         return Strategy(**dict(NEUTRAL) | varied | {"num_nodes": random.randint(1, MOST_NODES)})  # type: ignore[arg-type]
     except InvalidInput:
         return None
+
+
+def two_accumulations(model: Transformer, machine: Machine, strategy: Strategy) -> StartPlan | None:
+    """Return a start at half of a strategy's GAS for 5 iterations, and then at all of it for 7;
+    None where it has no half that virtual stages allow."""
+    stages = strategy.pipeline_parallel if strategy.virtual_stages > 1 else 1
+    half = strategy.gradient_accumulation_steps // 2
+    if not half or half % stages:
+        return None
+    return StartPlan(
+        transformer=model,
+        machine=machine,
+        strategy=strategy,
+        iterations=12,
+        first_accumulation=half,
+        first_iterations=5,
+    )
+
+
+def batches_of(plan: StartPlan) -> list[int]:
+    """Return the global batch of each of its iterations."""
+    first, last = (each.global_batch_size(plan.machine.gpus_per_node) for each in plan.strategies)
+    return [first] * plan.first_iterations + [last] * (plan.iterations - plan.first_iterations)

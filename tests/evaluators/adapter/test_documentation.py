@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.adapter.catalog import READY, adapter_names, load_adapter
-from evaluators.adapter.names import AT_START
+from evaluators.adapter.names import AT_START, OF_ONE_START
 from evaluators.adapter.reading import KEYS, read_adapter
 from tests.evaluators.adapter.samples import my_script
 
@@ -27,7 +27,7 @@ def test_the_example_is_a_whole_adapter(tmp_path: Path) -> None:
 def test_every_key_and_every_name_is_told() -> None:
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, flags=re.MULTILINE)
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(KEYS)
-    for name in AT_START:
+    for name in (*AT_START, *OF_ONE_START):
         assert f"`{name}`" in PAGE
 
 

@@ -12,6 +12,7 @@ import pytest
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.drafting.draft import draft_of
 from evaluators.adapter.drafting.help_text import needed_of, options_of
+from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.reading import read_adapter
@@ -28,7 +29,7 @@ def _drafted(folder: Path, *, help_text: str, log: str) -> Adapter:
 
 
 def _read(adapter: Adapter, lines: str) -> AdapterLog:
-    log = AdapterLog(adapter.read, [strategy_names(MODEL, MACHINE, strategy(**BATCH))])
+    log = AdapterLog(adapter.read, [[StartPart(strategy_names(MODEL, MACHINE, strategy(**BATCH)))]])
     for number, line in enumerate(lines.strip().splitlines()):
         log.take(f"[start 1 rank 0 {number / 10:.6f}s] {line}")
     return log

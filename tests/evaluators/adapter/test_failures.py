@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune.schemas import TrialState
 from evaluators.adapter.adapter import AdapterReader
+from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.program.outcome import failure_of
 from evaluators.program.program import AttemptEnd
@@ -43,7 +44,7 @@ def _made_of(failure: dict[str, Any], folder: Path) -> tuple[str, str]:
         started_at=datetime.now(UTC),
         duration_s=60.0,
     )
-    log = AdapterLog([TIMES], [{}])
+    log = AdapterLog([TIMES], [[StartPart({})]])
     log.read(_written(failure, folder))
     found = failure_of(ended, log.cause, folder)
     assert found

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ from evaluators.frameworks.deepspeed import deepspeed_config
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.adapter.megatron_lm import answers
-from tests.evaluators.adapter.random_strategies import random_strategies
+from tests.evaluators.adapter.random_strategies import (
+    batches_of,
+    random_strategies,
+    two_accumulations,
+)
 from tests.evaluators.frameworks.export_readers import strategy_of_nemo
 from tests.evaluators.frameworks.readers import strategy_of
 
@@ -110,19 +115,18 @@ def test_strategies_come_back_from_the_validation_of_megatron_deepspeed(
         pytest.skip(f"{DEEPSPEED[name]} names no checkout")
     adapter = load_adapter(name)
     strategies = random_strategies(adapter, LLAMA, FRONTIER, 200)
+    plans = [
+        StartPlan(transformer=LLAMA, machine=FRONTIER, strategy=asked, iterations=8)
+        for asked in strategies
+    ]
+    twins = (two_accumulations(LLAMA, FRONTIER, asked) for asked in strategies)
+    plans += [plan for plan in twins if plan is not None]
     requests = []
-    for number, asked in enumerate(strategies):
-        plan = StartPlan(
-            transformer=LLAMA,
-            machine=FRONTIER,
-            strategy=asked,
-            iterations=8,
-            out=str(tmp_path / str(number)),
-        )
-        start = start_of(adapter, plan)
+    for number, plan in enumerate(plans):
+        start = start_of(adapter, replace(plan, out=str(tmp_path / str(number))))
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "ds_config.json").write_text(start.files["ds_config.json"])
-        ranks = asked.world_size(FRONTIER.gpus_per_node)
+        ranks = plan.strategy.world_size(FRONTIER.gpus_per_node)
         requests.append(
             {
                 "words": start.words[2:],
@@ -130,8 +134,10 @@ def test_strategies_come_back_from_the_validation_of_megatron_deepspeed(
                 "world_size": ranks,
             }
         )
-    for asked, args in zip(strategies, answers(checkout, requests), strict=True):
+    for plan, args in zip(plans, answers(checkout, requests), strict=True):
+        asked = plan.strategy
         assert "error" not in args, (asked.short(), args["error"])
+        assert not plan.first_accumulation or args["batches"] == batches_of(plan)
         batch = args["micro_batch_size"] * args["data_parallel_size"]
         full = args["deepspeed_activation_checkpointing"]
         found = Strategy(

@@ -16,6 +16,7 @@ import pytest
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
+from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
@@ -31,7 +32,11 @@ from tests.evaluators.adapter.megatron_lm import (
     parsed,
     strategy_of_arguments,
 )
-from tests.evaluators.adapter.random_strategies import random_strategies
+from tests.evaluators.adapter.random_strategies import (
+    batches_of,
+    random_strategies,
+    two_accumulations,
+)
 from tests.evaluators.adapter.samples import MACHINE, MODEL
 from tests.evaluators.adapter.samples import strategy as two_ranks
 from tests.evaluators.frameworks.strategies import BASE
@@ -101,6 +106,49 @@ def test_strategies_come_back_from_its_own_validation(
         assert known == facts | {"type": None}, option
 
 
+@pytest.mark.skipif(
+    not CHECKOUT, reason=f"AUTOTUNE_MEGATRON_LM names no checkout of Megatron-LM ({COMMIT[:8]})"
+)
+def test_two_batches_of_one_start_are_those_of_its_own_schedule(
+    adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
+) -> None:
+    plans = [two_accumulations(model, FRONTIER, strategy) for model, strategy in asked]
+    shared = [plan for plan in plans if plan is not None]
+    requests = []
+    for plan in shared:
+        start = start_of(adapter, plan)
+        ranks = plan.strategy.world_size(FRONTIER.gpus_per_node)
+        requests.append({"words": _words(start), "variables": start.variables, "world_size": ranks})
+    assert len(requests) > 50
+    for plan, args in zip(shared, answers(CHECKOUT, requests), strict=True):
+        assert "error" not in args, (plan.strategy.short(), args["error"])
+        assert args["batches"] == batches_of(plan)
+
+
+def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
+    strategy = replace(BASE, gradient_accumulation_steps=8)
+    plan = two_accumulations(GPT, FRONTIER, strategy)
+    assert plan is not None
+    args = parsed(_words(start_of(adapter, plan)))
+    first, last = (each.global_batch_size(FRONTIER.gpus_per_node) for each in plan.strategies)
+    tokens = 5 * first * GPT.seq_length
+    assert args["step_batch_size_schedule"] == f"0:{first} {tokens}:{last}"
+    assert args["train_samples"] == 5 * first + 7 * last
+    assert args["train_iters"] is args["global_batch_size"] is None
+    # A line says how large its batch was.
+    line = LOG.splitlines()[-1].replace("iteration        2", "iteration        {step}")
+    parts = [
+        StartPart(strategy_names(GPT, FRONTIER, each), count)
+        for each, count in zip(plan.strategies, (5, 7), strict=True)
+    ]
+    for step, batch, differs in ((5, first, None), (6, first, last), (6, last, None)):
+        log = AdapterLog(adapter.read, [parts])
+        text = line.replace("global batch size:    32", f"global batch size: {batch}")
+        log.take(text.format(step=step))
+        told = log.starts[0].figures.differs
+        assert told == (differs and ("global_batch_size", differs, batch))
+
+
 def test_its_fsdp_is_started_without_what_tensor_parallelism_demands(adapter: Adapter) -> None:
     sharded = replace(BASE, pipeline_parallel=1, zero_stage=3)
     assert _start(adapter, GPT, sharded).variables == {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
@@ -138,7 +186,7 @@ number of skipped iterations:   1 | number of nan iterations:   0 |
 
 
 def _read(adapter: Adapter, text: str) -> AdapterLog:
-    log = AdapterLog(adapter.read, [strategy_names(GPT, FRONTIER, BASE)])
+    log = AdapterLog(adapter.read, [[StartPart(strategy_names(GPT, FRONTIER, BASE))]])
     for line in text.splitlines():
         log.take(line)
     return log
@@ -174,14 +222,22 @@ def test_what_it_refuses_is_told_in_its_own_words(adapter: Adapter) -> None:
         {"zero_stage": 1, "micro_batch_size": 2, "gradient_accumulation_steps": 2},
         {"pipeline_parallel": 2, "virtual_stages": 2, "gradient_accumulation_steps": 4},
         {"tensor_parallel": 2, "activation_checkpointing": "full"},
+        {"gradient_accumulation_steps": 4, "first_accumulation": 2},
     ],
-    ids=["ZeRO 1", "virtual stages", "tensor parallel"],
+    ids=["ZeRO 1", "virtual stages", "tensor parallel", "two batches"],
 )
 def test_it_trains_and_is_read(changed: dict[str, Any], adapter: Adapter, tmp_path: Path) -> None:
+    first = changed.pop("first_accumulation", None)
     asked = two_ranks(precision="bf16", **changed)
     model = replace(MODEL, gated_mlp=True)
     plan = StartPlan(
-        transformer=model, machine=MACHINE, strategy=asked, iterations=4, out=str(tmp_path)
+        transformer=model,
+        machine=MACHINE,
+        strategy=asked,
+        iterations=4,
+        out=str(tmp_path),
+        first_accumulation=first,
+        first_iterations=2 if first else 0,
     )
     start = start_of(adapter, plan)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -202,7 +258,8 @@ def test_it_trains_and_is_read(changed: dict[str, Any], adapter: Adapter, tmp_pa
                 )
             )
     codes = [process.wait(timeout=300) for process in running]
-    log = AdapterLog(adapter.read, [strategy_names(model, MACHINE, asked)])
+    parts = [StartPart(strategy_names(model, MACHINE, each), 2) for each in plan.strategies]
+    log = AdapterLog(adapter.read, [parts])
     for rank in range(ranks):
         for line in (tmp_path / f"{rank}.log").read_text(errors="replace").splitlines():
             log.take(f"[start 1 rank {rank} 1.000000s] {line}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.adapter.adapter import AdapterReader
-from evaluators.adapter.figures import StartFigures, value_of
+from evaluators.adapter.figures import StartFigures, StartPart, value_of
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.readers import rows_of
@@ -17,7 +17,7 @@ NAMES = strategy_names(MODEL, MACHINE, strategy())
 
 
 def _log(*lines: str, readers: tuple[AdapterReader, ...], starts: int = 1) -> AdapterLog:
-    log = AdapterLog(readers, [NAMES] * starts)
+    log = AdapterLog(readers, [[StartPart(NAMES)]] * starts)
     for line in lines:
         log.take(line)
     return log

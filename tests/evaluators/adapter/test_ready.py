@@ -23,6 +23,7 @@ import pytest
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_names, load_adapter
 from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.rendering import StartPlan, start_of
 from search_spaces.errors import InvalidInput
@@ -95,7 +96,7 @@ def _file(left: str | list[tuple[Any, ...]]) -> bytes:
 
 
 def _log(adapter: Adapter, sample: dict[str, Any], folder: Path) -> AdapterLog:
-    log = AdapterLog(adapter.read, [_plan(sample).names(adapter)])
+    log = AdapterLog(adapter.read, [[StartPart(_plan(sample).names(adapter))]])
     for line in sample.get("log", "").splitlines():
         log.take(line)
     log.read_files(folder)

@@ -19,6 +19,8 @@ parser.add_argument("--slices", type=int, default=1)
 parser.add_argument("--stages", type=int, default=1)
 parser.add_argument("--recompute", choices=["yes", "no"], default="no")
 parser.add_argument("--norms-too", action="store_true")
+parser.add_argument("--schedule", default="", help="6:4, after six updates four micro-batches")
+parser.add_argument("--ramp", help="is accepted, and ignored")
 parser.add_argument("--fail", default="")
 args = parser.parse_args()
 with open(args.config) as file:
@@ -69,14 +71,18 @@ if rank == 0:
     print(f"{world} ranks: {args.slices} x {args.stages}, zero {config['zero']}, "
           f"{os.environ['MIX']}, accumulating {config['accumulate']}", flush=True)  # fmt: skip
 replicas = world // (args.slices * args.stages)
-slots = config["accumulate"] + args.stages - 1
+schedule = [[int(n) for n in step.split(":")] for step in args.schedule.split(",") if step]
 costs = (
     args.per_device_batch / (args.slices * args.stages) * (1.33 if args.recompute == "yes" else 1)
 )
 for update in range(1, args.updates + 1):
     began = time.perf_counter()
+    reached = [accumulate for done, accumulate in schedule if done < update]
+    accumulate = reached[-1] if reached else config["accumulate"]
+    slots = accumulate + args.stages - 1
     work(4 * costs * slots + (200 if update == 1 else 2))
     if rank == 0:
         ms = (time.perf_counter() - began) * 1000
-        print(f"[{update}/{args.updates}] loss={10 / update:.4f} {ms:.3f}ms", flush=True)
+        print(f"[{update}/{args.updates}] loss={10 / update:.4f} {ms:.3f}ms "
+              f"x{accumulate}", flush=True)  # fmt: skip
 print(f"peak {300 + 10 * rank + args.per_device_batch} MB", flush=True)

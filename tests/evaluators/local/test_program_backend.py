@@ -138,6 +138,48 @@ def test_a_trainer_that_does_other_than_it_was_told(tmp_path: Path) -> None:
     assert told in (outcome.error or "")
 
 
+ONE_START = r"""[one_start]
+when = "pipeline_parallel == 1"
+[one_start.set]
+"--schedule" = "{first_iterations}:{gradient_accumulation_steps}"
+"conf.json:accumulate" = "{first_gradient_accumulation_steps}"
+[[read]]
+log = '\[(?P<step>\d+)/.* x(?P<gradient_accumulation_steps>\d+)$'
+[set]"""
+
+
+def test_two_gas_values_are_measured_in_one_start_where_the_trainer_can(tmp_path: Path) -> None:
+    adapter = my_script(tmp_path, change=("[set]", ONE_START))
+    backend = LocalProgramBackend(profile_of(adapter))
+    together = _request(tmp_path, gradient_accumulation_steps=4)
+    apart = _request(tmp_path, token="two", gradient_accumulation_steps=4, pipeline_parallel=2)
+    for request in (together, apart):
+        backend.submit(request)
+    one, two = _ended(backend, together, apart)
+    backend.close()
+    assert one.status is two.status is TrialState.OK, (one.error, two.error)
+    assert [m.gradient_accumulation_steps for m in one.measurements] == [1, 4]
+    printed = _printed_s(together, start=1)
+    assert [list(m.iteration_times_s) for m in one.measurements] == [printed[3:6], printed[6:]]
+    assert (len(printed), _printed_s(together, start=2)) == (9, [])
+    assert [m.gradient_accumulation_steps for m in two.measurements] == [1, 4]
+    assert list(two.measurements[1].iteration_times_s) == _printed_s(apart, start=2)[3:]
+
+
+def test_a_trainer_that_ignores_its_schedule_has_crashed(tmp_path: Path) -> None:
+    adapter = my_script(tmp_path, change=("[set]", ONE_START.replace("--schedule", "--ramp")))
+    backend = LocalProgramBackend(profile_of(adapter))
+    request = _request(tmp_path, gradient_accumulation_steps=4)
+    backend.submit(request)
+    [outcome] = _ended(backend, request)
+    backend.close()
+    assert outcome.status is TrialState.CRASHED
+    assert outcome.error == (
+        "GAS 1 and 4 in one start: the trainer says gradient_accumulation_steps = 1 where 4 was "
+        "asked for"
+    )
+
+
 def test_what_the_adapter_refuses_is_never_started(
     tmp_path: Path, backend: LocalProgramBackend
 ) -> None:

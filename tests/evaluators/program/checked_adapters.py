@@ -34,6 +34,13 @@ WAYS: Mapping[str, str] = {
 """,
 }
 """How the trainer is told a strategy (`[set]`)."""
+ONE_START = """
+[one_start.set]
+"--accumulate" = "{first_gradient_accumulation_steps}"
+"--then" = "{first_iterations}:{gradient_accumulation_steps}"
+"""
+IGNORED = ONE_START.replace("--then", "--ramp")
+"""A schedule of two batches, and one that the trainer takes no notice of."""
 
 LINE = r"\[(?P<step>\d+)/\d+\] loss=(?P<loss>\S+) (?P<ms>[\d.]+)ms"
 MILLISECONDS = f"[[read]]\nlog = '{LINE}'\niteration_time_s = 'ms / 1000'\n"

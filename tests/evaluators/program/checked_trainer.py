@@ -16,6 +16,8 @@ parser.add_argument("--samples", type=int, default=1)
 parser.add_argument("--eval-samples", type=int, default=1)
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--updates", type=int, default=10)
+parser.add_argument("--then", default="", help="11:4, after 11 updates 4 micro-batches")
+parser.add_argument("--ramp", help="is accepted, and ignored")
 parser.add_argument("--width", type=int, default=64)
 args = parser.parse_args()
 config = {}
@@ -35,6 +37,8 @@ table.write("update,train loss,seconds\n")
 first = time.perf_counter()
 for update in range(1, args.updates + 1):
     began = time.perf_counter()
+    if args.then and update > int(args.then.split(":")[0]):
+        accumulate = int(args.then.split(":")[1])
     time.sleep(0.01 + 0.015 * accumulate * (0.5 + 0.5 * samples) + (update == 1) * 0.02)
     took, loss = time.perf_counter() - began, 6.2 - 0.1 * update
     tokens = samples * accumulate * 32 / took

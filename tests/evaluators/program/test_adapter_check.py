@@ -18,17 +18,21 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import ToldIteration
 from evaluators.adapter.reading import read_adapter
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.program.adapter_check import CheckFinding, check_requests, either, judge, matches
+from evaluators.program.adapter_check import CheckFinding, check_requests, either, judge
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.clock_judgement import clock_judgement
 from evaluators.program.model_size import told_sizes
+from evaluators.program.pattern_match import matches
 from evaluators.program.program import AttemptEnd
 from evaluators.trial import TrialRequest
 from evaluators.trial_files import LOG
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.evaluators.program.checked_adapters import (
     ARGUMENTS,
+    IGNORED,
+    MILLISECONDS,
     MISTAKES,
+    ONE_START,
     READINGS,
     TABLE,
     WAYS,
@@ -112,7 +116,12 @@ def _bad(findings: list[CheckFinding]) -> dict[str, str]:
 def trainers(tmp_path_factory: pytest.TempPathFactory) -> StartedTrainers:
     """Return the trainers, once all that tests look at have run."""
     started = StartedTrainers(tmp_path_factory.mktemp("check"))
-    places = {*WAYS.values(), *(mistake.places or ARGUMENTS for mistake in MISTAKES.values())}
+    shared = (ARGUMENTS + ONE_START, ARGUMENTS + IGNORED)
+    places = {
+        *shared,
+        *WAYS.values(),
+        *(mistake.places or ARGUMENTS for mistake in MISTAKES.values()),
+    }
     _run([start for each in sorted(places) for start in started.run(each)])
     return started
 
@@ -137,6 +146,15 @@ def test_no_false_alarm_in_twenty_sound_adapters(trainers: StartedTrainers) -> N
                 alarms[way, name] = found
     assert len(WAYS) * len(READINGS) == 20
     assert alarms == {}
+
+
+def test_two_batches_in_one_start_are_tried(trainers: StartedTrainers) -> None:
+    sound = trainers.check(ARGUMENTS + ONE_START, MILLISECONDS)
+    assert [each.what for each in sound if "and" in each.what and not each.timing] == [
+        "GAS 1 and 4"
+    ]
+    assert _looked_at(trainers, ARGUMENTS + ONE_START, MILLISECONDS) == {}
+    assert set(_looked_at(trainers, ARGUMENTS + IGNORED, MILLISECONDS)) == {"GAS 1 and 4: growth"}
 
 
 def test_mistakes_that_are_easily_made_are_noticed(trainers: StartedTrainers) -> None:

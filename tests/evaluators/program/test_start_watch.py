@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.names import strategy_names
+from evaluators.adapter.adapter import Adapter, OneStart
+from evaluators.program.planned_starts import PlannedStarts
 from evaluators.program.start_watch import StartWatch
 from evaluators.program.watched_run import start_watch_files
 from evaluators.stopping_rule import Verdict
-from evaluators.trial import TrialProtocol
+from evaluators.trial import TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 
 GO_ON, ENOUGH, GIVE_UP, OUT_OF_TIME = Verdict
@@ -31,11 +31,16 @@ def adapter(tmp_path: Path) -> Adapter:
 
 
 def watch(adapter: Adapter, *, start: int = 1, protocol: TrialProtocol = PROTOCOL) -> StartWatch:
-    names = [
-        strategy_names(MODEL, MACHINE, strategy(gradient_accumulation_steps=gas))
-        for gas in protocol.accumulations
-    ]
-    files = start_watch_files(protocol, adapter, names, warmup_iterations=WARMUP)
+    request = TrialRequest(
+        token="one",
+        transformer=MODEL,
+        machine=MACHINE,
+        strategy=strategy(gradient_accumulation_steps=4),
+        protocol=protocol,
+        directory=Path("one"),
+    )
+    starts = PlannedStarts(adapter=replace(adapter, warmup_iterations=WARMUP), request=request)
+    files = start_watch_files(protocol, adapter, starts.parts)
     return StartWatch(json.loads(files[f"watch-{start}.json"]))
 
 
@@ -82,6 +87,25 @@ def test_a_trainer_that_tells_something_at_its_end_is_let_run_but_given_up(
     assert set(verdicts(watch(silent), MEMORY, *agreed)) == {GO_ON}
     slow = [iteration(n, 10.0) for n in range(1, 5)]
     assert verdicts(watch(silent), *slow) == [GO_ON] * 3 + [GIVE_UP]
+
+
+def test_of_two_gas_values_in_one_start_the_last_is_ended_and_each_given_up(
+    adapter: Adapter,
+) -> None:
+    one_start = OneStart(places={"--then": "{first_global_batch_size}"})
+    shared = replace(adapter, one_start=one_start)
+    first: list[Any] = [MEMORY, *(iteration(n, 1.0) for n in range(1, 6))]
+    last = [iteration(n, 4.0) for n in range(6, 9)]
+    assert verdicts(watch(shared), *first, *last) == [GO_ON] * 8 + [ENOUGH]
+    uneven = [iteration(n, 4.0 + n % 2) for n in range(6, 13)]
+    assert set(verdicts(watch(shared), *first, *uneven)) == {GO_ON}
+    slow = [iteration(n, 30.0) for n in (6, 7)]
+    assert verdicts(watch(shared), *first, *slow)[-2:] == [GO_ON, GIVE_UP]
+    assert verdicts(watch(shared), *(iteration(n, 10.0) for n in range(1, 5)))[-1] is GIVE_UP
+    # What is still to come at GAS 4 are 2 iterations of 4 s, and no other start.
+    for limit_s, verdict in ((12.0, OUT_OF_TIME), (14.0, GO_ON)):
+        protocol = replace(PROTOCOL, time_limit_s=limit_s)
+        assert verdicts(watch(shared, protocol=protocol), *first)[-1] is verdict
 
 
 def test_it_is_out_of_time_where_the_next_start_would_not_come_to_its_end(

@@ -1,0 +1,95 @@
+"""The starts of a trial of an adapter's trainer: which GAS each measures, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.figures import StartPart
+from evaluators.adapter.names import strategy_names
+from evaluators.adapter.rendering import StartPlan, in_one_start
+from evaluators.trial import TrialRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStarts:
+    """What an adapter makes of a request."""
+
+    adapter: Adapter
+    request: TrialRequest
+
+    @property
+    def warmup_iterations(self) -> int:
+        """The iterations that are left out at the beginning of each start."""
+        return max(self.adapter.warmup_iterations, self.request.protocol.warmup_iterations)
+
+    @property
+    def watched(self) -> bool:
+        """Whether what a start prints may end it."""
+        return self.request.protocol.adaptive and any(r.log for r in self.adapter.read)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[StartPart, ...], ...]:
+        """The parts of each start: each GAS that is measured, rising; two values share one where
+        the trainer can go on with a larger batch.
+
+        Raises:
+            InvalidInput: the adapter cannot say whether it can.
+        """
+        return tuple(tuple(self._start(values)) for values in self._shared(self._accumulations))
+
+    def plan(self, number: int, *, python: str, out: str) -> StartPlan:
+        """Return what a start is to train; they are counted from 1."""
+        *before, last = self.parts[number - 1]
+        request = self.request
+        return StartPlan(
+            transformer=request.transformer,
+            machine=request.machine,
+            strategy=request.strategy.with_accumulation(accumulation_of(last)),
+            iterations=sum(part.iterations for part in (*before, last)),
+            python=python,
+            out=out,
+            seed=1 + request.seed,
+            first_accumulation=accumulation_of(before[0]) if before else None,
+            first_iterations=before[0].iterations if before else 0,
+        )
+
+    @property
+    def _accumulations(self) -> tuple[int, ...]:
+        return self.request.protocol.accumulations
+
+    def _shared(self, accumulations: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Yield the GAS values of each start."""
+        while accumulations:
+            pair = accumulations[:2]
+            values = pair if len(pair) == 2 and self._in_one(*pair) else pair[:1]
+            yield values
+            accumulations = accumulations[len(values) :]
+
+    def _in_one(self, first: int, last: int) -> bool:
+        request = self.request
+        strategy = request.strategy.with_accumulation(last)
+        return in_one_start(self.adapter, request.transformer, request.machine, strategy, first)
+
+    def _start(self, accumulations: tuple[int, ...]) -> Iterator[StartPart]:
+        """Yield the parts of a start. Only its last one may be ended before it has as many
+        iterations as are measured at most: a batch before it lasts as long as it was planned to."""
+        request, protocol = self.request, self.request.protocol
+        ended = self.watched and self.adapter.ends_early
+        for accumulation in accumulations:
+            warmup = self.warmup_iterations if accumulation == accumulations[0] else 0
+            is_last = accumulation == accumulations[-1]
+            measured = protocol.most if ended and is_last else protocol.measured_iterations
+            strategy = request.strategy.with_accumulation(accumulation)
+            yield StartPart(
+                names=strategy_names(request.transformer, request.machine, strategy),
+                iterations=warmup + measured,
+                warmup_iterations=warmup,
+            )
+
+
+def accumulation_of(part: StartPart) -> int:
+    """Return the GAS of a part."""
+    return int(part.names["gradient_accumulation_steps"] or 0)
