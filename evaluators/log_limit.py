@@ -8,14 +8,13 @@ where the hole begins, with how much is missing.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import fcntl
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+from evaluators.file_hole import give_back
 from evaluators.training_log.error_line import SIGNS as ERROR_SIGNS
 from evaluators.training_log.lines import LONGEST_LINE, LogLines
 from evaluators.training_log.reader import FIGURE_SIGNS
@@ -28,13 +27,7 @@ LEAST = 1 << 20
 AFTER_AN_ERROR = 40
 """Lines that are kept after one with an error: its traceback."""
 MOST_OF_ERRORS = 64 << 10
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
-_UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 Tells = Callable[[bytes], bool]
-
-
-class CannotShorten(Exception):
-    """The file system gives back no part of a file."""
 
 
 class LogLimit:
@@ -96,7 +89,7 @@ class LogLimit:
         if len(kept) > len(part) // 2:
             return start + last
         # A crash in between loses lines; the other way round they would be there twice.
-        _give_back(file, start + first + len(kept), start + last - 1)
+        give_back(file, start + first + len(kept), start + last - 1)
         os.pwrite(file, kept, start + first)
         os.pwrite(file, b"\n", start + last - 1)
         return start + last
@@ -139,18 +132,3 @@ def _tells_figure(line: bytes) -> bool:
 def _after_line(text: bytes, find: Callable[[bytes], int]) -> int:
     """Return where a line begins after the end of one that is found; 0 where there is none."""
     return (find(b"\n") if b"\n" in text else find(b"\r")) + 1
-
-
-def _give_back(file: int, start: int, end: int) -> None:
-    """Let a part of a file be zeros that need no room."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    fallocate = getattr(libc, "fallocate", None)
-    if fallocate is None:
-        raise CannotShorten("this system has no fallocate")
-    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    if fallocate(file, _KEEP_SIZE | _PUNCH_HOLE, start, end - start) == 0:
-        return
-    number = ctypes.get_errno()
-    if number in _UNSUPPORTED:
-        raise CannotShorten(os.strerror(number))
-    raise OSError(number, os.strerror(number))

@@ -21,6 +21,7 @@ from evaluators import processes
 
 NAMESPACE = "autotune"
 SENT = (
+    "evaluators.file_hole",
     "evaluators.process_group",
     *(f"evaluators.ray.{name}" for name in ("keeper", "node", "node_environment", "rank_step")),
 )

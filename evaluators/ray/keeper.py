@@ -21,6 +21,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from evaluators.file_hole import give_back_handed_on
 from evaluators.ray.node import MOST_AT_ONCE, TrialNode
 
 HEAD = "node:__internal_head__"
@@ -76,7 +77,8 @@ class KeptTrial:
 
     Attributes:
         work: what `evaluators.ray.work.work_of` returns.
-        log: a file without a name, gone with the process.
+        log: a file without a name, gone with the process; what was fetched takes no room, but for
+            the last of it.
         began_at: when it had its nodes (epoch), by the clock that is set, which tells when, and
             `began` by the one that is not, which tells how long; 0 until then.
         reason: why it waits.
@@ -94,6 +96,7 @@ class KeptTrial:
     began_at: float = 0.0
     began: float = 0.0
     logged: int = 0
+    gone: int = 0
     reason: str = ""
     end: dict[str, Any] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -104,10 +107,13 @@ class KeptTrial:
         return (*sorted(bundle.items()), self.work["nodes"])
 
     def report(self, offset: int) -> dict[str, Any]:
-        """Return how it stands, with its log from there on; its end is told behind the log's."""
+        """Return how it stands, with its log from there on, or from where there still is one; its
+        end is told behind the log's."""
+        self.gone = give_back_handed_on(self.log.fileno(), offset, gone=self.gone)
+        offset = max(offset, self.gone)
         self.log.seek(offset)
         part = self.log.read(MOST_AT_ONCE)
-        report: dict[str, Any] = {"log": part, "reason": self.reason, "end": None}
+        report: dict[str, Any] = {"log": part, "at": offset, "reason": self.reason, "end": None}
         if self.placed:
             report |= {"hosts": self.placed.hosts, "group": self.placed.group.id.hex()}
         if self.end and offset + len(part) >= self.logged:

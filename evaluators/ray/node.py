@@ -21,6 +21,7 @@ from typing import Any
 
 import ray
 
+from evaluators.file_hole import give_back_handed_on
 from evaluators.process_group import ProcessGroup
 from evaluators.ray.node_environment import plain_environment
 from evaluators.ray.rank_step import (
@@ -60,6 +61,7 @@ class NodeRanks:
     processes: list[subprocess.Popen[bytes]]
     output: Path
     told: int = 0
+    gone: int = 0
 
     def exit_code(self) -> int | None:
         """Return the first failure's code, 0 once all have ended well, None while they run."""
@@ -75,6 +77,7 @@ class TrialNode:
     def __init__(self) -> None:
         self._ranks: dict[int, NodeRanks] = {}
         self._runs = False
+        self._gone: dict[str, int] = {}
 
     def where(self) -> dict[str, str]:
         """Return its node's id, host and address."""
@@ -105,6 +108,7 @@ class TrialNode:
         """Remove the attempt's folder; no process of it runs any more."""
         for number in list(self._ranks):
             self.end_ranks(number)
+        self._gone.pop(folder, None)
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # another node of this host may have done it
             Path(folder).parent.rmdir()
@@ -156,6 +160,7 @@ class TrialNode:
             printed = _part_of(step.output, step.told)
             if printed or code is not None or time.monotonic() > until:
                 step.told += len(printed)
+                step.gone = _handed_on(step.output, step.told, gone=step.gone)
                 return printed, None if len(printed) == MOST_AT_ONCE else code
             time.sleep(LOOK_S)
 
@@ -233,7 +238,10 @@ class TrialNode:
         }
 
     def log(self, folder: str, offset: int) -> bytes:
-        """Return the script's log from there on; while it runs, it waits a while for some."""
+        """Return the script's log from there on; while it runs, it waits a while for some. What
+        lies before has been kept elsewhere, and takes no room here any more."""
+        gone = self._gone.get(folder, 0)
+        self._gone[folder] = _handed_on(Path(folder) / LOG, offset, gone=gone)
         until = time.monotonic() + LONGEST_WAIT_S
         while True:
             waits = self._runs and time.monotonic() < until
@@ -258,3 +266,12 @@ def _part_of(path: Path, offset: int) -> bytes:
             return file.read(MOST_AT_ONCE)
     except FileNotFoundError:
         return b""
+
+
+def _handed_on(path: Path, offset: int, *, gone: int) -> int:
+    """Give back what a log has before a byte, as `give_back_handed_on` does."""
+    try:
+        with path.open("r+b", buffering=0) as file:
+            return give_back_handed_on(file.fileno(), offset, gone=gone)
+    except FileNotFoundError:
+        return gone

@@ -86,15 +86,16 @@ class RayTrial:
         write_whole(self.attempt.folder / KEEPER, text)
         self.taken = taken
 
-    def add_log(self, part: bytes) -> None:
-        """Add to the log here; raises OSError."""
+    def add_log(self, part: bytes, *, at: int) -> None:
+        """Add a part to the log here, at its place, which lies behind all of it where others
+        fetched what is missing between; raises OSError."""
         if part:
             # At its place, and not at the end: a runner that was taken for dead writes the same.
             self.attempt.log.touch()
             with self.attempt.log.open("r+b") as file:
-                file.seek(self.logged)
+                file.seek(at)
                 file.write(part)
-            self.logged += len(part)
+            self.logged = at + len(part)
 
     def begin_next_attempt(self, reason: str) -> None:
         self.become(AttemptState.ABANDONED)
@@ -131,7 +132,7 @@ class RayTrialEndings:
         if not trial.taken:
             trial.note(taken=True)
         trial.asked = True
-        trial.add_log(report["log"].encode("latin-1"))
+        trial.add_log(report["log"].encode("latin-1"), at=report["at"])
         if report["end"]:
             self._end(trial, report)
         elif report.get("hosts"):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.log_limit import CannotShorten, LogLimit
+from evaluators.file_hole import CannotShorten
+from evaluators.log_limit import LogLimit
 from evaluators.training_log.reader import read_log
 from evaluators.training_log.written import whole_log, written_blocks
 from tests.requirement import require

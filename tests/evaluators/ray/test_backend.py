@@ -97,6 +97,30 @@ def test_a_limit_a_cancellation_and_a_failing_rank_leave_no_process(
     wait(lambda: not sleepers())
 
 
+def test_what_was_fetched_of_a_log_takes_no_room_on_its_node(
+    make_backend: MakeBackend, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go_on"
+    printing = "yes 'nothing that tells a figure' | head -c 8000000"
+    waiting = f"while [[ ! -e {go_on} ]]; do sleep 0.1; done"
+    trial = request(tmp_path)
+    backend = make_backend(f"{printing}; {waiting}; echo 1 >result")
+    backend.submit(trial)
+    place = "autotune-*/*/attempt-1/trial.log"
+    wait(
+        lambda: any(
+            there.stat().st_size == 8_000_000 and 512 * there.stat().st_blocks < 6_500_000
+            for there in tmp_path.glob(place)
+        )
+    )
+    go_on.touch()
+    (outcome,) = finish(backend, trial)
+    assert outcome.status is TrialState.OK, outcome.error
+    fetched = (trial.directory / "attempt-1" / "trial.log").read_bytes()
+    assert len(fetched) == 8_000_000
+    assert b"\0" not in fetched
+
+
 def test_too_wide_a_trial_says_what_it_waits_for(make_backend: MakeBackend, tmp_path: Path) -> None:
     backend, trial = make_backend(), request(tmp_path, nodes=4)
     backend.submit(trial)

@@ -18,7 +18,7 @@ def test_a_log_that_two_runners_fetch_is_there_once(tmp_path: Path) -> None:
         trial.note(taken=True)
     for part in (b"rank 0 of 1\n", b"iteration 1\n"):
         for trial in trials:
-            trial.add_log(part)
+            trial.add_log(part, at=trial.logged)
     assert trials[0].attempt.log.read_bytes() == b"rank 0 of 1\niteration 1\n"
 
 
@@ -26,7 +26,7 @@ def test_a_lost_trial_held_nodes_no_longer_than_it_was_there(tmp_path: Path) -> 
     """The clock was two hours behind when it began."""
     trial = RayTrial.of(request(tmp_path))
     trial.note(taken=True)
-    trial.add_log(b"rank 0 of 1\n")
+    trial.add_log(b"rank 0 of 1\n", at=0)
     trial.began_at -= 7200.0
     folder = trial.attempt.folder
     with ThreadPoolExecutor() as readers:
