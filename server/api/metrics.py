@@ -85,9 +85,10 @@ def _of_counts(counts: ServiceCounts) -> Iterator[Metric]:
     by_state = ("evaluator", "state")
     yield _gauge("autotune_campaigns", "Campaigns that are kept.", counts.campaigns, *by_state)
     yield _gauge("autotune_trials", "Trials of these campaigns.", counts.trials, *by_state)
-    spent = {(evaluator,): hours for evaluator, hours in counts.node_hours.items()}
-    help_ = "Node-hours of the trials of these campaigns that have ended."
-    yield _gauge("autotune_node_hours", help_, spent, "evaluator")
+    # Prometheus wants base units in names: `promtool check metrics`.
+    spent = {(evaluator,): hours * 3600 for evaluator, hours in counts.node_hours.items()}
+    help_ = "Node-seconds of the trials of these campaigns that have ended."
+    yield _gauge("autotune_node_seconds", help_, spent, "evaluator")
 
 
 def _of_runners(runners: list[KnownRunner]) -> Iterator[Metric]:

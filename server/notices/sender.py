@@ -13,6 +13,7 @@ from server.notices.channels import NoticeChannels
 from server.notices.delivery import NotDelivered
 from server.problems import cause
 from server.store import DatabaseReplaced, Store
+from server.store.campaigns import TOLD
 from server.store.notices import DueNotice, due_notices, settle_notice
 
 EVERY_S = 2.0
@@ -32,6 +33,9 @@ GIVEN_UP = Counter(
     ["to"],
     registry=None,
 )
+for _counter in (SENT, FAILURES, GIVEN_UP):
+    for _who in TOLD:
+        _counter.labels(_who)  # it is told as 0, or `increase` would not see the first one
 log = structlog.get_logger(__name__)
 
 

@@ -35,9 +35,9 @@ QUEUE_WAIT_SECONDS = Histogram(
 TRIALS_ENDED = Counter(
     "autotune_trials_ended_total", "Trials that have ended, by how.", ["state"], registry=None
 )
-NODE_HOURS_SPENT = Counter(
-    "autotune_node_hours_spent_total",
-    "Node-hours of the trials that have ended.",
+NODE_SECONDS_SPENT = Counter(
+    "autotune_node_seconds_spent_total",
+    "Node-seconds of the trials that have ended.",
     ["evaluator"],
     registry=None,
 )
@@ -58,7 +58,7 @@ for _figure in (
     PROPOSAL_SECONDS,
     QUEUE_WAIT_SECONDS,
     TRIALS_ENDED,
-    NODE_HOURS_SPENT,
+    NODE_SECONDS_SPENT,
     LEASE_RENEWALS,
     LEASES_LOST,
     DATABASE_FAILURES,
@@ -71,7 +71,7 @@ for _figure in (
 def count_end(trial: Trial, result: FinishedTrial, *, evaluator: str) -> None:
     """Count a trial whose end has been stored."""
     TRIALS_ENDED.labels(result.state.value).inc()
-    NODE_HOURS_SPENT.labels(evaluator).inc(result.node_hours)
+    NODE_SECONDS_SPENT.labels(evaluator).inc(result.node_hours * 3600)
     waited_s = (result.started_at - trial.created_at).total_seconds()
     QUEUE_WAIT_SECONDS.labels(evaluator).observe(max(0.0, waited_s))
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from platform import node
 
+import pytest
 import yaml
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families as families
@@ -89,7 +90,9 @@ def test_what_runners_have_counted_is_told_of_each(
     found = figures(client)
     ended = of(found, "autotune_trials", state="ok")
     assert ended >= 1
-    assert of(found, "autotune_node_hours") > 0
+    told = client.get(f"/api/v1/campaigns/{campaign.id}").json()
+    spent_s = told["node_hours"] * 3600
+    assert of(found, "autotune_node_seconds") == pytest.approx(spent_s)
     assert of(found, "autotune_trials_ended_total", state="ok") >= ended
     assert of(found, "autotune_trial_queue_wait_seconds_count", evaluator="simulated") >= ended
     assert of(found, "autotune_proposal_duration_seconds_count") >= ended
@@ -123,6 +126,13 @@ def test_the_rules_that_are_recommended_name_figures_that_there_are(
     runner.close()
     assert asked
     assert asked <= told, f"of these there are none: {sorted(asked - told)}"
+
+
+def test_notices_are_counted_from_zero_on(client: TestClient) -> None:
+    """Of a counter that begins with 1 `increase` tells nothing, and the alarm would stay silent."""
+    found = figures(client)
+    for name in ("notices_sent", "notice_failures", "notices_given_up"):
+        assert of(found, f"autotune_{name}_total", to="webhook") >= 0
 
 
 def test_a_page_without_a_database_says_so(client: TestClient, sqlite_settings: Settings) -> None:
