@@ -132,7 +132,8 @@ class RayTrialEndings:
         if not trial.taken:
             trial.note(taken=True)
         trial.asked = True
-        trial.add_log(report["log"].encode("latin-1"), at=report["at"])
+        # A keeper of an earlier version, which ends with its trials, does not say where.
+        trial.add_log(report["log"].encode("latin-1"), at=report.get("at", trial.logged))
         if report["end"]:
             self._end(trial, report)
         elif report.get("hosts"):
