@@ -23,6 +23,7 @@ from evaluators.slurm.job_decision import (
     decide,
 )
 from evaluators.slurm.job_tracker import JobTracker
+from evaluators.slurm.steady_clock import steady_time
 from evaluators.slurm.submit_queue import Submission, SubmitState
 
 log = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ class JobAttempt:
     def _take_in(self, files: AttemptFiles) -> None:
         self.files = files
         if files.claimed and self._begun_by is None:
-            self._begun_by = time.time()
+            self._begun_by = steady_time()
         for job_id in (files.job_id, files.claim and files.claim.job_id):
             if job_id:
                 self._tracker.recognise(self.name, job_id)

@@ -41,7 +41,8 @@ _ENDED_BY_SLURM = {
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """What Slurm says of one name. Times are epochs by this machine's clock.
+    """What Slurm says of one name. Times are `steady_time`, so that no clock that is set meanwhile
+    keeps an attempt waiting.
 
     Attributes:
         jobs: of this name: all that the queue knows, and what accounting knows besides.
@@ -148,7 +149,7 @@ def decide(
 
     Args:
         submitted_at: when sbatch last ended, however it did; the intent's time where unknown.
-        begun_by: when the claim was first seen (epoch by this machine's clock): a status call of
+        begun_by: when the claim was first seen (`steady_time`): a status call of
             before may show a job as waiting that has begun since.
         cancelled: whether we were asked to end it.
     """

@@ -23,7 +23,7 @@ class _Record:
     """One name.
 
     Attributes:
-        since: when it was first to be submitted: an older job is of something else.
+        since: when it was first to be submitted (epoch): an older job is of something else.
         ids: of jobs that are ours whatever the clocks say.
     """
 
@@ -40,7 +40,7 @@ class JobRecords:
     """What the newest status call showed, by name, and what was found out besides.
 
     Attributes:
-        asked_at: when the newest answered status call began (epoch); None: none was.
+        asked_at: when the newest answered status call began (`steady_time`); None: none was.
     """
 
     def __init__(self, *, settle_s: float) -> None:
@@ -117,7 +117,7 @@ class JobRecords:
         return self._records[name].failed_nodes or frozenset()
 
     def take_in(self, jobs: Iterable[SlurmJob], *, asked_at: float) -> None:
-        """Take in the jobs that a status call showed which began at `asked_at` (epoch)."""
+        """Take in the jobs that a status call showed which began at `asked_at`."""
         self._jobs, self.asked_at = by_name(jobs), asked_at
         for name, record in self._records.items():
             if any(not job.finished for job in self.ours(self._jobs.get(name, ()))):
@@ -152,7 +152,8 @@ class JobRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class _Cancelled:
-    """Since when a name is cancelled, and from which time of submission on its jobs are ours."""
+    """Since when a name is cancelled (`steady_time`), and from which time of submission on its jobs
+    are ours (epoch)."""
 
     at: float
     since: float
@@ -162,7 +163,7 @@ class _Cancelled:
 class Cancellations:
     """Names whose jobs are to be ended, for as long as one may still turn up.
 
-    All times are epochs by this machine's clock; `settle_s`: see `Polling`.
+    `settle_s`: see `Polling`.
     """
 
     settle_s: float

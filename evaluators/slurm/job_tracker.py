@@ -24,6 +24,7 @@ from evaluators.slurm.commands import (
 from evaluators.slurm.job_decision import JobStatus
 from evaluators.slurm.job_records import Cancellations, JobRecords
 from evaluators.slurm.jobs import SlurmJob
+from evaluators.slurm.steady_clock import steady_time, steady_time_of
 from evaluators.slurm.submit_queue import (
     Submission,
     SubmitQueue,
@@ -65,10 +66,8 @@ class JobTracker:
     def submit(self, submission: Submission) -> None:
         """Queue it; what came of it is told by `submit_status`, and of its job by `status`."""
         with self._wake:
-            now = time.time()
-            self._records.add(
-                submission.name, SubmitStatus(state=SubmitState.QUEUED, at=now), since=now
-            )
+            queued = SubmitStatus(state=SubmitState.QUEUED, at=steady_time())
+            self._records.add(submission.name, queued, since=time.time())
             self._queue.add(submission)
             self._wake_up()
 
@@ -76,11 +75,12 @@ class JobTracker:
         """Track a name that was submitted before this object was there.
 
         Args:
-            submitted_at: when last (epoch).
+            submitted_at: when last (epoch by this machine's clock).
             since: when first, where it was more than once.
         """
         with self._wake:
-            submitted = SubmitStatus(state=SubmitState.TRIED, at=submitted_at)
+            at = steady_time_of(submitted_at)
+            submitted = SubmitStatus(state=SubmitState.TRIED, at=at)
             self._records.add(name, submitted, since=submitted_at if since is None else since)
             self._wanted = self._hurry = True
             self._wake_up()
@@ -100,7 +100,7 @@ class JobTracker:
         with self._wake:
             if name not in self._cancellations:
                 since = self._records.since(name)
-                self._cancellations.add(name, at=time.time(), since=since)
+                self._cancellations.add(name, at=steady_time(), since=since)
                 self._wanted = self._hurry = True
                 self._wake_up()
 
@@ -133,7 +133,7 @@ class JobTracker:
     def status(self, name: str) -> JobStatus:
         """Return what Slurm says of a tracked name."""
         with self._wake:
-            return self._records.status(name, now=time.time(), accounting=self._accounting)
+            return self._records.status(name, now=steady_time(), accounting=self._accounting)
 
     def failed_nodes(self, name: str) -> frozenset[str]:
         """Return the nodes that were down when a node's failure ended this job."""
@@ -217,7 +217,7 @@ class JobTracker:
         with self._wake:
             self._wanted = self._hurry = False
             self._schedule.asked(now=time.monotonic())
-        asked_at = time.time()
+        asked_at = steady_time()
         try:
             jobs = self.slurm.squeue()
         except SlurmError as error:
@@ -246,7 +246,7 @@ class JobTracker:
                 self._records.note_failed_nodes(name, nodes)
 
     def _cancel_due(self, jobs: Sequence[SlurmJob]) -> None:
-        now = time.time()
+        now = steady_time()
         with self._wake:
             job_ids = self._cancellations.due(
                 jobs,
@@ -262,7 +262,7 @@ class JobTracker:
             self._fell_silent(str(error))
             return
         with self._wake:
-            self._cancellations.note_signalled(job_ids, now=time.time())
+            self._cancellations.note_signalled(job_ids, now=steady_time())
             self._wanted = self._hurry = True
 
     def _submit_next(self) -> None:
@@ -270,7 +270,7 @@ class JobTracker:
             if not self._queue:
                 return
             submission = self._queue.take()
-            under_way = SubmitStatus(state=SubmitState.UNDER_WAY, at=time.time())
+            under_way = SubmitStatus(state=SubmitState.UNDER_WAY, at=steady_time())
             self._records.note_submitted(submission.name, under_way)
         submitted = submit(submission, self.slurm)
         with self._wake:

@@ -15,6 +15,7 @@ from autotune.files import is_out_of_room
 from evaluators.slurm.attempt_files import write_intent, write_job
 from evaluators.slurm.batch_script import JOB_SCRIPT
 from evaluators.slurm.commands import Slurm, SlurmRefused, SlurmUnavailable
+from evaluators.slurm.steady_clock import steady_time
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class SubmitStatus:
     """How a submission stands.
 
     Attributes:
-        at: when it came so far (epoch).
+        at: when it came so far (`steady_time`).
         job_id: that sbatch told.
         error: of a submission that was refused or that failed, or that sbatch said nothing about.
     """
@@ -123,7 +124,7 @@ def submit(submission: Submission, slurm: Slurm) -> SubmitStatus:
     except SlurmRefused as error:
         full = _QUEUE_FULL.search(str(error))
         return _status(SubmitState.QUEUED if full else SubmitState.REFUSED, error)
-    status = SubmitStatus(state=SubmitState.TRIED, at=time.time(), job_id=job_id)
+    status = SubmitStatus(state=SubmitState.TRIED, at=steady_time(), job_id=job_id)
     try:
         write_job(submission.folder, job_id=job_id)
     except OSError:
@@ -132,4 +133,4 @@ def submit(submission: Submission, slurm: Slurm) -> SubmitStatus:
 
 
 def _status(state: SubmitState, error: Exception) -> SubmitStatus:
-    return SubmitStatus(state=state, at=time.time(), error=error)
+    return SubmitStatus(state=state, at=steady_time(), error=error)

@@ -23,7 +23,7 @@ class RunningAllocation:
     Attributes:
         nodes: those that are up, neighbours next to each other.
         ends_at: epoch of its time limit; None where it has none.
-        asked_at: epoch of the status call that showed it.
+        asked_at: when the status call that showed it began (`steady_time`).
     """
 
     job_id: str

@@ -41,6 +41,7 @@ from evaluators.slurm.pilot.allocation import (
     RunningAllocation,
 )
 from evaluators.slurm.pilot.step_decision import NodeLoss
+from evaluators.slurm.steady_clock import steady_time
 
 ALLOCATIONS = "allocations"
 REQUEST = "need.json"
@@ -80,7 +81,7 @@ class HeldAllocation:
         decision = job.advance()
         if job.status:
             self._job_ids |= {slurm_job.id for slurm_job in job.status.jobs}
-            submitted_s = time.time() - self._tracker.submit_status(job.name).at
+            submitted_s = steady_time() - self._tracker.submit_status(job.name).at
             self._tracker.watch(hurry=self.running is None and submitted_s < PATIENCE_S)
         match decision:
             case Stay():

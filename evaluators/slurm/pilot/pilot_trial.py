@@ -25,6 +25,7 @@ from evaluators.slurm.pilot.step import StepPlace, StepProcess, this_host
 from evaluators.slurm.pilot.step_cleanup import StepCleanup
 from evaluators.slurm.pilot.step_decision import NO_LOSS, NodeLoss, decide_step
 from evaluators.slurm.srun_log import failed_nodes, why_never_launched
+from evaluators.slurm.steady_clock import steady_time
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 NO_STEP = "no step"
@@ -54,7 +55,7 @@ class PilotTrial:
         state: of the attempt.
         answer: what is told when somebody asks.
         place: of the attempt that runs, or ran last.
-        gone_at: when its processes were found gone (epoch).
+        gone_at: when its processes were found gone (`steady_time`).
         passed_over, passed_since: see `WaitingTrial`; the latter by the monotonic clock.
         failures: attempts that were abandoned, but for `no_steps`.
         reading: what it left, once it is known how it ended.
@@ -155,7 +156,7 @@ class TrialEndings:
         Others wait until it is known what became of their nodes, and of steps that are left.
         """
         trial.become(AttemptState.COMPLETING)
-        trial.gone_at = time.time()
+        trial.gone_at = steady_time()
         folder = trial.attempt.folder
         end = read_attempt_files(folder).end
         log_end = read_log_end(folder)

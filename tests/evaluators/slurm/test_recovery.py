@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.files import write_whole
 from autotune.schemas import TrialState
 from evaluators.attempt.attempt import Attempt, attempts_of
 from evaluators.cluster.profile import Retries
@@ -79,6 +80,24 @@ def test_what_was_to_be_submitted_while_the_clock_was_ahead_is_submitted(
     folder.mkdir(parents=True)
     write_intent(folder, name="trial-0.1", at=time.time() + 5000.0)
     (outcome,) = run(backends.make(COUNTED), asked)
+    assert outcome.status == TrialState.OK
+    assert runs(asked) == 1
+
+
+def test_what_sbatch_did_not_send_while_the_clock_was_ahead_is_sent_when_it_no_longer_is(
+    backends: Backends, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert slurm.nodes
+    asked, commands, clock = request(tmp_path, "trial-0"), tmp_path / "bin", time.time
+    commands.mkdir()
+    write_whole(commands / "sbatch", "#!/bin/bash\nkill -9 $$\n", executable=True)
+    backend = backends.make(COUNTED)
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time", lambda: clock() + 5000.0)
+        ahead.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+        backend.submit(asked)
+        wait(lambda: (backend.poll([asked]), backend.tracker.trouble)[1])
+    (outcome,) = finish(backend, asked)
     assert outcome.status == TrialState.OK
     assert runs(asked) == 1
 
