@@ -159,9 +159,9 @@ class Adapter:
 
     @property
     def ends_early(self) -> bool:
-        """Whether a start may be ended once enough was measured: all that is read of it is printed,
-        and while it goes on. A file may have been written in part."""
-        return not any(reader.at_end or reader.file for reader in self.read)
+        """Whether a start may be ended once enough was measured: all that is read of it is told
+        while it goes on."""
+        return not any(reader.at_end for reader in self.read)
 
     @cached_property
     def varied(self) -> frozenset[str]:

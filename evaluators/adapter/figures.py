@@ -107,7 +107,7 @@ class StartFigures:
         echoed: Collection[str],
     ) -> None:
         self.parts = parts
-        self._readers, self._echoed = readers, echoed
+        self.readers, self._echoed = readers, echoed
         self._lowest = 1
         self.ranks: dict[int, RankFigures] = {}
 
@@ -186,7 +186,7 @@ class StartFigures:
         Args:
             at_s: when it came, seconds of the rank's clock; None where nobody looked.
         """
-        reader = self._readers[place]
+        reader = self.readers[place]
         told = self.ranks.setdefault(rank, RankFigures())
         step = _figure(_worked_out(reader.step, "step", found, self._names_at(told.latest)))
         if step is not None:

@@ -26,6 +26,7 @@ from evaluators.program.rendezvous import RENDEZVOUS
 from evaluators.program.watched_run import (
     START_SCRIPT,
     WATCHED,
+    start_folder,
     start_watch_files,
     watched_function,
 )
@@ -133,7 +134,7 @@ class AdapterProgram:
 
     def _plan(self, starts: PlannedStarts, folder: Path, number: int) -> Mapping[str, object]:
         """Return what the ranks of a start are told."""
-        out = str(folder / f"start-{number}")
+        out = str(folder / start_folder(number))
         plan = starts.plan(number, python=python(self._profile), out=out)
         start = start_of(self._adapter, plan)
         return {

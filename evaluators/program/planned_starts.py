@@ -27,8 +27,8 @@ class PlannedStarts:
 
     @property
     def watched(self) -> bool:
-        """Whether what a start prints may end it."""
-        return self.request.protocol.adaptive and any(r.log for r in self.adapter.read)
+        """Whether what a start tells may end it."""
+        return self.request.protocol.adaptive
 
     @cached_property
     def parts(self) -> tuple[tuple[StartPart, ...], ...]:

@@ -76,6 +76,10 @@ class RunWatch:
                 return self._verdict(place, elapsed_s=elapsed_s)
         return Verdict.GO_ON, ""
 
+    def look(self, *, elapsed_s: float) -> tuple[Verdict, str]:  # noqa: ARG002
+        """Look at what else tells of the run, which is nothing; return as `take` does."""
+        return Verdict.GO_ON, ""
+
     def _verdict(self, place: int, *, elapsed_s: float) -> tuple[Verdict, str]:
         plan, segment, times_s = self._plan, self._plan["segments"][place], self._times_s[place]
         last = place == len(plan["segments"]) - 1
@@ -104,8 +108,9 @@ class RunWatch:
         return Verdict.GO_ON, ""
 
 
-def lines_of(log: str, offset: int) -> Iterator[str]:
-    """Yield each whole line that the log has or gets from this byte on; for ever."""
+def lines_of(log: str, offset: int) -> Iterator[str | None]:
+    """Yield each whole line that the log has or gets from this byte on, and None whenever there is
+    none to be had; for ever."""
     rest = b""
     with open(log, "rb") as file:
         file.seek(offset)
@@ -113,6 +118,7 @@ def lines_of(log: str, offset: int) -> Iterator[str]:
             block = file.read(1 << 20)
             if not block:
                 time.sleep(LOOK_S)
+                yield None
                 continue
             *whole, rest = (rest + block).split(b"\n")
             for line in whole:
@@ -126,7 +132,11 @@ def main(plan_file: str, offset: str, before_s: str, *, watching: type[RunWatch]
         plan = json.load(file)
     watch = watching(plan)
     for line in lines_of(plan["log"], int(offset)):
-        decision, why = watch.take(line, elapsed_s=time.monotonic() - started)
+        elapsed_s = time.monotonic() - started
+        if line is None:
+            decision, why = watch.look(elapsed_s=elapsed_s)
+        else:
+            decision, why = watch.take(line, elapsed_s=elapsed_s)
         if decision is not Verdict.GO_ON:
             print(f"autotune ends the run after iteration {watch.iteration}: {why}", flush=True)
             note = {"iterations": watch.iteration, "given_up": decision is not Verdict.ENOUGH}

@@ -9,20 +9,26 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from evaluators.adapter.figures import StartFigures, StartPart
+from evaluators.adapter.readers import whole_rows_of
 from evaluators.adapter.stamped_line import LINE, found_in
 from evaluators.program.run_watch import RunWatch, main
 from evaluators.stopping_rule import Verdict
+
+LARGEST_FILE = 4 << 20
+"""Bytes of a file that is read anew whenever it has grown."""
 
 
 class StartWatch(RunWatch):
     """What the log of one start has told so far.
 
     Args:
-        plan: of `run_watch`, with the start's number, its parts, each one of the segments, and the
+        plan: of `run_watch`, with the start's number and folder, the patterns of the files that
+            readers look for in it, by their places, its parts, each one of the segments, and the
             adapter's readers. Where `ends_early` is false, or while a memory that it is to tell is
             not told, enough is no reason to end it.
     """
@@ -34,6 +40,9 @@ class StartWatch(RunWatch):
         self._figures = StartFigures(readers, parts, echoed=())
         self._patterns = [(n, re.compile(r.log)) for n, r in enumerate(readers) if r.log]
         self._clock: int | None = None
+        self._sizes: dict[Path, int] = {}
+        self._taken: dict[Path, int] = {}
+        self._began_s: float | None = None
         self._waits_for_memory = plan["tells_memory"]
 
     def take(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
@@ -48,10 +57,44 @@ class StartWatch(RunWatch):
             if found is not None:
                 timed = self._figures.take(place, found, rank=rank, at_s=at_s)
                 news |= timed and self._is_clock(rank, at_s)
-        told = self._figures.ranks.get(rank)
-        if self._waits_for_memory and told and told.peak_memory_gib is not None:
-            self._waits_for_memory, news = False, True
+        news |= self._has_memory(rank)
         return self._judged(elapsed_s) if news else (Verdict.GO_ON, "")
+
+    def look(self, *, elapsed_s: float) -> tuple[Verdict, str]:
+        """Read what files have besides what was read of them; return as `take` does."""
+        if self._began_s is None:
+            self._began_s = elapsed_s
+        news = False
+        for place, pattern in self._plan["files"].items():
+            for path in sorted(Path(self._plan["out"]).glob(pattern)):
+                news |= self._take_file(int(place), path, at_s=elapsed_s - self._began_s)
+        news |= self._has_memory(0)
+        return self._judged(elapsed_s) if news else (Verdict.GO_ON, "")
+
+    def _take_file(self, place: int, path: Path, *, at_s: float) -> bool:
+        """Take the rows that a file has got; return whether they told a time. One that is large, or
+        cannot be read, is left to be read at the end."""
+        try:
+            size = path.stat().st_size
+            if size == self._sizes.get(path, 0) or size > LARGEST_FILE:
+                return False
+            rows = whole_rows_of(self._figures.readers[place], path)
+        except OSError:
+            return False
+        news, before = False, self._taken.get(path, 0)
+        for row in rows[before:]:
+            timed = self._figures.take(place, row.values, rank=0, at_s=row.at_s)
+            news |= timed and self._is_clock(0, at_s)
+        self._sizes[path], self._taken[path] = size, max(before, len(rows))
+        return news
+
+    def _has_memory(self, rank: int) -> bool:
+        """Return whether a memory that was waited for is told now."""
+        told = self._figures.ranks.get(rank)
+        if not self._waits_for_memory or told is None or told.peak_memory_gib is None:
+            return False
+        self._waits_for_memory = False
+        return True
 
     def _is_clock(self, rank: int, at_s: float) -> bool:
         """Take in that a rank has told a time; return whether none below it did so yet."""

@@ -18,9 +18,11 @@ from types import ModuleType
 from typing import Any
 
 from evaluators import stopping_rule
-from evaluators.adapter import expression, figures, stamped_line
+from evaluators.adapter import expression, figures, readers, stamped_line
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import StartPart
+from evaluators.adapter.log import file_patterns
+from evaluators.adapter.readers import event_file, rows
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun
 from evaluators.program import run_watch, start_watch
 from evaluators.stopping_rule import Verdict
@@ -93,16 +95,30 @@ def start_watch_files(
         plan = {
             **_rule(protocol, number),
             "start": number,
+            "out": start_folder(number),
             "starts_owed": len(starts) - number,
             "readers": [asdict(reader) for reader in adapter.read],
+            "files": dict(zip(_places_of_files(adapter), file_patterns(adapter.read), strict=True)),
             "parts": [asdict(part) for part in parts],
             "tells_memory": any(reader.tells("peak_memory_gib") for reader in adapter.read),
             "ends_early": adapter.ends_early,
             "segments": _segments_of_start(protocol, parts),
         }
         plans[_plan_name(str(number))] = json.dumps(plan, indent=2)
-    modules = (start_watch, run_watch, stopping_rule, figures, stamped_line, expression)
+    modules = (
+        *(start_watch, run_watch, stopping_rule, figures, stamped_line, expression),
+        *(readers, event_file, rows),
+    )
     return {**_texts(*modules), **plans}
+
+
+def start_folder(number: int) -> str:
+    """Return the name of a start's folder in that of its attempt."""
+    return f"start-{number}"
+
+
+def _places_of_files(adapter: Adapter) -> list[int]:
+    return [place for place, reader in enumerate(adapter.read) if reader.file]
 
 
 def _segments_of_start(protocol: TrialProtocol, parts: Sequence[StartPart]) -> list[dict[str, Any]]:

@@ -1,13 +1,19 @@
-"""Files that trainers write besides what they print: what each row of them says."""
+"""Files that trainers write besides what they print: what each row of them says.
+
+As with `rows`, the text of this module goes along to nodes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.readers.event_file import events
 from evaluators.adapter.readers.rows import FoundRow, csv_rows, json_rows
+
+if TYPE_CHECKING:
+    from evaluators.adapter.adapter import AdapterReader
 
 __all__ = ["FoundRow", "rows_of"]
 
@@ -27,3 +33,14 @@ def rows_of(reader: AdapterReader, path: Path) -> Iterator[FoundRow]:
     for kind, read in _KINDS.items():
         if getattr(reader, kind):
             yield from read(path)
+
+
+def whole_rows_of(reader: AdapterReader, path: Path) -> list[FoundRow]:
+    """Return the rows of a file that goes on being written: none that is there in part.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    rows = list(rows_of(reader, path))
+    # A number that is cut is a number, too.
+    return rows[:-1] if reader.csv and not path.read_bytes().endswith(b"\n") else rows

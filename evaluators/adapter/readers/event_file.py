@@ -5,6 +5,8 @@ checksum of it (4 bytes each, little-endian). A checksum is a CRC-32C, rotated a
 (`tensorflow/core/lib/hash/crc32c.h`). The data is an `Event` of `event.proto`: wall time (field 1),
 step (2) and summary (5), of whose values (1) a tag (1) with a simple value (2) or a tensor (8) with
 a float or a double (5 or 6, or its bytes in 4) is a scalar.
+
+As with `rows`, the text of this module goes along to nodes.
 """
 
 from __future__ import annotations

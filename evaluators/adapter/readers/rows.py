@@ -1,4 +1,8 @@
-"""JSON lines and CSV."""
+"""JSON lines and CSV.
+
+Nothing but the standard library is imported and nothing newer than Python 3.8 is used: the text of
+this module goes along to nodes where this package is not installed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from evaluators.adapter.figures import value_of
 DEEPEST = 8
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FoundRow:
     """One row of a file: its values, by names that expressions can have.
 
@@ -66,5 +70,5 @@ def _flat(row: Mapping[str, Any], before: str, depth: int) -> Iterator[tuple[str
             yield name, str(value)
         elif isinstance(value, str):
             yield name, value_of(value)
-        elif isinstance(value, bool | int | float):
+        elif isinstance(value, (int, float)):
             yield name, value

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from evaluators.adapter.adapter import Adapter, OneStart
+from evaluators.adapter.adapter import Adapter, AdapterReader, OneStart
 from evaluators.program.planned_starts import PlannedStarts
 from evaluators.program.start_watch import StartWatch
 from evaluators.program.watched_run import start_watch_files
 from evaluators.stopping_rule import Verdict
 from evaluators.trial import TrialProtocol, TrialRequest
-from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
+from tests.evaluators.adapter.samples import MACHINE, MODEL, event, my_script, strategy
 
 GO_ON, ENOUGH, GIVE_UP, OUT_OF_TIME = Verdict
 PROTOCOL = TrialProtocol(
@@ -31,6 +34,10 @@ def adapter(tmp_path: Path) -> Adapter:
 
 
 def watch(adapter: Adapter, *, start: int = 1, protocol: TrialProtocol = PROTOCOL) -> StartWatch:
+    return StartWatch(json.loads(files_of(adapter, protocol=protocol)[f"watch-{start}.json"]))
+
+
+def files_of(adapter: Adapter, *, protocol: TrialProtocol = PROTOCOL) -> Mapping[str, str]:
     request = TrialRequest(
         token="one",
         transformer=MODEL,
@@ -40,8 +47,7 @@ def watch(adapter: Adapter, *, start: int = 1, protocol: TrialProtocol = PROTOCO
         directory=Path("one"),
     )
     starts = PlannedStarts(adapter=replace(adapter, warmup_iterations=WARMUP), request=request)
-    files = start_watch_files(protocol, adapter, starts.parts)
-    return StartWatch(json.loads(files[f"watch-{start}.json"]))
+    return start_watch_files(protocol, adapter, starts.parts)
 
 
 def iteration(step: int, seconds: float, *, rank: int = 0, start: int = 1, loss: str = "2") -> str:
@@ -106,6 +112,58 @@ def test_of_two_gas_values_in_one_start_the_last_is_ended_and_each_given_up(
     for limit_s, verdict in ((12.0, OUT_OF_TIME), (14.0, GO_ON)):
         protocol = replace(PROTOCOL, time_limit_s=limit_s)
         assert verdicts(watch(shared, protocol=protocol), *first)[-1] is verdict
+
+
+def _told_in(kind: str) -> tuple[AdapterReader, list[bytes]]:
+    """Return a reader, and what a trainer writes in one file of this kind: of each iteration, and
+    first its head where there is one."""
+    steps = [(n, 9.0 if n <= WARMUP else 1.0) for n in range(1, 6)]
+    if kind == "tensorboard":
+        written = [event(n, "took", s, at_s=float(n)) for n, s in steps]
+        return AdapterReader(tensorboard="tb", iteration_time_s="took"), [b"", *written]
+    if kind == "csv":
+        written = [f"{n},{s}\n".encode() for n, s in steps]
+        return AdapterReader(csv="told", iteration_time_s="took"), [b"step,took\n", *written]
+    written = [f'{{"step": {n}, "took": {s}}}\n'.encode() for n, s in steps]
+    return AdapterReader(json_lines="told", iteration_time_s="took"), [b"", *written]
+
+
+@pytest.mark.parametrize("kind", ["json_lines", "csv", "tensorboard"])
+def test_what_a_file_tells_while_it_is_written_ends_a_start_too(
+    kind: str, adapter: Adapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("start-1", "tb", "x.tfevents.1") if kind == "tensorboard" else Path("start-1/told")
+    path.parent.mkdir(parents=True)
+    reader, written = _told_in(kind)
+    watching = watch(replace(adapter, read=(reader,)))
+    found = []
+    for text in written:
+        for half in (text[:-2], text[-2:]):  # a row that is there in part does not count
+            with path.open("ab") as file:
+                file.write(half)
+            found.append(watching.look(elapsed_s=5.0)[0])
+    assert found == [GO_ON] * 11 + [ENOUGH]
+
+
+def test_the_watch_runs_on_a_node_without_this_package(adapter: Adapter, tmp_path: Path) -> None:
+    reader, written = _told_in("json_lines")
+    start = tmp_path / "start-1"
+    start.mkdir()
+    (start / "told").write_bytes(b"".join(written))
+    (tmp_path / "trial.log").touch()
+    for name, text in files_of(replace(adapter, read=(reader,))).items():
+        (tmp_path / name).write_text(text)
+    words = [sys.executable, "-IS", "-c", _ALONE, "watch-1.json", "0", "5.0"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (ENOUGH, "")
+    note = json.loads((tmp_path / "ended-early-1.json").read_text())
+    assert note == {"iterations": 5, "given_up": False}
+
+
+_ALONE = (
+    "import runpy, sys; sys.path.insert(0, '.'); runpy.run_path('start_watch.py', None, '__main__')"
+)
 
 
 def test_it_is_out_of_time_where_the_next_start_would_not_come_to_its_end(
