@@ -264,7 +264,7 @@ def _gib(column: _LineNumber, line: str) -> str:
 _AFTER = re.compile(
     r"(?:\s?(?:ms|us|s|[KMGT]i?B)\b|\s(?:tok(?:en)?s?|samples)(?:/| per )s)", re.IGNORECASE
 )
-_OF_ALL = re.compile(r"\s*/")
+_OF_ALL = re.compile(r"\s*/\s*")
 _VALUES = {"step": r"\d+", "loss": r"[-+.\w]+"}
 
 
@@ -279,6 +279,8 @@ def _pattern(columns: Sequence[_LineNumber], groups: Mapping[int, str]) -> str:
         plain = r"[-+.\w]+" if "e" in column.text.lower() else r"[\d.,]*\d"
         value = _VALUES.get(name, plain)
         told = f"(?P<{name}>{value})" + (_words(after[0]) if after else "")
+        if name == "step" and after and after[0] == column.after:
+            told += r"\d+"
         taken[place + 1] = len(after[0]) if after else 0
         pieces.append(_words(_label(column.before[taken.get(place, 0) :])) + told)
     return ".*?".join(pieces)
