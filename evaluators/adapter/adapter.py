@@ -80,6 +80,7 @@ class AdapterReader:
         tensorboard: a folder in which it writes event files.
         step: the number of an iteration. Without one a line belongs to the last that was read.
         iteration_time_s, loss, peak_memory_gib: figures.
+        parameters: of the model, as the trainer counts them.
         arrival: the iteration's time is that between two lines with a step, as they arrive.
         at_end: the trainer tells it when it ends, and not before.
         echo: a name of a strategy -> what the trainer says of it; the two must be equal.
@@ -95,6 +96,7 @@ class AdapterReader:
     iteration_time_s: str = ""
     loss: str = ""
     peak_memory_gib: str = ""
+    parameters: str = ""
     arrival: bool = False
     at_end: bool = False
     echo: Mapping[str, str] = field(default_factory=dict)

@@ -20,7 +20,7 @@ LONGEST_TEXT = 200
 FORM = "values = [true, false], two or more switches, numbers or texts"
 TAKEN = frozenset(
     {*AT_START, *OF_ONE_START, *CONSTANTS, *FUNCTIONS, *WORDS, *KEYS, "settings"}
-    | {"step", "iteration_time_s", "loss", "peak_memory_gib"}
+    | {"step", "iteration_time_s", "loss", "peak_memory_gib", "parameters"}
 )
 """Names that mean something else already, where a layout is written or read."""
 

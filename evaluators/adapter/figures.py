@@ -82,6 +82,7 @@ class RankFigures:
     latest: int | None = None
     arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
     peak_memory_gib: float | None = None
+    parameters: float | None = None
     differs: tuple[str, Value, Value] | None = None
 
     @property
@@ -173,6 +174,12 @@ class StartFigures:
         return None
 
     @property
+    def parameters(self) -> float | None:
+        """The model's size as the lowest rank says of those that do."""
+        told = (self.ranks[rank].parameters for rank in sorted(self.ranks))
+        return next((each for each in told if each is not None), None)
+
+    @property
     def differs(self) -> tuple[str, Value, Value] | None:
         """The first thing that a rank says of the strategy and that was not asked for."""
         told = (self.ranks[rank].differs for rank in sorted(self.ranks))
@@ -197,6 +204,8 @@ class StartFigures:
         memory = _figure(_worked_out(reader.peak_memory_gib, "peak_memory_gib", found, names))
         if memory is not None:
             told.peak_memory_gib = max(memory, told.peak_memory_gib or 0.0)
+        counted = _figure(_worked_out(reader.parameters, "parameters", found, names))
+        told.parameters = told.parameters if counted is None else counted
         if told.latest is None:
             return False
         iteration = told.iterations.setdefault(told.latest, ToldIteration(step=told.latest))

@@ -48,7 +48,7 @@ KEYS = (
     "checked",
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
-FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib")
+FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib", "parameters")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 

@@ -21,7 +21,7 @@ from evaluators.adapter.readers import rows_of
 from evaluators.adapter.reading import FIGURES
 from evaluators.adapter.rendering import in_one_start
 from evaluators.program.clock_judgement import clock_judgement
-from evaluators.program.model_size import told_sizes
+from evaluators.program.model_size import size_judgement
 from evaluators.program.pattern_match import printed
 from evaluators.program.planned_starts import PlannedStarts
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
@@ -50,12 +50,14 @@ class CheckFinding:
 
     Attributes:
         timing: it follows from times, so that a busy machine may be to blame.
+        warns: nothing is wrong, but it costs more than it has to.
     """
 
     what: str
     good: bool
     told: str
     timing: bool = False
+    warns: bool = False
 
 
 def check_requests(
@@ -134,7 +136,7 @@ def judge(
     findings += (_growth(name, starts[name], plain) for name in alone)
     findings += filter(None, [_growth_in_one(starts)])
     findings += filter(None, [_exchanged(starts), _memory(list(starts.values()))])
-    findings += filter(None, [_size(plain)])
+    findings += filter(None, [_size(plain), _late_memory(plain)])
     return findings
 
 
@@ -343,14 +345,30 @@ def _memory(starts: Collection[_CheckedStart]) -> CheckFinding | None:
 
 
 def _size(start: _CheckedStart) -> CheckFinding | None:
-    """Hold the sizes that the trainer prints of its model against the model that is asked for."""
-    transformer = start.request.transformer
-    sizes = told_sizes(start.lines)
-    if not sizes:
+    judgement = size_judgement(
+        start.lines, start.figures.parameters, model=start.request.transformer
+    )
+    return (
+        None
+        if judgement is None
+        else CheckFinding(what="model", good=judgement[0], told=judgement[1])
+    )
+
+
+def _late_memory(start: _CheckedStart) -> CheckFinding | None:
+    """Return a warning where memory comes after the last iteration, and the adapter does not say
+    so: each start would wait for it, and train as many iterations as are measured at most."""
+    if not start.adapter.ends_early:
         return None
-    near = min(sizes, key=lambda size: abs(size.parameters - transformer.parameters))
-    told = f'the trainer says "{near.text}", and {transformer.name} has {transformer.parameters:,}'
-    good = near.fits(transformer.parameters)
-    if not good:
-        told += "; --model names the one that it trains"
-    return CheckFinding(what="model", good=good, told=told)
+    memory, steps = (_lines_that_tell(figure, start) for figure in ("peak_memory_gib", "step"))
+    if not memory or memory[0] < max(steps, default=0):
+        return None
+    told = "it comes after the last iteration, and each start would wait for it: add at_end = true"
+    return CheckFinding(what="memory: late", good=True, told=told, warns=True)
+
+
+def _lines_that_tell(figure: str, start: _CheckedStart) -> list[int]:
+    readers = [each for each in start.adapter.read if each.log and each.tells(figure)]
+    patterns = [re.compile(reader.log) for reader in readers]
+    lines = enumerate(start.lines)
+    return [place for place, line in lines if any(each.search(line) for each in patterns)]

@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from search_spaces.transformer import Transformer
+
 AGREES = 0.1
 """Share by which a size may differ: padding, biases and positions are counted or not."""
+AGREES_AS_READ = 0.05
+"""That share for a number that an adapter itself reads, and so means."""
 LEAST = 1000
 """Fewer are the number of something else."""
 
@@ -43,6 +47,30 @@ class ToldModelSize:
     def fits(self, parameters: int) -> bool:
         """Return whether a model of so many parameters may be meant."""
         return abs(self.parameters - parameters) <= AGREES * parameters + self.rounded
+
+
+def size_judgement(
+    lines: Iterable[str], told: float | None, *, model: Transformer
+) -> tuple[bool, str] | None:
+    """Return whether the model that is trained has the size of the one that is asked for, and both
+    in words; None where nothing tells it.
+
+    Args:
+        lines: that the trainer prints, where `told`, the size that its adapter reads, is None.
+    """
+    sizes = told_sizes(lines) if told is None else []
+    if told is not None:
+        words, good = (
+            f"{told:,.0f} parameters",
+            abs(told - model.parameters) <= (AGREES_AS_READ * model.parameters),
+        )
+    elif sizes:
+        near = min(sizes, key=lambda size: abs(size.parameters - model.parameters))
+        words, good = near.text, near.fits(model.parameters)
+    else:
+        return None
+    words = f'the trainer says "{words}", and {model.name} has {model.parameters:,}'
+    return good, words if good else f"{words}; --model names the one that it trains"
 
 
 def told_sizes(lines: Iterable[str]) -> list[ToldModelSize]:

@@ -274,6 +274,8 @@ def _print(
             text(f"{values}\n  in: {match.line}")
     table = tables.elements.headed("", "check", "")
     for finding in findings:
-        mark = Text("ok" if finding.good else "no", style="green" if finding.good else "red")
+        mark = Text("no", style="red")
+        if finding.good:
+            mark = Text("!", style="yellow") if finding.warns else Text("ok", style="green")
         table.add_row(mark, finding.what, Text(finding.told))
     out().print(table)

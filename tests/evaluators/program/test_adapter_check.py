@@ -30,6 +30,7 @@ from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.evaluators.program.checked_adapters import (
     ARGUMENTS,
     IGNORED,
+    MEMORY,
     MILLISECONDS,
     MISTAKES,
     ONE_START,
@@ -155,6 +156,27 @@ def test_two_batches_in_one_start_are_tried(trainers: StartedTrainers) -> None:
     ]
     assert _looked_at(trainers, ARGUMENTS + ONE_START, MILLISECONDS) == {}
     assert set(_looked_at(trainers, ARGUMENTS + IGNORED, MILLISECONDS)) == {"GAS 1 and 4: growth"}
+
+
+@pytest.mark.parametrize(("share", "good"), [("", True), (" * 1.08", False)])
+def test_the_size_that_an_adapter_reads_counts_alone(
+    share: str, good: bool, trainers: StartedTrainers
+) -> None:
+    parameters = f"n * {MODEL.parameters} / n{share}"
+    size = f"[[read]]\nlog = 'training (?P<n>[\\d,]+) p'\nparameters = '{parameters}'\n"
+    found = trainers.check(ARGUMENTS, MILLISECONDS + size)
+    [told] = [each for each in found if each.what == "model"]
+    assert told.good is good
+    assert f"tiny has {MODEL.parameters:,}" in told.told
+
+
+def test_memory_that_comes_at_the_end_is_warned_of_unless_the_adapter_says_so(
+    trainers: StartedTrainers,
+) -> None:
+    late = trainers.check(ARGUMENTS, READINGS["memory"])
+    said = trainers.check(ARGUMENTS, MILLISECONDS + MEMORY + "at_end = true\n")
+    assert [each.what for each in late if each.warns] == ["memory: late"]
+    assert not any(each.warns for each in said)
 
 
 def test_mistakes_that_are_easily_made_are_noticed(trainers: StartedTrainers) -> None:
