@@ -154,11 +154,12 @@ def check(
     ] = Path("adapter-check"),
     json: Json = False,
 ) -> None:
-    """Start a trainer three times by an adapter, and judge what comes of it.
+    """Start a trainer a few times by an adapter, and judge what comes of it.
 
-    With GAS 1, GAS 4 and a four times larger micro-batch: shows the command, what each pattern
-    found, and whether times, memory and the model's size are plausible. Where times are not, all is
-    run once more. The model is `tiny` where none is said. Exit code 1 where something is not.
+    With GAS 1, GAS 4, a four times larger micro-batch, and both GAS in one start where the adapter
+    has `[one_start]`: shows the command, what each pattern found, and whether times, memory and the
+    model's size are plausible. Where times are not, all is run once more. The model is `tiny` where
+    none is said. Exit code 1 where something is not.
     """
     from autotune.resolution import transformer_of
     from evaluators.program.adapter_check import check_requests, either, judge
