@@ -167,7 +167,7 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
                 ),
                 "check": CommandPlace(
                     "adapters:check",
-                    "Start a trainer three times by an adapter, and judge what comes of it.",
+                    "Start a trainer a few times by an adapter, and judge what comes of it.",
                 ),
             },
         ),

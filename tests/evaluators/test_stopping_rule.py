@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from autotune.measurement import FEWEST_OF_LONG
 from evaluators import stopping_rule
-from evaluators.adapter import expression, figures, stamped_line
+from evaluators.adapter import expression, figures, readers, stamped_line
+from evaluators.adapter.readers import event_file, rows
 from evaluators.program import run_watch, start_watch
 from evaluators.stopping_rule import FEWEST, Verdict, standard_error_s, verdict
 from evaluators.trial import TrialProtocol
@@ -139,7 +140,11 @@ def test_each_accumulation_has_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [stopping_rule, run_watch, start_watch, figures, stamped_line, expression]
+    "module",
+    [
+        *(stopping_rule, run_watch, start_watch, figures, stamped_line, expression),
+        *(readers, event_file, rows),
+    ],
 )
 def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module: object) -> None:
     tree = ast.parse(getsource(module), feature_version=(3, 8))  # type: ignore[arg-type]
@@ -154,5 +159,8 @@ def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module:
         "evaluators.program.run_watch",
         "evaluators.adapter.expression",
         "evaluators.adapter.figures",
+        "evaluators.adapter.readers",
+        "evaluators.adapter.readers.event_file",
+        "evaluators.adapter.readers.rows",
         "evaluators.adapter.stamped_line",
     }
