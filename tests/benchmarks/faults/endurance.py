@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autotune.schemas import Campaign, Trial
+from evaluators.slurm.batch_script import LEASE_S
 from server.runner.runner import DISK_FULL
 from tests.benchmarks.faults.audit import AT_REST, FinishedTrials, audit, orphans
 from tests.benchmarks.faults.failed_trials import (
@@ -27,8 +28,9 @@ LONGEST_CALM_S = 6.0
 LONGEST_PAUSE_S = 0.5
 END_LIMIT_S = 420.0
 """In which all campaigns have to end after the last fault."""
-QUIET_LIMIT_S = 45.0
-"""In which jobs and processes have to be gone after the end."""
+QUIET_LIMIT_S = LEASE_S + 30.0
+"""In which jobs and processes have to be gone after the end: the allocation of a runner that was
+stopped, before it stood idle for long enough to be given back, lasts until its lease ends."""
 LOOK_S = 0.4
 MOST_OF_AN_ERROR = 160
 AWAY = {503, 507}
