@@ -8,6 +8,7 @@ ends with it. As `evaluators.ray.node` it is sent to the cluster by value.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 import time
@@ -34,6 +35,8 @@ PATIENCE_S = 300.0
 """A trial that has waited so long lets no later one pass it."""
 BLAME_S = 20.0
 """Within it Ray notices that a node has died."""
+ENDING_S = 5.0
+"""So long the nodes that are left have to end what runs on them; giving them back kills it then."""
 OVERDUE_S = 120.0
 """So long after its time limit a trial whose node says nothing is given up."""
 KEPT_S = 7 * 86_400.0
@@ -66,6 +69,14 @@ class PlacedNodes:
         addresses = {node["address"] for node in self.nodes}
         return self.nodes[0]["address"] if len(addresses) > 1 else "127.0.0.1"
 
+    async def end_all(self) -> None:
+        """End what runs on those of the nodes that still are there."""
+        ends = asyncio.gather(
+            *[_answer(actor.end_all.remote()) for actor in self.actors], return_exceptions=True
+        )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ends, ENDING_S)
+
     def remove(self) -> None:
         """Give the nodes back; this kills the actors."""
         remove_placement_group(self.group)
@@ -77,6 +88,8 @@ class KeptTrial:
 
     Attributes:
         work: what `evaluators.ray.work.work_of` returns.
+        task: has it placed and run; cancelled where the trial is.
+        keeping: brings it to its end, whatever comes of that.
         log: a file without a name, gone with the process; what was fetched takes no room, but for
             the last of it.
         began_at: when it had its nodes (epoch), by the clock that is set, which tells when, and
@@ -90,7 +103,8 @@ class KeptTrial:
     work: Mapping[str, Any]
     log: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     arrived: float = field(default_factory=time.monotonic)
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[dict[str, Any]] | None = None
+    keeping: asyncio.Task[None] | None = None
     placed: PlacedNodes | None = None
     offered: asyncio.Future[PlacedNodes] | None = None
     began_at: float = 0.0
@@ -152,7 +166,7 @@ class TrialKeeper:
                 self._begin(name, work)
         for name in cancel:
             trial = self._trials.get(name)
-            if trial and trial.task and not trial.end:
+            if trial and trial.task:
                 trial.task.cancel()
         for name in forget:
             if trial := self._trials.pop(name, None):
@@ -165,29 +179,27 @@ class TrialKeeper:
 
     def _begin(self, name: str, work: Mapping[str, Any]) -> None:
         trial = self._trials[name] = KeptTrial(name=name, work=work)
-        trial.task = asyncio.ensure_future(self._keep(trial))
+        trial.task = asyncio.ensure_future(self._place_and_run(trial))
+        trial.keeping = asyncio.ensure_future(self._keep(trial, trial.task))
 
-    async def _keep(self, trial: KeptTrial) -> None:
-        """Bring the trial to its end."""
-        healthy = False
-        try:
-            trial.placed = await self._place(trial)
-            trial.began_at, trial.began = time.time(), time.monotonic()
-            trial.end = await self._run(trial, trial.placed)
-            healthy = True
-        except asyncio.CancelledError:
-            trial.end = {"kind": "cancelled", "reason": "cancelled"}
-        except RayError as error:
-            trial.end = await _blame(error, trial.placed)
-        except Exception as error:
-            reason = f"the actor that keeps it failed: {type(error).__name__}: {error}"
-            trial.end = {"kind": "lost", "reason": reason}
-        finally:
-            if trial.placed:
-                self._release(trial.placed, healthy=healthy)
+    async def _place_and_run(self, trial: KeptTrial) -> dict[str, Any]:
+        """Return how its script ended; raises RayError where Ray kept it from ending."""
+        trial.placed = await self._place(trial)
+        trial.began_at, trial.began = time.time(), time.monotonic()
+        return await self._run(trial, trial.placed)
+
+    async def _keep(self, trial: KeptTrial, task: asyncio.Task[dict[str, Any]]) -> None:
+        """Bring the trial to its end, of which nobody is told while a process of it runs."""
+        await asyncio.wait({task})
+        end = await _end_of(task, trial.placed)
+        if trial.placed:
+            healthy = end["kind"] == "script"
+            if not healthy:
+                await trial.placed.end_all()
+            self._release(trial.placed, healthy=healthy)
         held_s = time.monotonic() - trial.began if trial.began_at else 0.0
         began_at = trial.began_at or time.time()
-        trial.end = {"began_at": began_at, "ended_at": began_at + held_s} | (trial.end or {})
+        trial.end = {"began_at": began_at, "ended_at": began_at + held_s} | end
 
     async def _run(self, trial: KeptTrial, placed: PlacedNodes) -> dict[str, Any]:
         """Run it on its nodes; raises RayError where one of them, or its actor, dies."""
@@ -349,6 +361,19 @@ def _why_it_waits(bundle: Mapping[str, float], nodes: int) -> str:
     if there < nodes:
         return f"it needs {nodes} nodes with {wanted} each, and Ray has {there}"
     return f"waiting for Ray to have {nodes} of {there} nodes free, with {wanted} each"
+
+
+async def _end_of(task: asyncio.Task[dict[str, Any]], placed: PlacedNodes | None) -> dict[str, Any]:
+    """Return the end of a trial whose task is done."""
+    if task.cancelled():
+        return {"kind": "cancelled", "reason": "cancelled"}
+    error = task.exception()
+    if error is None:
+        return task.result()
+    if isinstance(error, RayError):
+        return await _blame(error, placed)
+    reason = f"the actor that keeps it failed: {type(error).__name__}: {error}"
+    return {"kind": "lost", "reason": reason}
 
 
 async def _blame(error: RayError, placed: PlacedNodes | None) -> dict[str, str]:

@@ -76,7 +76,7 @@ class TrialNode:
 
     def __init__(self) -> None:
         self._ranks: dict[int, NodeRanks] = {}
-        self._runs = False
+        self._script: ProcessGroup | None = None
         self._gone: dict[str, int] = {}
 
     def where(self) -> dict[str, str]:
@@ -174,6 +174,13 @@ class TrialNode:
                 time.sleep(LOOK_S)
         step.group.end()
 
+    def end_all(self) -> None:
+        """End at once whatever runs here."""
+        groups = [step.group for step in self._ranks.values()]
+        for group in (self._script, *groups):
+            if group:
+                group.end()
+
     # What the first node does besides.
 
     def run(
@@ -186,13 +193,12 @@ class TrialNode:
         time_limit_s: float,
     ) -> dict[str, Any]:
         """Run the script to its end, and its steps on all nodes; return how it ended."""
-        group = ProcessGroup()
-        self._runs = True
+        group = self._script = ProcessGroup()
         try:
             return self._run(group, Path(folder), nodes, ranks, variables, time_limit_s)
         finally:
             group.end()
-            self._runs = False
+            self._script = None
 
     def _run(
         self,
@@ -244,7 +250,7 @@ class TrialNode:
         self._gone[folder] = _handed_on(Path(folder) / LOG, offset, gone=gone)
         until = time.monotonic() + LONGEST_WAIT_S
         while True:
-            waits = self._runs and time.monotonic() < until
+            waits = self._script and time.monotonic() < until
             if (part := _part_of(Path(folder) / LOG, offset)) or not waits:
                 return part
             time.sleep(LOOK_S)

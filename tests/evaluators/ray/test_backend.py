@@ -94,7 +94,7 @@ def test_a_limit_a_cancellation_and_a_failing_rank_leave_no_process(
         (TrialState.CANCELLED, "cancelled"),
         (TrialState.CRASHED, "exit code 7: ['bad']"),
     ]
-    wait(lambda: not sleepers())
+    assert not sleepers()
 
 
 def test_what_was_fetched_of_a_log_takes_no_room_on_its_node(
