@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from uuid import uuid4
 
+OUT_OF_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 def write_whole(
     path: Path,
@@ -48,4 +50,4 @@ def write_whole(
 
 def is_out_of_room(error: BaseException) -> bool:
     """Return whether it could not be written for want of room, which may come."""
-    return isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
+    return isinstance(error, OSError) and error.errno in OUT_OF_ROOM

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune.files import write_whole
+from autotune.files import OUT_OF_ROOM, write_whole
 from autotune.schemas import TrialState
 from evaluators import time_limit
 from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
@@ -144,16 +144,26 @@ def _await_end(script: subprocess.Popen[bytes]) -> None:
         return
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run the trial in a folder and leave its result there."""
+def main(arguments: Sequence[str]) -> int:
+    """Run the trial in a folder and leave its result there; return 0.
+
+    Where the disk has no room for that, nothing else that is written may have any: the errno is
+    returned.
+    """
     folder = Path(arguments[0])
     content = json.loads((folder / ATTEMPT).read_text(encoding="utf-8"))
     request = request_from_dict(content["request"])
     profile = profile_from_dict(content["profile"], source="attempt")
-    with owned(folder) as mine:
-        if mine and (outcome := LocalAttempt(request, profile).run()):
-            write_result(folder, outcome)
+    try:
+        with owned(folder) as mine:
+            if mine and (outcome := LocalAttempt(request, profile).run()):
+                write_result(folder, outcome)
+    except OSError as error:
+        if error.errno in OUT_OF_ROOM:
+            return error.errno
+        raise
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

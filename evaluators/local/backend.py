@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import evaluators
 from autotune.files import is_out_of_room
-from autotune.schemas import TrialState
+from evaluators.local.without_result import unwritten, without_result
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
 from evaluators.trainer.supervisor import HANG_LIMIT_S
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
-from evaluators.trial_files import LOG, log_tail, read_result, request_as_dict
+from evaluators.trial_files import read_result, request_as_dict
 
 WARM = "evaluators.local.warm"
 CLOSE_LIMIT_S = 10.0
@@ -61,7 +61,8 @@ class LocalBackend:
         except OSError as error:
             if is_out_of_room(error):
                 raise
-            self._unwritten[request.token] = _crashed(request, f"no directory for it: {error}")
+            reason = f"no directory for it: {error}"
+            self._unwritten[request.token] = without_result(request, reason)
             return
         self._running[request.token] = request
         self._send({"run": request_as_dict(request), "hang_limit_s": self.hang_limit_s})
@@ -70,7 +71,7 @@ class LocalBackend:
         """Return, by token, the outcome of each ended trial and the progress of each other one.
 
         A trial that does not run and left no result is left out. One whose result could not be
-        written, on a full disk say, is `crashed`, as long as this object lives.
+        written is `crashed`, or `lost` where the disk was full, as long as this object lives.
         """
         self._listen()
         trials: dict[str, TrialOutcome | TrialProgress] = {}
@@ -103,31 +104,24 @@ class LocalBackend:
         if self._warm is None:
             return
         for message in self._warm.received():
-            self._take_end(message["ended"], message["error"])
+            self._take_end(message["ended"], message["exit_code"])
         if not self._warm.alive:
             self._warm.close()
             words = self._warm.last_words
             self._warm = None
-            for token in list(self._running):
-                self._take_end(token, f"the process that runs local trials has ended: {words}")
+            reason = f"the process that runs local trials has ended: {words}"
+            for token, request in self._running.items():
+                self._unwritten[token] = without_result(request, reason)
+            self._running.clear()
 
-    def _take_end(self, token: str, error: str | None) -> None:
+    def _take_end(self, token: str, code: int) -> None:
+        """Take in that the trial's supervisor has ended; `code` as the warm process tells it."""
         request = self._running.pop(token, None)
-        if request and error:
-            self._unwritten[token] = _crashed(request, error)
-
-
-def _crashed(request: TrialRequest, error: str) -> TrialOutcome:
-    return TrialOutcome(
-        status=TrialState.CRASHED,
-        started_at=datetime.now(UTC),
-        duration_s=0.0,
-        simulated=False,
-        error=error,
-        log_tail=log_tail(request.directory),
-        log_path=str(request.directory / LOG),
-        host=socket.gethostname(),
-    )
+        if request and code > 0:
+            self._unwritten[token] = unwritten(request, code)
+        elif request and code < 0:
+            reason = f"the trial's supervisor was ended by {signal.Signals(-code).name}"
+            self._unwritten[token] = without_result(request, reason)
 
 
 class _WarmClient:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import evaluators
-from autotune.files import is_out_of_room
+from autotune.files import OUT_OF_ROOM, is_out_of_room
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.local.attempt import write_attempt
+from evaluators.local.without_result import unwritten, without_result
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
-from evaluators.trial_files import LOG, log_tail, read_result
+from evaluators.trial_files import read_result
 
 RUNS_ONE = "evaluators.local.attempt"
 ERRORS = "attempt.log"
@@ -62,7 +61,7 @@ class LocalProgramBackend:
             if is_out_of_room(error):
                 raise
             reason = f"it could not be started: {error}"
-            self._unwritten[request.token] = _without_result(request, reason)
+            self._unwritten[request.token] = without_result(request, reason)
             return
         self._running[request.token] = _RunningAttempt(request=request, process=process)
 
@@ -131,26 +130,13 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
 
 def _ended_without_result(running: _RunningAttempt) -> TrialOutcome:
     if running.cancelled:  # before it could write one
-        return _without_result(running.request, "cancelled", status=TrialState.CANCELLED)
+        return without_result(running.request, "cancelled", status=TrialState.CANCELLED)
+    if running.process.returncode in OUT_OF_ROOM:
+        return unwritten(running.request, running.process.returncode)
     try:
         text = (running.request.directory / ERRORS).read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
     lines = text.splitlines()
     words = lines[-1] if lines else f"exit code {running.process.returncode}"
-    return _without_result(running.request, f"the process that runs the trial has ended: {words}")
-
-
-def _without_result(
-    request: TrialRequest, error: str, *, status: TrialState = TrialState.CRASHED
-) -> TrialOutcome:
-    return TrialOutcome(
-        status=status,
-        started_at=datetime.now(UTC),
-        duration_s=0.0,
-        simulated=False,
-        error=error,
-        log_tail=log_tail(request.directory),
-        log_path=str(request.directory / LOG),
-        host=socket.gethostname(),
-    )
+    return without_result(running.request, f"the process that runs the trial has ended: {words}")

@@ -2,7 +2,7 @@
 
 `python -m evaluators.local.warm SOCKET PARENT`: it reads one JSON object a line from its owner,
 {"run": request, "hang_limit_s": seconds} or {"cancel": token}, and answers {"ended": token,
-"error": str | None}. It ends, and every trial with it, when its owner does.
+"exit_code": int} (`WarmProcess._run`). It ends, and every trial with it, when its owner does.
 """
 
 from __future__ import annotations
@@ -90,12 +90,7 @@ class WarmProcess:
                 os.kill(trial.pid, signal.SIGKILL)
             if (code := processes.exit_code_of(trial.pid)) is not None:
                 del self.trials[token]
-                error = None
-                if code > 0:
-                    error = f"the result could not be written: {os.strerror(code)}"
-                elif code < 0:
-                    error = f"the trial's supervisor was ended by {signal.Signals(-code).name}"
-                answer = {"ended": token, "error": error}
+                answer = {"ended": token, "exit_code": code}
                 self.owner.sendall((json.dumps(answer) + "\n").encode())
 
 

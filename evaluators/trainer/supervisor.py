@@ -14,9 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from autotune.files import OUT_OF_ROOM
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators import time_limit
+from evaluators.disk_room import out_of_room
 from evaluators.processes import processor_time_s
 from evaluators.trainer.device import device_of_trials, gpu_count
 from evaluators.trainer.failure import root_cause
@@ -86,8 +88,7 @@ class Supervisor:
         try:
             state, error = self._run(each_poll)
         except Exception as raised:
-            state = TrialState.CRASHED
-            error = f"supervisor: {type(raised).__name__}: {raised}"
+            state, error = _failed(raised, self.request.directory)
         finally:
             self.ranks.end()
         outcome = outcome_of(
@@ -157,6 +158,14 @@ class Supervisor:
             reason = f"hung: no rank has worked for {self.hangs.limit_s:g} s; last: "
             return TrialState.TIMEOUT, reason + ranks.progress
         return None
+
+
+def _failed(raised: Exception, folder: Path) -> tuple[TrialState, str]:
+    """Return the trial's state and error where the supervisor itself failed: for want of room on
+    the disk, say, which is no fault of the strategy."""
+    if isinstance(raised, OSError) and raised.errno in OUT_OF_ROOM:
+        return TrialState.LOST, out_of_room(folder, raised.errno)
+    return TrialState.CRASHED, f"supervisor: {type(raised).__name__}: {raised}"
 
 
 def outcome_of(

@@ -10,6 +10,7 @@ from autotune.schemas import TrialState
 from evaluators.program.outcome import failure_of
 from evaluators.training_log import Cause, CauseKind
 from tests.evaluators.program.jobs import ended
+from tests.full_disk import full_disk
 
 MEMORY = Cause(error="CUDA out of memory", kind=CauseKind.OUT_OF_MEMORY, rank=3)
 ERROR = Cause(error="ValueError: no", kind=CauseKind.ERROR)
@@ -92,3 +93,16 @@ def test_a_silent_failure_is_told_by_its_exit_code(
     assert failure
     assert failure.status is TrialState.CRASHED
     assert words in failure.error
+
+
+def test_a_silent_failure_on_a_full_disk_is_no_fault_of_the_strategy(tmp_path: Path) -> None:
+    """Not even where the trial's folder has gone with what lay in it."""
+    with full_disk(tmp_path / "full", inodes=1) as disk:
+        failure = failure_of(ended(1), None, disk.folder / "trial")
+        assert failure
+        assert failure.status is TrialState.LOST
+        assert failure.error.startswith("it ended with exit code 1, and the disk was full (")
+        disk.make_room()
+        failure = failure_of(ended(1), None, disk.folder / "trial")
+        assert failure
+        assert failure.status is TrialState.CRASHED

@@ -1,0 +1,52 @@
+"""What is said of a disk that had no room for what a trial writes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+MIB = 2**20
+LEAST_FREE_BYTES = 65_536
+"""With less a log may have ended before it said why."""
+
+
+def out_of_room(folder: Path, code: int = errno.ENOSPC) -> str:
+    """Return that the disk of `folder` was full, and what is free there now.
+
+    What it says is the same for all trials of one disk, so that it shows that they ended alike.
+
+    Args:
+        code: the errno with which something could not be written.
+    """
+    there = _nearest(folder)
+    room = os.statvfs(there)
+    free, size = room.f_bavail * room.f_frsize // MIB, room.f_blocks * room.f_frsize // MIB
+    said = f"{free:,} of {size:,} MiB are free at {_mount_point(there)}"
+    if _takes_no_more_files(room):
+        said += ", and no more files can be made there"
+    return f"the disk was full ({os.strerror(code)}): {said}"
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether nothing to speak of can be written there now; a quota is not seen."""
+    try:
+        room = os.statvfs(_nearest(folder))
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize < LEAST_FREE_BYTES or _takes_no_more_files(room)
+
+
+def _takes_no_more_files(room: os.statvfs_result) -> bool:
+    """Return whether it counts files, and has all that it may; Btrfs counts none."""
+    return room.f_files > 0 and room.f_favail == 0
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the folder, or the innermost above it that is there."""
+    folder = folder.absolute()
+    return next(each for each in (folder, *folder.parents) if each.is_dir())
+
+
+def _mount_point(folder: Path) -> Path:
+    return next(each for each in (folder, *folder.parents) if each.is_mount())
