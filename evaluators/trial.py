@@ -170,7 +170,8 @@ class TrialProgress:
 
     Attributes:
         phase: `waiting` until it has nodes, `running` from then on.
-        reason: why it waits, in a sentence for the user; empty while it runs.
+        reason: why it waits, in a sentence for the user; of one that runs, what keeps its end from
+            being known.
         job_id: of the scheduler, where there is one and it is known.
         host: the nodes that it runs on.
     """

@@ -45,7 +45,7 @@ class TrialActivity(Wire):
     phase: Literal["created", "waiting", "running"]
     """`created` until something runs or queues it."""
     reason: str = ""
-    """Why it waits; empty where it runs, or where that is not known."""
+    """Why it waits, where that is known; of one that runs, what keeps its end from being known."""
     job_id: str | None = None
     """The scheduler's id of its job."""
     host: str | None = None

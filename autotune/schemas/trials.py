@@ -130,7 +130,7 @@ class Trial(Wire):
     phase: Literal["waiting", "running"] | None = None
     """While it is pending: whether it waits for nodes or runs."""
     phase_reason: str = ""
-    """Why it waits, in words."""
+    """Why it waits, in words; of one that runs, what keeps its end from being known."""
     job_id: str | None = None
     """The scheduler's name for it; null where there is none."""
     simulated: bool

@@ -213,7 +213,8 @@ class RayBackend:
 
 
 def _tell(trials: Sequence[RayTrial], trouble: str) -> None:
-    """Say of what waits why; what runs may well run on."""
+    """Say of what waits why, and of what runs that nothing more is heard of it."""
     for trial in trials:
-        if isinstance(trial.answer, TrialProgress) and trial.answer.phase == "waiting":
-            trial.answer = replace(SUBMITTING, reason=trouble)
+        if isinstance(trial.answer, TrialProgress):
+            known = SUBMITTING if trial.answer.phase == "waiting" else trial.answer
+            trial.answer = replace(known, reason=trouble)

@@ -55,7 +55,7 @@ class JobTracker:
         self._to_look_up: dict[str, float] = {}
         self._wanted = self._hurry = False
         self._accounting = True
-        self._trouble, self._silent_since = "", 0.0
+        self._trouble, self._silent_since, self._silent_from = "", 0.0, 0.0
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -148,6 +148,13 @@ class JobTracker:
                 return ""
             since = time.strftime("%H:%M", time.localtime(self._silent_since))
             return f"Slurm does not answer since {since} ({self._trouble})"
+
+    @property
+    def long_trouble(self) -> str:
+        """Return `trouble` where it has lasted for more than one status call that was refused."""
+        with self._wake:
+            silent_s = steady_time() - self._silent_from
+            return self.trouble if silent_s > LONG_SILENCE * self._schedule.interval_s else ""
 
     @property
     def full(self) -> str:
@@ -308,11 +315,14 @@ class JobTracker:
         with self._wake:
             if not asking:
                 self._schedule.asked(now=time.monotonic())
-            self._silent_since = self._silent_since if self._trouble else time.time()
+            if not self._trouble:
+                self._silent_since, self._silent_from = time.time(), steady_time()
             self._trouble = message
             self._schedule.unanswered(now=time.monotonic())
 
 
+LONG_SILENCE = 2
+"""Intervals between status calls after which Slurm's silence is told of what runs, too."""
 SHORTEST_S = 0.5
 """Between two calls that ask for something, whatever the settings say."""
 PAUSE_FACTOR = 5

@@ -97,14 +97,20 @@ class TrialJob:
         if self._reading is None:
             version = self._context.tracker.version
             if self._known and self._known[0] == version and not end_noticed:
-                return self._known[1]
+                return self._told(self._known[1])
             progress = self._act_on(self._job.advance(end_noticed=end_noticed))
             if self._job.alive:
                 self._known = (version, progress)  # nothing but the tracker can change it
             if self._reading is None:
-                return progress
+                return self._told(progress)
             wait([self._reading], timeout=GLANCE_S)
         return self._reading.result() if self._reading.done() else _READING
+
+    def _told(self, progress: TrialProgress) -> TrialProgress:
+        """Return what is told of it while Slurm is silent: of what runs that it did, so far."""
+        tracker = self._context.tracker
+        silent = tracker.trouble if progress.phase == "waiting" else tracker.long_trouble
+        return replace(progress, reason=silent) if silent else progress
 
     def _act_on(self, decision: Stay | NeverSubmitted | Ended) -> TrialProgress:
         """Do what follows from what was decided of the attempt, and return how the trial stands."""
@@ -113,8 +119,7 @@ class TrialJob:
             case Stay(progress=progress):
                 if self._job.cancelled or self._job.files.end:
                     tracker.watch(hurry=True)
-                silent = tracker.trouble if progress.phase == "waiting" else ""
-                return replace(progress, reason=silent) if silent else progress
+                return progress
             case NeverSubmitted(status=status, error=error):
                 self._end_with(lambda: without_run(attempt, status, error))
             case EndAttempt(end=end):

@@ -101,13 +101,15 @@ def peak_memory(trial: Trial) -> str:
 
 def remark(trial: Trial) -> str:
     """Return what stands for missing figures: the error, why it waits, or where it runs."""
-    reason = trial.error or trial.phase_reason
-    if reason or trial.state is not TrialState.PENDING:
-        return reason
+    if trial.error or trial.state is not TrialState.PENDING:
+        return trial.error or ""
     if trial.phase is None:
         return "about to start"
+    if trial.phase == "waiting" and trial.phase_reason:
+        return trial.phase_reason
     job = f"job {trial.job_id}" if trial.job_id else ""
-    return ", ".join(filter(None, [job, f"on {trial.host}" if trial.host else ""]))
+    place = ", ".join(filter(None, [job, f"on {trial.host}" if trial.host else ""]))
+    return "; ".join(filter(None, [place, trial.phase_reason]))
 
 
 def of_best(trial: Trial, campaign: Campaign) -> str:

@@ -176,6 +176,8 @@ class TrialEndings:
         loss = self._context.allocation.node_loss(place.job_id, place.nodes, since=trial.gone_at)
         if loss is not None and self._context.cleanup.gone(trial.attempt.name):
             self._decide(trial, loss)
+        elif isinstance(trial.answer, TrialProgress):
+            trial.answer = replace(trial.answer, reason=self._context.tracker.trouble)
 
     def settle(self, trial: PilotTrial, status: TrialState, error: str) -> None:
         """End a trial that does not run with this outcome."""

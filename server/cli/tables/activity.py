@@ -81,5 +81,5 @@ def _trials(trials: list[TrialActivity]) -> RenderableType:
         ]
         for trial in trials
     ]
-    columns = ("trial", "phase", ">age", "=>nodes", "…job, where", "…strategy", "…why it waits")
+    columns = ("trial", "phase", ">age", "=>nodes", "…job, where", "…strategy", "…remark")
     return said_once(columns, rows)

@@ -29,7 +29,8 @@ def test_what_runs_is_told_before_what_waits_and_for_what(client: TestClient, st
         change_state(session, campaign_row(session, resting.id), CampaignState.CANCELLED)
         waits = TrialProgress(phase="waiting", reason="Resources: nodes are busy", job_id="17")
         note_progress(session, trials[0], waits)
-        runs = TrialProgress(phase="running", job_id="18", host="n[1-2]")
+        silent = "Slurm does not answer since 14:02 (connect failure)"
+        runs = TrialProgress(phase="running", reason=silent, job_id="18", host="n[1-2]")
         note_progress(session, trials[2], runs)
     told = found(client)
     assert [(each["number"], each["phase"], each["job_id"]) for each in told["trials"]] == [
@@ -37,7 +38,7 @@ def test_what_runs_is_told_before_what_waits_and_for_what(client: TestClient, st
         (1, "waiting", "17"),
         (2, "created", None),
     ]
-    assert told["trials"][1]["reason"] == "Resources: nodes are busy"
+    assert [each["reason"] for each in told["trials"][:2]] == [silent, waits.reason]
     assert told["trials"][0]["strategy"]["tensor_parallel"] == 2
     (campaign,) = told["campaigns"]
     assert (campaign["id"], campaign["running"], campaign["waiting"]) == (asked.id, 1, 2)

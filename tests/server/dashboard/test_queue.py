@@ -41,6 +41,9 @@ def test_queued_campaign_tells_waiting_from_running(
     expect(detail.locator("dl", has_text="Slurm job")).to_contain_text("41")
     tile = page.locator("#summary .tiles > div", has_text="Running now")
     expect(tile).to_have_text(re.compile(r"Running now\s*1\s*trial; 2 waiting"))
+    silent = "Slurm does not answer since 14:02 (connect failure)"
+    campaigns.stand(trials[:1], phase="running", reason=silent, job_id="41", host="n[01-02]")
+    expect(row.locator(".error-line")).to_have_text(f"job 41, on n[01-02]; {silent}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
