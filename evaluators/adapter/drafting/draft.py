@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from evaluators.adapter.drafting.help_text import (
     TrainerOption,
+    command_of,
     meanings_of,
     needed_of,
     options_of,
-    program_of,
     value_for,
 )
 from evaluators.adapter.drafting.log_sample import BAR_PATTERN, DraftedReader, readers_of
@@ -26,16 +26,20 @@ _EXAMPLES: Mapping[str, str] = {
     "precision": '# "conf.json:precision" = "{precision}"',
 }
 """What a place of a dimension may look like of which no option was found."""
+_COMMAND = ("{python}", "train.py")
 _NO_LOG = DraftedReader(pattern=r"step (?P<step>\d+)", line="", arrival=True)
 
 
-def draft_of(*, help_text: str = "", log: str = "", folder: str = "") -> str:
+def draft_of(
+    *, help_text: str = "", log: str = "", folder: str = "", command: Sequence[str] = ()
+) -> str:
     """Return the text of an adapter for a trainer that has this help text and prints such a log.
 
     Any may be empty: what would follow from it is then an example, to be replaced.
 
     Args:
         folder: in which ranks run.
+        command: the words that start a rank; by default those that the help text tells.
     """
     meanings = meanings_of(options_of(help_text))
     readers = readers_of(log)
@@ -46,7 +50,7 @@ def draft_of(*, help_text: str = "", log: str = "", folder: str = "") -> str:
             "",
             "# The words that start one rank. RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and",
             "# MASTER_PORT are set: no torchrun, no srun.",
-            f'command = ["{{python}}", {json.dumps(program_of(help_text) or "train.py")}]',
+            f"command = {json.dumps(list(command or command_of(help_text) or _COMMAND))}",
             f"folder = {json.dumps(folder)} # in which ranks run"
             if folder
             else '# folder = "~/my-trainer"            # in which ranks run; needed where the '

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 MOST_OPTIONS = 5000
 DEEPEST_BRACKETS = 4
@@ -14,7 +15,12 @@ _OPTION = re.compile(
     rf"[\s│|]*(?:-{{1,2}}[\w.-]+(?:[ =](?:{_VALUE}))?,\s+)*?(?P<name>--[A-Za-z][\w.-]*)"
     rf"(?:[ =](?P<value>{_VALUE}))?(?=\s{{2,}}|\s*[,:│|]|\s*$)"
 )
-_PROGRAM = re.compile(r"usage: *(?:python[\d.]* +)?(?P<name>[\w./-]+\.py)\b", re.IGNORECASE)
+_USAGE = re.compile(r"usage:\s*(?P<words>\S[^\n]*)", re.IGNORECASE)
+_PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
+_SHELLS = frozenset({"bash", "sh", "zsh"})
+_INTERPRETERS = {".py": "{python}", ".sh": "bash"}
+_PLAIN = re.compile(r"[\w.][\w./-]*|/[\w./-]+")
+_ARGUMENT = re.compile(r"[\[<{(-]|[A-Z][A-Z_]+\b|\.\.\.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +57,42 @@ def options_of(text: str) -> list[TrainerOption]:
     return list(options.values())
 
 
-def program_of(text: str) -> str:
-    """Return the script that a help text is of; empty where it does not say."""
-    match = _PROGRAM.search(text)
-    return match["name"] if match else ""
+def command_of(text: str) -> tuple[str, ...]:
+    """Return the words that start the program that a help text is of, without its arguments; none
+    where it does not say.
+
+    A program is known by a suffix or a folder in its name, or by what comes after it: an option, or
+    something to be put in. Words before that are its commands.
+    """
+    for usage in _USAGE.finditer(text):
+        if command := _command(usage["words"].split()):
+            return command
+    return ()
+
+
+def _command(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the command at the beginning of a usage's words."""
+    first, rest = words[0], words[1:]
+    if _PYTHON.fullmatch(first):
+        of_module = rest[:1] == ["-m"]
+        return _started(("{python}", "-m") if of_module else ("{python}",), rest[of_module:])
+    if first in _SHELLS:
+        return _started((first,), rest)
+    interpreter = next((each for end, each in _INTERPRETERS.items() if first.endswith(end)), "")
+    if interpreter:
+        return _started((interpreter,), words)
+    return _started((), words) if "/" in first else _commands(words)
+
+
+def _started(by: tuple[str, ...], words: Sequence[str]) -> tuple[str, ...]:
+    return (*by, words[0]) if words and _PLAIN.fullmatch(words[0]) else ()
+
+
+def _commands(words: Sequence[str]) -> tuple[str, ...]:
+    """Return a program's bare name and its commands, where an argument comes after them."""
+    plain = list(takewhile(lambda word: not _ARGUMENT.match(word), words))
+    known = len(plain) < len(words) and all(map(_PLAIN.fullmatch, plain))
+    return tuple(plain) if known else ()
 
 
 def needed_of(text: str) -> list[str]:

@@ -102,7 +102,7 @@ def new(
     """
     from autotune.files import write_whole
     from evaluators.adapter.drafting.draft import draft_of
-    from evaluators.adapter.drafting.help_text import program_of
+    from evaluators.adapter.drafting.help_text import command_of
     from evaluators.adapter.reading import read_adapter
     from server.settings import Settings
 
@@ -110,9 +110,11 @@ def new(
     if place.exists():
         raise InvalidInput("adapter", name, f"{place} is there already", valid="another name")
     told = _contents(help_text)
-    script = Path(program_of(told) or "train.py")
-    here = str(Path.cwd()) if script.is_file() and not script.is_absolute() else ""
-    draft = draft_of(help_text=told, log=_contents(log), folder=here)
+    command = command_of(told)
+    here = str(Path.cwd()) if any(_lies_here(word) for word in command or ("train.py",)) else ""
+    if here and len(command) == 1 and "/" not in command[0]:
+        command = (f"./{command[0]}",)  # a program by its bare name would be looked for in PATH
+    draft = draft_of(help_text=told, log=_contents(log), folder=here, command=command)
     place.parent.mkdir(parents=True, exist_ok=True)
     write_whole(place, draft)
     try:
@@ -124,6 +126,10 @@ def new(
     varied = ", ".join(sorted(adapter.varied - {"num_nodes"})) or "nothing yet"
     note(f"{place} searches: {varied}")
     note(f"read it, mend it, then try it: autotune adapter check {name}")
+
+
+def _lies_here(word: str) -> bool:
+    return not Path(word).is_absolute() and Path(word).is_file()
 
 
 def _contents(path: Path | None) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.drafting.draft import draft_of
-from evaluators.adapter.drafting.help_text import needed_of, options_of
+from evaluators.adapter.drafting.help_text import command_of, needed_of, options_of
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import strategy_names
@@ -74,6 +74,28 @@ def test_what_a_script_cannot_do_without(tmp_path: Path) -> None:
     path.write_text(draft_of(help_text=text, folder="/my/trainer"))
     assert '# "--data" = "…"' in path.read_text()
     assert read_adapter(path).folder == "/my/trainer"
+
+
+@pytest.mark.parametrize(
+    ("usage", "command"),
+    [
+        ("usage: train.py [-h]", ["{python}", "train.py"]),
+        ("Usage: python3.11 tools/train.py [options]", ["{python}", "tools/train.py"]),
+        ("usage: python -m my.trainer [-h]", ["{python}", "-m", "my.trainer"]),
+        ("Usage: ./run.sh CONFIG [steps]", ["bash", "./run.sh"]),
+        ("Usage:\n  sh run.sh --config FILE", ["sh", "run.sh"]),
+        ("usage: /opt/it/bin/trainer <config>", ["/opt/it/bin/trainer"]),
+        ("Usage: trainer [OPTIONS] COMMAND", ["trainer"]),
+        ("usage: trainer fit [-h] --model M", ["trainer", "fit"]),
+        ("for usage: see below.\nUsage: trainer --steps N", ["trainer"]),
+        ("Its usage: ask us", []),
+        ("usage: [options]", []),
+    ],
+)
+def test_the_command_that_a_help_text_is_of(usage: str, command: list[str], tmp_path: Path) -> None:
+    assert list(command_of(usage)) == command
+    adapter = _drafted(tmp_path, help_text=usage, log="")
+    assert list(adapter.command) == (command or ["{python}", "train.py"])
 
 
 def test_options_in_all_their_forms() -> None:

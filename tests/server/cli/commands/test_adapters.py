@@ -39,6 +39,17 @@ def test_a_first_adapter_is_written_listed_and_shown(alone: Autotune, tmp_path: 
     assert "cannot be read: No such file" in missing.err.replace("\n", " ")
 
 
+def test_a_program_that_lies_here_is_started_here(
+    alone: Autotune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trainer").touch()
+    (tmp_path / "help.txt").write_text("Usage: trainer --steps N")
+    written = alone("adapter", "new", "mine", "--help-text", "help.txt")
+    assert 'command = ["./trainer"]' in written.out
+    assert f'folder = "{tmp_path}"' in written.out
+
+
 def test_three_starts_are_judged(alone: Autotune, tmp_path: Path) -> None:
     path = tmp_path / "tried.toml"
     command = f'command = ["{{python}}", "-IS", "{TRAINER}"]'
