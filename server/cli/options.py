@@ -147,6 +147,17 @@ class ModelOptions(OptionGroup):
     ffn_hidden_size: Annotated[
         int | None, typer.Option("--ffn", help="Inner width of its MLP.")
     ] = None
+    gated_mlp: Annotated[
+        bool | None,
+        typer.Option("--gated-mlp", help="Its MLP is gated, and the rest as in Llama, not GPT-3."),
+    ] = None
+    tied_embeddings: Annotated[
+        bool | None,
+        typer.Option(
+            "--tied-embeddings/--untied-embeddings",
+            help="Whether its output layer shares the embedding's weight.  \\[default: tied]",
+        ),
+    ] = None
     seq_length: Annotated[
         int | None, typer.Option("--seq-length", help="Tokens of one sample, of any model.")
     ] = None
@@ -173,6 +184,8 @@ class ModelOptions(OptionGroup):
             num_attention_heads=self.num_attention_heads,
             num_query_groups=self.num_query_groups,
             ffn_hidden_size=self.ffn_hidden_size,
+            gated_mlp=self.gated_mlp,
+            tied_embeddings=self.tied_embeddings,
             seq_length=self.seq_length,
             vocab_size=self.vocab_size,
         )
