@@ -49,6 +49,11 @@ class StartPart:
     iterations: int = 0
     warmup_iterations: int = 0
 
+    @property
+    def only_warms_up(self) -> bool:
+        """Whether none of its iterations is measured."""
+        return 0 < self.iterations <= self.warmup_iterations
+
 
 @dataclass
 class ToldIteration:

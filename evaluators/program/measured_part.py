@@ -88,7 +88,8 @@ class MeasuredPart:
 
 
 def measured_parts(log: AdapterLog, folder: Path, *, least: int) -> Iterator[MeasuredPart]:
-    """Yield each part as far as the trial came: that in which it was given up is the last.
+    """Yield each part that is measured as far as the trial came: that in which it was given up is
+    the last.
 
     Args:
         least: iterations that are measured at each GAS, unless it was ended early.
@@ -99,6 +100,8 @@ def measured_parts(log: AdapterLog, folder: Path, *, least: int) -> Iterator[Mea
         if note and note["given_up"]:
             end = figures.part_of(figures.first + note["iterations"] - 1)
         for place in range(end + 1):
+            if figures.parts[place].only_warms_up:
+                continue
             ended = bool(note) and place == end
             yield MeasuredPart(
                 figures=figures, start=number, place=place, least=0 if ended else least

@@ -9,8 +9,9 @@ from functools import cached_property
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.names import strategy_names
-from evaluators.adapter.rendering import StartPlan, in_one_start
+from evaluators.adapter.rendering import StartPlan, in_one_start, refuse
 from evaluators.trial import TrialRequest
+from search_spaces.errors import InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +34,13 @@ class PlannedStarts:
     @cached_property
     def parts(self) -> tuple[tuple[StartPart, ...], ...]:
         """The parts of each start: each GAS that is measured, rising; two values share one where
-        the trainer can go on with a larger batch.
+        the trainer can go on with a larger batch. There the warm-up has the GAS that the protocol
+        has for it, which measures nothing; elsewhere that of its start, which has no other.
 
         Raises:
             InvalidInput: the adapter cannot say whether it can.
         """
-        return tuple(tuple(self._start(values)) for values in self._shared(self._accumulations))
+        return tuple(tuple(self._start(values)) for values in self._shared(self._values))
 
     def plan(self, number: int, *, python: str, out: str) -> StartPlan:
         """Return what a start is to train; they are counted from 1."""
@@ -57,8 +59,22 @@ class PlannedStarts:
         )
 
     @property
-    def _accumulations(self) -> tuple[int, ...]:
-        return self.request.protocol.accumulations
+    def _values(self) -> tuple[int, ...]:
+        """The GAS values that are run, in their order."""
+        values, measured = self.request.protocol.values, self.request.protocol.accumulations
+        if values == measured or self._refuses(values[0]) or not self._in_one(*values[:2]):
+            return measured
+        return values
+
+    def _refuses(self, accumulation: int) -> bool:
+        """Return whether the trainer cannot run a GAS, which is then no warm-up for another."""
+        request = self.request
+        strategy = request.strategy.with_accumulation(accumulation)
+        try:
+            refuse(self.adapter, request.transformer, request.machine, strategy)
+        except InvalidInput:
+            return True
+        return False
 
     def _shared(self, accumulations: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         """Yield the GAS values of each start."""
@@ -82,6 +98,8 @@ class PlannedStarts:
             warmup = self.warmup_iterations if accumulation == accumulations[0] else 0
             is_last = accumulation == accumulations[-1]
             measured = protocol.most if ended and is_last else protocol.measured_iterations
+            if accumulation not in protocol.accumulations:
+                measured = 0
             strategy = request.strategy.with_accumulation(accumulation)
             yield StartPart(
                 names=strategy_names(request.transformer, request.machine, strategy),

@@ -18,14 +18,14 @@ WARMUP, FIRST, LAST = 2, 3, 8
 READER = AdapterReader(log=r"step (?P<step>\d+): (?P<iteration_time_s>\S+) s")
 
 
-def _log(told: int) -> AdapterLog:
+def _log(told: int, *, first: int = FIRST) -> AdapterLog:
     parts = [
         StartPart(
             names=strategy_names(MODEL, MACHINE, strategy(gradient_accumulation_steps=gas)),
             iterations=iterations,
             warmup_iterations=warmup,
         )
-        for gas, iterations, warmup in ((1, WARMUP + FIRST, WARMUP), (4, LAST, 0))
+        for gas, iterations, warmup in ((1, WARMUP + first, WARMUP), (4, LAST, 0))
     ]
     log = AdapterLog([READER], [parts])
     for step in range(told):  # it counts from 0
@@ -58,3 +58,10 @@ def test_each_gas_as_far_as_the_start_came(
 def test_a_start_that_ended_too_soon(told: int, missing: str, tmp_path: Path) -> None:
     parts = list(measured_parts(_log(told), tmp_path, least=FIRST))
     assert missing in next(filter(None, (part.fault for part in parts)))
+
+
+def test_a_part_that_warms_up_alone_measures_nothing(tmp_path: Path) -> None:
+    parts = list(measured_parts(_log(7, first=0), tmp_path, least=FIRST))
+    assert [part.fault for part in parts] == [None]
+    assert parts[0].gradient_accumulation_steps == 4
+    assert parts[0].measurement.iteration_times_s == (3.5, 4.5, 5.5, 6.5, 7.5)
