@@ -157,12 +157,14 @@ def metrics(
     *,
     peak_memory_gib: float | None = None,
     loss: float | None = None,
+    trainer_parameters: float | None = None,
     gpu_joules_per_token: float | None = None,
     power_factor: float = 1.0,
 ) -> TrialMetrics:
     """Return all figures of `strategy` from what a trial of its layout measured.
 
     Args:
+        trainer_parameters: of the model, as its trainer counts them; None where it does not tell.
         gpu_joules_per_token: that the GPUs alone drew; None where it was not sampled.
         power_factor: what GPUs draw against the machine's power figures, where it was not.
 
@@ -209,6 +211,8 @@ def metrics(
         hfu=hardware / peak if peak else None,
         peak_memory_gib=peak_memory_gib,
         loss=loss,
+        trainer_parameters=None if trainer_parameters is None else round(trainer_parameters),
+        model_parameters=None if trainer_parameters is None else transformer.parameters,
     )
 
 

@@ -192,6 +192,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             outcome.measurements,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=outcome.loss,
+            trainer_parameters=outcome.trainer_parameters,
             gpu_joules_per_token=outcome.gpu_joules_per_token,
         )
         rate = getattr(figures, self._objective)

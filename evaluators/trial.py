@@ -195,6 +195,7 @@ class TrialOutcome:
         status: final, so never `pending`.
         measurements: one for each measured GAS; empty unless status is ok.
         peak_memory_gib: one figure for each rank, in rank order, where known.
+        trainer_parameters: of the model, as its trainer counts them, where it tells.
         error: the root cause in one line; None when ok.
         log_tail: the last lines of the trial's log.
         duration_s: wall time that the nodes were held.
@@ -212,6 +213,7 @@ class TrialOutcome:
     measurements: tuple[AccumulationMeasurement, ...] = ()
     peak_memory_gib: tuple[float, ...] = ()
     loss: float | None = None
+    trainer_parameters: float | None = None
     error: str | None = None
     log_tail: str = ""
     log_path: str | None = None

@@ -12,6 +12,7 @@ from autotune.failures import cause_of
 from autotune.objectives import BETTER
 from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, Trial, TrialState
+from autotune.trained_model import another_model
 
 FEW_TRIALS = 8
 """Successful search trials below which the search has hardly begun."""
@@ -47,6 +48,7 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
         _failed_confirmations(ranked),
         _few_trials(trials),
         *_crashed_kinds(trials),
+        _another_model(trials),
         _close_race(campaign, ranked),
         _global_batch(ranked),
     ]
@@ -157,6 +159,20 @@ def _few_trials(trials: Sequence[Trial]) -> str | None:
     return (
         f"Only {count} search trial{' has' if count == 1 else 's have'} succeeded; a better layout "
         "may not have been tried."
+    )
+
+
+def _another_model(trials: Sequence[Trial]) -> str | None:
+    """Tell of trainers that count another model than was asked for: every figure is of the one."""
+    differing = [trial for trial in trials if another_model(trial.metrics)]
+    if not differing:
+        return None
+    first = min(differing, key=lambda trial: trial.number)
+    others = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+    return (
+        f"In trial {first.number}{others} {another_model(first.metrics)}: it trains another model, "
+        "or its adapter reads the parameters of a part alone; all figures are worked out for the "
+        "model that was asked for."
     )
 
 

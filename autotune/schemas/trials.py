@@ -59,6 +59,11 @@ class TrialMetrics(Wire):
     loss: float | None
     """Loss of the last iteration, nats for a token; null where the trial does not train for
     real."""
+    trainer_parameters: int | None = None
+    """Parameters of the model as its trainer counts them; null where it does not tell."""
+    model_parameters: int | None = None
+    """Parameters of the model that the trial was to train, with which figures are worked out; null
+    where its trainer does not tell its own."""
 
 
 class Accumulation(Wire):

@@ -110,6 +110,7 @@ class AdapterProgram:
             measurements=tuple(part.measurement for part in parts),
             peak_memory_gib=_peaks(log),
             loss=parts[-1].figures.last_loss,
+            trainer_parameters=parts[-1].figures.parameters,
             versions=self._versions(folder),
         )
 

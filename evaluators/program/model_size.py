@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autotune.trained_model import agree
 from search_spaces.transformer import Transformer
 
 AGREES = 0.1
-"""Share by which a size may differ: padding, biases and positions are counted or not."""
-AGREES_AS_READ = 0.05
-"""That share for a number that an adapter itself reads, and so means."""
+"""Share by which a size may differ: padding, biases and positions are counted or not.
+A number that an adapter itself reads, and so means, has to agree as that of a trial does."""
 LEAST = 1000
 """Fewer are the number of something else."""
 
@@ -60,10 +60,7 @@ def size_judgement(
     """
     sizes = told_sizes(lines) if told is None else []
     if told is not None:
-        words, good = (
-            f"{told:,.0f} parameters",
-            abs(told - model.parameters) <= (AGREES_AS_READ * model.parameters),
-        )
+        words, good = f"{told:,.0f} parameters", agree(told, model.parameters)
     elif sizes:
         near = min(sizes, key=lambda size: abs(size.parameters - model.parameters))
         words, good = near.text, near.fits(model.parameters)

@@ -24,6 +24,7 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
+from autotune.trained_model import another_model
 from autotune.wording import figure, token_count
 from search_spaces.strategy import setting_text
 from server.api.callers import CALLER, Caller
@@ -129,6 +130,7 @@ def energy(trial: Trial) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "age": wording.age,
+    "another_model": another_model,
     "best_projected_from": wording.best_projected_from,
     "compared_outcome": compared_outcome,
     "confirmed": wording.confirmed,

@@ -101,6 +101,7 @@ def _figures(
     if outcome.status is not TrialState.OK:
         return None, replace(outcome, measurements=())
     loss = outcome.loss if outcome.loss is not None and math.isfinite(outcome.loss) else None
+    counted = outcome.trainer_parameters
     try:
         figures = metrics(
             workload.transformer,
@@ -109,6 +110,7 @@ def _figures(
             outcome.measurements,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=loss,
+            trainer_parameters=counted if counted and math.isfinite(counted) else None,
             gpu_joules_per_token=_sampled(outcome),
             power_factor=power_factor,
         )

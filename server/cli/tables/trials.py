@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.schemas import Trial, TrialMetrics
+from autotune.trained_model import another_model
 from server.cli.tables.elements import (
     NO_VALUE,
     below,
@@ -52,7 +53,7 @@ def trials(items: Sequence[Trial]) -> Group:
             figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
             *([figure(item.gpu_joules_per_token)] if with_energy else []),
             *([item.job_id or NO_VALUE] if with_jobs else []),
-            item.error or item.phase_reason,
+            item.error or item.phase_reason or another_model(metrics),
         ]
         rows.append(row)
     return below("all strategies", shared, said_once(columns, rows))
@@ -92,12 +93,22 @@ def trial(item: Trial) -> Table:
             *(metrics_facts(item.metrics, simulated=item.simulated) if item.metrics else []),
             ("duration", seconds(item.duration_s)),
             ("energy", energy),
+            *_parameters(item.metrics),
             ("job", item.job_id or NO_VALUE),
             ("host", item.host or NO_VALUE),
             ("log", item.log_path or NO_VALUE),
             *([("error", item.error)] if item.error else []),
         ]
     )
+
+
+def _parameters(metrics: TrialMetrics | None) -> list[tuple[str, str]]:
+    """Return the two counts of the model's parameters, where the trainer tells its own."""
+    if metrics is None or metrics.trainer_parameters is None or metrics.model_parameters is None:
+        return []
+    told = f"{metrics.trainer_parameters:,} as the trainer counts them"
+    warning = "; so it trains another model" if another_model(metrics) else ""
+    return [("parameters", f"{told}, {metrics.model_parameters:,} were asked for{warning}")]
 
 
 def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]:

@@ -102,6 +102,7 @@ def trial(
     probes: tuple[int, ...] | None = None,
     node_hours: float | None = 0.5,
     error: str = "out of memory",
+    trainer_parameters: float | None = None,
 ) -> Trial:
     """One whose iteration takes `seconds` at its own GAS, and a share of it at another.
 
@@ -119,7 +120,18 @@ def trial(
         )
         for gas in timed
     ]
-    figures = metrics(MODEL, MACHINE, subject, measured, peak_memory_gib=peak) if ok else None
+    figures = (
+        metrics(
+            MODEL,
+            MACHINE,
+            subject,
+            measured,
+            peak_memory_gib=peak,
+            trainer_parameters=trainer_parameters,
+        )
+        if ok
+        else None
+    )
     shown = [
         Accumulation(
             gradient_accumulation_steps=m.gradient_accumulation_steps,

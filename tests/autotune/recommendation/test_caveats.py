@@ -9,7 +9,7 @@ import pytest
 from autotune.resolution import machine_shape
 from autotune.schemas import CampaignState, Trial, TrialState
 from search_spaces.strategy import Strategy
-from tests.autotune.recommendation.examples import MACHINE, A, B, answer, strategy, trial
+from tests.autotune.recommendation.examples import MACHINE, MODEL, A, B, C, answer, strategy, trial
 
 
 def tells(word: str, trials: list[Trial], **settings: Any) -> bool:
@@ -90,6 +90,21 @@ def test_the_convergence_guard_names_the_global_batches() -> None:
     assert tells(sizes, trials)
     fixed = [trial(1, A, seconds=1.0), trial(2, B, seconds=2.0)]
     assert not tells("global batch", fixed)
+
+
+def test_a_trainer_that_counts_another_model_is_told() -> None:
+    """One that counts biases and padding besides does not."""
+
+    def told(share: float) -> list[str]:
+        counted = MODEL.parameters * share
+        others = [trial(n, s, seconds=2.0, trainer_parameters=counted) for n, s in ((3, B), (7, C))]
+        return [s for s in answer([*eight(), *others]).caveats if "trainer counts" in s]
+
+    assert told(1.04) == []
+    [sentence] = told(0.5)
+    half, whole = f"{round(MODEL.parameters / 2):,}", f"{MODEL.parameters:,}"
+    assert sentence.startswith(f"In trial 3 and 1 more the trainer counts {half} parameters, and")
+    assert f"has {whole}: it trains another model, or its adapter reads" in sentence
 
 
 SHAPE = "RuntimeError: shape '[4096, 1, 32]' is invalid for input of size 131072"

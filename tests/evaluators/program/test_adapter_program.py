@@ -21,6 +21,9 @@ ADAPTER = r"""command = ["train"]
 "--samples" = "{micro_batch_size}"
 [[read]]
 log = 'step (?P<step>\d+) (?P<iteration_time_s>[\d.]+) s'
+[[read]]
+log = 'on (?P<share>\d+) of \d+: (?P<weights>\d+) weights'
+parameters = "share * weights"
 """
 
 
@@ -76,3 +79,9 @@ def test_ten_times_as_many_for_every_tenth(tmp_path: Path) -> None:
     outcome = _outcome(tmp_path, *(f"step {n} 0.{n} s" for n in range(10, 111, 10)))
     assert outcome.status is TrialState.OK
     assert len(outcome.measurements[0].iteration_times_s) == 10
+
+
+def test_the_parameters_that_the_trainer_counts_are_told_with_its_trial(tmp_path: Path) -> None:
+    steps = [f"step {n} 0.1 s" for n in range(1, 12)]
+    assert _outcome(tmp_path, "on 2 of 4: 1200 weights", *steps).trainer_parameters == 2400.0
+    assert _outcome(tmp_path, *steps).trainer_parameters is None

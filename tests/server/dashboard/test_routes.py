@@ -10,7 +10,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from autotune.schemas import CampaignState, EarlierObservation
+from autotune.measurement import AccumulationMeasurement
+from autotune.schemas import CampaignState, EarlierObservation, TrialState
 from server.figures.trajectory import Trajectory, trajectory
 from server.store.campaigns import campaign_row, change_state
 from server.store.history import keep_start
@@ -128,6 +129,29 @@ def test_trial_rows_are_filtered_sorted_and_limited(service: Service) -> None:
     _, _, none = get(service, f"{path}?purpose=confirmation")
     assert "No trial matches this filter" in none
     assert get(service, f"{path}?sort=nonsense")[0] == HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+def test_a_trainer_that_counts_another_model_is_told_in_row_details_and_answer(
+    service: Service,
+) -> None:
+    campaign = service.campaigns.running()
+    [trial] = service.campaigns.start(
+        campaign, service.campaigns.strategies(campaign, 1, fitting=True)
+    )
+    timed = AccumulationMeasurement(
+        gradient_accumulation_steps=trial.strategy.gradient_accumulation_steps,
+        iteration_times_s=(2.0,),
+    )
+    service.campaigns.end(
+        campaign, trial, TrialState.OK, measurements=(timed,), trainer_parameters=1_234_567
+    )
+    address = f"/campaigns/{campaign.id}/fragments"
+    told = "the trainer counts 1,234,567 parameters, and the model that was asked for has 2"
+    assert told in get(service, f"{address}/trials")[2]
+    details = get(service, f"{address}/trials/{trial.number}")[2]
+    assert details.count("1,234,567") == 2
+    assert told in details
+    assert told in get(service, f"{address}/outcome")[2]
 
 
 @pytest.mark.parametrize(

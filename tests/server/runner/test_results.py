@@ -100,6 +100,17 @@ def test_a_loss_that_is_no_number_is_not_stored() -> None:
     assert result.metrics.loss is None
 
 
+def test_the_parameters_that_a_trainer_counts_stand_beside_those_asked_for() -> None:
+    def counted(told: float | None) -> tuple[int | None, int | None]:
+        found = outcome(trainer_parameters=told)
+        figures = finished_trial(WORKLOAD, strategy_of(STRATEGY), found, now=NOW).metrics
+        assert figures is not None
+        return figures.trainer_parameters, figures.model_parameters
+
+    assert counted(2e9) == (2_000_000_000, WORKLOAD.transformer.parameters)
+    assert counted(None) == counted(math.inf) == (None, None)
+
+
 def test_what_a_scheduler_and_the_gpus_told_is_kept() -> None:
     told = outcome(job_id="4711", gpu_joules_per_token=0.25, energy_note="nvidia-smi on 2 nodes")
     result = finished_trial(WORKLOAD, strategy_of(STRATEGY), told, now=NOW)
