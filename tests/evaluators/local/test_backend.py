@@ -32,6 +32,7 @@ from tests.evaluators.local.trials import (
     training,
     until,
 )
+from tests.full_disk import full_disk
 
 OWNER = """
 import json, sys, time
@@ -230,6 +231,14 @@ def test_cancel_ends_all_ranks(backend: LocalBackend, tmp_path: Path) -> None:
     backend.cancel(trial.token)
     assert finished(backend, trial).status is TrialState.CANCELLED
     assert not any(rank.is_running() for rank in ranks)
+
+
+def test_a_disk_without_room_for_any_file_is_told(backend: LocalBackend, tmp_path: Path) -> None:
+    with full_disk(tmp_path / "full", inodes=2) as disk:
+        outcome = run(backend, request(disk.folder / "trial", strategy(), ranks=1))
+    assert outcome.status is TrialState.LOST
+    assert outcome.error
+    assert outcome.error.endswith(f"{disk.folder}, and no more files can be made there")
 
 
 def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path) -> None:
