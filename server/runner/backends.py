@@ -80,6 +80,12 @@ class EvaluatorBackends:
             make = partial(PilotBackend, cluster, tracker=tracker, nodes=nodes)
         return self._once((mode, repr(cluster)), make)
 
+    def leave_allocations(self) -> None:
+        """Give back what pilot mode holds, where nothing waits for it or runs in it."""
+        for backend in self._made.values():
+            if isinstance(backend, PilotBackend):
+                backend.leave()
+
     def close(self) -> None:
         """End every trial that runs here; jobs of a scheduler go on."""
         for backend in self._made.values():

@@ -26,6 +26,7 @@ from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
 from server.store.events import newest_since
 from server.store.leases import Lease
 from server.store.ownership import ownership
+from server.store.sharing import any_in_allocation
 from server.store.tables import UserRow
 
 REST = 4.0
@@ -139,6 +140,7 @@ class Runner:
 
     def close(self) -> None:
         """End all trials and give the campaigns back; the trials are run again later."""
+        self._leave_allocations()
         self._backends.close()
         self._renewal.stop()
         for campaign in self._campaigns.values():
@@ -151,6 +153,17 @@ class Runner:
             self._claims.forget()
         except (DBAPIError, DatabaseReplaced) as error:
             log.warning("runner_not_forgotten", error=cause(error))
+
+    def _leave_allocations(self) -> None:
+        """Give back allocations that no campaign has use for, be it another runner's."""
+        try:
+            with self._store.session() as session:
+                in_use = any_in_allocation(session)
+        except (DBAPIError, DatabaseReplaced) as error:
+            log.warning("allocations_kept", error=cause(error))
+            return
+        if not in_use:
+            self._backends.leave_allocations()
 
     def _news(self) -> set[int]:
         """Return which of the campaigns have changed since this was last asked, by whomever."""

@@ -58,9 +58,14 @@ def is_free() -> ColumnElement[bool]:
     return or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds())
 
 
-def _is_claimable() -> ColumnElement[bool]:
+def has_work() -> ColumnElement[bool]:
+    """Return what holds of the rows of campaigns that a runner is to have."""
     unfinished = exists().where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state == "pending")
-    return and_(is_free(), or_(CampaignRow.state.in_(WORKED_ON), unfinished))
+    return or_(CampaignRow.state.in_(WORKED_ON), unfinished)
+
+
+def _is_claimable() -> ColumnElement[bool]:
+    return and_(is_free(), has_work())
 
 
 def any_claimable(session: Session, *, among: ColumnElement[bool]) -> bool:

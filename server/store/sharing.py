@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from server.store.campaigns import WORKED_ON
-from server.store.leases import is_free
+from server.store.leases import has_work, is_free
 from server.store.offers import CampaignKind
 from server.store.runners import LivingRunner
 from server.store.tables import CampaignRow
@@ -58,6 +58,15 @@ def open_campaigns(session: Session) -> list[OpenCampaigns]:
         )
         found.append(OpenCampaigns(kind=kind_of, holder=row["holder"], count=row["count"]))
     return found
+
+
+def any_in_allocation(session: Session) -> bool:
+    """Return whether any campaign with work to do has its trials as steps of an allocation."""
+    mode = CampaignRow.request[("slurm", "mode")].as_string()
+    query = select(CampaignRow.id).where(
+        has_work(), CampaignRow.evaluator == "slurm", mode == "pilot"
+    )
+    return session.scalar(query.limit(1)) is not None
 
 
 def portions(

@@ -86,6 +86,9 @@ class Allocation(Protocol):
     def release(self) -> None:
         """Give it back: nothing runs in it, and nothing will."""
 
+    def leave(self) -> None:
+        """Give it back, for nobody here will ask what became of it, nor for another one."""
+
 
 class Hostnames:
     """Expands `n[01-03]`, each expression once."""
@@ -160,4 +163,7 @@ class UserAllocation:
         """Do nothing: it ends when the user says so."""
 
     def release(self) -> None:
+        """Do nothing: it ends when the user says so."""
+
+    def leave(self) -> None:
         """Do nothing: it ends when the user says so."""

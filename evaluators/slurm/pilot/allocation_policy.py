@@ -76,6 +76,17 @@ class AllocationPolicy:
         if not running and self._is_useless(waiting, now):
             self._allocation.release()
 
+    def leave(self, trials: Sequence[PilotTrial]) -> None:
+        """Give the allocation back where nothing waits for it or runs in it: this process ends."""
+        if all(trial.state is AttemptState.ENDED for trial in trials) and not self._orphaned:
+            self._allocation.leave()
+
+    @property
+    def _orphaned(self) -> bool:
+        """Whether a trial of an earlier process, of which nobody has asked, runs in it."""
+        allocation = self._allocation.running
+        return allocation is not None and bool(self._orphans.places(allocation.job_id))
+
     def _wanted(self, waiting: Sequence[PilotTrial]) -> AllocationRequest | None:
         """Return what allocation those that wait need; None where nobody waits."""
         if not waiting:
@@ -106,11 +117,11 @@ class AllocationPolicy:
 
         It is asked when none of our trials runs in it.
         """
-        allocation = self._allocation.running
-        if allocation and self._orphans.places(allocation.job_id):
+        if self._orphaned:
             return False
         if not waiting:
             return now - self._busy_at > self._pilot.idle_release_s
+        allocation = self._allocation.running
         if allocation is None:
             return False
         usable, epoch = self.usable(allocation), time.time()

@@ -81,6 +81,14 @@ class PilotBackend:
         mark_cancelled(trial.request)
         trial.cancelled = True
 
+    def leave(self) -> None:
+        """Give the allocation back, unless something waits for it or runs in it; before `close`.
+
+        For whoever knows that nobody will want it soon: the next one may wait long in the queue.
+        """
+        if self._dispatcher:
+            self._dispatcher.leave()
+
     def close(self) -> None:
         """Let go: what runs in the allocation runs on, and the allocation waits for a while."""
         if self._dispatcher:

@@ -82,6 +82,11 @@ class Dispatcher:
             self._wake.notify_all()
         self._thread.join()
 
+    def leave(self) -> None:
+        """End the thread, and the allocation where nothing waits for it or runs in it."""
+        self.close()
+        self._policy.leave(list(self._trials.values()))
+
     def _run(self) -> None:
         while True:
             with self._wake:

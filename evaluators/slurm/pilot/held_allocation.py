@@ -129,6 +129,13 @@ class HeldAllocation:
             self._wait_for("being given back: the next one follows")
             self._job.cancel()
 
+    def leave(self) -> None:
+        """Give it back for good: who comes later does not take it up again."""
+        if self._job:
+            self.release()
+            self._forget(self._job, "given back")
+            self.running, self._job = None, None
+
     def _find_again(self) -> None:
         """Take up the one of an earlier process; of several the newest, the others are ended."""
         written: list[tuple[float, Path, AllocationRequest]] = []

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from autotune.schemas import CampaignState, TrialState
 from server.store import Store
+from server.store.campaigns import campaign_row, change_state
 from server.store.leases import claim
 from server.store.offers import CampaignKind, RunnerOffer
 from server.store.runners import LivingRunner
-from server.store.sharing import OpenCampaigns, open_campaigns, portions
-from tests.server.asking import created
+from server.store.sharing import OpenCampaigns, any_in_allocation, open_campaigns, portions
+from server.store.trials import finish_trial
+from tests.server.asking import created, ended, with_trials
 
 SIMULATED = CampaignKind(evaluator="simulated", owner=None, own_runner=False)
 SLURM = CampaignKind(evaluator="slurm", owner="ada", own_runner=False)
@@ -69,3 +72,23 @@ def test_campaigns_are_counted_by_kind_and_holder(store: Store) -> None:
     assert sorted(counted, key=str) == sorted(
         [some(SIMULATED, 2), some(SIMULATED, 1, "a"), some(own, 1)], key=str
     )
+
+
+def test_an_allocation_is_of_use_while_a_campaign_of_its_kind_has_work(store: Store) -> None:
+    slurm = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
+    pilot = slurm | {"slurm": {"profile": "frontier", "mode": "pilot"}}
+    found = []
+    for request in ({}, slurm, pilot):
+        campaign = created(store, **request)
+        with store.session() as session:
+            found.append(any_in_allocation(session))
+    assert found == [False, False, True]
+    trials = with_trials(store, campaign, 1)
+    with store.transaction() as session:
+        change_state(session, campaign_row(session, campaign.id), CampaignState.CANCELLED)
+    with store.session() as session:
+        assert any_in_allocation(session), "its trial is still to be ended"
+    with store.transaction() as session:
+        finish_trial(session, trials[0], ended(TrialState.CANCELLED))
+    with store.session() as session:
+        assert not any_in_allocation(session)

@@ -13,7 +13,7 @@ from evaluators.cluster.profile import Pilot
 from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import PROFILE, SECOND, gaps, pilot, ran_on, requests, stay
-from tests.evaluators.slurm.trials import finish, run, wait
+from tests.evaluators.slurm.trials import run, wait
 
 pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
 
@@ -92,8 +92,15 @@ def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Pa
 
         wait(lambda: reason().startswith("waiting for the allocation of 8 nodes: waiting for free"))
         assert reason().endswith("(Resources)")
+        backend.leave()
+        assert len(slurm.jobs()) == 2, "a trial waits for the allocation"
         slurm.command("scancel", job)
-        assert finish(backend, trial)[0].status is TrialState.OK
+    with pilot() as backend:
+        assert run(backend, trial)[0].status is TrialState.OK
+        backend.leave()
+    wait(lambda: not slurm.jobs())
+    (allocation,) = tmp_path.glob("allocations/*/*/")
+    assert (allocation / "abandoned.json").exists(), "nobody takes it up again"
 
 
 def test_an_idle_allocation_is_given_back_and_asked_for_again(
