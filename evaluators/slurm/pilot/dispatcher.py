@@ -148,13 +148,12 @@ class Dispatcher:
         if files.abandoned:
             trial.begin_next_attempt("to be started again")
         elif process and place:
-            trial.run(StepProcess(trial.attempt, process, began_at=time.time()), place)
+            trial.run(StepProcess(trial.attempt, process), place)
         elif files.end or (files.claimed and here):
             trial.place = place
             self._endings.processes_gone(trial)
         elif files.claimed and place:
-            began_at = files.claim.at if files.claim else time.time()
-            trial.run(StepProcess(trial.attempt, None, began_at=began_at), place)
+            trial.run(StepProcess(trial.attempt, None), place)
         elif files.intended_at is not None and not (place and here):
             # Another host, or a job of its own, may yet begin this attempt: it is not to.
             self._context.tracker.cancel(trial.attempt.name)

@@ -36,7 +36,8 @@ BASH = "/bin/bash"
 KILL_GRACE_S = 5.0
 """Between asking a trial's processes to end and killing them."""
 LATE_S = 30.0
-"""A trial that another host runs has ended for certain so long after its time limit."""
+"""A trial that another host runs has ended for certain so long after its time limit, counted from
+when it was first seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,29 +93,24 @@ class StepProcess:
     Args:
         process: on this host; without it another one runs it, and only its files tell of it.
         child: whether this process started it, and is told of its end.
-        began_at: epoch.
     """
 
     def __init__(
-        self,
-        attempt: Attempt,
-        process: psutil.Process | None,
-        *,
-        child: bool = False,
-        began_at: float,
+        self, attempt: Attempt, process: psutil.Process | None, *, child: bool = False
     ) -> None:
         self._attempt = attempt
         self._process = process
         self._child = child
         limit_s = attempt.request.protocol.time_limit_s
-        self._ended_by = began_at + limit_s + KILL_AFTER_S + LATE_S
+        # It has begun before: so by no clock of its host, which may be ahead of ours or behind.
+        self._ended_by = time.monotonic() + limit_s + KILL_AFTER_S + LATE_S
         self._signalled: list[psutil.Process] = []
         self._kill_at = float("inf")
 
     def alive(self) -> bool:
         """Return whether they run; once False it is not to be asked again."""
         if self._process is None:
-            return time.time() < self._ended_by and not (self._attempt.folder / ENDED).exists()
+            return time.monotonic() < self._ended_by and not (self._attempt.folder / ENDED).exists()
         if not self._child:
             return runs(self._process)
         try:
@@ -164,7 +160,7 @@ def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str])
         )
     finally:
         os.close(null)
-    return StepProcess(attempt, psutil.Process(pid), child=True, began_at=time.time())
+    return StepProcess(attempt, psutil.Process(pid), child=True)
 
 
 def survivors() -> dict[Path, psutil.Process]:
