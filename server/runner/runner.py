@@ -35,6 +35,9 @@ however many campaigns wait, looking at them takes at most a fifth of a core."""
 SHARINGS_PER_LEASE = 3
 """So often it is looked whether others are to have campaigns of this runner."""
 DATABASE_PATIENCE_S = 1.0
+CLOSING_PATIENCE_S = 3.0
+CLOSING_PAUSE_S = 0.2
+"""So long, and so often, a database that does not answer is told that this runner ends."""
 DISK_FULL = "the disk that holds the trials or the database is full; make room, then resume"
 log = structlog.get_logger(__name__)
 
@@ -143,16 +146,24 @@ class Runner:
         self._leave_allocations()
         self._backends.close()
         self._renewal.stop()
-        for campaign in self._campaigns.values():
-            try:
-                campaign.release()
-            except (DBAPIError, DatabaseReplaced) as error:
-                log.warning("lease_not_released", error=cause(error))
-        self._campaigns.clear()
+        until = time.monotonic() + CLOSING_PATIENCE_S
+        while not self._let_go(last=time.monotonic() > until):
+            time.sleep(CLOSING_PAUSE_S)
+
+    def _let_go(self, *, last: bool) -> bool:
+        """Give the campaigns back, and say that this runner works no more; return whether that is
+        done with: the database may be restarting, too. `last`: it is not tried again."""
         try:
+            for campaign_id, campaign in list(self._campaigns.items()):
+                campaign.release()
+                del self._campaigns[campaign_id]
             self._claims.forget()
         except (DBAPIError, DatabaseReplaced) as error:
-            log.warning("runner_not_forgotten", error=cause(error))
+            if isinstance(error, DBAPIError) and not last:
+                return False
+            log.warning("runner_not_forgotten", held=len(self._campaigns), error=cause(error))
+            self._campaigns.clear()
+        return True
 
     def _leave_allocations(self) -> None:
         """Give back allocations that no campaign has use for, be it another runner's."""

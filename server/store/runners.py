@@ -15,8 +15,12 @@ from server.store.leases import is_gone
 from server.store.offers import RunnerOffer
 from server.store.tables import CampaignRow, RunnerRow
 
-FORGOTTEN_AFTER_S = 86_400
+FORGOTTEN_AFTER_S = 3600
 """A runner that has been silent for so long is told of no more."""
+
+FOLLOWED_AFTER_S = 60
+"""Nor is one after so long, where another has begun on its host since it was last heard of: a
+container that was killed and started again has its host's name, and other process ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,7 @@ class KnownRunner:
 
     @property
     def host(self) -> str:
-        return self.owner.rsplit("/", 3)[0]
+        return _host(self.owner)
 
     @property
     def pid(self) -> int:
@@ -91,8 +95,13 @@ def forget_runner(session: Session, owner: str) -> None:
     session.execute(delete(RunnerRow).where(RunnerRow.owner == owner))
 
 
+def _host(owner: str) -> str:
+    return owner.rsplit("/", 3)[0]
+
+
 def known_runners(session: Session) -> list[KnownRunner]:
-    """Return the runners, the longest at work first; none that certainly no longer lives."""
+    """Return the runners, the longest at work first; none that no longer lives, as far as that can
+    be told, or was silent for long."""
     leases = select(CampaignRow.lease_owner, CampaignRow.id).where(
         CampaignRow.lease_owner.is_not(None), CampaignRow.lease_until >= database_seconds()
     )
@@ -100,7 +109,10 @@ def known_runners(session: Session) -> list[KnownRunner]:
     for owner, campaign_id in session.execute(leases.order_by(CampaignRow.id)):
         held.setdefault(str(owner), []).append(campaign_id)
     silent_s = database_seconds() - RunnerRow.seen_at
-    rows = session.execute(select(RunnerRow, silent_s).order_by(RunnerRow.started_at))
+    remembered = RunnerRow.seen_at >= database_seconds() - FORGOTTEN_AFTER_S
+    query = select(RunnerRow, silent_s).where(remembered).order_by(RunnerRow.started_at)
+    rows = session.execute(query).all()
+    followers = {_host(row.owner): row.started_at.timestamp() for row, _ in rows}
     return [
         KnownRunner(
             owner=row.owner,
@@ -112,6 +124,7 @@ def known_runners(session: Session) -> list[KnownRunner]:
         )
         for row, silent in rows
         if not is_gone(row.owner)
+        and (silent < FOLLOWED_AFTER_S or row.seen_at > followers[_host(row.owner)])
     ]
 
 
