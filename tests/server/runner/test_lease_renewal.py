@@ -5,14 +5,15 @@ import time
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from server.runner.claims import Claims
 from server.runner.lease_renewal import LeaseRenewal
-from server.runner.runner import Runner
+from server.runner.runner import CLOSING_PAUSE_S, Runner
 from server.settings import Settings
 from server.store import Store
 from server.store.columns import database_seconds
+from server.store.runners import known_runners
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
 from tests.server.asking import created
@@ -81,3 +82,25 @@ def test_a_runner_that_hangs_loses_its_leases(sqlite_settings: Settings) -> None
     assert lease_left_s(store, campaign.id) > 0
     renewal.stop()
     store.close()
+
+
+def test_a_runner_that_ends_while_its_database_is_away_says_so_when_it_is_back(
+    sqlite_settings: Settings, store: Store
+) -> None:
+    """Both are restarted together, as containers are."""
+    campaign = created(store, time_scale=1.0, budget={"max_trials": 1})
+    runner = Runner(sqlite_settings, store)
+    while not is_running(store, campaign.id):
+        runner.round()
+    with store.transaction() as session:
+        session.execute(text("ALTER TABLE runners RENAME TO away"))
+    closing = threading.Thread(target=runner.close)
+    closing.start()
+    closing.join(timeout=CLOSING_PAUSE_S)
+    assert closing.is_alive(), "it tries again"
+    with store.transaction() as session:
+        session.execute(text("ALTER TABLE away RENAME TO runners"))
+    closing.join()
+    with store.session() as session:
+        assert known_runners(session) == []
+        assert session.get_one(CampaignRow, campaign.id).lease_owner is None
