@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
@@ -12,7 +12,7 @@ from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.expression import Names
 from evaluators.adapter.figures import StartFigures, StartPart
 from evaluators.adapter.names import OF_MACHINE, OF_MODEL, OF_STRATEGY
-from evaluators.adapter.readers import rows_of
+from evaluators.adapter.readers import rows_of, whole_rows_of
 from evaluators.adapter.stamped_line import LINE, SEARCHED, found_in
 from evaluators.training_log import Cause, CauseKind, Power
 from evaluators.training_log.cause import RootCause, plain
@@ -92,13 +92,18 @@ class AdapterLog:
         self._look_for_errors(f"[rank{rank}]: {text}")
         self._note_end(int(rank), text)
 
-    def read_files(self, folder: Path) -> None:
-        """Take what ranks have left of the files that readers ask for."""
+    def read_files(self, folder: Path, *, ended: Collection[int] = ()) -> None:
+        """Take what ranks have left of the files that readers ask for.
+
+        Args:
+            ended: numbers of the starts that were ended while they wrote: a row may be cut.
+        """
         file_readers = [(n, reader) for n, reader in enumerate(self._readers) if reader.file]
         for number, start in enumerate(self.starts, start=1):
             for order, (place, reader) in enumerate(file_readers):
                 for path in sorted(folder.glob(f"found-{number}-{order}-*")):
-                    for row in rows_of(reader, path):
+                    rows = whole_rows_of if number in ended else rows_of
+                    for row in rows(reader, path):
                         start.figures.take(place, row.values, rank=0, at_s=row.at_s)
 
     def _take_other(self, line: str) -> None:

@@ -17,11 +17,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 LOOK_S = 0.2
+ENDING_LOOK_S = 0.02
 LONGEST_LINE = 16384
 LARGEST_FILE = 16 << 20
 COLOURS = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
@@ -68,37 +70,101 @@ def prepare(plan: Mapping[str, Any]) -> None:
         os.replace(partial, path)
 
 
-def watch(child: subprocess.Popen[bytes], output: StampedOutput, asked: Sequence[float]) -> int:
-    """Tell on what the child prints until it has ended; what it has left behind may print on.
+class TrainerProcess:
+    """The trainer of a rank, and all that it has started: where that is the script of a shell, it
+    ends alone when it is asked to, and what it runs would train on beside the next start."""
 
-    Args:
-        asked: when the child was asked to end.
-    """
-    assert child.stdout
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.child = child
+        self._asked_s: float | None = None
+        self._started: list[int] = []
+
+    @property
+    def asked(self) -> bool:
+        """Whether it was asked to end."""
+        return self._asked_s is not None
+
+    def ask_to_end(self, _number: int, _frame: FrameType | None) -> None:
+        """Ask all of it, as the handler of a signal."""
+        if not self.asked:
+            self._asked_s = time.monotonic()
+            self._started = descendants(self.child.pid)
+            self._signal(signal.SIGTERM)
+
+    def has_ended(self) -> bool:
+        """Return whether it has; what was asked to is killed once it has had its time."""
+        ended = self.child.poll() is not None
+        if self._asked_s is None:
+            return ended
+        if time.monotonic() > self._asked_s + END_LIMIT_S:
+            self._signal(signal.SIGKILL)
+        return ended and not any(parent_of(process) for process in self._started)
+
+    def _signal(self, number: int) -> None:
+        self.child.send_signal(number)
+        for process in self._started:
+            with suppress(OSError):
+                os.kill(process, number)
+
+
+def descendants(process: int) -> list[int]:
+    """Return the processes that one has started, and those that they have."""
+    started: dict[int, list[int]] = {}
+    for each in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        started.setdefault(parent_of(each), []).append(each)
+    found = [process]
+    for each in found:
+        found += started.get(each, [])
+    return found[1:]
+
+
+def parent_of(process: int) -> int:
+    """Return who has started a process; 0 where it does not run."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+    except (OSError, ValueError):
+        return 0
+    return 0 if state in b"ZX" else int(parent)
+
+
+def watch(trainer: TrainerProcess, output: StampedOutput) -> int:
+    """Tell on what the trainer prints until it has ended; what it has left behind may print on."""
+    printed = trainer.child.stdout
+    assert printed
     with selectors.DefaultSelector() as selector:
-        selector.register(child.stdout, selectors.EVENT_READ)
+        selector.register(printed, selectors.EVENT_READ)
         while True:
-            if asked and time.monotonic() > asked[0] + END_LIMIT_S:
-                child.kill()
+            ended = trainer.has_ended()
             if selector.select(LOOK_S):
-                block = os.read(child.stdout.fileno(), 65536)
+                block = os.read(printed.fileno(), 65536)
                 if not block:
                     break
                 output.take(block)
-            elif child.poll() is not None:
+            elif ended:
                 break
     output.take(b"\n")
-    return child.wait()
+    while not trainer.has_ended():
+        time.sleep(ENDING_LOOK_S)
+    return trainer.child.wait()
 
 
-def collect(plan: Mapping[str, Any]) -> None:
-    """Put the files that are to be read beside the plan, where they are looked for."""
-    for place, pattern in enumerate(plan["collect"]):
-        found = sorted(glob.glob(os.path.join(plan["out"], pattern), recursive=True))
+def collect(out: str, patterns: Iterable[str], *, start: int) -> None:
+    """Put the files that are to be read beside the plan, where they are looked for: each is there
+    whole or not at all, for whoever copies it may be killed.
+
+    Args:
+        out: the folder of the start.
+    """
+    for place, pattern in enumerate(patterns):
+        found = sorted(glob.glob(os.path.join(out, pattern), recursive=True))
         small = [path for path in found if os.path.isfile(path)]
         for number, path in enumerate(small):
             if os.path.getsize(path) <= LARGEST_FILE:
-                shutil.copyfile(path, f"found-{plan['start']}-{place}-{number}")
+                name = f"found-{start}-{place}-{number}"
+                partial = f"partly-{name}.{os.getpid()}"
+                shutil.copyfile(path, partial)
+                os.replace(partial, name)
 
 
 def main(path: str) -> int:
@@ -107,7 +173,6 @@ def main(path: str) -> int:
         plan = json.load(file)
     prepare(plan)
     rank = int(os.environ["RANK"])
-    asked: list[float] = []
     output = StampedOutput(plan["start"], rank)
     environment = {**_surroundings(), "PYTHONUNBUFFERED": "1", **plan["variables"]}
     try:
@@ -122,16 +187,12 @@ def main(path: str) -> int:
     except OSError as error:
         output.tell([f"{type(error).__name__}: {plan['words'][0]}: {error}".encode()])
         return 127
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        asked.append(time.monotonic())
-        child.terminate()
-
-    signal.signal(signal.SIGTERM, end)
-    code = watch(child, output, asked)
+    trainer = TrainerProcess(child)
+    signal.signal(signal.SIGTERM, trainer.ask_to_end)
+    code = watch(trainer, output)
     if rank == 0:
-        collect(plan)
-    if code and not asked:
+        collect(plan["out"], plan["collect"], start=plan["start"])
+    if code and not trainer.asked:
         output.tell([ending(code).encode()])
     return 128 - code if code < 0 else code
 

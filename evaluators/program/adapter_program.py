@@ -26,6 +26,7 @@ from evaluators.program.rendezvous import RENDEZVOUS
 from evaluators.program.watched_run import (
     START_SCRIPT,
     WATCHED,
+    note_of,
     start_folder,
     start_watch_files,
     watched_function,
@@ -123,9 +124,10 @@ class AdapterProgram:
     def log(self, request: TrialRequest, folder: Path) -> AdapterLog:
         """Return what the attempt's log and files tell; nothing of what cannot be read."""
         log = AdapterLog(self._adapter.read, self.starts(request).parts)
+        numbers = range(1, len(log.starts) + 1)
         try:
             log.read(folder / LOG)
-            log.read_files(folder)
+            log.read_files(folder, ended=[n for n in numbers if note_of(folder, n)])
         except OSError:
             return log
         return log

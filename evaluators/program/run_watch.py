@@ -80,6 +80,9 @@ class RunWatch:
         """Look at what else tells of the run, which is nothing; return as `take` does."""
         return Verdict.GO_ON, ""
 
+    def keep(self) -> None:
+        """Keep what tells of the run besides its log, before it is ended; there is nothing."""
+
     def _verdict(self, place: int, *, elapsed_s: float) -> tuple[Verdict, str]:
         plan, segment, times_s = self._plan, self._plan["segments"][place], self._times_s[place]
         last = place == len(plan["segments"]) - 1
@@ -139,6 +142,7 @@ def main(plan_file: str, offset: str, before_s: str, *, watching: type[RunWatch]
             decision, why = watch.take(line, elapsed_s=elapsed_s)
         if decision is not Verdict.GO_ON:
             print(f"autotune ends the run after iteration {watch.iteration}: {why}", flush=True)
+            watch.keep()
             note = {"iterations": watch.iteration, "given_up": decision is not Verdict.ENOUGH}
             with open(plan["note"] + ".partial", "w", encoding="utf-8") as file:
                 json.dump(note, file)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from evaluators.adapter.figures import StartFigures, StartPart
+from evaluators.adapter.rank_process import collect
 from evaluators.adapter.readers import whole_rows_of
 from evaluators.adapter.stamped_line import LINE, found_in
 from evaluators.program.run_watch import RunWatch, main
@@ -70,6 +72,13 @@ class StartWatch(RunWatch):
                 news |= self._take_file(int(place), path, at_s=elapsed_s - self._began_s)
         news |= self._has_memory(0)
         return self._judged(elapsed_s) if news else (Verdict.GO_ON, "")
+
+    def keep(self) -> None:
+        """Copy the files as they are now: of a step that is cancelled Slurm kills all processes at
+        once, and rank 0 copies nothing any more."""
+        plan = self._plan
+        with suppress(OSError):
+            collect(plan["out"], plan["files"].values(), start=plan["start"])
 
     def _take_file(self, place: int, path: Path, *, at_s: float) -> bool:
         """Take the rows that a file has got; return whether they told a time. One that is large, or

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from evaluators import stopping_rule
-from evaluators.adapter import expression, figures, readers, stamped_line
+from evaluators.adapter import expression, figures, rank_process, readers, stamped_line
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import file_patterns
@@ -107,7 +107,7 @@ def start_watch_files(
         plans[_plan_name(str(number))] = json.dumps(plan, indent=2)
     modules = (
         *(start_watch, run_watch, stopping_rule, figures, stamped_line, expression),
-        *(readers, event_file, rows),
+        *(rank_process, readers, event_file, rows),
     )
     return {**_texts(*modules), **plans}
 

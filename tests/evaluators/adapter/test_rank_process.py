@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,21 +20,31 @@ print(sorted(name for name in os.environ if name.startswith("SLURM_")))
 """
 
 
+SCRIPT = f"""echo trains
+{sys.executable} -ISc 'import time; print("of its own", flush=True); time.sleep(60)'
+echo ends"""
+"""A shell's, which ends when it is asked to, though what it runs has not."""
+
+
+def _planned(folder: Path, *words: str) -> None:
+    plan = {
+        "start": 1,
+        "words": words,
+        "variables": {},
+        "files": {},
+        "out": str(folder),
+        "folder": "",
+        "collect": [],
+    }
+    (folder / "start-1.json").write_text(json.dumps(plan))
+
+
 @pytest.mark.parametrize(("job", "told"), [({}, []), ({"SLURM_JOB_ID": "7"}, ["SLURM_JOB_ID"])])
 def test_what_a_rank_is_told_and_tells(
     job: dict[str, str], told: list[str], tmp_path: Path
 ) -> None:
     """Colours are no part of what it tells; where there is no job it hears nothing of Slurm."""
-    plan = {
-        "start": 1,
-        "words": [sys.executable, "-IS", "-c", PRINTS],
-        "variables": {},
-        "files": {},
-        "out": str(tmp_path),
-        "folder": "",
-        "collect": [],
-    }
-    (tmp_path / "start-1.json").write_text(json.dumps(plan))
+    _planned(tmp_path, sys.executable, "-IS", "-c", PRINTS)
     ran = subprocess.run(
         [sys.executable, "-IS", rank_process.__file__, "start-1.json"],
         cwd=tmp_path,
@@ -45,3 +56,23 @@ def test_what_a_rank_is_told_and_tells(
     lines = [line.partition("s] ")[2] for line in ran.stdout.splitlines()]
     expected = sorted([*told, "SLURM_PROCID"]) if job else []
     assert lines == ["step=1", "step=2", str(expected)]
+
+
+def test_what_a_shells_script_runs_ends_with_it(tmp_path: Path) -> None:
+    _planned(tmp_path, "bash", "-c", SCRIPT)
+    with subprocess.Popen(
+        [sys.executable, "-IS", rank_process.__file__, "start-1.json"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "RANK": "0"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as rank:
+        assert rank.stdout
+        assert "trains" in rank.stdout.readline()
+        assert "of its own" in rank.stdout.readline()
+        started = rank_process.descendants(rank.pid)
+        assert len(started) == 2
+        rank.terminate()
+        assert rank.stdout.read() == ""
+        assert rank.wait() == 128 + signal.SIGTERM
+    assert [rank_process.parent_of(process) for process in started] == [0, 0]

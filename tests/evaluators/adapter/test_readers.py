@@ -132,3 +132,14 @@ def test_files_are_read_into_the_figures_of_their_start(tmp_path: Path) -> None:
     log.read_files(tmp_path)
     assert [len(start.figures.iterations) for start in log.starts] == [0, 1]
     assert isinstance(log.starts[0].figures, StartFigures)
+
+
+def test_a_row_that_was_cut_as_its_start_was_ended_does_not_count(tmp_path: Path) -> None:
+    reader = AdapterReader(csv="m.csv", iteration_time_s="t")
+    (tmp_path / "found-1-0-0").write_text("step,t\n1,12.5\n2,1")
+    told = []
+    for ended in ((), (1,), (2,)):
+        log = _log(readers=(reader,), starts=2)
+        log.read_files(tmp_path, ended=ended)
+        told.append([each.time_s for each in log.starts[0].figures.iterations])
+    assert told == [[12.5, 1.0], [12.5], [12.5, 1.0]]

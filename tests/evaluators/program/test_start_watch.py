@@ -159,6 +159,8 @@ def test_the_watch_runs_on_a_node_without_this_package(adapter: Adapter, tmp_pat
     assert (ran.returncode, ran.stderr) == (ENOUGH, "")
     note = json.loads((tmp_path / "ended-early-1.json").read_text())
     assert note == {"iterations": 5, "given_up": False}
+    # Rank 0, which may be killed, need not copy it.
+    assert (tmp_path / "found-1-0-0").read_bytes() == b"".join(written)
 
 
 _ALONE = (

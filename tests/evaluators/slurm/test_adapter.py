@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrialState
+from evaluators.adapter.adapter import AdapterReader
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.slurm.pilot.backend import PilotBackend
 from evaluators.trial import TrialProtocol, TrialRequest
@@ -15,6 +16,9 @@ from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 from tests.evaluators.slurm.trials import PROFILE, run
 
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
+
+
+TOLD_IN_A_FILE = '"1000000"\n"--told" = "{out}/told"'
 
 
 def test_a_script_trains_on_two_nodes_in_both_modes(tmp_path: Path) -> None:
@@ -29,8 +33,10 @@ def test_a_script_trains_on_two_nodes_in_both_modes(tmp_path: Path) -> None:
         directory=tmp_path / "job",
     )
     step = replace(request, token="step", directory=tmp_path / "step")
-    endless = my_script(tmp_path, change=("{iterations}", "1000000"))
-    prompt = replace(profile, adapter=replace(endless, read=endless.read[:2]))
+    # What it tells in a file alone is to be had though Slurm kills it at once.
+    endless = my_script(tmp_path, change=('"{iterations}"', TOLD_IN_A_FILE))
+    reader = AdapterReader(json_lines="told", step="update", iteration_time_s="ms / 1000")
+    prompt = replace(profile, adapter=replace(endless, read=(reader,)))
     protocol = replace(request.protocol, most_iterations=4, target_spread=100.0)
     early = replace(request, token="early", protocol=protocol, directory=tmp_path / "early")
     jobs, steps = SlurmBackend(profile), PilotBackend(profile, nodes=2)
