@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -20,14 +21,17 @@ from autotune.schemas import (
     CampaignPage,
     CampaignState,
     ListedCampaign,
+    MachineShape,
+    ModelShape,
 )
 from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.campaigns import campaigns_of
+from server.store.shared_names import models_in, share_names
 from server.store.tables import CampaignRow, EventRow, TrialRow
 
 MOST_CAMPAIGNS = 2000
-"""Twenty kilobytes each at most."""
+"""Six kilobytes each, and more where one has started from many others."""
 
 AT_ONCE = 500
 """Campaigns that one statement names: databases limit how many values it may have."""
@@ -38,6 +42,8 @@ POINTS = 32
 WORDS = re.compile(r'"([^"]+)"|([^\s"]+)')
 
 NEWEST_FIRST = "-id"
+
+Shape = TypeVar("Shape", ModelShape, MachineShape)
 
 SortKey = str | float | datetime | None
 SORTS: Mapping[str, Callable[[ListedCampaign], SortKey]] = {
@@ -206,13 +212,22 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
         courses = _best_so_far(session, some)
         found += [
             ListedCampaign.model_construct(
-                **dict(campaign),
+                **dict(campaign)
+                | {"model": _kept_once(campaign.model), "machine": _kept_once(campaign.machine)},
                 outcome=outcome_of_campaign(campaign),
                 best_so_far=[] if campaign.request.study else courses.get(campaign.id, []),
             )
             for campaign in campaigns
         ]
+    for each in found:
+        share_names(models_in(each))
     return found
+
+
+@lru_cache(maxsize=256)
+def _kept_once(shape: Shape) -> Shape:
+    """Return the first that was equal: campaigns are many, models and machines few."""
+    return shape
 
 
 def _best_so_far(session: Session, ids: Sequence[int]) -> dict[int, list[float]]:

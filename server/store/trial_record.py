@@ -7,26 +7,15 @@ from collections.abc import Iterator
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas import StrategyShape, Trial, TrialMetrics
 from autotune.schemas.wire import Wire
+from server.store.shared_names import share_names
 from server.store.tables import TrialRow
-
-_given: dict[frozenset[str], set[str]] = {}
 
 
 def trial_of(row: TrialRow) -> Trial:
     """Return a row as the wire model."""
     trial = _validated(row)
-    for model in _models(trial):
-        _share_names(model)
+    share_names(_models(trial))
     return trial
-
-
-def _share_names(model: Wire) -> None:
-    """Let a model hold the names of its given fields together with its like: with a set of its own
-    in each of its models, a trial takes twice the memory. Pydantic copies a set before it adds to
-    it, and the models are frozen."""
-    given = model.model_fields_set
-    shared = _given.setdefault(frozenset(given), given)
-    object.__setattr__(model, "__pydantic_fields_set__", shared)
 
 
 def _models(trial: Trial) -> Iterator[Wire]:
