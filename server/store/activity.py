@@ -151,7 +151,7 @@ def _campaign(
     running, waiting = counts.get((row.id, True), 0), counts.get((row.id, False), 0)
     waits_for = ""
     if not running:
-        unclaimed = NOT_CLAIMED if runners else NO_RUNNER
+        unclaimed = NOT_CLAIMED if any(each.works for each in runners) else NO_RUNNER
         own = row.reason if row.state in (CampaignState.QUEUED, CampaignState.PAUSED) else ""
         worked_on = row.state in WORKED_ON and holder is None
         waits_for = own or reason or (unclaimed if worked_on else NOT_BEGUN)

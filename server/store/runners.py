@@ -18,9 +18,10 @@ from server.store.tables import CampaignRow, RunnerRow
 FORGOTTEN_AFTER_S = 3600
 """A runner that has been silent for so long is told of no more."""
 
-FOLLOWED_AFTER_S = 60
-"""Nor is one after so long, where another has begun on its host since it was last heard of: a
-container that was killed and started again has its host's name, and other process ids."""
+SILENT_AFTER_S = 60
+"""One that has been silent for so long may have died. Where another has begun on its host since it
+was last heard of, it is told of no more: a container that was killed and started again has its
+host's name, and other process ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,11 @@ class KnownRunner:
     silent_s: float
     campaigns: Sequence[int]
     figures: Sequence[dict[str, Any]]
+
+    @property
+    def works(self) -> bool:
+        """Whether it is known to."""
+        return self.silent_s < SILENT_AFTER_S
 
     @property
     def host(self) -> str:
@@ -95,6 +101,11 @@ def forget_runner(session: Session, owner: str) -> None:
     session.execute(delete(RunnerRow).where(RunnerRow.owner == owner))
 
 
+def _follows(one: RunnerRow, other: RunnerRow) -> bool:
+    """Return whether one began after the other was last heard of."""
+    return one.owner != other.owner and one.started_at.timestamp() > other.seen_at
+
+
 def _host(owner: str) -> str:
     return owner.rsplit("/", 3)[0]
 
@@ -112,7 +123,7 @@ def known_runners(session: Session) -> list[KnownRunner]:
     remembered = RunnerRow.seen_at >= database_seconds() - FORGOTTEN_AFTER_S
     query = select(RunnerRow, silent_s).where(remembered).order_by(RunnerRow.started_at)
     rows = session.execute(query).all()
-    followers = {_host(row.owner): row.started_at.timestamp() for row, _ in rows}
+    newest = {_host(row.owner): row for row, _ in rows}
     return [
         KnownRunner(
             owner=row.owner,
@@ -124,7 +135,7 @@ def known_runners(session: Session) -> list[KnownRunner]:
         )
         for row, silent in rows
         if not is_gone(row.owner)
-        and (silent < FOLLOWED_AFTER_S or row.seen_at > followers[_host(row.owner)])
+        and (silent < SILENT_AFTER_S or not _follows(newest[_host(row.owner)], row))
     ]
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
 from autotune.schemas import CampaignState
 from evaluators.trial import TrialProgress
@@ -13,6 +14,8 @@ from server.store import Store
 from server.store.activity import NO_RUNNER, NOT_CLAIMED, activity
 from server.store.campaigns import campaign_row, change_state
 from server.store.leases import claim
+from server.store.runners import SILENT_AFTER_S
+from server.store.tables import RunnerRow
 from server.store.trials import note_progress
 from tests.server.asking import created, with_trials
 
@@ -63,6 +66,11 @@ def test_a_campaign_says_why_nothing_of_it_runs(
     assert [each["campaigns"] for each in told["runners"]] == [[]]
     waits = [each["waits_for"] for each in told["campaigns"]]
     assert waits == [NOT_CLAIMED, "paused by the user"]
+    with store.transaction() as session:
+        session.execute(update(RunnerRow).values(seen_at=RunnerRow.seen_at - SILENT_AFTER_S))
+    silent = found(client)
+    assert [each["silent_s"] >= SILENT_AFTER_S for each in silent["runners"]] == [True]
+    assert silent["campaigns"][0]["waits_for"] == NO_RUNNER
     runner.close()
     assert found(client)["runners"] == []
     assert first.id == told["campaigns"][0]["id"]

@@ -6,7 +6,7 @@ from sqlalchemy import update
 
 from server.store import Store
 from server.store.offers import RunnerOffer
-from server.store.runners import FOLLOWED_AFTER_S, FORGOTTEN_AFTER_S, known_runners, note_runner
+from server.store.runners import FORGOTTEN_AFTER_S, SILENT_AFTER_S, known_runners, note_runner
 from server.store.tables import RunnerRow
 
 MINUTE_S = 60.0
@@ -29,7 +29,7 @@ def told(store: Store, *owners: tuple[str, float, float]) -> list[str]:
 
 
 def test_a_runner_of_a_container_that_was_started_again_is_told_of_no_more(store: Store) -> None:
-    silent_s = FOLLOWED_AFTER_S + 1.0
+    silent_s = SILENT_AFTER_S + 1.0
     before, other, neighbour = "c1/17/7/1.00", "c2/18/7/1.00", "c1/17/8/1.00"
     after = "c1/19/7/2.00"
     old = ((before, 503.0, silent_s), (other, 502.0, silent_s), (neighbour, 501.0, 1.0))
