@@ -11,16 +11,16 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from autotune.files import is_out_of_room
 from autotune.schemas import FieldProblem, Problem
 from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server import request_id
 from server.store.errors import Conflict, DatabaseReplaced, NotAllowed, NotFound
+from server.store.failures import cause, is_full_disk
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 200
@@ -72,23 +72,6 @@ def refusal(errors: Sequence[FieldProblem]) -> Response:
         valid = f" (valid: {error.valid})" if error.valid else ""
         sentences.append(f"{error.field}={json.dumps(plain(error.value))}: {error.reason}{valid}")
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(sentences), errors=errors)
-
-
-def cause(error: BaseException) -> str:
-    """Return what the database or the system said, without the statement that it was about."""
-    return str(error.orig if isinstance(error, DBAPIError) else error).strip()
-
-
-def is_full_disk(error: BaseException) -> bool:
-    """Return whether the database's disk, or this host's, has no room left."""
-    if is_out_of_room(error):
-        return True
-    if not isinstance(error, DBAPIError):
-        return False
-    return (
-        "database or disk is full" in str(error.orig)
-        or getattr(error.orig, "sqlstate", None) == "53100"
-    )
 
 
 def install(app: FastAPI) -> None:

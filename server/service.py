@@ -19,6 +19,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from autotune.client.address import FROM_HERE, SOCKET
 from autotune.client.service_record import NAME, ServiceRecord, known_path
+from autotune.garbage import look_as_usual
 from server.api.access import Access
 from server.api.gate import ENTRANCE, PEER
 from server.app import create_app
@@ -119,6 +120,7 @@ def run(
         # What stands by now stays: looked through with all else, it would stop everybody's answers.
         gc.collect()
         gc.freeze()
+        look_as_usual()
         WebServer(app, settings).run(sockets=[bound])
 
 

@@ -8,8 +8,8 @@ import threading
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from server.problems import cause
 from server.store import DatabaseReplaced, Store
+from server.store.failures import cause
 from server.store.waiting import note_waiting
 
 EVERY_S = 2.0

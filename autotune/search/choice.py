@@ -14,6 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from autotune.search.layouts import Floats, Integers
+from autotune.search.lean_deephyper import import_deephyper
 
 if TYPE_CHECKING:
     from deephyper.hpo import CBO, HpProblem
@@ -40,6 +41,7 @@ def choose(
         worth: shape (n,), of a trial of each.
         told: points with the logarithm of their rate, or "F_…" for a failure.
     """
+    import_deephyper()
     results = [(_point(names, numbers), result) for numbers, result in told]
     every = np.array([*points.tolist(), *(numbers for numbers, _ in told)], dtype=np.int64)
     search = _search(

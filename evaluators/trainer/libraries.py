@@ -6,7 +6,6 @@ have one thread alone, and no GPU context: with GPUs each rank is a fresh proces
 
 from __future__ import annotations
 
-import gc
 import importlib
 import logging
 import platform
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from autotune.garbage import staying
 from evaluators.trainer.device import Device
 
 MODULES = (
@@ -52,17 +52,14 @@ def environment(device: Device, *, extensions: Path, one_host: bool = True) -> M
 def load() -> None:
     """Import what a rank needs; takes seconds the first time. SystemExit says what is missing."""
     logging.disable(logging.INFO)
-    gc.disable()  # Looking for garbage among all that stays is a fifth of the time.
     try:
-        for name in MODULES:
-            importlib.import_module(name)
-        with _nothing_compiled():
-            importlib.import_module(MUON)
+        with staying():
+            for name in MODULES:
+                importlib.import_module(name)
+            with _nothing_compiled():
+                importlib.import_module(MUON)
     except ModuleNotFoundError as error:
         sys.exit(f"{error}; local trials need: pip install 'autotune[trials]'")
-    finally:
-        gc.freeze()
-        gc.enable()
     # Compiles for over a minute, and only serves inference.
     communication = sys.modules["deepspeed.comm.torch"]
     communication.build_shm_op = lambda: None  # type: ignore[attr-defined]

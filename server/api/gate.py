@@ -23,9 +23,10 @@ from server.api.callers import CALLER
 from server.api.metrics import MetricsToken
 from server.api.origin import INERT, host_name, is_loopback
 from server.dashboard.rendering import render
-from server.problems import cause, problem
+from server.problems import problem
 from server.settings import Settings
 from server.store.errors import DatabaseReplaced
+from server.store.failures import cause
 from server.store.users import Account
 
 ENTRANCE = "/enter"

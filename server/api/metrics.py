@@ -27,10 +27,10 @@ from sqlalchemy.pool import QueuePool
 
 from server.api.event_feed import EventFeed
 from server.notices.sender import FAILURES, GIVEN_UP, SENT
-from server.problems import cause
 from server.runner.figures import told_by
 from server.store import DatabaseReplaced, Store
 from server.store.counts import KeptCounts, ServiceCounts
+from server.store.failures import cause
 from server.store.notices import waiting_notices
 from server.store.runners import KnownRunner, known_runners
 

@@ -268,7 +268,7 @@ def _of_the_database(error: Exception) -> str | None:
     """Return a sentence on an error of the database; None for any other."""
     from sqlalchemy.exc import DBAPIError
 
-    from server.problems import is_full_disk
+    from server.store.failures import is_full_disk
 
     if not isinstance(error, DBAPIError):
         return None

@@ -11,9 +11,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from server.notices.channels import NoticeChannels
 from server.notices.delivery import NotDelivered
-from server.problems import cause
 from server.store import DatabaseReplaced, Store
 from server.store.campaigns import TOLD
+from server.store.failures import cause
 from server.store.notices import DueNotice, due_notices, settle_notice
 
 EVERY_S = 2.0

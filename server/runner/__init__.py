@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from server.settings import Settings
+from typing import TYPE_CHECKING
+
+from autotune.garbage import look_as_usual, staying
+
+if TYPE_CHECKING:
+    from server.settings import Settings
 
 
 def run(settings: Settings) -> None:
@@ -15,6 +20,8 @@ def run(settings: Settings) -> None:
         DatabaseReplaced: the database was deleted or replaced meanwhile.
     """
     # Late: whoever only starts a runner's process needs no surrogate model.
-    from server.runner.runner import run_until_stopped
+    with staying():
+        from server.runner.runner import run_until_stopped
+    look_as_usual()
 
     run_until_stopped(settings)

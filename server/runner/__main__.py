@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from autotune.garbage import look_seldom
 from evaluators.processes import die_with
-from search_spaces.errors import InvalidInput
-from server.logs import configure
 from server.runner import run
-from server.runner.supervisor import EXIT_REPLACED
-from server.settings import Settings
-from server.store import DatabaseReplaced, InUse, NewerSchema
 
 EXIT_IN_USE = 75
 EXIT_INVALID = 2
@@ -23,6 +19,13 @@ def main() -> int:
     parent = parser.parse_args().parent
     if parent is not None:
         die_with(parent)
+    look_seldom()
+    from search_spaces.errors import InvalidInput
+    from server.logs import configure
+    from server.runner.supervisor import EXIT_REPLACED
+    from server.settings import Settings
+    from server.store import DatabaseReplaced, InUse, NewerSchema
+
     settings = Settings()
     configure(settings, "runner", terminal=parent is None)
     try:

@@ -13,7 +13,6 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from search_spaces.errors import InvalidInput
 from server.data_folder import closed_folder
-from server.problems import cause, is_full_disk
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
 from server.runner.claims import Claims
@@ -24,6 +23,7 @@ from server.runner.scheduling import MachineQueue
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
 from server.store.events import newest_since
+from server.store.failures import cause, is_full_disk
 from server.store.leases import Lease
 from server.store.ownership import ownership
 from server.store.sharing import any_in_allocation

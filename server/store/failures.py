@@ -1,0 +1,24 @@
+"""What a failure of the database says, and whether its disk is full."""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import DBAPIError
+
+from autotune.files import is_out_of_room
+
+
+def cause(error: BaseException) -> str:
+    """Return what the database or the system said, without the statement that it was about."""
+    return str(error.orig if isinstance(error, DBAPIError) else error).strip()
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Return whether the database's disk, or this host's, has no room left."""
+    if is_out_of_room(error):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    return (
+        "database or disk is full" in str(error.orig)
+        or getattr(error.orig, "sqlstate", None) == "53100"
+    )
