@@ -58,12 +58,29 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def migrated_columns(postgres_url: str) -> str:
+    """Those of a database whose schema is up to date."""
+    made = Store(postgres.emptied(postgres_url))
+    made.upgrade()
+    made.close()
+    return postgres.columns(postgres_url)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind in turn: what holds for one must hold for the other."""
+    """An empty database of each kind in turn: what holds for one must hold for the other.
+
+    Where the test asks for a store, which has every table, those of the last test may stay.
+    """
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'autotune.db'}"
-    return postgres.emptied(request.getfixturevalue("postgres_url"))
+    url: str = request.getfixturevalue("postgres_url")
+    if "store" in request.fixturenames:
+        there = request.getfixturevalue("migrated_columns")
+        if postgres.columns(url) == there:
+            return postgres.cleared(url)
+    return postgres.emptied(url)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 from sqlalchemy import create_engine
 
 SETTINGS = {
@@ -23,6 +24,33 @@ SETTINGS = {
     "shared_buffers": "16MB",
 }
 START_LIMIT_S = 30.0
+COLUMNS = """
+SELECT md5(string_agg(
+    concat_ws(' ', relname, attname, atttypid, attnotnull), ',' ORDER BY relname, attnum))
+FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+WHERE relnamespace = 'public'::regnamespace
+"""
+"""Of tables and of indexes."""
+CLEAR = """
+DO $$
+DECLARE
+    name text;
+    has_rows boolean;
+BEGIN
+    FOR name IN SELECT relname FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+        AND relname <> 'alembic_version'
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I)', name) INTO has_rows;
+        IF has_rows THEN
+            EXECUTE format('TRUNCATE %I CASCADE', name);
+        END IF;
+    END LOOP;
+    PERFORM setval(oid::regclass, 1, false) FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'S';
+END $$
+"""
+"""Most tables have no row, and one is emptied in the time in which fifty are looked at."""
 
 
 def binary(name: str) -> str | None:
@@ -102,6 +130,27 @@ def emptied(url: str) -> str:
     _execute(url, "DROP SCHEMA public CASCADE")
     _execute(url, "CREATE SCHEMA public")
     return url
+
+
+def columns(url: str) -> str:
+    """All columns of all its tables, told in few letters."""
+    with psycopg.connect(_address(url)) as connection:
+        row = connection.execute(COLUMNS).fetchone()
+    assert row
+    return str(row[0])
+
+
+def cleared(url: str) -> str:
+    """The same database without a row, and numbers that begin with one again; its tables and the
+    version of its schema stay. A fifth of the time in which tables are made."""
+    with psycopg.connect(_address(url), autocommit=True) as connection:
+        connection.execute(CLEAR)
+    return url
+
+
+def _address(url: str) -> str:
+    """As the driver itself reads it."""
+    return url.replace("+psycopg", "")
 
 
 def _execute(url: str, statement: str) -> None:
