@@ -23,47 +23,52 @@ from tests.benchmarks.one_gpu.table import (
 
 GPU = machine_of_gpus([("NVIDIA H100 80GB HBM3", 79.6, 700.0)])
 MACHINE = replace(one_gpu(GPU), gpu_idle_watt=70.0, host_watt=0.0)
-ROWS = tuple(
-    MeasuredTrial(
-        transformer=trial.transformer,
-        strategy=trial.strategy,
-        status="oom" if number % 3 == 2 else "ok",
-        iteration_time_s=None if number % 3 == 2 else 0.5 + number,
-        peak_memory_gib=None if number % 3 == 2 else 10.25 + number,
-        gpu_joules_per_token=0.125 if number % 3 == 0 else None,
-        framework="a trainer, 1.0",
-        source="here",
-        note='said "no", and why',
+pytestmark = pytest.mark.xdist_group("one-gpu")  # one plan, and one backend, for all
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[MeasuredTrial, ...]:
+    return tuple(
+        MeasuredTrial(
+            transformer=trial.transformer,
+            strategy=trial.strategy,
+            status="oom" if number % 3 == 2 else "ok",
+            iteration_time_s=None if number % 3 == 2 else 0.5 + number,
+            peak_memory_gib=None if number % 3 == 2 else 10.25 + number,
+            gpu_joules_per_token=0.125 if number % 3 == 0 else None,
+            framework="a trainer, 1.0",
+            source="here",
+            note='said "no", and why',
+        )
+        for number, trial in enumerate(plan(MACHINE)[:9])
     )
-    for number, trial in enumerate(plan(MACHINE)[:9])
-)
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, rows: tuple[MeasuredTrial, ...]) -> Path:
     made = tmp_path / "trials.csv"
     append(made, header())
-    for row in ROWS:
+    for row in rows:
         append(made, line(row, MACHINE))
     return made
 
 
-def test_what_is_written_is_read(file: Path) -> None:
-    assert read_table(file) == Table(machine=MACHINE, rows=ROWS)
+def test_what_is_written_is_read(file: Path, rows: tuple[MeasuredTrial, ...]) -> None:
+    assert read_table(file) == Table(machine=MACHINE, rows=rows)
 
 
-def test_a_table_of_a_cpu_is_read_anywhere(tmp_path: Path) -> None:
+def test_a_table_of_a_cpu_is_read_anywhere(tmp_path: Path, rows: tuple[MeasuredTrial, ...]) -> None:
     machine = one_gpu(machine_of_cpus())
     file = tmp_path / "cpu.csv"
-    append(file, header() + line(ROWS[0], machine))
+    append(file, header() + line(rows[0], machine))
     found = read_table(file).machine
     assert (found.gpu, found.memory_gib) == (machine.gpu, machine.memory_gib)
     assert (found.gpus_per_node, found.peak_tflops) == (1, None)
 
 
-def test_a_line_that_was_cut_is_taken_away(file: Path) -> None:
+def test_a_line_that_was_cut_is_taken_away(file: Path, rows: tuple[MeasuredTrial, ...]) -> None:
     whole = file.read_bytes()
-    file.write_bytes(whole + line(ROWS[0], MACHINE).encode()[:50])
+    file.write_bytes(whole + line(rows[0], MACHINE).encode()[:50])
     begin(file)
     assert file.read_bytes() == whole
     begin(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.users import add_user, renew_user, revoke_user
 from tests.server.asking import body
+from tests.server.conftest import opened_store
 from tests.server.entitled import ADDRESS
 
 SCOPES = {"ann": "admin", "sue": "submit", "sam": "submit", "rob": "read"}
@@ -55,6 +57,13 @@ class Group:
 
     def change(self, name: str, **changes: Any) -> None:
         assert self.ask("ann", "PATCH", f"/users/{name}", json=changes).status_code == 200
+
+
+@pytest.fixture
+def sqlite_settings(sqlite_settings: Settings, migrated: Path) -> Settings:
+    """The database is there with every table."""
+    opened_store(sqlite_settings, migrated).close()
+    return sqlite_settings
 
 
 @pytest.fixture
