@@ -26,7 +26,8 @@ from tests.requirement import require
 CPUS_OF_NODE = 2
 START_LIMIT_S = 120.0
 _SMALL_STORE = 80 * 1024 * 1024
-_QUICK_NODE_LOSS = {
+_SYSTEM = {
+    "prestart_worker_first_driver": False,
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 3000,
@@ -134,9 +135,11 @@ def hold(port: int) -> None:
                 head: dict[str, Any] = {
                     "num_cpus": 0,
                     "include_dashboard": False,
+                    "include_log_monitor": False,
+                    "no_monitor": True,
                     "gcs_server_port": port,
                 }
-                head["_system_config"] = _QUICK_NODE_LOSS
+                head["_system_config"] = _SYSTEM
                 cluster = Cluster(initialize_head=True, head_node_args={**head, **store})
                 address = cluster.address
             while len(nodes) < int(command.split()[1]):
