@@ -23,7 +23,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,10 @@ ABSENT = frozenset(
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds every module of the packages in ABSENT, and has nothing in it."""
+    """Finds every module of the packages that are absent, and has nothing in it."""
+
+    def __init__(self, absent: Collection[str]) -> None:
+        self._absent = absent
 
     def find_spec(
         self,
@@ -47,7 +50,8 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: object = None,  # noqa: ARG002
         target: object = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] not in ABSENT:
+        parts = fullname.split(".")
+        if not any(".".join(parts[:end]) in self._absent for end in range(1, len(parts) + 1)):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -59,9 +63,13 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """There is nothing to run."""
 
 
-def prepare(checkout: str) -> Any:
-    """Let the checkout be imported, and return torch."""
-    sys.meta_path.insert(0, _StandIns())
+def prepare(checkout: str, *, absent: Collection[str] = ()) -> Any:
+    """Let the checkout be imported, and return torch.
+
+    Args:
+        absent: what else has a stand-in, besides ABSENT.
+    """
+    sys.meta_path.insert(0, _StandIns(ABSENT.union(absent)))
     sys.path.insert(0, checkout)
     if not hasattr(typing, "override"):
         typing.override = lambda method: method  # type: ignore[attr-defined]
@@ -80,7 +88,7 @@ def _arguments_of(checkout: str) -> Any:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -93,7 +101,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _answer(module: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
     variables = {**request["variables"], "RANK": "0", "WORLD_SIZE": str(request["world_size"])}
     sys.argv = ["pretrain_gpt.py", *request["words"]]
-    with _environment(variables):
+    with environment(variables):
         try:
             args = module.parse_args()
             module.validate_args(args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
 from evaluators.frameworks.deepspeed import deepspeed_config
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+from tests.evaluators.adapter import megatron_bridge
 from tests.evaluators.adapter.megatron_lm import answers
 from tests.evaluators.adapter.random_strategies import (
     batches_of,
@@ -29,7 +32,9 @@ from tests.evaluators.frameworks.export_readers import strategy_of_nemo
 from tests.evaluators.frameworks.readers import strategy_of
 
 FRONTIER = load_machine("frontier")
-LLAMA = load_model("llama-3-70b")
+GPT, LLAMA = load_model("gpt-22b"), load_model("llama-3-70b")
+SHARDED = {"optim_grads": 2, "optim_grads_params": 3}
+"""Megatron-FSDP's words -> the ZeRO stage that shards the same."""
 
 
 def _start(adapter: Adapter, strategy: Strategy) -> TrainerStart:
@@ -45,9 +50,7 @@ def _of_bridge(start: TrainerStart, num_nodes: int) -> Strategy:
     zero = int(key["ddp.use_distributed_optimizer"])
     assert key["optimizer.use_distributed_optimizer"] == key["ddp.use_distributed_optimizer"]
     if key.get("ddp.use_megatron_fsdp"):
-        zero = {"optim_grads": 2, "optim_grads_params": 3}[
-            key["ddp.data_parallel_sharding_strategy"]
-        ]
+        zero = SHARDED[key["ddp.data_parallel_sharding_strategy"]]
         assert start.variables["CUDA_DEVICE_MAX_CONNECTIONS"] != "1"  # it refuses that
     tensor, pipeline = (key[f"model.{name}_model_parallel_size"] for name in ("tensor", "pipeline"))
     replicas = num_nodes * FRONTIER.gpus_per_node // (tensor * pipeline)
@@ -64,6 +67,83 @@ def _of_bridge(start: TrainerStart, num_nodes: int) -> Strategy:
         virtual_stages=key["model.virtual_pipeline_model_parallel_size"] or 1,
         precision=key["mixed_precision"].removesuffix("_mixed"),
     )
+
+
+BRIDGE = "AUTOTUNE_MEGATRON_BRIDGE"
+"""Names a checkout of Megatron-Bridge with Megatron-LM in its 3rdparty, and torch and hydra-core in
+its .venv."""
+
+
+@pytest.mark.long
+def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
+    checkout = os.environ.get(BRIDGE, "")
+    if not checkout:
+        pytest.skip(f"{BRIDGE} names no checkout")
+    adapter = load_adapter("megatron-bridge")
+    asked = [
+        (model, each)
+        for model, count in ((LLAMA, 120), (GPT, 80))
+        for each in random_strategies(adapter, model, FRONTIER, count)
+    ]
+    requests = []
+    for model, strategy in asked:
+        plan = StartPlan(transformer=model, machine=FRONTIER, strategy=strategy, iterations=8)
+        start = start_of(adapter, plan)
+        ranks = strategy.world_size(FRONTIER.gpus_per_node)
+        words, variables = start.words[2:], start.variables
+        requests.append({"words": words, "variables": variables, "world_size": ranks})
+    ran = subprocess.run(
+        [f"{checkout}/.venv/bin/python", "-m", megatron_bridge.__name__, checkout],
+        cwd=Path(__file__).parents[3],
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    for (model, strategy), told in zip(asked, json.loads(ran.stdout), strict=True):
+        assert "error" not in told, (strategy.short(), told["error"])
+        assert _strategy_of_recipe(told) == strategy
+        assert {name: told[name] for name in _shape_of_recipe(model)} == _shape_of_recipe(model)
+
+
+def _strategy_of_recipe(told: Mapping[str, Any]) -> Strategy:
+    """Return what Megatron-Bridge would train with its configuration."""
+    zero = int(told["ddp.use_distributed_optimizer"])
+    assert told["optimizer.use_distributed_optimizer"] == told["ddp.use_distributed_optimizer"]
+    if told["ddp.use_megatron_fsdp"]:
+        zero = SHARDED[told["ddp.data_parallel_sharding_strategy"]]
+    tensor, pipeline = (told[f"model.{n}_model_parallel_size"] for n in ("tensor", "pipeline"))
+    ranks = tensor * pipeline * told["data_parallel_size"]
+    batch = told["train.micro_batch_size"] * told["data_parallel_size"]
+    return Strategy(
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        micro_batch_size=told["train.micro_batch_size"],
+        gradient_accumulation_steps=told["train.global_batch_size"] // batch,
+        zero_stage=zero,
+        num_nodes=ranks // FRONTIER.gpus_per_node,
+        activation_checkpointing=told["model.recompute_granularity"] or "none",
+        sequence_parallel=told["model.sequence_parallel"],
+        virtual_stages=told["model.virtual_pipeline_model_parallel_size"] or 1,
+        precision="bf16" if told["model.bf16"] else "fp16" if told["model.fp16"] else "fp32",
+    )
+
+
+def _shape_of_recipe(model: Transformer) -> dict[str, Any]:
+    """Return the model in Megatron-Bridge's words."""
+    return {
+        "model.num_layers": model.num_layers,
+        "model.hidden_size": model.hidden_size,
+        "model.ffn_hidden_size": model.ffn_hidden_size,
+        "model.num_attention_heads": model.num_attention_heads,
+        "model.num_query_groups": model.num_query_groups,
+        "model.seq_length": model.seq_length,
+        "model.gated_linear_unit": model.gated_mlp,
+        "model.share_embeddings_and_output_weights": model.tied_embeddings,
+        "tokenizer.vocab_size": model.vocab_size,
+        "train.train_iters": 8,
+    }
 
 
 def _of_nemo(start: TrainerStart, num_nodes: int) -> Strategy:

@@ -1,0 +1,117 @@
+"""Puts command lines through the parser of a checkout of Megatron-Bridge, into the configuration of
+a recipe, and through its validation.
+
+    python -m tests.evaluators.adapter.megatron_bridge CHECKOUT < requests.json > answers.json
+
+It wants torch and hydra-core, and Megatron-LM in the checkout's `3rdparty`. A request is
+`{"words": […], "variables": {…}, "world_size": n}`; its answer is what of the configuration is the
+strategy's and the model's, as Megatron-Bridge has it afterwards, or `{"error": …}`.
+
+What a machine without GPUs lacks has a stand-in: the packages of `ABSENT`. Of packages of its own
+that import every model that it knows only the modules are there that are asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from tests.evaluators.adapter import megatron_checkout
+
+ABSENT = frozenset(
+    (
+        *("datasets", "safetensors", "tensorboard", "transformers", "triton"),
+        *("megatron.bridge.models.conversion", "megatron.bridge.peft"),
+    )
+)
+RECIPE = "vanilla_gpt_pretrain_config"
+FIELDS: Mapping[str, Sequence[str]] = {
+    "model": (
+        *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"),
+        *("num_query_groups", "seq_length", "gated_linear_unit", "add_bias_linear"),
+        *("share_embeddings_and_output_weights", "tensor_model_parallel_size"),
+        *("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
+        *("sequence_parallel", "recompute_granularity", "recompute_method", "bf16", "fp16"),
+    ),
+    "train": ("micro_batch_size", "global_batch_size", "train_iters"),
+    "ddp": (
+        *("use_distributed_optimizer", "use_megatron_fsdp"),
+        "data_parallel_sharding_strategy",
+    ),
+    "optimizer": ("use_distributed_optimizer",),
+    "tokenizer": ("vocab_size",),
+}
+
+
+def _runner(checkout: Path) -> Any:
+    """Return the module of the script that starts a recipe."""
+    megatron_checkout.prepare(str(checkout / "3rdparty" / "Megatron-LM"), absent=ABSENT)
+    for folder in ("src", "scripts/training", "scripts/common"):
+        sys.path.insert(0, str(checkout / folder))
+    for name in ("megatron.bridge", "megatron.bridge.models", "megatron.bridge.recipes"):
+        package: Any = types.ModuleType(name)
+        package.__path__ = [str(checkout / "src" / name.replace(".", "/"))]
+        sys.modules[name] = package
+    transformers: Any = importlib.import_module("transformers")
+    for name in ("GenerationConfig", "PretrainedConfig"):
+        setattr(transformers, name, type(name, (), {}))  # it asks what is one of these
+    models: Any = sys.modules["megatron.bridge.models"]
+    models.__getattr__ = _provider
+    recipes: Any = sys.modules["megatron.bridge.recipes"]
+    gpt = importlib.import_module("megatron.bridge.recipes.gpt.vanilla_gpt")
+    setattr(recipes, RECIPE, getattr(gpt, RECIPE))
+    return importlib.import_module("run_recipe")
+
+
+def _provider(name: str) -> Any:
+    kind = {"GPTModelProvider": "gpt_provider", "T5ModelProvider": "t5_provider"}.get(name)
+    if kind is None:
+        raise AttributeError(name)
+    return getattr(importlib.import_module(f"megatron.bridge.models.{kind}"), name)
+
+
+def _configured(script: Any, words: Sequence[str]) -> Any:
+    """Return the recipe as the script would train it."""
+    args, overrides = script.parse_args(words)
+    recipe = script._apply_dataset(script._load_selected_recipe(args), args)
+    recipe = script.apply_cli_overrides(recipe, overrides)
+    recipe = script.sync_model_pipeline_layout(recipe, cli_overrides=overrides)
+    recipe = script.sync_model_dataset_sequence_length(recipe)
+    config: Any = importlib.import_module("megatron.bridge.training.config")
+    config.runtime_config_update(recipe)
+    return recipe
+
+
+def _answer(script: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    ranks = {"RANK": "0", "WORLD_SIZE": str(request["world_size"])}
+    with megatron_checkout.environment({**request["variables"], **ranks}):
+        try:
+            recipe = _configured(script, request["words"])
+        except (Exception, SystemExit) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+    found = {
+        f"{part}.{name}": getattr(getattr(recipe, part), name)
+        for part, names in FIELDS.items()
+        for name in names
+    }
+    return {**found, "data_parallel_size": recipe.data_parallel_size}
+
+
+def main(checkout: Path, requests: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the answers."""
+    with redirect_stdout(sys.stderr):
+        script = _runner(checkout)
+        return [_answer(script, each) for each in requests]
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    answers = main(Path(sys.argv[1]).absolute(), json.load(sys.stdin))
+    json.dump(answers, sys.stdout)
