@@ -88,10 +88,13 @@ class RayConnection:
 
     @property
     def silence(self) -> str:
-        """For how long an answer has been waited for, where that is long; else an empty text."""
+        """Since when an answer has been waited for, where that is long; else an empty text."""
         asked = self._asked
         silent_s = time.monotonic() - asked if asked else 0.0
-        return f"{self.address}: no answer for {silent_s:.0f} s" if silent_s > SILENT_S else ""
+        if silent_s <= SILENT_S:
+            return ""
+        since = time.strftime("%H:%M", time.localtime(time.time() - silent_s))
+        return f"{self.address}: no answer since {since}"
 
     def interrupt(self) -> None:
         """Let a question that is being asked go unanswered."""
