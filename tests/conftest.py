@@ -13,7 +13,7 @@ from tests.group_resources import end_all
 COSTLY = {"alone", "backend", "chromium", "ran", "two_done"}
 """Fixtures that take a second or more to make, for all tests of a module."""
 
-LONGEST = ("endurance", "slurm-service", "ray", "slurm", "slurm-pilot", "client", "cli-service")
+LONGEST = ("ray", "slurm", "slurm-service", "slurm-pilot", "client", "cli-service")
 """Groups that take a minute or more, of which most is waiting."""
 
 settings.register_profile("repeatable", derandomize=True)

@@ -22,12 +22,13 @@ REAL_CAMPAIGNS = 3
 SEED = 50
 
 
-pytestmark = [pytest.mark.xdist_group("endurance"), pytest.mark.long]
+pytestmark = pytest.mark.xdist_group("ray")  # its last: nothing follows on what faults leave
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> RayNodes | None:
-    """That of other tests in this process; without Ray there is none here either."""
+    """That of other tests: seconds of a core to start, and some of every minute to keep. Without
+    Ray there is none here either."""
     if not find_spec("ray"):
         return None
     found: RayNodes = request.getfixturevalue("ray_nodes")
