@@ -89,6 +89,9 @@ class Allocation(Protocol):
     def leave(self) -> None:
         """Give it back, for nobody here will ask what became of it, nor for another one."""
 
+    def close(self) -> None:
+        """Let go of it: who comes later finds it again."""
+
 
 class Hostnames:
     """Expands `n[01-03]`, each expression once."""
@@ -166,4 +169,7 @@ class UserAllocation:
         """Do nothing: it ends when the user says so."""
 
     def leave(self) -> None:
+        """Do nothing: it ends when the user says so."""
+
+    def close(self) -> None:
         """Do nothing: it ends when the user says so."""

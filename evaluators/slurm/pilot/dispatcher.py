@@ -76,16 +76,20 @@ class Dispatcher:
             self._trials.pop(token, None)
 
     def close(self) -> None:
-        """End the thread; trials run on."""
+        """End the thread; trials run on, and who comes later finds them, and the allocation."""
+        self._end_thread()
+        self._context.allocation.close()
+
+    def leave(self) -> None:
+        """End the thread, and the allocation where nothing waits for it or runs in it."""
+        self._end_thread()
+        self._policy.leave(list(self._trials.values()))
+
+    def _end_thread(self) -> None:
         with self._wake:
             self._closed = True
             self._wake.notify_all()
         self._thread.join()
-
-    def leave(self) -> None:
-        """End the thread, and the allocation where nothing waits for it or runs in it."""
-        self.close()
-        self._policy.leave(list(self._trials.values()))
 
     def _run(self) -> None:
         while True:

@@ -4,6 +4,7 @@
         job.sh, intent.json, job.json, claim/job, ended, abandoned.json
         need.json                             what was asked for
         lease                                 for how long it is needed, and a renewal's name
+        holder                                locked by the process that holds it, while that lives
 
 It ends by itself when its lease does, so a service that never comes back holds it no longer than
 its last trials take.
@@ -11,6 +12,7 @@ its last trials take.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import math
@@ -20,7 +22,7 @@ import time
 from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
-from typing import assert_never
+from typing import IO, assert_never
 
 from autotune.files import write_whole
 from autotune.schemas import TrialState
@@ -45,6 +47,7 @@ from evaluators.slurm.steady_clock import steady_time
 
 ALLOCATIONS = "allocations"
 REQUEST = "need.json"
+HOLDER = "holder"
 RENEWAL_S = 10.0
 PATIENCE_S = 30.0
 """For so long after it was asked for it is looked at more often: it may start at once."""
@@ -66,6 +69,7 @@ class HeldAllocation:
         self._past: dict[str, NodeLoss] = {}
         self._losses = 0
         self._job: JobAttempt | None = None
+        self._lock: IO[str] | None = None
         self._job_ids: set[str] = set()
         self._renewed_at = 0.0
         self._nodes = 0
@@ -136,8 +140,18 @@ class HeldAllocation:
             self._forget(self._job, "given back")
             self.running, self._job = None, None
 
+    def close(self) -> None:
+        """Let go of it: it waits for a while for whoever comes later."""
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
     def _find_again(self) -> None:
-        """Take up the one of an earlier process; of several the newest, the others are ended."""
+        """Take up the one of an earlier process; of several the newest, the others are ended.
+
+        What another process holds, such as another runner on the same data folder, is not touched:
+        two that share one would know nothing of each other's trials on its nodes.
+        """
         written: list[tuple[float, Path, AllocationRequest]] = []
         for folder in self._root.glob("*/"):
             files, request = read_attempt_files(folder), _read_request(folder)
@@ -145,12 +159,16 @@ class HeldAllocation:
                 written.append((files.intended_at, folder, request))
         written.sort(key=lambda allocation: allocation[0])
         for _, folder, request in written:
+            lock = _lock(folder)
+            if lock is None:
+                continue
             if self._job:
                 self._job.cancel()
                 self._forget(self._job, "another one is in use")
             job = self._attempt(folder, request)
             job.follow(read_attempt_files(folder))
             self._use(job, request)
+            self._lock = lock
 
     def _begin(self, request: AllocationRequest) -> None:
         folder = self._root / f"autotune-pilot-{secrets.token_hex(4)}"
@@ -166,6 +184,7 @@ class HeldAllocation:
     def _attempt(self, folder: Path, request: AllocationRequest) -> JobAttempt:
         def prepare() -> None:
             folder.mkdir(parents=True, exist_ok=True)
+            self._lock = self._lock or _lock(folder)
             script = holding_script(
                 self._profile, name=folder.name, folder=folder, **asdict(request)
             )
@@ -206,6 +225,7 @@ class HeldAllocation:
 
     def _forget(self, job: JobAttempt, reason: str) -> None:
         """Mark it as ended, so that nobody takes it up again."""
+        self.close()
         self._tracker.forget(job.name)
         try:
             write_abandoned(job.folder, status="ended", reason=reason, duration_s=0.0)
@@ -219,6 +239,22 @@ class HeldAllocation:
 def _lease(needed_s: float) -> str:
     """Return a renewal for so many seconds, which differs from every other one."""
     return f"{max(math.ceil(needed_s), LEASE_S)} {secrets.token_hex(4)}\n"
+
+
+def _lock(folder: Path) -> IO[str] | None:
+    """Return a file that is locked until it is closed, or this process ends; None where another
+    one has locked it."""
+    file = (folder / HOLDER).open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError as error:  # a file system without locks
+        log.warning(
+            "%s cannot be locked (%s): a second runner may use this one's nodes", folder, error
+        )
+    return file
 
 
 def _read_request(folder: Path) -> AllocationRequest | None:

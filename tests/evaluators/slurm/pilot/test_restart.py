@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from autotune.schemas import TrialState
 from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import (
+    PROFILE,
     SECOND,
     commands_of,
     gaps,
@@ -61,6 +63,21 @@ def test_what_a_killed_service_left_running_is_found_again(tmp_path: Path) -> No
     assert all(ran_on(trial) == sorted(2 * stay(trial).nodes) for trial in trials)
     assert min(gaps([stay(trial) for trial in trials])) > 0
     assert not list(tmp_path.glob("*/attempt-2"))
+
+
+def test_what_another_living_service_holds_is_left_to_it(tmp_path: Path) -> None:
+    """Once that has let go, its allocation is found again."""
+    profile = replace(PROFILE, pilot=replace(PROFILE.pilot, nodes=4))
+    mine, theirs, later = requests(tmp_path, 4, 4, 4)
+    text = "echo 0.25 >result"
+    with pilot(text, profile=profile) as backend:
+        (first,) = run(backend, mine)
+        with pilot(text, profile=profile) as other:
+            (second,) = run(other, theirs)
+    assert set(stay(mine).nodes).isdisjoint(stay(theirs).nodes)
+    with pilot(text, profile=profile) as backend:
+        (third,) = run(backend, later)
+    assert first.job_id != second.job_id == third.job_id
 
 
 def test_an_end_that_nobody_saw_is_found(tmp_path: Path) -> None:
