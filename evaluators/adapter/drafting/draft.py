@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from evaluators.adapter.drafting.help_text import (
     TrainerOption,
@@ -13,7 +14,12 @@ from evaluators.adapter.drafting.help_text import (
     options_of,
     value_for,
 )
-from evaluators.adapter.drafting.log_sample import BAR_PATTERN, DraftedReader, readers_of
+from evaluators.adapter.drafting.log_sample import (
+    BAR_PATTERN,
+    DraftedReader,
+    parameters_of,
+    readers_of,
+)
 from evaluators.adapter.names import OF_MODEL
 
 _EXAMPLES: Mapping[str, str] = {
@@ -42,7 +48,7 @@ def draft_of(
         command: the words that start a rank; by default those that the help text tells.
     """
     meanings = meanings_of(options_of(help_text))
-    readers = readers_of(log)
+    readers, size = readers_of(log), parameters_of(log)
     return "\n".join(
         [
             "# A draft: what could be guessed. Read it, mend it, then: autotune adapter check NAME",
@@ -55,12 +61,14 @@ def draft_of(
             if folder
             else '# folder = "~/my-trainer"            # in which ranks run; needed where the '
             "script lies elsewhere",
-            '# base = { "conf.yaml" = "my.yaml" } # your own file, under what is set below',
+            "# Your own file, under what is set below:",
+            f'# base = {{ "conf.yaml" = {json.dumps(str(Path(folder, "my.yaml")))} }}',
             "",
             *_places(meanings, needed_of(help_text)),
             "",
             *_hints(meanings),
             *_reading(readers),
+            *(_sizing(size) if size else []),
             "",
         ]
     )
@@ -79,7 +87,9 @@ def _places(meanings: Mapping[str, TrainerOption], needed: Sequence[str]) -> lis
         lines.append("# The model of a campaign; leave them out where your script knows its own.")
         lines += [f'"{meanings[name].name}" = "{{{name}}}"' for name in model]
     told = {option.name for option in meanings.values()}
-    if open_ := [name for name in needed if name not in told]:
+    if words := [name for name in needed if not name.startswith("-")]:
+        lines.append(f"# It needs these words, too: write them into `command`: {' '.join(words)}")
+    if open_ := [name for name in needed if name.startswith("-") and name not in told]:
         lines.append("# The script cannot do without these: say what they are.")
         lines += [f'# "{name}" = "…"' for name in open_]
     missing = [name for name in _EXAMPLES if not _told(name, meanings)]
@@ -125,6 +135,17 @@ def _reading(readers: Sequence[DraftedReader]) -> list[str]:
         lines += ["", "# [[read]]", "# log = 'peak memory (?P<gb>[\\d.]+) GB'"]
         lines += ['# peak_memory_gib = "gb"', "# at_end = true # where it comes at the end alone"]
     return lines
+
+
+def _sizing(size: DraftedReader) -> list[str]:
+    return [
+        "",
+        "# Are these the parameters of the whole model, on any number of ranks? They are compared",
+        "# with those of a campaign's model.",
+        "# [[read]]",
+        f"# {_shown(size.line)}",
+        f"# log = {_literal(size.pattern)}",
+    ]
 
 
 def _names(reader: DraftedReader, figure: str) -> bool:

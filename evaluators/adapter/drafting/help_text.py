@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 MOST_OPTIONS = 5000
 DEEPEST_BRACKETS = 4
@@ -17,6 +17,8 @@ _OPTION = re.compile(
 )
 _USAGE = re.compile(r"usage:\s*(?P<words>\S[^\n]*)", re.IGNORECASE)
 _PYTHON = re.compile(r"(?:\S*/)?python[\d.]*")
+_LONG = re.compile(r"--[A-Za-z][\w.-]*")
+_WORD = re.compile(r"(?!(?:options|args|command)$)<?[A-Za-z][\w-]*>?", re.IGNORECASE)
 _SHELLS = frozenset({"bash", "sh", "zsh"})
 _INTERPRETERS = {".py": "{python}", ".sh": "bash"}
 _PLAIN = re.compile(r"[\w.][\w./-]*|/[\w./-]+")
@@ -96,12 +98,23 @@ def _commands(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def needed_of(text: str) -> list[str]:
-    """Return the options that a program cannot do without: its usage has them in no brackets."""
-    usage = re.search(r"usage:(.*?)(?:\n\s*\n|\Z)", text, re.IGNORECASE | re.DOTALL)
-    words = usage[1] if usage else ""
+    """Return the options and words that a program cannot do without: its usage has them in no
+    brackets."""
+    usage = re.search(r"usage:(.*?)(?:\n\s*\n|\n(?=\S)|\Z)", text, re.IGNORECASE | re.DOTALL)
+    plain = usage[1] if usage else ""
     for _ in range(DEEPEST_BRACKETS):
-        words = re.sub(r"\[[^\[\]]*\]", "", words)
-    return list(dict.fromkeys(re.findall(r"(?<![\w-])--[A-Za-z][\w.-]*", words)))
+        plain = re.sub(r"\[[^\[\]]*\]", "", plain)
+    words, command = plain.split(), command_of(text)
+    begins = words.index(command[-1]) + 1 if command and command[-1] in words else len(words)
+    options = filter(_LONG.fullmatch, words)
+    return list(dict.fromkeys([*options, *_arguments(words[begins:])]))
+
+
+def _arguments(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words that are neither options nor an option's value."""
+    for before, word in pairwise(["", *words]):
+        if _WORD.fullmatch(word) and not before.startswith("-"):
+            yield word
 
 
 def _option(name: str, value: str) -> TrainerOption:

@@ -34,6 +34,16 @@ _MEMORY = re.compile(
     r"(?:mem(?:ory)?|reserved|allocated|peak)(?:_\w+)?\b[^\d]{0,25}$", re.IGNORECASE
 )
 _MEMORY_UNIT = re.compile(r"(?<![A-Za-z])([KMGT]i?B|bytes)(?![A-Za-z])", re.IGNORECASE)
+_PARAMETERS = re.compile(r"\bparam(?:eter)?s?\b[^\d]{0,25}$", re.IGNORECASE)
+_PARAMETERS_AFTER = re.compile(
+    r"\s+(?:(?:total|trainable|model)\s+)?param(?:eter)?s\b", re.IGNORECASE
+)
+_OF_A_PART = re.compile(
+    r"rank|stage|shard|local|partition|per[ _]|group|bucket|frozen|million|billion|persistent",
+    re.IGNORECASE,
+)
+LEAST = 1000
+"""Fewer parameters are the number of something else."""
 _BAR = re.compile(r"\|\s*(\d+)/\d+ \[")
 BAR_PATTERN = r"\|\s*(?P<step>\d+)/\d+ \["
 
@@ -89,11 +99,7 @@ def readers_of(log: str) -> list[DraftedReader]:
     A line that tells of iterations is one of many that differ in numbers alone, of which one
     rises by as much each time. Where no time is told, the time is that between their arrivals.
     """
-    lines = [
-        _ANSI.sub("", line)[:LONGEST_LINE]
-        for line in islice(re.split(r"[\r\n]+", log), MOST_LINES)
-        if line.strip()
-    ]
+    lines = _lines(log)
     forms = _forms(lines)
     readers = [*_iterations(forms), *_bars(lines)][:1]
     if not readers or not any("loss" in name for name, _ in readers[0].figures):
@@ -101,6 +107,26 @@ def readers_of(log: str) -> list[DraftedReader]:
     if not any(name == "peak_memory_gib" for reader in readers for name, _ in reader.figures):
         readers += [_placed(reader, readers, lines) for reader in _memory(lines)]
     return readers
+
+
+def parameters_of(log: str) -> DraftedReader | None:
+    """Return a reader of the line that tells the parameters of the whole model; None where no line
+    does, or of a part alone."""
+    for line in _lines(log):
+        for place, column in enumerate(columns := _columns(line, list(_NUMBER.finditer(line)))):
+            whole = column.text.replace(",", "")
+            told = _PARAMETERS.search(column.before) or _PARAMETERS_AFTER.match(column.after)
+            if told and whole.isdigit() and int(whole) >= LEAST and not _OF_A_PART.search(line):
+                return DraftedReader(pattern=_pattern(columns, {place: "parameters"}), line=line)
+    return None
+
+
+def _lines(log: str) -> list[str]:
+    return [
+        _ANSI.sub("", line)[:LONGEST_LINE]
+        for line in islice(re.split(r"[\r\n]+", log), MOST_LINES)
+        if line.strip()
+    ]
 
 
 def _placed(

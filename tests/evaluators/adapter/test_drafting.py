@@ -57,6 +57,25 @@ def test_whatever_a_log_holds_the_draft_can_be_read(log: str, tmp_path: Path) ->
     _drafted(tmp_path, help_text=log, log=log)
 
 
+@pytest.mark.parametrize(
+    ("line", "parameters"),
+    [
+        ('{"event": "model", "params": 3407872, "world": 4}', 3407872.0),
+        ("Model llama3 size: 6,139,904 total parameters", 6139904.0),
+        ("number of parameters on (tensor, pipeline) model parallel rank (0, 0): 345678", None),
+        ("number of parameters: 10.65M", None),
+    ],
+)
+def test_the_models_size_is_offered_where_it_is_of_the_whole_model(
+    line: str, parameters: float | None, tmp_path: Path
+) -> None:
+    text = draft_of(log=f"{line}\nstep 1 loss 2.0\nstep 2 loss 1.9\n")
+    path = tmp_path / "drafted.toml"
+    before, reads, size = text.partition("# [[read]]\n# " + line)
+    path.write_text(before + (reads + size).replace("# [[", "[[").replace("# log", "log"))
+    assert _read(read_adapter(path), line).starts[0].figures.parameters == parameters
+
+
 def test_a_script_that_nobody_has_seen(tmp_path: Path) -> None:
     """Its draft reads what the adapter that was written by hand reads."""
     log = "[1/6] loss=10.0000 12.500ms\n[2/6] loss=5.0000 11.500ms\n[3/6] loss=3.3333 11.0ms\n"
@@ -70,6 +89,9 @@ def test_what_a_script_cannot_do_without(tmp_path: Path) -> None:
         "usage: t.py [-h] --config FILE\n       [--a A [B ...]] --data D\n\noptions:\n  --other X\n"
     )
     assert needed_of(text) == ["--config", "--data"]
+    shell = "Usage: run.sh [--steps N] --name NAME CONFIG <data>\nTrains what CONFIG says.\n"
+    assert needed_of(shell) == ["--name", "CONFIG", "<data>"]
+    assert "write them into `command`: CONFIG <data>" in draft_of(help_text=shell)
     path = tmp_path / "drafted.toml"
     path.write_text(draft_of(help_text=text, folder="/my/trainer"))
     assert '# "--data" = "…"' in path.read_text()
