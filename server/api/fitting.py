@@ -17,6 +17,7 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.schemas.calibrations import MOST_OBSERVATIONS
+from autotune.trained_model import another_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.api.callers import SERVICE, Caller, demand_seen
 from server.api.dependencies import LARGEST_ID
@@ -105,7 +106,8 @@ def _campaign(session: Session, place: int, campaign_id: int, caller: Caller) ->
     if campaign.private and campaign.owner is not None:
         reason = f"campaign {campaign_id} is private, and all users see a calibration"
         raise InvalidInput(field, campaign_id, reason, valid="campaigns that all users see")
-    trials = all_trials(session, campaign_id)
+    every = all_trials(session, campaign_id)
+    trials = [trial for trial in every if not another_model(trial.metrics)]
     observations = observations_of(
         transformer_of(campaign.model), trials, machine=machine_of(campaign.machine)
     )

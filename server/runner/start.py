@@ -18,6 +18,7 @@ from autotune.cost_model.parameters import Parameters
 from autotune.prediction import study_space
 from autotune.resolution import space_of, strategy_of, transformer_of
 from autotune.schemas import CampaignCreate, EarlierObservation, StartWorth, Trial, TrialState
+from autotune.trained_model import another_model
 from evaluators.cluster import profile_from_dict
 from evaluators.program.support import capabilities_of
 from search_spaces.machine import Machine
@@ -41,7 +42,8 @@ def telling_trials(
 def telling_of(
     session: Session, past: Sequence[PastTrial], space: SearchSpace, *, now: datetime
 ) -> list[EarlierObservation]:
-    """Return what those of the past trials have shown that say most of a space."""
+    """Return what those of the past trials have shown that say most of a space; nothing of one
+    whose trainer counts another model than it was to train."""
     models = {shape: transformer_of(shape) for shape in {trial.model for trial in past}}
     given = [
         EarlierTrial(
@@ -64,7 +66,7 @@ def telling_of(
             age_days=given[place].age_days,
         )
         for place in places
-        if (trial := trials.get(past[place].id)) is not None
+        if (trial := trials.get(past[place].id)) is not None and not another_model(trial.metrics)
         for observation in observations_of(
             models[past[place].model], [trial], machine=space.machine
         )

@@ -7,7 +7,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.resolution import machine_shape
+from autotune.measurement import AccumulationMeasurement
+from autotune.measurement import metrics as metrics_of
+from autotune.resolution import machine_shape, strategy_of
 from autotune.schemas import (
     Accumulation,
     CalibrationDetail,
@@ -16,9 +18,10 @@ from autotune.schemas import (
     Campaign,
     Prediction,
     Sweep,
+    TrialMetrics,
     TrialState,
 )
-from search_spaces.catalog import load_machine
+from search_spaces.catalog import load_machine, load_model
 from server.store import Store
 from server.store.trials import finish_trial
 from tests.server.asking import STRATEGY, created, ended, with_trials
@@ -31,7 +34,14 @@ QUESTION = {"model": "gpt-22b", "machine": "frontier"}
 VERSIONS = {"deepspeed": "0.19.8", "torch": "2.13.0"}
 
 
-def measured(store: Store, *, seconds: float = 9.0, versions: Any = None, **changes: Any) -> int:
+def measured(
+    store: Store,
+    *,
+    seconds: float = 9.0,
+    versions: Any = None,
+    metrics: TrialMetrics | None = None,
+    **changes: Any,
+) -> int:
     """The id of a campaign with one trial that ended well and one out of memory."""
     campaign = created(store, **changes)
     well, badly = with_trials(store, campaign, 2)
@@ -46,6 +56,7 @@ def measured(store: Store, *, seconds: float = 9.0, versions: Any = None, **chan
     timed = ended(
         TrialState.OK,
         accumulations=[point],
+        metrics=metrics,
         peak_memory_gib_by_rank=[40.0, 41.0],
         versions=VERSIONS if versions is None else versions,
     )
@@ -93,6 +104,22 @@ def test_a_simulated_campaign_is_fitted_and_says_that_it_was_simulated(
     assert detail.observations == campaign.trials + campaign.confirmations
     assert any(each.spread < 0.9 * each.prior_spread for each in detail.constants)
     assert CalibrationDetail.model_validate(client.get(f"{URL}/from-trials").json()) == detail
+
+
+def test_a_trial_whose_trainer_counts_another_model_is_left_out(
+    client: TestClient, store: Store
+) -> None:
+    timed = AccumulationMeasurement(gradient_accumulation_steps=8, iteration_times_s=(9.0,))
+    metrics = metrics_of(
+        load_model("gpt-22b"),
+        load_machine("frontier"),
+        strategy_of(STRATEGY),
+        [timed],
+        trainer_parameters=1e9,
+    )
+    campaign = measured(store, evaluator="local", metrics=metrics)
+    detail = CalibrationDetail.model_validate(posted(client, "other", campaign).json())
+    assert (detail.observations, detail.timed, detail.out_of_memory) == (1, 0, 1)
 
 
 def test_trials_of_several_campaigns_are_put_together(client: TestClient, store: Store) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.schemas import Campaign, EarlierObservation, TrialState
+from autotune.schemas import Campaign, EarlierObservation, Trial, TrialState
 from server.runner.runner import Runner
 from server.store.campaigns import delete_campaign
 from server.store.history import earlier_observations
+from server.store.tables import TrialRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 
@@ -17,11 +18,23 @@ def kept(running: Running, campaign: Campaign) -> list[EarlierObservation]:
         return earlier_observations(session, campaign.id)
 
 
+def _of_another_model(running: Running, trial: Trial) -> Trial:
+    """Let the trainer of a trial have counted twice the parameters."""
+    assert trial.metrics is not None
+    counts = {"trainer_parameters": 2_000_000, "model_parameters": 1_000_000}
+    with running.store.transaction() as session:
+        row = session.get_one(TrialRow, trial.id)
+        row.metrics = trial.metrics.model_dump() | counts
+    return trial
+
+
 def test_a_campaign_starts_from_those_before_it_on_its_machine(running_on_sqlite: Running) -> None:
     running = running_on_sqlite
     first = created(running.store, **SMALLER)
     running.until_state(first, "done")
     told = [t for t in running.trials(first) if t.state in {TrialState.OK, TrialState.OOM}]
+    other = _of_another_model(running, next(t for t in told if t.state is TrialState.OK))
+    told.remove(other)
     second = created(running.store, seed=3)
     done = running.until_state(second, "done")
     (start,) = done.started_from or []
