@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from autotune.garbage import staying
+from evaluators.trainer.compiler import do_without_compiler
 from evaluators.trainer.device import Device
 
 MODULES = (
     "torch.distributed",
     "torch.utils.checkpoint",
-    # Imported at the first step of an optimizer, which would then be each rank's.
-    "torch._dynamo",
+    # Imported as a stage or a recomputed layer goes backward, which would then be each rank's.
+    "torch.fx.experimental.symbolic_shapes",
     "evaluators.trainer.rank",
 )
 MUON = "deepspeed.runtime.zero.muon.muon_optimizer"
@@ -54,6 +55,7 @@ def load() -> None:
     logging.disable(logging.INFO)
     try:
         with staying():
+            do_without_compiler()
             for name in MODULES:
                 importlib.import_module(name)
             with _nothing_compiled():
