@@ -82,6 +82,7 @@ def test_what_a_trainer_prints_is_read(name: str, tmp_path: Path) -> None:
     times = {str(each.step): each.time_s for each in figures.iterations}
     assert times == pytest.approx(sample["times_s"], rel=1e-4)
     assert figures.last_loss == pytest.approx(sample["loss"])
+    assert figures.parameters == sample.get("parameters")
     memory = {str(rank): told.peak_memory_gib for rank, told in figures.ranks.items()}
     told = {rank: peak for rank, peak in memory.items() if peak is not None}
     assert told == pytest.approx(sample.get("peak_memory_gib", {}), rel=1e-4)
