@@ -7,19 +7,33 @@ from __future__ import annotations
 
 import importlib
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 NAME = "torch._dynamo"
 
 
-class NoCompiler(ModuleType):
-    """Stands in for `torch._dynamo`, and does what that does where nothing is compiled: nothing.
+class NotImported(ModuleType):
+    """Stands in for a module until it is asked for what it does not have, which is the module's."""
 
-    Whatever else it is asked for is the compiler's own, imported then.
-    """
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
 
-    trace_rules = SimpleNamespace(clear_lru_cache=lambda: None)
+
+class NoTraceRules(NotImported):
+    @staticmethod
+    def clear_lru_cache() -> None:
+        """Keep what is kept: there is nothing."""
+
+
+class NoCompiler(NotImported):
+    """Stands in for `torch._dynamo`, and does what that does where nothing is compiled: nothing."""
+
+    trace_rules = NoTraceRules(f"{NAME}.trace_rules")
 
     @staticmethod
     def disable(function: Any = None, *_recursive: bool, **_options: Any) -> Any:
@@ -29,13 +43,6 @@ class NoCompiler(ModuleType):
     @staticmethod
     def graph_break(message: str = "") -> None:
         """Break no graph."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":
-            raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(importlib.import_module(self.__name__), name)
 
 
 def do_without_compiler() -> None:
