@@ -3,6 +3,7 @@ others is `pytest --hypothesis-profile=default`."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,9 @@ COSTLY = {"alone", "backend", "chromium", "ran", "two_done"}
 
 LONGEST = ("ray", "slurm", "slurm-service", "slurm-pilot", "client", "cli-service")
 """Groups that take a minute or more, of which most is waiting."""
+
+# Looking for garbage took two fifths of collecting the tests, of which all that is made stays.
+gc.disable()
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
@@ -45,6 +49,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 def rank(item: pytest.Item) -> int:
     """How early it begins."""
     group = item.get_closest_marker("xdist_group")
@@ -67,3 +76,4 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_sessionfinish() -> None:
     end_all()
+    gc.freeze()
