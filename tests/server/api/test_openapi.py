@@ -12,29 +12,35 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-import schemathesis
 from fastapi.testclient import TestClient
 from hypothesis.errors import FlakyStrategyDefinition, Unsatisfiable
-from schemathesis.core.failures import FailureGroup
-from schemathesis.generation import GenerationMode
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from server.app import create_app
 from server.settings import Settings
 from tests.server import postgres
 from tests.server.asking import created, with_trials
 
+if TYPE_CHECKING:  # otherwise where it is used: every process of tests would import it
+    import schemathesis
+    from schemathesis.core.failures import FailureGroup
+    from schemathesis.generation import GenerationMode
+
 CASES = int(os.environ.get("AUTOTUNE_API_CASES", "0"))
 """So many requests; otherwise a few of each operation, one by one, on SQLite alone."""
 EXAMPLES = 4
 SEQUENCES, STEPS = 20, 20
 """Sequences of a run, requests of a sequence."""
-# A schema cannot say that TP has to divide the heads: what it allows may be refused.
-LEFT_OUT: list[Any] = [positive_data_acceptance]
+
+
+def left_out() -> list[Any]:
+    """A schema cannot say that TP has to divide the heads: what it allows may be refused."""
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    return [positive_data_acceptance]
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
@@ -65,7 +71,7 @@ class Described:
 
     def hold(self, case: schemathesis.Case[Any]) -> None:
         """Each is also sent without the token."""
-        answer = case.call_and_validate(headers=self.headers, excluded_checks=LEFT_OUT)
+        answer = case.call_and_validate(headers=self.headers, excluded_checks=left_out())
         self.answers[answer.status_code] += 1
 
 
@@ -74,6 +80,8 @@ def described(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Described]:
     """Of a service that has a campaign with trials."""
+    import schemathesis
+
     on_server = request.param == "postgresql"
     settings = Settings(
         data_dir=tmp_path_factory.mktemp("data"),
@@ -96,6 +104,8 @@ def described(
 @pytest.mark.timeout(24 * 3600 if CASES else 300)
 def test_answers_are_as_described(described: Described) -> None:
     """Generated requests, good and bad, of every operation."""
+    from schemathesis.generation import GenerationMode
+
     each = operations(described.schema.raw_schema)
     examples = max(EXAMPLES, CASES // 2 // len(each) // len(GenerationMode))
     held = 0
@@ -133,6 +143,8 @@ def settled(examples: int, **more: Any) -> hypothesis.settings:
 def test_answers_to_sequences_are_as_described(described: Described) -> None:
     """In runs of a few sequences: a run ends where the same draws are answered otherwise than
     before, as they may be, for the service keeps what earlier sequences have made."""
+    from schemathesis.core.failures import FailureGroup
+
     faults: list[FailureGroup] = []
 
     class Sequence(described.schema.as_state_machine()):  # type: ignore[misc]
@@ -149,7 +161,7 @@ def test_answers_to_sequences_are_as_described(described: Described) -> None:
             try:
                 case.validate_response(
                     response,
-                    excluded_checks=LEFT_OUT,
+                    excluded_checks=left_out(),
                     transport_kwargs=kwargs,
                     recorder=self.recorder,
                 )

@@ -21,6 +21,8 @@ from tests.server.runner.conftest import Running
 from tests.server.statements import statements_of
 
 SLOW = {"time_scale": 1.0}  # trials that last longer than a test
+SHORT = {"budget": {"max_trials": 3}, "protocol": {"confirmations": 0}}
+"""For what shows after a few trials."""
 
 
 def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
@@ -210,7 +212,7 @@ def test_a_round_in_which_nothing_changed_reads_no_rows(running_on_sqlite: Runni
 
 def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running_on_sqlite: Running) -> None:
     store = running_on_sqlite.store
-    campaign = created(store, time_scale=0.001)
+    campaign = created(store, **SHORT, time_scale=0.001)
     running_on_sqlite.until(lambda: running_on_sqlite.campaign(campaign).pending > 0)
     with store.transaction() as session:
         pause_campaign(session, campaign.id)
@@ -312,7 +314,7 @@ def test_a_search_for_a_short_training_ends_when_a_trial_costs_more_than_it_save
 
 def test_campaigns_share_a_runner_fairly(running_on_sqlite: Running) -> None:
     """No campaign waits until another one is done."""
-    campaigns = [created(running_on_sqlite.store, time_scale=0.001) for _ in range(3)]
+    campaigns = [created(running_on_sqlite.store, **SHORT, time_scale=0.001) for _ in range(3)]
     running_on_sqlite.until(
         lambda: all(running_on_sqlite.campaign(c).trials >= 2 for c in campaigns)
     )
@@ -323,7 +325,7 @@ def test_campaigns_share_a_runner_fairly(running_on_sqlite: Running) -> None:
 
 def test_a_campaign_that_fails_says_why_and_others_go_on(running_on_sqlite: Running) -> None:
     store = running_on_sqlite.store
-    broken, sound = created(store, **SLOW), created(store)
+    broken, sound = created(store, **SLOW), created(store, **SHORT)
     running_on_sqlite.until(lambda: running_on_sqlite.campaign(broken).pending > 0)
     for trial in running_on_sqlite.trials(broken):
         directory = running_on_sqlite.settings.trial_dir(trial.token)
@@ -338,7 +340,7 @@ def test_a_campaign_that_fails_says_why_and_others_go_on(running_on_sqlite: Runn
 
 def test_a_campaign_whose_row_makes_no_sense_fails_alone(running_on_sqlite: Running) -> None:
     store = running_on_sqlite.store
-    broken, sound = created(store), created(store)
+    broken, sound = created(store), created(store, **SHORT)
     with store.transaction() as session:
         row = session.get_one(CampaignRow, broken.id)
         row.model = row.model | {"num_attention_heads": 7}
@@ -406,7 +408,7 @@ def test_a_second_runner_takes_over_what_the_first_left(running: Running) -> Non
 
 def test_pending_rows_that_never_started_are_started(running_on_sqlite: Running) -> None:
     """A runner may die between writing a row and starting its trial."""
-    campaign = created(running_on_sqlite.store)
+    campaign = created(running_on_sqlite.store, **SHORT)
     running_on_sqlite.until_state(campaign, "done")
     with running_on_sqlite.store.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE campaigns SET state = 'running'")

@@ -11,6 +11,8 @@ from tests.server.asking import created
 from tests.server.runner.conftest import Running
 
 SMALLER = {"model": "gpt-1.4b", "budget": {"max_trials": 8}, "seed": 3}
+FEW = SMALLER | {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
+"""Enough to be started from, and not to learn from."""
 
 
 def kept(running: Running, campaign: Campaign) -> list[EarlierObservation]:
@@ -54,13 +56,13 @@ def test_a_campaign_starts_from_those_before_it_on_its_machine(running_on_sqlite
 def test_what_is_kept_stays_whatever_runs_or_goes_later(running_on_sqlite: Running) -> None:
     """So the next trial follows from the campaign's own rows, whichever runner asks."""
     running, store = running_on_sqlite, running_on_sqlite.store
-    first = created(store, **SMALLER)
+    first = created(store, **FEW)
     running.until_state(first, "done")
     second = created(store, time_scale=1.0, seed=3)
     running.until(lambda: running.campaign(second).pending > 0)
     before = kept(running, second)
     assert before
-    running.until_state(created(store, **SMALLER), "done")
+    running.until_state(created(store, **FEW), "done")
     with store.transaction() as session:
         delete_campaign(session, first.id)
     running.runner.close()
@@ -77,7 +79,7 @@ def test_a_fresh_campaign_starts_from_nothing_and_so_does_one_on_another_machine
 ) -> None:
     """Another seed simulates another machine."""
     running, store = running_on_sqlite, running_on_sqlite.store
-    running.until_state(created(store, **SMALLER), "done")
+    running.until_state(created(store, **FEW), "done")
     fresh, elsewhere = created(store, fresh=True), created(store, seed=1, budget={"max_trials": 1})
     done = running.until_state(fresh, "done")
     assert done.started_from == []
