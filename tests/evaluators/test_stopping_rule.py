@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from autotune.measurement import FEWEST_OF_LONG
 from evaluators import stopping_rule
-from evaluators.adapter import expression, figures, readers, stamped_line
+from evaluators.adapter import expression, figures, rank_process, readers, stamped_line
 from evaluators.adapter.readers import event_file, rows
 from evaluators.program import run_watch, start_watch
 from evaluators.stopping_rule import FEWEST, Verdict, standard_error_s, verdict
@@ -143,7 +143,7 @@ def test_each_accumulation_has_its_own_limit() -> None:
     "module",
     [
         *(stopping_rule, run_watch, start_watch, figures, stamped_line, expression),
-        *(readers, event_file, rows),
+        *(rank_process, readers, event_file, rows),
     ],
 )
 def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module: object) -> None:
@@ -159,6 +159,7 @@ def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module:
         "evaluators.program.run_watch",
         "evaluators.adapter.expression",
         "evaluators.adapter.figures",
+        "evaluators.adapter.rank_process",
         "evaluators.adapter.readers",
         "evaluators.adapter.readers.event_file",
         "evaluators.adapter.readers.rows",
