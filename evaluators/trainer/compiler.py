@@ -1,4 +1,4 @@
-"""torch's compiler, which no trial uses and which takes a third of importing torch and DeepSpeed.
+"""torch's compiler, which no trial uses and which takes a quarter of importing torch and DeepSpeed.
 
 torch imports it at the first step of an optimizer, to be told that nothing is compiled.
 """
