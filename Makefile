@@ -16,8 +16,8 @@ demo: $(VENV)/.installed ## install, tune three models, print what it recommends
 
 # Bytecode is kept, whatever the environment says: a test run starts a hundred processes.
 TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
-# Five on two cores, for much of it waits; in the order of tests/conftest.py, not of groups' sizes.
-PARALLEL := -n 5 --dist loadgroup --no-loadscope-reorder
+# Four on two cores, for much of it waits; in the order of tests/conftest.py, not of groups' sizes.
+PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
 
 test: $(VENV)/.installed-dev ## install, then run every test
 	$(TESTING) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)

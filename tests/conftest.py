@@ -14,8 +14,9 @@ from tests.group_resources import end_all
 COSTLY = {"alone", "backend", "chromium", "ran", "two_done"}
 """Fixtures that take a second or more to make, for all tests of a module."""
 
-LONGEST = ("ray", "slurm", "slurm-service", "slurm-pilot", "client", "cli-service")
-"""Groups that take a minute or more, of which most is waiting."""
+LONGEST = ("ray", "slurm", "slurm-service", "client", "cli-service", "slurm-pilot")
+"""Groups that take a minute or more. Those on Ray and Slurm mostly wait: one process of four has
+others from the beginning."""
 
 # Looking for garbage took two fifths of collecting the tests, of which all that is made stays.
 gc.disable()
