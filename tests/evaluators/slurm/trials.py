@@ -22,7 +22,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.cluster.cluster import Cluster
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """Only ends what would never end."""
 
 PROFILE = ClusterProfile(
