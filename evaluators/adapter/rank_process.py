@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 LOOK_S = 0.2
 ENDING_LOOK_S = 0.02
@@ -77,7 +77,7 @@ class TrainerProcess:
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.child = child
         self._asked_s: float | None = None
-        self._started: list[int] = []
+        self._started: list[StartedProcess] = []
 
     @property
     def asked(self) -> bool:
@@ -98,34 +98,50 @@ class TrainerProcess:
             return ended
         if time.monotonic() > self._asked_s + END_LIMIT_S:
             self._signal(signal.SIGKILL)
-        return ended and not any(parent_of(process) for process in self._started)
+        return ended and not any(each.runs for each in self._started)
 
     def _signal(self, number: int) -> None:
         self.child.send_signal(number)
-        for process in self._started:
-            with suppress(OSError):
-                os.kill(process, number)
+        for each in self._started:
+            if each.runs:
+                with suppress(OSError):
+                    os.kill(each.number, number)
 
 
-def descendants(process: int) -> list[int]:
-    """Return the processes that one has started, and those that they have."""
-    started: dict[int, list[int]] = {}
-    for each in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        started.setdefault(parent_of(each), []).append(each)
-    found = [process]
-    for each in found:
-        found += started.get(each, [])
-    return found[1:]
+class StartedProcess(NamedTuple):
+    """A process, told by when it began from a later one that was given its number."""
+
+    number: int
+    parent: int
+    began: int
+
+    @property
+    def runs(self) -> bool:
+        now = running(self.number)
+        return now is not None and now.began == self.began
 
 
-def parent_of(process: int) -> int:
-    """Return who has started a process; 0 where it does not run."""
+def running(number: int) -> StartedProcess | None:
+    """Return the process of this number; None where none runs."""
     try:
-        with open(f"/proc/{process}/stat", "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
-    except (OSError, ValueError):
-        return 0
-    return 0 if state in b"ZX" else int(parent)
+        with open(f"/proc/{number}/stat", "rb") as file:
+            told = file.read().rpartition(b")")[2].split()
+        state, parent, began = told[0], int(told[1]), int(told[19])  # proc(5), from the third on
+    except (OSError, IndexError):
+        return None
+    return None if state in b"ZX" else StartedProcess(number, parent, began)
+
+
+def descendants(number: int) -> list[StartedProcess]:
+    """Return the processes that one has started, and those that they have."""
+    started: dict[int, list[StartedProcess]] = {}
+    for each in map(running, [int(name) for name in os.listdir("/proc") if name.isdigit()]):
+        if each:
+            started.setdefault(each.parent, []).append(each)
+    found = list(started.get(number, []))
+    for each in found:
+        found += started.get(each.number, [])
+    return found
 
 
 def watch(trainer: TrainerProcess, output: StampedOutput) -> int:

@@ -75,4 +75,11 @@ def test_what_a_shells_script_runs_ends_with_it(tmp_path: Path) -> None:
         rank.terminate()
         assert rank.stdout.read() == ""
         assert rank.wait() == 128 + signal.SIGTERM
-    assert [rank_process.parent_of(process) for process in started] == [0, 0]
+    assert not any(process.runs for process in started)
+
+
+def test_a_later_process_of_the_same_number_is_another() -> None:
+    mine = rank_process.running(os.getpid())
+    assert mine
+    assert mine.runs
+    assert not mine._replace(began=mine.began - 1).runs
