@@ -31,6 +31,8 @@ pytestmark = pytest.mark.xdist_group("slurm")
 
 # The queue forgets a job two seconds after its end: then accounting alone knows it.
 OPTIONS = {"MinJobAge": "2", "AccountingStorageEnforce": "limits"}
+ACCOUNTED = replace(PROFILE, polling=replace(PROFILE.polling, settle_s=4.0))
+"""Accounting knows of an end some two seconds after it."""
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +51,7 @@ def backends(accounted: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ba
 
 
 def test_who_cancelled_a_job_is_said(backends: Backends, tmp_path: Path) -> None:
-    """Accounting knows of an end some two seconds after it."""
-    polling = replace(PROFILE.polling, settle_s=4.0)
-    backend = backends.make("sleep 1000", profile=replace(PROFILE, polling=polling))
-    trial = request(tmp_path)
+    backend, trial = backends.make("sleep 1000", profile=ACCOUNTED), request(tmp_path)
     backend.submit(trial)
     job_id = wait(lambda: standing(backend, trial).job_id)
     backends.cluster.command("scancel", str(job_id))
@@ -74,7 +73,7 @@ def test_a_job_that_the_queue_has_forgotten_is_looked_up(
     backends.cluster.down(node)
     name = Attempt(request=trial, number=1).name
     wait(lambda: name not in backends.cluster.command("squeue", "--states=all", "--format=%j"))
-    (outcome,) = finish(backends.make(), trial)
+    (outcome,) = finish(backends.make(profile=ACCOUNTED), trial)
     assert outcome.status is TrialState.OK
     assert '"node_fail"' in (trial.directory / "attempt-1" / "abandoned.json").read_text()
 
