@@ -9,5 +9,8 @@ NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 def cause_of(error: str) -> str:
-    """Return what a failure's message has in common with those of others that failed alike."""
+    """Return a failure's message without its numbers: equal for failures of one kind.
+
+    It groups failures and is never shown: users read the message of one of them.
+    """
     return NUMBERS.sub("0", error)

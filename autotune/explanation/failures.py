@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
 from autotune.dimension_words import gibibytes, with_values_words
 from autotune.explanation.steps import EVEN
+from autotune.failures import cause_of
 from autotune.schemas import Objective
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
@@ -64,7 +64,8 @@ class FailureReport:
 
     Attributes:
         trials: that ended without a measurement; `out_of_memory` of them for want of memory.
-        causes: of the others -> how many.
+        causes: the message of one failure of each kind among the others -> how many failed alike;
+            the most frequent kind first.
         need_low_gib, need_high_gib: predicted memory of the leanest and the fullest of those that
             ran out of it; None where none did.
         memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
@@ -101,7 +102,7 @@ def explain_failures(
         return None
     machine = space.machine
     too_large = [_told_of(trial) for trial in failed if trial.out_of_memory]
-    causes = Counter(trial.cause or UNKNOWN for trial in failed if not trial.out_of_memory)
+    causes = _causes(trial.cause or UNKNOWN for trial in failed if not trial.out_of_memory)
     need = _need(space, calibration, too_large)
     limit = machine.memory_gib * float(calibration.parameters.usable_memory)
     remedies = []
@@ -117,7 +118,7 @@ def explain_failures(
     return FailureReport(
         trials=len(failed),
         out_of_memory=len(too_large),
-        causes=dict(causes.most_common()),
+        causes=causes,
         need_low_gib=need[0] if need else None,
         need_high_gib=need[-1] if need else None,
         memory_limit_gib=limit,
@@ -125,6 +126,15 @@ def explain_failures(
         remedies=tuple(remedies),
         sentence=_sentence(len(failed), causes, need, machine.memory_gib, remedies),
     )
+
+
+def _causes(messages: Iterable[str]) -> dict[str, int]:
+    """Count messages that differ in their numbers alone as one kind, told by its first message."""
+    alike: dict[str, list[str]] = {}
+    for message in messages:
+        alike.setdefault(cause_of(message), []).append(message)
+    kinds = sorted(alike.values(), key=len, reverse=True)
+    return {messages[0]: len(messages) for messages in kinds}
 
 
 def remedies_of(

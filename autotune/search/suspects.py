@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.failures import cause_of
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Integers
 from autotune.search.trial import SearchTrial
 from search_spaces.lattice import Lattice
@@ -33,7 +34,7 @@ def _suspects(lattice: Lattice, trials: Sequence[SearchTrial]) -> set[tuple[str,
     by_cause: Mapping[str, list[SearchTrial]] = defaultdict(list)
     for trial in trials:
         if trial.state == "failed" and not trial.out_of_memory and trial.cause:
-            by_cause[trial.cause].append(trial)
+            by_cause[cause_of(trial.cause)].append(trial)
     chosen = [
         name
         for name in (*LAYOUT_DIMENSIONS, *lattice.settings)

@@ -24,7 +24,8 @@ class SearchTrial:
         iteration_time_s: of the strategy at its own GAS; given when `state` is ok.
         out_of_memory: whether a failed trial failed for want of memory.
         peak_memory_gib: of the fullest rank, where measured.
-        cause: of another failure, equal for those that failed in the same way; "" if not known.
+        cause: message of another failure; "" if not known. `cause_of` it is equal for those that
+            failed in the same way.
         stands_for: nodes of the strategy that this one was run for, being equal to it in all but
             them; None where it was run for its own sake.
         num_layers: of the model that was run, where fewer than it has: the pipeline is then shorter

@@ -194,4 +194,7 @@ def _initialize(model: nn.Module, config: dict[str, Any], *, mpu: Any) -> Any:
         mpu=mpu,
         dist_init_required=False,
     )
+    # For 16-bit formats without ZeRO, DeepSpeed allocates the optimizer's moments by a step with
+    # empty gradients, which Adam's bias correction would count: the first steps would be too small.
+    engine.basic_optimizer.state.clear()
     return engine

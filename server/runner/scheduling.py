@@ -14,7 +14,6 @@ from typing import Any
 
 from autotune.calibration import COVERAGE
 from autotune.errors import NothingToPropose
-from autotune.failures import cause_of
 from autotune.measurement import (
     SECONDS_PER_HOUR,
 )
@@ -115,7 +114,7 @@ def _end(trial: Trial) -> dict[str, Any]:
         return {"state": "refused"}
     if trial.metrics is None:
         oom = trial.state is TrialState.OOM
-        cause = "" if oom else cause_of(trial.error or trial.state.value)
+        cause = "" if oom else trial.error or trial.state.value
         return {"state": "failed", "out_of_memory": oom, "cause": cause}
     peak = max(trial.peak_memory_gib_by_rank, default=None)
     seconds = trial.metrics.iteration_time_s

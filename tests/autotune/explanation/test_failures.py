@@ -112,14 +112,19 @@ def test_other_causes_are_counted_and_have_no_remedy() -> None:
     trials = [
         SearchTrial(strategy=each, state="failed", cause=cause)
         for each, cause in zip(
-            space.lattice(), ("NCCL timeout", "NCCL timeout", "no such image"), strict=False
+            space.lattice(),
+            ("no such image", "rank 3: --acum 1 is unknown", "rank 7: --acum 2 is unknown"),
+            strict=False,
         )
     ]
     told = report(space, trials)
     assert told is not None
     assert told.remedies == ()
     assert told.need_low_gib is None
-    assert told.sentence == "All 3 trials failed: 2 of NCCL timeout, 1 of no such image"
+    assert told.causes == {"rank 3: --acum 1 is unknown": 2, "no such image": 1}
+    assert told.sentence == (
+        "All 3 trials failed: 2 of rank 3: --acum 1 is unknown, 1 of no such image"
+    )
 
 
 @pytest.mark.parametrize("state", ["ok", None])

@@ -445,7 +445,7 @@ def test_a_cause_that_repeats_is_ascribed_to_what_its_layouts_share() -> None:
     space = space_22b()
     lattice = layouts_of(space).lattice
     without = [s for s in lattice if s.pipeline_parallel == 1][:40:20]
-    seen = [crashed(strategy, cause="no such file") for strategy in without]
+    seen = [crashed(s, cause=f"rank {n}: no such file") for n, s in enumerate(without)]
     assert all(s.pipeline_parallel > 1 for s in proposed(proposer(space), seen, count=3))
     innocent = next(s for s in lattice if s.pipeline_parallel == 1 and s.tensor_parallel == 8)
     row = list(lattice).index(without[0])
