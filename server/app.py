@@ -35,6 +35,7 @@ from server.api import (
 from server.api.access import Access
 from server.api.auditing import Auditing
 from server.api.callers import within_rights
+from server.api.compression import Compression
 from server.api.conditional import ConditionalAnswers
 from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.event_feed import EventFeed
@@ -131,6 +132,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(StreamLimit, most=settings.most_streams)
     app.add_middleware(BodyLimit)
     app.add_middleware(ConditionalAnswers)
+    app.add_middleware(Compression)
     app.add_middleware(OriginGuard, hosts=TrustedHosts.of(settings))
     install(app)
     dashboard.mount_files(app)

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -45,7 +45,8 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerTold:
-    """An answer; `kinds` are its media types, and without a type it has no body or no JSON."""
+    """An answer; `kinds` are its media types, and without a type it has no body or no JSON. `like`
+    is an operation before it whose example is of the same type."""
 
     status: str
     words: Markup
@@ -53,12 +54,13 @@ class AnswerTold:
     type: list[TypeWord]
     headers: list[str]
     example: str
+    like: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationTold:
     """An operation. `more` is what is said beyond its summary; `refusals` are answers of 400 and
-    above."""
+    above. `calls` begin with curl, and end with bodies besides that of curl."""
 
     name: str
     method: str
@@ -67,7 +69,6 @@ class OperationTold:
     more: Markup
     parameters: list[Described]
     body: list[TypeWord]
-    bodies: list[Told]
     answers: list[AnswerTold]
     refusals: list[AnswerTold]
     calls: list[Told]
@@ -108,6 +109,7 @@ def reference(document: Document, base_url: str) -> Reference:
     told: dict[str, list[OperationTold]] = {tag["name"]: [] for tag in document["tags"]}
     for path, method, operation in operations(document):
         told[operation["tags"][0]].append(_operation(path, method, operation, base_url))
+    examples: dict[str, str] = {}
     return Reference(
         version=document["info"]["version"],
         summary=marked(document["info"]["description"]),
@@ -115,7 +117,7 @@ def reference(document: Document, base_url: str) -> Reference:
             ResourceTold(
                 name=tag["name"],
                 words=marked(tag["description"]),
-                operations=told[tag["name"]],
+                operations=[_without_repeats(each, examples) for each in told[tag["name"]]],
             )
             for tag in document["tags"]
         ],
@@ -142,10 +144,6 @@ def _inline(text: str) -> Markup:
 def _operation(path: str, method: str, operation: Document, base_url: str) -> OperationTold:
     answers = [_answer(status, each) for status, each in sorted(operation["responses"].items())]
     content = operation.get("requestBody", {}).get("content", {}).get(JSON, {})
-    bodies = [
-        Told(name=each.get("summary", name), text=_json(each["value"]))
-        for name, each in content.get("examples", {}).items()
-    ]
     said = " ".join(operation["description"].split())
     more = said.removeprefix(first_sentence(said)).lstrip(".; ")
     return OperationTold(
@@ -156,11 +154,22 @@ def _operation(path: str, method: str, operation: Document, base_url: str) -> Op
         more=marked(more[:1].upper() + more[1:]),
         parameters=[_parameter(each) for each in _own_parameters(operation)],
         body=type_words(content["schema"]) if content else [],
-        bodies=bodies,
         answers=[each for each in answers if each.status < "400"],
         refusals=[each for each in answers if each.status >= "400"],
         calls=list(_calls(path, method, operation, base_url)),
     )
+
+
+def _without_repeats(operation: OperationTold, examples: dict[str, str]) -> OperationTold:
+    """Return an operation whose examples are of types that no operation before it has shown, which
+    `examples` has by type, and notes its own there."""
+    answers = []
+    for answer in operation.answers:
+        kind = "".join(word.text for word in answer.type)
+        first = examples.setdefault(kind, operation.name) if answer.example and kind else ""
+        repeated = first not in ("", operation.name)
+        answers.append(replace(answer, example="", like=first) if repeated else answer)
+    return replace(operation, answers=answers)
 
 
 def _own_parameters(operation: Document) -> list[Document]:
@@ -219,10 +228,13 @@ def _object(key: str, schema: Document) -> ObjectTold:
 
 
 def _calls(path: str, method: str, operation: Document, base_url: str) -> Iterator[Told]:
-    """Yield the same call with curl, in Python and as a command, as far as there are such."""
+    """Yield the same call with curl, in Python and as a command, as far as there are such; then
+    other bodies than that of curl."""
     yield Told(name="curl", text=_curl(path, method, operation, base_url))
     for sample in operation.get("x-codeSamples", []):
         yield Told(name=LANGUAGES.get(sample["lang"], sample["lang"]), text=sample["source"])
+    for name, each in list(_bodies(operation).items())[1:]:
+        yield Told(name=f"Body: {each.get('summary', name)}", text=_json(each["value"]))
 
 
 def _curl(path: str, method: str, operation: Document, base_url: str) -> str:
@@ -235,7 +247,7 @@ def _curl(path: str, method: str, operation: Document, base_url: str) -> str:
             query.append(f"{parameter['name']}={examples[0]}")
     url = shlex.quote(base_url + path + ("?" + "&".join(query) if query else ""))
     content = operation["responses"].get("200", {}).get("content", {})
-    bodies = operation.get("requestBody", {}).get("content", {}).get(JSON, {}).get("examples", {})
+    bodies = _bodies(operation)
     words = ["curl"]
     words += ["-N"] if STREAM in content else []
     words += ["-O"] if "binary" in json.dumps(content) else []
@@ -245,6 +257,12 @@ def _curl(path: str, method: str, operation: Document, base_url: str) -> str:
         return called
     body = shlex.quote(_json(next(iter(bodies.values()))["value"]))
     return f"{called} \\\n  -H 'Content-Type: application/json' \\\n  -d {body}"
+
+
+def _bodies(operation: Document) -> Mapping[str, Any]:
+    content = operation.get("requestBody", {}).get("content", {}).get(JSON, {})
+    bodies: Mapping[str, Any] = content.get("examples", {})
+    return bodies
 
 
 def _json(value: Any) -> str:

@@ -1,39 +1,37 @@
-// The reference of the API: shows what has all the words that are searched for, and copies calls.
+// The reference of the API: search, links into folded parts, and copying of calls.
 
+const OPENED_AT_MOST = 3;
 const search = document.getElementById("search");
 const found = document.getElementById("found");
-const told = [...document.querySelectorAll("[data-told]")];
-const links = new Map(
-  [...document.querySelectorAll("[data-for]")].map((item) => [item.dataset.for, item]),
-);
+const parts = [...document.querySelectorAll(".told > details")];
 const texts = new Map();
 
-function text(article) {
-  if (!texts.has(article)) texts.set(article, article.textContent.toLowerCase());
-  return texts.get(article);
+function text(part) {
+  if (!texts.has(part)) texts.set(part, part.textContent.toLowerCase());
+  return texts.get(part);
 }
 
+// Shows the parts with all words that are searched for, opened if they are few.
 function show() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-  let count = 0;
-  for (const article of told) {
-    const fits = words.every((word) => text(article).includes(word));
-    article.hidden = !fits;
-    links.get(article.id).hidden = !fits;
-    count += fits;
-  }
+  for (const part of parts) part.hidden = !words.every((word) => text(part).includes(word));
+  const shown = parts.filter((part) => !part.hidden);
+  for (const part of parts) part.open = !part.hidden && shown.length <= OPENED_AT_MOST;
   for (const group of document.querySelectorAll("[data-group]")) {
-    group.hidden = !group.querySelector("[data-told]:not([hidden])");
+    group.hidden = !group.querySelector(".told > details:not([hidden])");
   }
-  found.textContent = words.length ? `${count} of ${told.length}` : "";
+  found.textContent = words.length ? `${shown.length} of ${parts.length}` : "";
 }
 
-// A link to what the search has hidden ends the search.
+// Opens the part that the address names, and ends a search that has hidden it.
 function reveal() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (!target || !target.closest("[hidden]")) return;
-  search.value = "";
-  show();
+  if (!target) return;
+  if (target.closest("[hidden]")) {
+    search.value = "";
+    show();
+  }
+  if (target.matches("details")) target.open = true;
   target.scrollIntoView();
 }
 
@@ -44,13 +42,13 @@ async function copy(button) {
 
 search.closest("[hidden]").hidden = false;
 search.addEventListener("input", show);
-window.addEventListener("hashchange", reveal);
+addEventListener("hashchange", reveal);
 document.addEventListener("click", ({ target }) => {
   if (target.matches("[data-copy]")) copy(target);
 });
 if (navigator.clipboard) {  // browsers give it to pages of this machine or over https alone
   for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
 }
-if (matchMedia("(max-width: 959px)").matches) document.querySelector(".contents details").open = false;
-show();
+if (search.value) show();
+reveal();
 document.body.dataset.ready = "true";
