@@ -34,13 +34,13 @@ from server.api import (
 )
 from server.api.access import Access
 from server.api.auditing import Auditing
-from server.api.callers import within_rights
+from server.api.callers import within_scope
 from server.api.compression import Compression
 from server.api.conditional import ConditionalAnswers
 from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.event_feed import EventFeed
 from server.api.explanations import Explanations
-from server.api.filters import known_filters
+from server.api.filters import exact_path, known_filters
 from server.api.gate import Gate
 from server.api.kept import Kept
 from server.api.kept_answers import KeptAnswers
@@ -115,6 +115,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         routes=_routes(),
+        redirect_slashes=False,  # one spelling of each address
     )
     app.state.access = Access(settings.service_token(), store=store if settings.group else None)
     app.state.store, app.state.settings = store, settings
@@ -146,7 +147,8 @@ def _routes() -> list[BaseRoute]:
     Once for all services of a process: FastAPI reads the signatures for a twentieth of a second.
     """
     router = APIRouter(
-        generate_unique_id_function=operation_id, dependencies=[Depends(within_rights)]
+        generate_unique_id_function=operation_id,
+        dependencies=[Depends(exact_path), Depends(within_scope)],
     )
     api = APIRouter(dependencies=[Depends(known_filters)])
     for resource in RESOURCES:

@@ -62,7 +62,7 @@ class Auditing:
                     session,
                     user=user,
                     address=address_of(scope),
-                    action=f"{scope['method']} {path}".replace("\0", ""),
+                    action="".join(filter(str.isprintable, f"{scope['method']} {path}")),
                     status=answer["status"],
                     campaign_id=_campaign_of(scope, answer),
                 )
@@ -88,8 +88,8 @@ def _template(scope: Scope) -> str:
 
 def _campaign_of(scope: Scope, answer: Message) -> int | None:
     """Return the campaign that a request was about, or that it created."""
-    named = str(scope.get("path_params", {}).get("campaign_id", ""))
-    if named.isascii() and named.isdecimal():
-        return min(int(named), LARGEST_ID)
+    named: int | None = scope.get("path_params", {}).get("campaign_id")
+    if named is not None:
+        return min(named, LARGEST_ID)
     created = CREATED.fullmatch(Headers(raw=answer["headers"]).get("location", ""))
     return int(created[1]) if created else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -40,8 +38,6 @@ ASKING = frozenset(
 """Paths that are posted to and change nothing of anybody else's."""
 FOR_ADMINS = ("/api/v1/users", "/api/v1/audit")
 CALIBRATION = "/api/v1/calibrations/"
-PAGE = re.compile(r"/campaigns/[^/]*")
-"""It says itself, as a page, that there is no such campaign."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,25 +90,28 @@ async def _caller(request: Request) -> Caller:
 CallerOf = Annotated[Caller, Depends(_caller)]
 
 
-async def within_rights(request: Request) -> None:
-    """Hold each request, before it is answered, to what its sender may do.
+async def within_scope(request: Request) -> None:
+    """Raise NotAllowed unless the caller's scope covers the request."""
+    caller = request.scope.get(CALLER)
+    if caller is not None and not caller.is_admin:
+        _demand(caller, _needed(request.scope["path"], writes=_writes(request)))
 
-    A campaign that its path names has to be one that they see, and theirs where it is changed.
+
+async def demand_rights(request: Request, campaign_id: int) -> None:
+    """Check that the caller may make this request about a campaign.
 
     Raises:
-        NotAllowed: they may not do that.
-        NotFound: there is no such campaign for them.
+        NotFound: the caller cannot see the campaign.
+        NotAllowed: the request would change a campaign of somebody else.
     """
-    caller = request.scope.get(CALLER)
-    if caller is None or caller.is_admin:
-        return
-    path: str = request.scope["path"]
-    writes = request.method not in SAFE_METHODS and path not in ASKING
-    _demand(caller, _needed(path, writes=writes))
-    named = request.path_params.get("campaign_id", "")
-    if not PAGE.fullmatch(path) and named.isascii() and named.isdecimal():
+    caller = caller_of(request.scope)
+    if not caller.is_admin:
         store: Store = request.app.state.store
-        await run_in_threadpool(_held, store, caller, int(named), writes=writes)
+        await run_in_threadpool(_held, store, caller, campaign_id, writes=_writes(request))
+
+
+def _writes(request: Request) -> bool:
+    return request.method not in SAFE_METHODS and request.scope["path"] not in ASKING
 
 
 def _needed(path: str, *, writes: bool) -> UserScope:
@@ -150,12 +149,3 @@ def demand_seen(session: Session, caller: Caller, campaign_id: int) -> str | Non
         raise NotFound("campaign", campaign_id)
     owner: str | None = found.owner
     return owner
-
-
-def demand_all_seen(store: Store, caller: Caller, campaign_ids: Collection[int]) -> None:
-    """Raise NotFound where the caller may not see one of these campaigns."""
-    if caller.is_admin:
-        return
-    with store.session() as session:
-        for campaign_id in campaign_ids:
-            demand_seen(session, caller, campaign_id)

@@ -276,7 +276,7 @@ def listing(
         )
 
 
-@router.get("/{campaign_id}", response_model=Campaign, responses=problems(404))
+@router.get("/{campaign_id:positive}", response_model=Campaign, responses=problems(404))
 def read(
     request: Request, campaign_id: CampaignId, campaigns: CampaignsOf, answers: AnswersOf
 ) -> Response:
@@ -286,7 +286,7 @@ def read(
     )
 
 
-@router.patch("/{campaign_id}", responses=problems(403, 404, 507))
+@router.patch("/{campaign_id:positive}", responses=problems(403, 404, 507))
 def change(
     campaign_id: CampaignId,
     request: Annotated[CampaignChange, Body(openapi_examples=CHANGES)],
@@ -297,13 +297,13 @@ def change(
         return change_campaign(session, campaign_id, request)
 
 
-@router.post("/{campaign_id}/pause", responses=problems(403, 404, 409, 507))
+@router.post("/{campaign_id:positive}/pause", responses=problems(403, 404, 409, 507))
 def pause(campaign_id: CampaignId, store: StoreOf) -> Campaign:
     """Let running trials end, and start no new ones."""
     return _steer(store, campaign_id, pause_campaign)
 
 
-@router.post("/{campaign_id}/resume", responses=problems(403, 404, 409, 507))
+@router.post("/{campaign_id:positive}/resume", responses=problems(403, 404, 409, 507))
 def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
     """Let a paused or failed campaign go on."""
     with store.transaction() as session:
@@ -311,13 +311,13 @@ def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
         return resume_campaign(session, campaign_id)
 
 
-@router.post("/{campaign_id}/cancel", responses=problems(403, 404, 409, 507))
+@router.post("/{campaign_id:positive}/cancel", responses=problems(403, 404, 409, 507))
 def cancel(campaign_id: CampaignId, store: StoreOf) -> Campaign:
     """End the campaign for good, and its running trials with it."""
     return _steer(store, campaign_id, cancel_campaign)
 
 
-@router.post("/{campaign_id}/extend", responses=problems(403, 404, 409, 507))
+@router.post("/{campaign_id:positive}/extend", responses=problems(403, 404, 409, 507))
 def extend(
     campaign_id: CampaignId,
     extension: Annotated[BudgetExtension, Body(openapi_examples=MORE)],
@@ -330,7 +330,7 @@ def extend(
 
 
 @router.delete(
-    "/{campaign_id}",
+    "/{campaign_id:positive}",
     status_code=HTTPStatus.NO_CONTENT,
     response_description="It is deleted.",
     responses=problems(403, 404, 409, 507),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
+from starlette.convertors import Convertor, register_url_convertor
 
 from autotune.schemas import Problem
+from server.api.callers import demand_rights
 from server.api.event_feed import EventFeed
 from server.api.explanations import Explanations
 from server.api.kept_answers import KeptAnswers
@@ -22,6 +24,25 @@ from server.store.campaign_list import SORTS, CampaignList
 
 LARGEST_ID = 2**63 - 1
 LARGEST_NUMBER = 2**31 - 1
+
+
+class Positive(Convertor[int]):
+    """Matches a positive integer in its one canonical spelling.
+
+    Python and Pydantic also read `+2`, `2.0`, ` 2` and `02` as 2. No route matches these, so every
+    part of the service that looks at a path sees the same number.
+    """
+
+    regex = "[1-9][0-9]{0,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("positive", Positive())
 
 
 async def _store(request: Request) -> Store:
@@ -69,6 +90,17 @@ async def _explanations(request: Request) -> Explanations:
     return explanations
 
 
+async def campaign_within_rights(
+    request: Request,
+    campaign_id: Annotated[
+        int, Path(ge=1, le=LARGEST_ID, description="Id of the campaign.", examples=[1])
+    ],
+) -> int:
+    """Return the campaign that a path names, once the caller's rights to it are checked."""
+    await demand_rights(request, campaign_id)
+    return campaign_id
+
+
 async def _feed(request: Request) -> EventFeed:
     feed: EventFeed = request.app.state.feed
     return feed
@@ -84,9 +116,8 @@ PlansOf = Annotated[Plans, Depends(_plans)]
 ExplanationsOf = Annotated[Explanations, Depends(_explanations)]
 CampaignListOf = Annotated[CampaignList, Depends(_campaign_list)]
 FeedOf = Annotated[EventFeed, Depends(_feed)]
-CampaignId = Annotated[
-    int, Path(ge=1, le=LARGEST_ID, description="Id of the campaign.", examples=[1])
-]
+CampaignId = Annotated[int, Depends(campaign_within_rights)]
+"""The only way for an endpoint to a campaign that its path names (`{campaign_id:positive}`)."""
 TrialNumber = Annotated[
     int,
     Path(

@@ -79,7 +79,7 @@ ResumeAfter = Annotated[int | None, Depends(_resume_after)]
 
 
 @router.get(
-    "/campaigns/{campaign_id}/events",
+    "/campaigns/{campaign_id:positive}/events",
     response_class=EventStream,
     responses=_answers(404),
 )

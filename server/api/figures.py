@@ -15,7 +15,7 @@ from server.figures.kinds import AnyFigure, FigureOptions
 from server.figures.style import Scheme
 from server.figures.trajectory import Axis
 
-router = APIRouter(prefix="/campaigns/{campaign_id}/figures", tags=["figures"])
+router = APIRouter(prefix="/campaigns/{campaign_id:positive}/figures", tags=["figures"])
 
 Kind = Annotated[FigureKind, Path(description="What the figure shows.", examples=["impact"])]
 SchemeOf = Annotated[Scheme, Query(description="Colours for a light or a dark ground.")]

@@ -1,14 +1,22 @@
-"""Query parameters that a resource does not know are refused, and not passed over."""
+"""Addresses that name no resource exactly are refused: a parameter too many, a line break."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any
 
-from fastapi import Request
+from fastapi import HTTPException, Request
 from fastapi.routing import APIRoute
 
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
+
+
+async def exact_path(request: Request) -> None:
+    """Answer 404 to a path that ends with a line break: the `$` of a route's pattern ignores it."""
+    in_parameter = any(str(value).endswith("\n") for value in request.path_params.values())
+    if request.scope["path"].endswith("\n") and not in_parameter:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
 
 
 async def known_filters(request: Request) -> None:

@@ -26,7 +26,7 @@ from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_recommendations import KeptRecommendations, launch_of
 from server.store import NotFound
 
-router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["recommendation"])
+router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["recommendation"])
 FileName = Annotated[
     str,
     Path(description="One of the recommendation's `artefacts`.", examples=["ds_config.json"]),

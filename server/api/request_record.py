@@ -69,7 +69,7 @@ class RequestRecord:
 
 def route_of(scope: Scope) -> str:
     """Return the template of a request's path, which is of a few however many are asked for."""
-    path = getattr(scope.get("route"), "path", None)
+    path = getattr(scope.get("route"), "path_format", None)
     if path is None:
         return STATIC if scope["path"].startswith(STATIC) else NOWHERE
     # A resource knows its path within the API, and not where that begins.

@@ -56,7 +56,7 @@ def predicted(
     return scaling_study(query, calibration, summary, program=program)
 
 
-@router.get("/campaigns/{campaign_id}/scaling", responses=problems(404))
+@router.get("/campaigns/{campaign_id:positive}/scaling", responses=problems(404))
 def of_campaign(
     campaign_id: CampaignId, campaigns: CampaignsOf, rank: Rank = 1, nodes: Widths = None
 ) -> ScalingStudy:

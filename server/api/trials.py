@@ -38,7 +38,7 @@ from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
 from server.store.trials import get_trial, list_trials
 
-router = APIRouter(prefix="/campaigns/{campaign_id}", tags=["trials"])
+router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["trials"])
 
 LONGEST_TAIL = 4 * 2**20
 """Bytes of a log that are read at most."""
@@ -121,7 +121,7 @@ def export(campaign_id: CampaignId, store: StoreOf) -> StreamingResponse:
     return StreamingResponse(csv_lines(store, campaign_id), media_type="text/csv", headers=headers)
 
 
-@router.get("/trials/{number}", responses=problems(404))
+@router.get("/trials/{number:positive}", responses=problems(404))
 def read(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> Trial:
     """Return a trial as it stands."""
     with store.session() as session:
@@ -129,7 +129,7 @@ def read(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> Trial:
 
 
 @router.get(
-    "/trials/{number}/log",
+    "/trials/{number:positive}/log",
     response_class=PlainTextResponse,
     response_description="The end of the log, as it was written.",
     responses=problems(404),

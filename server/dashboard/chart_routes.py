@@ -28,7 +28,7 @@ from server.figures.style import Scheme, Spec
 from server.store import Store
 from server.store.trials import get_trial
 
-router = APIRouter(prefix="/campaigns/{campaign_id}")
+router = APIRouter(prefix="/campaigns/{campaign_id:positive}")
 
 
 @router.get("/charts/accumulations.json")
@@ -61,14 +61,14 @@ def accumulations_vega(
     return answers.of(request, campaign_id, chart)
 
 
-@router.get("/trials/{number}/charts/accumulations.json")
+@router.get("/trials/{number:positive}/charts/accumulations.json")
 def trial_accumulations_json(
     campaign_id: CampaignId, number: TrialNumber, campaigns: CampaignsOf, store: StoreOf
 ) -> AccumulationSeries:
     return _trial_accumulations(campaigns, store, campaign_id, number)
 
 
-@router.get("/trials/{number}/charts/accumulations.vega.json")
+@router.get("/trials/{number:positive}/charts/accumulations.vega.json")
 def trial_accumulations_vega(
     campaign_id: CampaignId,
     number: TrialNumber,
@@ -80,14 +80,14 @@ def trial_accumulations_vega(
     return charts.accumulation_chart(series, scheme=scheme)
 
 
-@router.get("/trials/{number}/charts/memory.json")
+@router.get("/trials/{number:positive}/charts/memory.json")
 def memory_json(
     campaign_id: CampaignId, number: TrialNumber, campaigns: CampaignsOf, store: StoreOf
 ) -> MemorySeries:
     return _memory(campaigns, store, campaign_id, number)
 
 
-@router.get("/trials/{number}/charts/memory.vega.json")
+@router.get("/trials/{number:positive}/charts/memory.vega.json")
 def memory_vega(
     campaign_id: CampaignId,
     number: TrialNumber,

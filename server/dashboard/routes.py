@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import FileResponse, Response
+from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
 from autotune.schemas import TrialPurpose, TrialState
-from server.api.callers import CallerOf, demand_all_seen, demand_seen
+from server.api.callers import CallerOf, demand_seen
 from server.api.dependencies import (
     LARGEST_ID,
     CampaignId,
@@ -120,8 +122,9 @@ def new_campaign(
     filled = None
     with store.session() as session, suppress(NotFound):
         if like:
-            demand_seen(session, caller, _number(like))
-            found = get_campaign(session, _number(like))
+            number = _number(like)
+            demand_seen(session, caller, number)
+            found = get_campaign(session, number)
             # The form asks for searches.
             filled = None if found.request.study else prefill.filled(found, request.query_params)
     context = {
@@ -141,42 +144,61 @@ def new_campaign(
     return render(request, "new_campaign.html", context)
 
 
-@router.get("/campaigns/{campaign_id}")
-def campaign(
-    request: Request, campaign_id: str, views: CampaignViewsOf, caller: CallerOf
-) -> Response:
-    """Return the page of one campaign, or a page that says why there is none."""
-    try:
-        demand_all_seen(views.store, caller, [_number(campaign_id)])
-        return views.page(request, _number(campaign_id))
-    except NotFound:
-        context = {"here": "missing", "campaign_id": campaign_id}
-        return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
-
-
-def _number(campaign_id: str) -> int:
-    """Return an id as it stands in an address; 0, which no campaign has, for what is none."""
-    number = int(campaign_id) if campaign_id.isascii() and campaign_id.isdecimal() else 0
+def _number(text: str) -> int:
+    """Return the id of a campaign in an address's query; 0, which no campaign has, for others."""
+    number = int(text) if text.isascii() and text.isdecimal() else 0
     return min(number, LARGEST_ID)
 
 
-@router.get("/campaigns/{campaign_id}/fragments/summary")
+class CampaignPage(APIRoute):
+    """Answers with a page, not with a problem document, where there is no such campaign."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def page(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except NotFound:
+                return missing(request, request.path_params["campaign_id"])
+
+        return page
+
+
+def campaign(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
+    """Return the page of one campaign."""
+    return views.page(request, campaign_id)
+
+
+router.add_api_route(
+    "/campaigns/{campaign_id:positive}", campaign, route_class_override=CampaignPage
+)
+
+
+@router.get("/campaigns/{name}")
+def missing(request: Request, name: str) -> Response:
+    """Return a page that says that there is no such campaign."""
+    context = {"here": "missing", "campaign_id": name}
+    return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
+
+
+@router.get("/campaigns/{campaign_id:positive}/fragments/summary")
 def summary(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
     return views.summary(request, campaign_id)
 
 
-@router.get("/campaigns/{campaign_id}/fragments/outcome")
+@router.get("/campaigns/{campaign_id:positive}/fragments/outcome")
 def outcome(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
     """Return the answer, and the rest of the recommendation, each in an element of its own."""
     return views.outcome(request, campaign_id)
 
 
-@router.get("/campaigns/{campaign_id}/fragments/explanation")
+@router.get("/campaigns/{campaign_id:positive}/fragments/explanation")
 def explanation(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
     return views.explanation(request, campaign_id)
 
 
-@router.get("/campaigns/{campaign_id}/fragments/trials")
+@router.get("/campaigns/{campaign_id:positive}/fragments/trials")
 def trials(
     request: Request,
     campaign_id: CampaignId,
@@ -199,7 +221,7 @@ def trials(
     )
 
 
-@router.get("/campaigns/{campaign_id}/fragments/trials/{number}")
+@router.get("/campaigns/{campaign_id:positive}/fragments/trials/{number:positive}")
 def trial(
     request: Request,
     campaign_id: CampaignId,
