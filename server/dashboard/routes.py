@@ -150,7 +150,7 @@ def _number(text: str) -> int:
     return min(number, LARGEST_ID)
 
 
-class CampaignPage(APIRoute):
+class PageRoute(APIRoute):
     """Answers with a page, not with a problem document, where there is no such campaign."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -170,9 +170,7 @@ def campaign(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) 
     return views.page(request, campaign_id)
 
 
-router.add_api_route(
-    "/campaigns/{campaign_id:positive}", campaign, route_class_override=CampaignPage
-)
+router.add_api_route("/campaigns/{campaign_id:positive}", campaign, route_class_override=PageRoute)
 
 
 @router.get("/campaigns/{name}")
