@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, hypot
+from math import ceil, hypot, inf
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.cost_model.parameters import is_cpu
 from autotune.schemas import Accumulation, TrialMetrics
 from autotune.trial_energy import joules_per_token
 from search_spaces.machine import Machine
@@ -19,6 +20,16 @@ from search_spaces.transformer import Transformer
 TERA = 1e12
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0
+
+HIGHEST_GPU_TFLOPS = 20_000.0
+"""Of a GPU without a published peak: as much as a machine's description may claim of any."""
+HIGHEST_CPU_TFLOPS = 20.0
+"""Of a rank on a CPU: four cores with 16-bit matrix units (AMX: 2048 operations a cycle) at
+2.4 GHz. One with vector units alone reaches 0.3."""
+DEPENDENT_KERNELS = 10
+"""Of one layer, forward and backward, each of which waits for the one before: at the least five
+matrix products forward and as many backward."""
+SHORTEST_KERNEL_S = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +158,54 @@ def probe_accumulations(strategy: Strategy) -> tuple[int, ...]:
         return low, 2 * low
     smaller = low if own > low else max(stages, group * ceil(own / 2 / group))
     return (smaller, own) if smaller < own else (own,)
+
+
+def least_iteration_s(
+    transformer: Transformer, machine: Machine, strategy: Strategy, *, accumulation: int
+) -> float:
+    """Return seconds that no iteration at this GAS can be faster than, on any software.
+
+    The greater of two bounds: the model's FLOPs (of the attention scores the causal half) on all
+    GPUs at their peak, and one micro-batch after the other through the kernels of a stage's layers.
+    """
+    batch = strategy.with_accumulation(accumulation).global_batch_size(machine.gpus_per_node)
+    tokens = batch * transformer.seq_length
+    masked = 6.0 * transformer.num_layers * transformer.seq_length * transformer.hidden_size
+    flops = transformer.model_flops(batch) - masked * tokens
+    unknown = HIGHEST_CPU_TFLOPS if is_cpu(machine) else HIGHEST_GPU_TFLOPS
+    peak = (machine.peak_tflops or unknown) * TERA
+    layers = transformer.num_layers / strategy.pipeline_parallel
+    return max(
+        flops / (strategy.world_size(machine.gpus_per_node) * peak),
+        accumulation * layers * DEPENDENT_KERNELS * SHORTEST_KERNEL_S,
+    )
+
+
+def impossible_time(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    measurements: Sequence[AccumulationMeasurement],
+) -> str | None:
+    """Return why what was measured cannot be the time of an iteration; None where it can be.
+
+    One iteration that no machine could run in its time is enough: lines that a trainer keeps back
+    and prints together make some iterations too short and others too long.
+    """
+    for measured in measurements:
+        gas = measured.gradient_accumulation_steps
+        fastest = min(measured.iteration_times_s, default=inf)
+        least = least_iteration_s(transformer, machine, strategy, accumulation=gas)
+        if fastest < least:
+            return (
+                f"GAS {gas}: an iteration in {fastest:.3g} s is impossible: {transformer.name} "
+                f"takes at least {least:.3g} s on {strategy.world_size(machine.gpus_per_node)} x "
+                f"{machine.gpu} at their peak. Either the lines of several iterations arrive "
+                "together (let the trainer print each at once: flush=True, python -u, "
+                "PYTHONUNBUFFERED=1), or its times are in another unit, or it trains another "
+                "model, or with 8-bit products (then give the machine its 8-bit peak)"
+            )
+    return None
 
 
 def metrics(

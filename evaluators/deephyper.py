@@ -16,7 +16,7 @@ from typing import Any
 
 from deephyper.evaluator import Evaluator, HPOJob, JobStatus
 
-from autotune.measurement import metrics, probe_accumulations
+from autotune.measurement import impossible_time, metrics, probe_accumulations
 from autotune.objectives import unknown_objective
 from autotune.schemas import Objective, TrialState
 from evaluators.backend import Backend
@@ -174,6 +174,9 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
 
     def _output(self, request: TrialRequest, outcome: TrialOutcome) -> dict[str, Any]:
         """Return what DeepHyper's job holds; the metadata become columns of its results."""
+        measured = request.transformer, request.machine, request.strategy, outcome.measurements
+        if impossible := impossible_time(*measured):
+            outcome = replace(outcome, status=TrialState.CRASHED, error=impossible)
         metadata: dict[str, Any] = {
             "token": request.token,
             "status": outcome.status.value,
@@ -186,10 +189,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         if outcome.status is not TrialState.OK:
             return {"objective": f"F_{outcome.status.value}", "metadata": metadata}
         figures = metrics(
-            request.transformer,
-            request.machine,
-            request.strategy,
-            outcome.measurements,
+            *measured,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=outcome.loss,
             trainer_parameters=outcome.trainer_parameters,

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from autotune.measurement import SECONDS_PER_HOUR, accumulations, metrics
+from autotune.measurement import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
 from autotune.objectives import memory_limit_gib
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import Campaign, Objective, Trial, TrialMetrics, TrialState
@@ -97,17 +97,18 @@ def _sampled(outcome: TrialOutcome) -> float | None:
 def _figures(
     workload: Workload, strategy: Strategy, outcome: TrialOutcome, *, power_factor: float
 ) -> tuple[TrialMetrics | None, TrialOutcome]:
-    """Return an ok trial's figures; one that says ok but measured too little has crashed."""
+    """Return an ok trial's figures; one that says ok but measured too little, or times that are
+    impossible, has crashed."""
     if outcome.status is not TrialState.OK:
         return None, replace(outcome, measurements=())
+    measured = workload.transformer, workload.machine, strategy, outcome.measurements
+    if impossible := impossible_time(*measured):
+        return None, _crashed(outcome, impossible)
     loss = outcome.loss if outcome.loss is not None and math.isfinite(outcome.loss) else None
     counted = outcome.trainer_parameters
     try:
         figures = metrics(
-            workload.transformer,
-            workload.machine,
-            strategy,
-            outcome.measurements,
+            *measured,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=loss,
             trainer_parameters=counted if counted and math.isfinite(counted) else None,
@@ -120,4 +121,8 @@ def _figures(
     if usable:
         return figures, outcome
     error = "the trial ended well, but its measurements give no iteration time"
-    return None, replace(outcome, status=TrialState.CRASHED, error=error, measurements=())
+    return None, _crashed(outcome, error)
+
+
+def _crashed(outcome: TrialOutcome, error: str) -> TrialOutcome:
+    return replace(outcome, status=TrialState.CRASHED, error=error, measurements=())

@@ -15,13 +15,17 @@ from deephyper.evaluator import HPOJob
 from deephyper.hpo import CBO
 
 from autotune.cost_model import Parameters, estimate, perturbed
+from evaluators.adapter.reading import read_adapter
+from evaluators.cluster import ClusterProfile
 from evaluators.deephyper import ATTEMPTS, BackendEvaluator
+from evaluators.local.program_backend import LocalProgramBackend
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.space import SearchSpace
+from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "cbo_without_service.py"
 
@@ -111,6 +115,34 @@ def test_energy_that_nothing_tells_of_is_refused_before_any_trial(tmp_path: Path
         FITTING,
     )
     assert job.objective > 0
+
+
+BUFFERED = """\
+command = ["{python}", "-c", '''
+import sys, time
+log = open(1, "w", buffering=1 << 16)
+for step in range(int(sys.argv[1])):
+    time.sleep(0.01)
+    print("step", step + 1, file=log)
+''', "{iterations}"]
+[set]
+"$GAS" = "{gradient_accumulation_steps}"
+[[read]]
+log = 'step (?P<step>\\d+)'
+arrival = true
+"""
+
+
+def test_lines_that_arrive_together_are_no_times(tmp_path: Path) -> None:
+    (tmp_path / "buffered.toml").write_text(BUFFERED)
+    adapter = read_adapter(tmp_path / "buffered.toml")
+    profile = ClusterProfile(name="local", program="adapter", adapter=adapter)
+    space = SearchSpace.build(MODEL, MACHINE, nodes=1, choices={"gradient_accumulation_steps": 2})
+    backend = LocalProgramBackend(profile)
+    [job] = run(BackendEvaluator(backend, space=space, directory=tmp_path), strategy().as_dict())
+    backend.close()
+    assert job.objective == "F_crashed"
+    assert "the lines of several iterations arrive together" in job.metadata["error"]
 
 
 def test_a_search_of_deephyper_finds_a_good_layout(tmp_path: Path) -> None:

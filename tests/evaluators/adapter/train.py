@@ -52,7 +52,7 @@ def meet() -> None:
 def work(units: float) -> int:
     """Compute, for about 20 microseconds a unit."""
     total = 0
-    for _ in range(int(units * 100)):
+    for _ in range(int(units * 500)):
         total += total % 7 + 1
     return total
 

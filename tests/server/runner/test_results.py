@@ -68,7 +68,7 @@ def test_a_failed_trial_has_no_figures_but_costs_its_time() -> None:
     "measurements",
     [
         (),
-        (AccumulationMeasurement(gradient_accumulation_steps=8, iteration_times_s=(0.0,)),),
+        (AccumulationMeasurement(gradient_accumulation_steps=8, iteration_times_s=()),),
         (AccumulationMeasurement(gradient_accumulation_steps=8, iteration_times_s=(math.nan,)),),
     ],
 )
@@ -80,6 +80,18 @@ def test_a_trial_that_measured_too_little_has_crashed(
     assert result.state is TrialState.CRASHED
     assert result.objective is None
     assert "no iteration time" in (result.error or "")
+
+
+@pytest.mark.parametrize("times_s", [(0.0, 0.0, 0.0), (1e-6, 1e-6), (8.0, 1.4, 8.0)])
+def test_a_trial_with_times_that_no_machine_reaches_has_crashed(times_s: tuple[float, ...]) -> None:
+    """On 16 GCDs an iteration takes at least 1.4 s; one time that is shorter makes all doubtful."""
+    together = AccumulationMeasurement(gradient_accumulation_steps=16, iteration_times_s=times_s)
+    found = outcome(measurements=(MEASURED[0], together))
+    result = finished_trial(WORKLOAD, strategy_of(STRATEGY), found, now=NOW)
+    assert (result.state, result.metrics, result.objective) == (TrialState.CRASHED, None, None)
+    assert list(result.accumulations) == []
+    assert "GAS 16" in (result.error or "")
+    assert "is impossible" in (result.error or "")
 
 
 def test_a_trial_that_was_given_up_has_the_least_rate_that_its_one_value_allows() -> None:
