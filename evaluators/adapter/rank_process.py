@@ -190,7 +190,11 @@ def main(path: str) -> int:
     prepare(plan)
     rank = int(os.environ["RANK"])
     output = StampedOutput(plan["start"], rank)
-    environment = {**_surroundings(), "PYTHONUNBUFFERED": "1", **plan["variables"]}
+    environment = {**_surroundings(), "PYTHONUNBUFFERED": "1"}
+    if os.path.isabs(plan["words"][0]):  # a trainer's own interpreter comes before the profile's
+        places = [os.path.dirname(plan["words"][0]), environment.get("PATH", os.defpath)]
+        environment["PATH"] = os.pathsep.join(places)
+    environment.update(plan["variables"])
     try:
         child = subprocess.Popen(
             plan["words"],

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from inspect import getsource
 from pathlib import Path
+from typing import Any
 
 from autotune.schemas import TrialState
 from evaluators.adapter import rank_process
@@ -16,7 +17,7 @@ from evaluators.adapter.log import AdapterLog, file_patterns
 from evaluators.adapter.rendering import start_of
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import task
-from evaluators.program.interpreter import python
+from evaluators.program.interpreter import named_python, python
 from evaluators.program.measured_part import MeasuredPart, measured_parts
 from evaluators.program.outcome import AttemptFailure, failed, failure_of, succeeded
 from evaluators.program.planned_starts import PlannedStarts
@@ -83,7 +84,9 @@ class AdapterProgram:
         """Return bash for one start after the other; the first that fails is the last."""
         interpreter = python(self._profile)
         pinned = json.dumps(dict(self._adapter.versions))
-        versions = [*launcher.container, interpreter, "-c", _WRITE_VERSIONS, pinned]
+        plan = self._plan(self.starts(request), folder, 1)
+        trains = named_python(plan["words"], folder=plan["folder"]) or interpreter
+        versions = [*launcher.container, trains, "-c", _WRITE_VERSIONS, pinned]
         script = shlex.join([interpreter, str(folder / RANK_PROCESS)])
         starts = self.starts(request)
         commands = [
@@ -135,7 +138,7 @@ class AdapterProgram:
     def starts(self, request: TrialRequest) -> PlannedStarts:
         return PlannedStarts(adapter=self._adapter, request=request)
 
-    def _plan(self, starts: PlannedStarts, folder: Path, number: int) -> Mapping[str, object]:
+    def _plan(self, starts: PlannedStarts, folder: Path, number: int) -> Mapping[str, Any]:
         """Return what the ranks of a start are told."""
         out = str(folder / start_folder(number))
         plan = starts.plan(number, python=python(self._profile), out=out)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import evaluators
 from evaluators.cluster.profile import ClusterProfile
 
 ANY = "python3"
+_PYTHON = re.compile(r".*/python[0-9.]*")
 
 
 def python(profile: ClusterProfile) -> str:
@@ -19,6 +22,16 @@ def python(profile: ClusterProfile) -> str:
     environment = profile.environment
     sets_up = environment.virtual_environment or environment.modules or profile.container
     return ANY if sets_up else sys.executable
+
+
+def named_python(words: Sequence[str], *, folder: str) -> str | None:
+    """Return the path of the interpreter that a command names; None where it names none.
+
+    Args:
+        folder: that the command runs in.
+    """
+    named = next(filter(_PYTHON.fullmatch, words), None)
+    return str(Path(folder, named)) if named else None
 
 
 def import_path(profile: ClusterProfile) -> list[str]:

@@ -27,13 +27,19 @@ export LOCAL_WORLD_SIZE="$LOCAL_SIZE" NODE_RANK="${SLURM_NODEID:-0}" GROUP_RANK=
 """Those that torchrun sets, and NODE_RANK and LOCAL_SIZE, by which others know them. It holds no
 single quote, so that it may stand between two of them."""
 
-_BECOME = r"""if [[ "$SLURM_LOCALID" == 0 ]]; then
+# A trainer starts others by name: Megatron's Makefile asks `python3` for the headers of pybind11.
+_BECOME = r"""case "$1" in
+    /*) export PATH="${1%/*}:$PATH" ;;
+esac
+if [[ "$SLURM_LOCALID" == 0 ]]; then
     sample </dev/null &
 fi
 exec "$@"
 """
 
-_HEAD = "# bash task.sh COMMAND: becomes COMMAND, as one rank of a step\n"
+_HEAD = """# bash task.sh COMMAND: becomes COMMAND, as one rank of a step, with COMMAND's folder first on
+# the PATH
+"""
 
 SCRIPT = "\n".join([_HEAD, RANK_VARIABLES, SAMPLER, _BECOME])
 

@@ -35,9 +35,37 @@ _MARK = "[autotune probe] "
 _NODE = f"""printf '{_MARK}{{"node": "%s"}}\\n' "${{SLURMD_NODENAME:-$(hostname -s)}}"
 """
 _RANK = f"""
-import json, os, shutil, sys
+import json, os, re, shutil, subprocess, sys, tempfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+
+def helpers_error(folder):
+    # Megatron compiles them when it first trains; here in a copy, as the checkout is the user's.
+    suffix = EXTENSION_SUFFIXES[0]
+    built = lambda place: any(name.endswith(suffix) for name in os.listdir(place))
+    if not os.path.exists(os.path.join(folder, "Makefile")) or built(folder):
+        return ""
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
+    with tempfile.TemporaryDirectory() as copy:
+        for name in os.listdir(folder):
+            if name == "Makefile" or name.endswith(".cpp"):
+                shutil.copy(os.path.join(folder, name), copy)
+        try:
+            made = subprocess.run(
+                ["make", "-C", copy], env=dict(os.environ, PATH=path), stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
+            )
+        except OSError as error:
+            return "make: " + str(error.strerror)
+        if made.returncode:
+            lines = re.sub(chr(27) + "[[][0-9;]*[mK]", "", made.stdout).splitlines()
+            errors = [line for line in lines if re.search("error|No module|not found", line)]
+            return (errors or lines or ["make failed"])[0]
+        if not built(copy):
+            return "none is made for this interpreter (" + suffix + "): python3-config is another's"
+    return ""
+
 report = dict(
     rank=int(os.environ["SLURM_PROCID"]),
     python=sys.version.split()[0],
@@ -62,6 +90,8 @@ if checkout := sys.argv[2]:
         import megatron.training
     except Exception as error:
         report["megatron_error"] = type(error).__name__ + ": " + str(error)
+    if report["rank"] == 0:
+        report["helpers_error"] = helpers_error(os.path.join(checkout, "megatron", "data"))
 sys.stdout.write("{_MARK}" + json.dumps(report) + chr(10))
 """
 
@@ -79,6 +109,8 @@ class TaskReport:
         gpus: names of those that torch sees.
         megatron_error: why the profile's checkout of Megatron-DeepSpeed cannot be imported; empty
             where it can, and where trials do not train with it.
+        helpers_error: why the checkout's C++ helpers do not compile; empty where they do, or are
+            compiled already. The first rank alone tries.
     """
 
     rank: int
@@ -92,6 +124,7 @@ class TaskReport:
     torch_error: str = ""
     gpus: tuple[str, ...] = ()
     megatron_error: str = ""
+    helpers_error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

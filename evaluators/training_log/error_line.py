@@ -242,6 +242,9 @@ _PROGRAMS = (
     ),
     # The bundled trainer's word of a rank that could not say anything itself.
     _text("ended by SIG", r"(ended by SIG.+)"),
+    # A compiler's, and that of an interpreter which a Makefile asks for headers.
+    _text("rror: ", r"(?:\S*/)?([\w.+-]{1,100}:[0-9]+:(?:[0-9]+:)? (?:fatal )?error: .+)"),
+    _text("No module named ", r"(?:\S*/)?(python[0-9.]*: No module named .+)"),
     # An argument parser's.
     _text(": error: ", r"(?:\S*/)?([\w.+-]{1,100}: error: .+)"),
     # Hydra's.

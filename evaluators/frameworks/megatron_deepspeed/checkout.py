@@ -81,7 +81,7 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
         for package, file in IMPORTED_BY.items()
         if re.search(rf"^(import|from) {package}\b", source(root / file), flags=re.MULTILINE)
     ]
-    needed = [*NEEDED, *imported]
+    needed = [*NEEDED, *imported, *_compiled_with(root / "megatron" / "data")]
     try:
         packages = _look(python, needed)
     except subprocess.TimeoutExpired:
@@ -98,6 +98,12 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
         f"megatron/training.py imports {COMPRESSION}, which it no longer has"
     )
     return [_of_python(python, reason, "a Python with an older DeepSpeed, such as 0.16.9")]
+
+
+def _compiled_with(folder: Path) -> list[str]:
+    """Return the package whose headers the checkout's helpers ask for while none are compiled."""
+    asks = "pybind11" in source(folder / "Makefile")
+    return ["pybind11"] if asks and not any(folder.glob("helpers*.so")) else []
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,12 +108,14 @@ def _interpreter(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckRes
 
 
 def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]:
-    """Return whether every task can import the profile's checkout, where trials train with it."""
+    """Return whether every task can import the profile's checkout, where trials train with it, and
+    compile what it compiles when it first trains."""
     if profile.program != "megatron-deepspeed" or profile.megatron is None:
         return []
     errors = [rank.megatron_error for rank in report.ranks if rank.megatron_error]
     if not errors:
-        return [CheckResult.ok("Megatron", f"{profile.megatron.path} can be imported")]
+        imported = CheckResult.ok("Megatron", f"{profile.megatron.path} can be imported")
+        return [imported, _helpers(report.ranks[0], profile.megatron.path)]
     error = errors[0].splitlines()[0]
     advice = (
         f"install what it names into {report.ranks[0].executable} (torchvision matching your "
@@ -121,6 +123,17 @@ def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]
     )
     reason = f"{profile.megatron.path} cannot be imported: {error}"
     return [CheckResult.fail("Megatron", reason, advice=advice)]
+
+
+def _helpers(rank: TaskReport, checkout: str) -> CheckResult:
+    if not rank.helpers_error:
+        return CheckResult.ok("Megatron's helpers", "compiled, or can be")
+    advice = (
+        f"install pybind11 into {rank.executable}, and a C++ compiler; or run "
+        f"`make -C {checkout}/megatron/data` where both are"
+    )
+    reason = f"they do not compile: {rank.helpers_error}"
+    return CheckResult.fail("Megatron's helpers", reason, advice=advice)
 
 
 def _gpus(report: ProbeReport) -> CheckResult:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+import venv
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -123,6 +124,26 @@ def test_the_first_cause_of_a_failure(
     assert outcome.status is status
     assert told in (outcome.error or "")
     assert outcome.versions["adapter"] == adapter.label
+
+
+def test_versions_are_those_of_the_interpreter_that_trains(tmp_path: Path) -> None:
+    """Its commands, too, come before others on the PATH."""
+    environment = tmp_path / "environment"
+    venv.create(environment, symlinks=True)
+    (modules,) = environment.glob("lib/python3*/site-packages")
+    (modules / "transformers-4.57.1.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: transformers\nVersion: 4.57.1\n"
+    (modules / "transformers-4.57.1.dist-info" / "METADATA").write_text(metadata)
+    own = f'["sh", "-c", "which python3; exec $0 $*", "{environment}/bin/python", "train.py"]'
+    adapter = my_script(tmp_path, change=('["{python}", "train.py"]', own))
+    adapter = replace(adapter, versions={"transformers": "4.57.1"})
+    backend = LocalProgramBackend(profile_of(adapter))
+    request = _request(tmp_path)
+    backend.submit(request)
+    [outcome] = _ended(backend, request)
+    backend.close()
+    assert outcome.status is TrialState.OK, outcome.error
+    assert outcome.versions["transformers"] == "4.57.1"
 
 
 def test_a_trainer_that_does_other_than_it_was_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.cluster.profile import ClusterProfile, Container, Environment
-from evaluators.program.interpreter import import_path, python
+from evaluators.program.interpreter import import_path, named_python, python
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,20 @@ def test_the_interpreter_is_the_jobs_own_where_it_has_one(
     profile: ClusterProfile, interpreter: str
 ) -> None:
     assert python(profile) == interpreter
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["/env/bin/python3.12", "train.py"], "/env/bin/python3.12"),
+        (["env/bin/python", "-m", "train"], "/mine/env/bin/python"),
+        (["sh", "-c", 'exec "$@"', "sh", "/env/bin/python", "train.py"], "/env/bin/python"),
+        (["torchrun", "train.py"], None),
+        (["python", "train.py"], None),
+    ],
+)
+def test_the_interpreter_that_a_command_names(words: list[str], named: str | None) -> None:
+    assert named_python(words, folder="/mine") == named
 
 
 def test_the_services_own_interpreter_finds_this_package_anywhere(tmp_path: Path) -> None:

@@ -92,6 +92,15 @@ def test_a_task_keeps_its_words_and_its_exit_code(tmp_path: Path) -> None:
     assert run.returncode == 3
 
 
+def test_a_task_finds_what_lies_beside_its_interpreter_first(tmp_path: Path) -> None:
+    """Megatron compiles its helpers with the `python3` that it finds."""
+    (tmp_path / "python3").write_text("#!/bin/sh\necho its own\n")
+    (tmp_path / "trainer").write_text("#!/bin/sh\npython3\n")
+    for name in ("python3", "trainer"):
+        (tmp_path / name).chmod(0o755)
+    assert printed(start(tmp_path, str(tmp_path / "trainer"))) == ["its own"]
+
+
 def test_it_is_started_by_the_launcher() -> None:
     launcher = Launcher(srun=("srun", "--nodes=2"), container=("apptainer", "exec", "a b.sif"))
     line = task.as_ranks(launcher, Path("/trials/a b"), "python", '"$X"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,40 @@ def test_megatron_is_imported_from_the_checkout(tmp_path: Path, source: str, err
     megatron = {"path": str(package.parent)}
     report = look(folder, [], python=SYSTEM_PYTHON, program="megatron-deepspeed", megatron=megatron)
     assert [rank.megatron_error for rank in report.ranks] == [error, error]
+
+
+MAKEFILE = """
+CPPFLAGS += $(shell python3 -m pybind11 --includes)
+SUFFIX := $(shell python3 -c 'from importlib.machinery import *; print(EXTENSION_SUFFIXES[0])')
+helpers$(SUFFIX): helpers.cpp
+\tg++ -fdiagnostics-color -fsyntax-only $(CPPFLAGS) $< && touch $@
+"""
+
+
+@pytest.mark.usefixtures("slurm")
+@pytest.mark.parametrize(
+    ("includes", "error"),
+    [("", ""), ("#include <of_nowhere.h>\n", "of_nowhere.h: No such file or directory")],
+)
+def test_megatrons_helpers_are_compiled_with_the_profiles_interpreter(
+    tmp_path: Path, includes: str, error: str
+) -> None:
+    """An environment of its own has the module that the Makefile asks `python3` for."""
+    environment = tmp_path / "environment"
+    subprocess.run([SYSTEM_PYTHON, "-m", "venv", "--without-pip", environment], check=True)
+    (modules,) = environment.glob("lib/python3*/site-packages")
+    (modules / "pybind11.py").write_text("print('-I/')")
+    data, folder = tmp_path / "checkout" / "megatron" / "data", tmp_path / "data"
+    data.mkdir(parents=True)
+    folder.mkdir()
+    (data / "Makefile").write_text(MAKEFILE)
+    (data / "helpers.cpp").write_text(includes)
+    megatron = {"path": str(tmp_path / "checkout")}
+    python = str(environment / "bin" / "python")
+    report = look(folder, [], python=python, program="megatron-deepspeed", megatron=megatron)
+    assert error in report.ranks[0].helpers_error
+    assert bool(error) == bool(report.ranks[0].helpers_error)
+    assert sorted(file.name for file in data.iterdir()) == ["Makefile", "helpers.cpp"]
 
 
 def test_sbatch_refuses(slurm: Cluster, tmp_path: Path) -> None:

@@ -149,6 +149,19 @@ def test_what_a_checkout_imports_is_asked_for(megatron: Megatron, tmp_path: Path
     assert check_interpreter(megatron, python) == []
 
 
+def test_pybind11_is_asked_for_until_the_helpers_are_compiled(
+    megatron: Megatron, tmp_path: Path
+) -> None:
+    data = Path(megatron.path, "megatron", "data")
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "Makefile").write_text("CPPFLAGS += $(shell python3 -m pybind11 --includes)\n")
+    python = interpreter(tmp_path, "torch", "deepspeed")
+    (found,) = check_interpreter(megatron, python)
+    assert "it lacks pybind11" in found.reason
+    (data / "helpers.cpython-311-x86_64-linux-gnu.so").touch()
+    assert check_interpreter(megatron, python) == []
+
+
 def test_a_torchvision_must_match_its_torch(megatron: Megatron, tmp_path: Path) -> None:
     write(Path(megatron.path), megatron__data__vit_dataset_py="import torchvision\n")
     (found,) = check_interpreter(megatron, interpreter(tmp_path, "torch", "deepspeed"))

@@ -93,6 +93,14 @@ def test_a_megatron_that_cannot_be_imported_is_a_failure_with_advice() -> None:
     assert "Megatron on n1" not in checked(FINE)
 
 
+def test_megatrons_helpers_that_do_not_compile_are_a_failure_with_advice() -> None:
+    lacking = replace(FINE, helpers_error="python3: No module named pybind11")
+    check = checked(lacking, program="megatron-deepspeed")["Megatron's helpers on n1"]
+    assert check.status == "fail"
+    assert check.found == "they do not compile: python3: No module named pybind11"
+    assert "pybind11 into /venv/bin/python" in check.advice
+
+
 def test_without_gpus_and_power_trials_can_be_run_all_the_same() -> None:
     results = checked(replace(FINE, gpus=(), power=""))
     assert {name for name, check in results.items() if check.status == "warn"} == {
