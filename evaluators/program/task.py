@@ -37,8 +37,8 @@ fi
 exec "$@"
 """
 
-_HEAD = """# bash task.sh COMMAND: becomes COMMAND, as one rank of a step, with COMMAND's folder first on
-# the PATH
+_HEAD = """# bash task.sh COMMAND: becomes COMMAND, as one rank of a step, with the command's folder
+# first on the PATH
 """
 
 SCRIPT = "\n".join([_HEAD, RANK_VARIABLES, SAMPLER, _BECOME])
