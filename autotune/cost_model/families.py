@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_CDNA_2 = {"gemm_efficiency": 0.51, "flash_efficiency": 0.25, "fp32_rate": 0.25}
+_CDNA_3 = {
+    "gemm_efficiency": 0.48,
+    "compute_units": 304,
+    "flash_efficiency": 0.3,
+    "fp32_rate": 0.25,
+    "inter_node_efficiency": 0.4,
+}
 _HOPPER = {"compute_units": 132, "flash_efficiency": 0.3}
 
 FAMILIES: Mapping[str, Mapping[str, float]] = {
@@ -13,23 +21,20 @@ FAMILIES: Mapping[str, Mapping[str, float]] = {
     # 10 %, of which full speed in the ramp explains 3, and with the batch they lose nothing. So it
     # is once in a step and the same for any number of replicas; why, the study does not say.
     "mi250": {
-        "gemm_efficiency": 0.51,
+        **_CDNA_2,
         "compute_units": 110,
-        "flash_efficiency": 0.25,
-        "fp32_rate": 0.25,
         "intra_node_efficiency": 0.9,
         "inter_node_efficiency": 0.3,
         "pipeline_ramp": 4.0,
         "data_parallel_efficiency": 0.2,
     },
     # MI300X: the best of all shapes is 668 of 1307 (ml-engineering, accelerator benchmarks).
-    "mi300": {
-        "gemm_efficiency": 0.48,
-        "compute_units": 304,
-        "flash_efficiency": 0.3,
-        "fp32_rate": 0.25,
-        "inter_node_efficiency": 0.4,
-    },
+    "mi300": _CDNA_3,
+    # The same chip as an MI300X; CDNA 4, of which no logs are known here, is taken to be like it.
+    "mi325": _CDNA_3,
+    "mi35": {**_CDNA_3, "compute_units": 256},
+    # One GCD of an MI250X, on a card of its own.
+    "mi210": {**_CDNA_2, "compute_units": 104},
     # V100: cuBLAS comes near 100 of 125, in training less (one GPU under Megatron-LM reaches 39
     # overall; Shoeybi et al. 2019, section 5.1); no FlashAttention-2.
     "v100": {

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import tomllib
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from search_spaces.catalog.amd import InstalledGpu, amd_gpus
 from search_spaces.machine import Machine
 
 LOCAL = "local"
@@ -35,18 +37,24 @@ LOOPBACK_GB_PER_S = 1.0
 
 @cache
 def local_machine() -> Machine:
-    """Return this machine: its NVIDIA GPUs where `nvidia-smi` lists any, its CPU otherwise.
+    """Return this machine: its NVIDIA GPUs, or AMD's, or else its CPU.
 
     Read once in a process, so that a campaign sees one machine.
     """
+    if gpus := _nvidia_gpus():
+        return machine_of_gpus(gpus, told_by="nvidia-smi")
+    amd, told_by = amd_gpus(limit_s=QUERY_LIMIT_S)
+    return machine_of_gpus(amd, told_by=told_by) if amd else machine_of_cpus()
+
+
+def _nvidia_gpus() -> list[InstalledGpu]:
     try:
         query = subprocess.run(
             QUERY, capture_output=True, text=True, timeout=QUERY_LIMIT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):  # there is none, or it hangs or fails
-        return machine_of_cpus()
-    gpus = parse_gpus(query.stdout)
-    return machine_of_gpus(gpus) if gpus else machine_of_cpus()
+        return []
+    return parse_gpus(query.stdout)
 
 
 def machine_of_cpus() -> Machine:
@@ -75,40 +83,41 @@ def machine_of_cpus() -> Machine:
     )
 
 
-def machine_of_gpus(gpus: list[tuple[str, float, float | None]]) -> Machine:
-    """Return a node of equal NVIDIA GPUs; the least memory counts where they are not equal.
-
-    Args:
-        gpus: name, memory in GiB, power cap in W (None where not told) of each.
-    """
-    name = gpus[0][0]
+def machine_of_gpus(gpus: Sequence[InstalledGpu], *, told_by: str = "nvidia-smi") -> Machine:
+    """Return a node of equal GPUs; the least memory counts where they are not equal."""
+    told = gpus[0]
     kinds = tomllib.loads((files(__package__) / "gpus.toml").read_text("utf-8"))["kind"]
     # The last kind is held by every name.
-    known = next(kind for kind in kinds if kind["holds"].casefold() in name.casefold())
-    kind: dict[str, Any] = {"peak_tflops": None} | known
+    known = next(kind for kind in kinds if _is_of(kind, told.name))
+    kind: dict[str, Any] = {"gpu": told.name, "peak_tflops": None, "dies": 1} | known
     return Machine(
         name=LOCAL,
-        description=f"this machine: {len(gpus)} x {name}",
-        gpu=name,
+        description=f"this machine: {len(gpus)} x {kind['gpu']}",
+        gpu=kind["gpu"],
         gpus_per_node=len(gpus),
         max_nodes=1,
-        memory_gib=round(min(memory_gib for _, memory_gib, _ in gpus), 1),
+        memory_gib=round(min(gpu.memory_gib for gpu in gpus), 1),
         peak_tflops=kind["peak_tflops"],
         memory_bandwidth_gb_per_s=kind["memory_bandwidth_gb_per_s"],
         intra_node_gb_per_s=kind["intra_node_gb_per_s"],
         inter_node_gb_per_s=kind["intra_node_gb_per_s"],
-        gpu_max_watt=gpus[0][2],
-        sources=("gpu, gpus_per_node, memory_gib, gpu_max_watt: nvidia-smi", kind["source"]),
+        gpu_max_watt=told.max_watt and told.max_watt / kind["dies"],
+        sources=(f"gpu, gpus_per_node, memory_gib, gpu_max_watt: {told_by}", kind["source"]),
     )
 
 
-def parse_gpus(listing: str) -> list[tuple[str, float, float | None]]:
+def _is_of(kind: Mapping[str, Any], name: str) -> bool:
+    parts = (kind["holds"], *kind.get("devices", ()))
+    return any(part.casefold() in name.casefold() for part in parts)
+
+
+def parse_gpus(listing: str) -> list[InstalledGpu]:
     """Return lines of `name, MiB, W` as name, GiB and W; a line that is not so lists no GPU."""
     gpus = []
     for line in listing.splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 3 and (memory_mib := _number(parts[1])):
-            gpus.append((parts[0], memory_mib / 1024, _number(parts[2])))
+            gpus.append(InstalledGpu(parts[0], memory_mib / 1024, _number(parts[2])))
     return gpus
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +14,8 @@ import httpx2
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
+from autotune.cost_model.parameters import is_cpu
+from search_spaces.catalog.local import local_machine
 from search_spaces.errors import InvalidInput
 from server.cli.checks.result import CheckResult
 from server.cli.port import is_free
@@ -125,20 +126,10 @@ def _package(name: str) -> CheckResult:
 
 def gpus(_: Settings) -> CheckResult:
     """Return how many GPUs there are; without any, trials run on the processor over gloo."""
-    for command in (
-        ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
-        ("rocm-smi", "--showproductname", "--csv"),
-    ):
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=QUICKLY_S, check=True
-            )
-        except (OSError, subprocess.SubprocessError):  # not installed, or without a device
-            continue
-        names = [line for line in done.stdout.splitlines() if line.strip()]
-        if names:
-            return CheckResult.ok("GPUs", f"{len(names)}: {names[0]}")
-    return CheckResult.ok("GPUs", "none; local trials run on the processor")
+    machine = local_machine()
+    if is_cpu(machine):
+        return CheckResult.ok("GPUs", "none; local trials run on the processor")
+    return CheckResult.ok("GPUs", f"{machine.gpus_per_node}: {machine.gpu}")
 
 
 def compiler(_: Settings) -> CheckResult:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.calibration import Observation
+from search_spaces.catalog.amd import InstalledGpu
 from search_spaces.catalog.local import machine_of_cpus, machine_of_gpus
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -266,7 +267,7 @@ def _machine(cells: _Cells) -> Machine:
     if "CPU process" in gpu:
         found = replace(machine_of_cpus(), gpu=gpu)
     else:
-        known = machine_of_gpus([(gpu, memory_gib, cells.number("gpu_max_watt"))])
+        known = machine_of_gpus([InstalledGpu(gpu, memory_gib, cells.number("gpu_max_watt"))])
         found = replace(known, host_watt=0.0)
     name = cells.text["cluster"]
     return replace(found, name=name, gpus_per_node=1, max_nodes=1, memory_gib=memory_gib)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from autotune.cost_model import Parameters, estimate, perturbed
+from search_spaces.catalog.amd import InstalledGpu
 from search_spaces.catalog.local import machine_of_gpus
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
@@ -23,7 +24,7 @@ from tests.benchmarks.one_gpu.table import MeasuredTrial, Table, append, header,
 pytestmark = pytest.mark.xdist_group("one-gpu")  # one plan, and one backend, for all
 
 MACHINE = replace(
-    one_gpu(machine_of_gpus([("NVIDIA A100-SXM4-40GB", 40.0, 400.0)])),
+    one_gpu(machine_of_gpus([InstalledGpu("NVIDIA A100-SXM4-40GB", 40.0, 400.0)])),
     gpu_idle_watt=60.0,
     host_watt=0.0,
 )

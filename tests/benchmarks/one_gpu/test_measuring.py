@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from search_spaces.catalog.amd import InstalledGpu
 from search_spaces.catalog.local import machine_of_gpus
 from search_spaces.errors import InvalidInput
 from tests.benchmarks.one_gpu.__main__ import main
@@ -30,7 +31,7 @@ from tests.requirement import require
 
 pytestmark = pytest.mark.xdist_group("one-gpu")  # one plan, and one backend, for all
 
-GPU = one_gpu(machine_of_gpus([("NVIDIA H100 80GB HBM3", 79.6, 700.0)]))
+GPU = one_gpu(machine_of_gpus([InstalledGpu("NVIDIA H100 80GB HBM3", 79.6, 700.0)]))
 WATTS = 250.0
 
 

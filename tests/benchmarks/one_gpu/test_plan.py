@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 from evaluators.trainer.support import unsupported_anywhere
+from search_spaces.catalog.amd import InstalledGpu
 from search_spaces.catalog.local import machine_of_cpus, machine_of_gpus
 from search_spaces.machine import Machine
 from search_spaces.rules import findings
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("one-gpu")  # one plan, and one backend, fo
 
 
 def gpu(name: str, memory_gib: float) -> Machine:
-    return one_gpu(machine_of_gpus([(name, memory_gib, 400.0)] * 4))
+    return one_gpu(machine_of_gpus([InstalledGpu(name, memory_gib, 400.0)] * 4))
 
 
 MACHINES = {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from search_spaces.catalog.amd import InstalledGpu
 from search_spaces.catalog.local import machine_of_cpus, machine_of_gpus
 from search_spaces.errors import InvalidInput
 from tests.benchmarks.one_gpu.plan import one_gpu, plan
@@ -21,7 +22,7 @@ from tests.benchmarks.one_gpu.table import (
     read_table,
 )
 
-GPU = machine_of_gpus([("NVIDIA H100 80GB HBM3", 79.6, 700.0)])
+GPU = machine_of_gpus([InstalledGpu("NVIDIA H100 80GB HBM3", 79.6, 700.0)])
 MACHINE = replace(one_gpu(GPU), gpu_idle_watt=70.0, host_watt=0.0)
 pytestmark = pytest.mark.xdist_group("one-gpu")  # one plan, and one backend, for all
 
