@@ -21,6 +21,9 @@ from search_spaces.transformer import Transformer
 
 Severity = Literal["refuse", "warn"]
 
+PROGRAM_RULE = "program"
+"""The rule that stands for all reasons of the program's own (`program_masks`)."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -105,23 +108,33 @@ def _uneven_world(lattice: Lattice) -> Mask:
     return np.asarray(lattice.world_size % lattice.model_parallel != 0)
 
 
-def _refused_by_program(lattice: Lattice, to: RuleContext) -> Mask:
-    """Return what the program refuses; each is asked once for every combination of the values that
-    decide it. Strategies that no program can run are left to other rules."""
-    refused = np.zeros(len(lattice), dtype=bool)
-    possible = ~_uneven_world(lattice)
-    for refusal in to.program.refusals:
+def program_masks(
+    lattice: Lattice, transformer: Transformer, machine: Machine, program: ProgramCapabilities
+) -> dict[str, Mask]:
+    """Return reason -> mask of shape (n,), true where the program refuses a strategy for it.
+
+    Each refusal is asked once for every combination of the values that decide it. Strategies that
+    no program can run are left to other rules.
+    """
+    masks: dict[str, Mask] = {}
+    possible = np.flatnonzero(~_uneven_world(lattice))
+    for refusal in program.refusals:
+        refused = masks.setdefault(refusal.because, np.zeros(len(lattice), dtype=bool))
         places: dict[tuple[Any, ...], list[int]] = {}
         columns = [lattice[name][possible].tolist() for name in refusal.dimensions]
-        rows = np.flatnonzero(possible).tolist()
-        keys = zip(*columns, strict=True) if columns else [()] * len(rows)
-        for row, key in zip(rows, keys, strict=True):
+        keys = zip(*columns, strict=True) if columns else [()] * len(possible)
+        for row, key in zip(possible.tolist(), keys, strict=True):
             places.setdefault(key, []).append(row)
         for several in places.values():
             strategy = lattice.strategy(several[0])
-            if refusal.refuses(strategy, to.transformer, to.machine):
+            if refusal.refuses(strategy, transformer, machine):
                 refused[several] = True
-    return refused
+    return masks
+
+
+def _refused_by_program(lattice: Lattice, to: RuleContext) -> Mask:
+    masks = program_masks(lattice, to.transformer, to.machine, to.program)
+    return np.asarray(np.logical_or.reduce([np.zeros(len(lattice), dtype=bool), *masks.values()]))
 
 
 _ALL = (
@@ -308,7 +321,7 @@ _ALL = (
         reason=lambda _, to: f"{to.machine.gpu} has no bf16; fp16 is its 16-bit format",
     ),
     Rule(
-        name="program",
+        name=PROGRAM_RULE,
         demand="the program of the trials has no reason of its own against it",
         broken=lambda lattice, to: _refused_by_program(lattice, to),
         reason=lambda s, to: next(

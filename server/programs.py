@@ -14,7 +14,7 @@ from evaluators.program.support import capabilities_of, unsupported
 from evaluators.trainer import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.program import ProgramCapabilities
 from search_spaces.transformer import Transformer
 from server.settings import Settings
 
@@ -121,11 +121,8 @@ def _loaded(name: str, folder: Path, *, field: str) -> ClusterProfile:
 
 
 def program_of(request: RunChoice, profile: ClusterProfile | None) -> ProgramCapabilities:
-    """Return what the trials' program can do; of an unknown model somebody else complains."""
-    try:
-        return capabilities_of(request.evaluator, transformer_of(request.model), profile)
-    except (InvalidInput, InvalidInputs):
-        return ANY_PROGRAM
+    """Return what the trials' program can do."""
+    return capabilities_of(request.evaluator, profile)
 
 
 def reasons_not_to_run(

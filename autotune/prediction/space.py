@@ -12,7 +12,7 @@ from autotune.schemas import BrokenRule, Objective, SpaceQuery, SpaceReport, Spa
 from autotune.search.layouts import Layouts
 from search_spaces.errors import InvalidInput
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
-from search_spaces.rules import RULES
+from search_spaces.rules import PROGRAM_RULE, RULES, program_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
@@ -62,12 +62,21 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
         layouts=len(fitting_layouts(space, estimated)),
         legal_layouts=Layouts.of(space, objective="tokens_per_s").count if legal else 0,
         global_batch_sizes=batches,
-        refusals=[
-            BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)
-            for rule, count in enumeration.removed.items()
-        ],
+        refusals=list(_removed(space)),
         warnings=[*warnings, *advice],
     )
+
+
+def _removed(space: SearchSpace) -> Iterator[BrokenRule]:
+    """Yield how many strategies each rule removes; of the program, for each reason of its own."""
+    for rule, count in space.enumerate().removed.items():
+        if rule != PROGRAM_RULE:
+            yield BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)
+            continue
+        masks = program_masks(space.grid(), space.transformer, space.machine, space.program)
+        for reason, mask in masks.items():
+            if refused := int(np.count_nonzero(mask)):
+                yield BrokenRule(rule=rule, reason=reason, count=refused)
 
 
 def fitting_layouts(
@@ -103,8 +112,7 @@ def obstacle_of(
     enumeration = space.enumerate()
     if len(enumeration.legal) == 0:
         removed = "; ".join(
-            f"{rule} removed {count} ({RULES[rule].demand})"
-            for rule, count in enumeration.removed.items()
+            f"{broken.rule} removed {broken.count} ({broken.reason})" for broken in _removed(space)
         )
         reason = f"none of the {enumeration.raw} strategies is legal: {removed}"
         return InvalidInput("space", enumeration.raw, reason, valid="a space with a legal strategy")

@@ -17,7 +17,7 @@ from autotune.schemas import (
 )
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
-from search_spaces.rules import findings
+from search_spaces.rules import PROGRAM_RULE, findings
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -71,7 +71,8 @@ def predict(
     strategy = strategy_of(query.strategy)
     broken = findings(strategy, transformer, machine, program=program)
     reasons = [BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in broken]
-    reasons += [BrokenRule(rule="program", reason=refusal) for refusal in refusals]
+    known = {reason.reason for reason in reasons}
+    reasons += [BrokenRule(rule=PROGRAM_RULE, reason=each) for each in refusals if each not in known]
     prediction = Prediction(
         model=model_shape(transformer),
         machine=machine_shape(machine),

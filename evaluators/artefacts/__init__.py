@@ -30,6 +30,7 @@ from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import arguments, variants
+from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -206,7 +207,13 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
     LAUNCH_JOB: _Artefact(exists=_has_job, render=_job),
     "megatron_deepspeed_args.txt": _Artefact(
         exists=_for_megatron_deepspeed,
-        render=lambda x: arguments.arguments_text(x.transformer, x.machine, x.strategy, x.variant),
+        render=lambda x: arguments.arguments_text(
+            x.transformer,
+            x.machine,
+            x.strategy,
+            x.variant,
+            flash_attention=flash_attention_option(x.place.megatron) if x.place.megatron else "",
+        ),
     ),
     "ds_config.json": _Artefact(
         exists=_for_megatron_deepspeed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
+from collections.abc import Iterator
 
 from evaluators.artefacts.job import (
     DEFAULT,
@@ -23,7 +24,9 @@ from evaluators.frameworks.megatron_deepspeed.arguments import (
     entry_words,
     null_vocabulary,
 )
-from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, uses_deepspeed
+from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
+from evaluators.frameworks.megatron_deepspeed.defects import DEFECTS
+from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, Variant, uses_deepspeed
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -67,6 +70,11 @@ fi
 command -v "$PYTHON" >/dev/null || missing+=("PYTHON: there is no $PYTHON")
 """
 
+_DEFECT = r"""if grep -qsE -e {sign} "$MEGATRON_DIR"/{file}; then
+    missing+=({reason})
+fi
+"""
+
 _REFUSE = r"""if (( ${#missing[@]} > 0 )); then
     echo "This launch cannot start. Missing:" >&2
     printf '  %s\n' "${missing[@]}" >&2
@@ -103,6 +111,7 @@ def sbatch_script(
     megatron = profile.megatron or _NO_CHECKOUT
     script = VARIANTS[megatron.variant].script
     checks_outside = "" if profile.container else _CHECKS_OUTSIDE.format(script=script)
+    checks_outside += "".join(_defect_checks(transformer, strategy))
     entry_script = f'"$MEGATRON_DIR/{script}"'
     start = entry_words(megatron.variant, strategy, python='"$PYTHON"', script=entry_script)
     arrays = '"${layout[@]}" "${tokenizer[@]}" "${run[@]}" "${profile[@]}" "${extra[@]}"'
@@ -170,16 +179,45 @@ def _data(transformer: Transformer, profile: ClusterProfile) -> str:
     )
 
 
+def _newest_flash_attention(variant: Variant) -> list[str]:
+    """Return bash that takes the newest FlashAttention of MEGATRON_DIR, where its branches differ.
+
+    Where the newer option is known, the older one is FlashAttention 1, which may not be installed.
+    """
+    if len(variant.flash_attention) == 1:
+        return []
+    newest, *_, oldest = variant.flash_attention
+    return [
+        f'if grep -qs -e "\'{newest}\'" "$MEGATRON_DIR/megatron/arguments.py"; then',
+        f'    layout=("${{layout[@]/%{oldest}/{newest}}}")',
+        "fi",
+    ]
+
+
+def _defect_checks(transformer: Transformer, strategy: Strategy) -> Iterator[str]:
+    """Yield bash that refuses a checkout with a defect which this launch would meet; a checkout
+    that can be read only within a container is not refused."""
+    for defect in DEFECTS:
+        if defect.hits(transformer, strategy):
+            yield _DEFECT.format(
+                sign=shlex.quote(defect.sign),
+                file=defect.file,
+                reason=shlex.quote(f"MEGATRON_DIR: {defect.because}; needed: {defect.valid}"),
+            )
+
+
 def _layout(
     transformer: Transformer, machine: Machine, strategy: Strategy, megatron: Megatron
 ) -> str:
     """Return the arguments of model and strategy, and DeepSpeed's file where that is used."""
-    layout = arguments(transformer, machine, strategy, megatron.variant)
+    option = flash_attention_option(megatron)
+    layout = arguments(transformer, machine, strategy, megatron.variant, flash_attention=option)
     lines = [
         "# --- the recommended strategy",
         "layout=(",
         *(f"    {shlex.join(argument)}" for argument in layout),
         ")",
+        *_newest_flash_attention(VARIANTS[megatron.variant]),
         "# --- the cluster profile's arguments, which win as they did in the trials",
         f"profile=({shlex.join(megatron.arguments)})",
     ]

@@ -15,6 +15,7 @@ from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron import Argument
 from evaluators.frameworks.megatron_deepspeed.arguments import entry_words, null_vocabulary
+from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
 from evaluators.frameworks.megatron_deepspeed.dataset import synthetic_dataset
 from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun, Segment, trial_runs
@@ -90,7 +91,7 @@ class MegatronProgram:
             InvalidInput: the checkout cannot run the request's strategy or model.
             OSError: a synthetic dataset could not be written.
         """
-        defects = defects_of(Path(self._megatron.path))
+        defects = defects_of(self._megatron.path)
         for refusal in refusals(defects, request.transformer, request.strategy):
             raise refusal
         configurations = {
@@ -158,6 +159,7 @@ class MegatronProgram:
             request.strategy,
             request.protocol,
             self._megatron.variant,
+            flash_attention=flash_attention_option(self._megatron),
         )
 
     def _words(

@@ -3,45 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-CAPABILITIES = ProgramCapabilities(
-    name="the bundled trainer", sequence_parallel=False, virtual_stages=False
-)
 
-Refusal = tuple[Callable[[Strategy], bool], str]
+@dataclass(frozen=True, kw_only=True)
+class TrainerRefusal:
+    """Strategies that the bundled trainer cannot run, as a rule of a space."""
 
-ANYWHERE: tuple[Refusal, ...] = (
-    (
-        lambda s: s.virtual_stages > 1,
-        "the bundled trainer has no interleaved pipeline: virtual_stages must be 1",
+    dimensions: tuple[str, ...]
+    because: str
+    meets: Callable[[Strategy], bool]
+
+    def refuses(
+        self,
+        strategy: Strategy,
+        transformer: Transformer,  # noqa: ARG002 (the trainer's limits hold for every model)
+        machine: Machine,  # noqa: ARG002 (and on every machine)
+    ) -> bool:
+        return self.meets(strategy)
+
+
+ANYWHERE = (
+    TrainerRefusal(
+        dimensions=("virtual_stages",),
+        because="the bundled trainer has no interleaved pipeline: virtual_stages must be 1",
+        meets=lambda s: s.virtual_stages > 1,
     ),
-    (
-        lambda s: s.sequence_parallel,
-        "the bundled trainer has no sequence parallelism: sequence_parallel must be false",
-    ),
-    (
-        lambda s: s.zero_stage >= 2 and s.pipeline_parallel > 1,
-        "DeepSpeed runs ZeRO 2 and 3 only without a pipeline: pipeline_parallel must be 1",
+    TrainerRefusal(
+        dimensions=("sequence_parallel",),
+        because="the bundled trainer has no sequence parallelism: sequence_parallel must be false",
+        meets=lambda s: s.sequence_parallel,
     ),
     # With DeepSpeed 0.19 the loss of fp16 under ZeRO 0 is off by 0.002 after four steps, and under
     # ZeRO 1 by 0.0001.
-    (
-        lambda s: s.precision == "fp16" and s.zero_stage == 0,
-        "the bundled trainer runs fp16 only with ZeRO 1 to 3, not with zero_stage 0",
+    TrainerRefusal(
+        dimensions=("precision", "zero_stage"),
+        because="the bundled trainer runs fp16 only with ZeRO 1 to 3, not with zero_stage 0",
+        meets=lambda s: s.precision == "fp16" and s.zero_stage == 0,
     ),
 )
+"""Refused whatever the nodes have, so that spaces leave these strategies out."""
 
-HERE: tuple[Refusal, ...] = (
-    (
-        lambda s: s.precision == "fp16" and gpu_count() == 0,
-        "the bundled trainer runs fp16 on GPUs alone, and this machine has none: use fp32 or bf16",
-    ),
+IN_DEEPSPEED = TrainerRefusal(
+    dimensions=("zero_stage", "pipeline_parallel"),
+    because="DeepSpeed runs ZeRO 2 and 3 only without a pipeline: pipeline_parallel must be 1",
+    meets=lambda s: s.zero_stage >= 2 and s.pipeline_parallel > 1,
+)
+"""Which a rule of every space says too."""
+
+HERE = TrainerRefusal(
+    dimensions=("precision",),
+    because="the bundled trainer runs fp16 on GPUs alone, and this machine has none: use fp32 or "
+    "bf16",
+    meets=lambda s: s.precision == "fp16" and gpu_count() == 0,
+)
+
+CAPABILITIES = ProgramCapabilities(
+    name="the bundled trainer",
+    sequence_parallel=False,
+    virtual_stages=False,
+    refusals=ANYWHERE,
 )
 
 DECISIVE = (
@@ -56,25 +84,21 @@ DECISIVE = (
 
 def unsupported(strategy: Strategy) -> str | None:
     """Return why the bundled trainer cannot run `strategy` on this machine; None where it can."""
-    return _first((*ANYWHERE, *HERE), strategy)
+    return _first((*ANYWHERE, IN_DEEPSPEED, HERE), strategy)
 
 
 def unsupported_anywhere(strategy: Strategy) -> str | None:
     """Return why it cannot run `strategy` whatever the nodes have; None where some nodes can."""
-    return _first(ANYWHERE, strategy)
+    return _first((*ANYWHERE, IN_DEEPSPEED), strategy)
 
 
-def _first(refusals: Sequence[Refusal], strategy: Strategy) -> str | None:
-    return next((reason for refused, reason in refusals if refused(strategy)), None)
+def _first(refusals: Sequence[TrainerRefusal], strategy: Strategy) -> str | None:
+    return next((each.because for each in refusals if each.meets(strategy)), None)
 
 
-def unsupported_within(
-    lattice: Lattice,
-    *,
-    reason_of: Callable[[Strategy], str | None] = unsupported,
-) -> str | None:
-    """Return why some strategy of `lattice` cannot be run; None where all can."""
-    return next(filter(None, map(reason_of, lattice.distinct(DECISIVE))), None)
+def unsupported_within(lattice: Lattice) -> str | None:
+    """Return why some strategy of `lattice` cannot be run on this machine; None where all can."""
+    return next(filter(None, map(unsupported, lattice.distinct(DECISIVE))), None)
 
 
 def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:

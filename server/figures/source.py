@@ -102,7 +102,7 @@ class CampaignBelief:
     def program(self) -> ProgramCapabilities:
         """Of what runs its trials."""
         request = self.campaign.request
-        return program_of_campaign(request, self.transformer, profile=self.profile)
+        return program_of_campaign(request, profile=self.profile)
 
     @cached_property
     def calibration(self) -> Calibration:

@@ -85,18 +85,18 @@ def space_of_campaign(
     Args:
         profile: of its cluster, as the campaign keeps it.
     """
-    program = program_of_campaign(request, transformer, profile=profile)
+    program = program_of_campaign(request, profile=profile)
     if request.study is not None:
         return study_space(request, transformer, machine, program=program)
     return space_of(request.space, transformer, machine, nodes=request.nodes, program=program)
 
 
 def program_of_campaign(
-    request: CampaignCreate, transformer: Transformer, *, profile: Mapping[str, Any] | None
+    request: CampaignCreate, *, profile: Mapping[str, Any] | None
 ) -> ProgramCapabilities:
     """Return what can be done by the program that runs a campaign's trials."""
     kept = profile_from_dict(profile, source="campaign") if profile else None
-    return capabilities_of(request.evaluator, transformer, kept)
+    return capabilities_of(request.evaluator, kept)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -32,8 +32,14 @@ def arguments(
     machine: Machine,
     strategy: Strategy,
     variant: MegatronVariant = "main",
+    *,
+    flash_attention: str = "",
 ) -> list[Argument]:
     """Return the arguments of model and layout, without data, tokenizer and schedule.
+
+    Args:
+        flash_attention: the option of the checkout that chooses FlashAttention, where the variant
+            has several; without it the oldest of them, which all checkouts have.
 
     Raises:
         InvalidInput: this variant of Megatron-DeepSpeed cannot run this strategy or this model.
@@ -54,7 +60,7 @@ def arguments(
     if strategy.precision != "fp32":
         kernels.append((f"--{strategy.precision}",))
         if strategy.flash_attention:  # with fp32 the option would end the run
-            kernels.append((VARIANTS[variant].flash_attention,))
+            kernels.append((flash_attention or VARIANTS[variant].flash_attention[-1],))
     return [
         *_model(transformer, VARIANTS[variant]),
         *layout(machine, strategy),
@@ -70,6 +76,8 @@ def arguments_text(
     machine: Machine,
     strategy: Strategy,
     variant: MegatronVariant = "main",
+    *,
+    flash_attention: str = "",
 ) -> str:
     """Return one option a line, with `--deepspeed_config` where DeepSpeed is used.
 
@@ -78,7 +86,7 @@ def arguments_text(
     Raises:
         InvalidInput: this variant of Megatron-DeepSpeed cannot run this strategy or this model.
     """
-    chosen = arguments(transformer, machine, strategy, variant)
+    chosen = arguments(transformer, machine, strategy, variant, flash_attention=flash_attention)
     if uses_deepspeed(strategy):
         chosen.append(("--deepspeed_config", "ds_config.json"))
     return one_a_line(chosen)

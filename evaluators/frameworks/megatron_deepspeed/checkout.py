@@ -61,6 +61,14 @@ _FILES: Mapping[str, tuple[str, ...]] = {
 """The keys of the profile that each tokenizer reads files from."""
 
 
+def flash_attention_option(megatron: Megatron) -> str:
+    """Return the option that chooses the newest FlashAttention of the profile's checkout; empty
+    where its `megatron/arguments.py` cannot be read from here, or has none."""
+    options = VARIANTS[megatron.variant].flash_attention
+    root = Path(megatron.path)
+    return next((option for option in options if _has_option(root, option)), "")
+
+
 def check_files(megatron: Megatron) -> list[InvalidInput]:
     """Return what is wrong with the checkout, the data and the tokenizer."""
     variant = VARIANTS[megatron.variant]
@@ -149,20 +157,21 @@ def _checkout(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
         return [_of_path(megatron, reason, valid)]
     wrong = [v for v in VARIANTS.values() if v.name != megatron.variant and _is_of(root, v)]
     if not _is_of(root, variant) and wrong:
-        reason = (
-            f"{root} is of another line: it has {wrong[0].script} and {wrong[0].flash_attention}"
-        )
+        option = next(o for o in wrong[0].flash_attention if _has_option(root, o))
+        reason = f"{root} is of another line: it has {wrong[0].script} and {option}"
         return [InvalidInput("megatron.variant", variant.name, reason, valid=repr(wrong[0].name))]
     if not (root / variant.script).is_file():
         return [_of_path(megatron, f"it has no {variant.script}", valid)]
-    if not _has_option(root, variant.flash_attention):
-        reason = f"its megatron/arguments.py knows no {variant.flash_attention}"
+    if not flash_attention_option(megatron):
+        known = " or ".join(variant.flash_attention)
+        reason = f"its megatron/arguments.py knows no {known}"
         return [_of_path(megatron, reason, "a newer clone")]
     return []
 
 
 def _is_of(root: Path, variant: Variant) -> bool:
-    return (root / variant.script).is_file() and _has_option(root, variant.flash_attention)
+    options = (_has_option(root, option) for option in variant.flash_attention)
+    return (root / variant.script).is_file() and any(options)
 
 
 def _has_option(root: Path, option: str) -> bool:

@@ -115,8 +115,13 @@ def trial_runs(
     strategy: Strategy,
     protocol: TrialProtocol,
     variant: MegatronVariant = "main",
+    *,
+    flash_attention: str = "",
 ) -> list[PlannedRun]:
     """Return the runs that measure every GAS of the protocol, in order: two values in each.
+
+    Args:
+        flash_attention: the checkout's option, as `arguments` takes it.
 
     Raises:
         InvalidInput: this variant cannot run the strategy, or not at a GAS of the protocol.
@@ -132,7 +137,18 @@ def trial_runs(
                 valid=f"a multiple of pipeline_parallel ({stages})",
             )
     pairs = [values[start : start + 2] for start in range(0, len(values), 2)]
-    return [_run(transformer, machine, strategy, protocol, pair, variant) for pair in pairs]
+    return [
+        _run(
+            transformer,
+            machine,
+            strategy,
+            protocol,
+            pair,
+            variant=variant,
+            flash_attention=flash_attention,
+        )
+        for pair in pairs
+    ]
 
 
 def _run(
@@ -141,7 +157,9 @@ def _run(
     strategy: Strategy,
     protocol: TrialProtocol,
     accumulations: Sequence[int],
+    *,
     variant: MegatronVariant,
+    flash_attention: str,
 ) -> PlannedRun:
     """Return one run through these GAS values, one or two and rising; it begins with a warm-up."""
     twins = [strategy.with_accumulation(gas) for gas in accumulations]
@@ -167,7 +185,7 @@ def _run(
         ramp = (str(small.global_batch_size), str(step), str(small.samples))
         samples = str(small.samples + large.samples)
         length = [("--train-samples", samples), ("--rampup-batch-size", *ramp)]
-    layout = arguments(transformer, machine, twins[-1], variant)
+    layout = arguments(transformer, machine, twins[-1], variant, flash_attention=flash_attention)
     return PlannedRun(
         strategy=twins[0],
         segments=tuple(segments),

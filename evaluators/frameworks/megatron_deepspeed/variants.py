@@ -10,6 +10,8 @@ from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
+FLASH_ATTENTION_2 = "--use-flash-attn-v2"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
@@ -17,7 +19,8 @@ class Variant:
 
     Attributes:
         script: the entry script, at the top of the checkout.
-        flash_attention: the option that chooses FlashAttention.
+        flash_attention: the options that choose FlashAttention, its newest version first; a
+            checkout has one of them or more (`flash_attention_option`).
         llama: whether it has RMSNorm and a gated MLP of any width.
         query_groups: whether heads may share keys and values.
         uneven_stages: whether a pipeline's stages may have different numbers of layers: DeepSpeed
@@ -32,7 +35,7 @@ class Variant:
 
     name: MegatronVariant
     script: str
-    flash_attention: str
+    flash_attention: tuple[str, ...]
     llama: bool
     query_groups: bool
     uneven_stages: bool
@@ -52,7 +55,7 @@ VARIANTS: Mapping[MegatronVariant, Variant] = {
     "main": Variant(
         name="main",
         script="pretrain_gpt.py",
-        flash_attention="--use-flash-attn-v2",
+        flash_attention=(FLASH_ATTENTION_2,),
         llama=True,
         query_groups=True,
         uneven_stages=True,
@@ -63,7 +66,7 @@ VARIANTS: Mapping[MegatronVariant, Variant] = {
     "ornl": Variant(
         name="ornl",
         script="pretrain_gpt_deepspeed.py",
-        flash_attention="--use-flash-attn",
+        flash_attention=(FLASH_ATTENTION_2, "--use-flash-attn"),
         llama=False,
         query_groups=False,
         uneven_stages=False,

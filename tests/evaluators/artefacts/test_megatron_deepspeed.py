@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from evaluators.cluster.profile import (
     Scheduling,
 )
 from evaluators.frameworks.deepspeed import ds_config_json
+from evaluators.frameworks.megatron_deepspeed.variants import FLASH_ATTENTION_2
 from evaluators.program import Launcher
 from evaluators.program.support import program_of
 from evaluators.trial import TrialProtocol, TrialRequest
@@ -68,7 +70,7 @@ class Cluster:
         self.commands = self.root / "bin"
         self.megatron = self.root / "Megatron DeepSpeed"
         self.submitted_from = self.root / "my runs"
-        for folder in (self.commands, self.megatron, self.submitted_from):
+        for folder in (self.commands, self.megatron / "megatron", self.submitted_from):
             folder.mkdir(parents=True)
         self.command("srun", SRUN)
         self.command("scontrol", "#!/bin/bash\nprintf 'node17\\nnode18\\n'\n")
@@ -348,14 +350,46 @@ def test_tasks_run_in_the_profiles_container(cluster: Cluster) -> None:
     assert strategy_of(json.loads(done.stdout)["argv"], FRONTIER, num_nodes=2) == BASE
 
 
-def test_the_fork_is_launched_by_its_own_script(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    ("known", "taken"),
+    [
+        ("", "--use-flash-attn"),
+        ("'--use-flash-attn'", "--use-flash-attn"),
+        ("'--use-flash-attn', '--use-flash-attn-v1'\n'--use-flash-attn-v2'", FLASH_ATTENTION_2),
+    ],
+    ids=["a checkout that only the nodes see", "frontier-sd", "FA2"],
+)
+def test_the_fork_is_launched_by_its_own_script(cluster: Cluster, known: str, taken: str) -> None:
+    """In the branch FA2, FlashAttention 2 has an option of its own; the other one means 1."""
     (cluster.megatron / "pretrain_gpt.py").rename(cluster.megatron / "pretrain_gpt_deepspeed.py")
+    (cluster.megatron / "megatron" / "arguments.py").write_text(known)
     megatron = Megatron(path=str(cluster.megatron), variant="ornl", data_path="d")
     done = cluster.run(script(profile=profile_of(cluster, megatron=megatron)), **NOTHING_SET)
     assert done.returncode == 0, done.stderr
     argv = json.loads(done.stdout)["argv"]
+    assert [word for word in argv if "flash" in word] == [taken]
+    # What was known here before is chosen by the clone that the user names at last.
+    unread = script(profile=profile_of(cluster, megatron=replace(megatron, path="/not/here")))
+    named = NOTHING_SET | {"MEGATRON_DIR": megatron.path}
+    assert json.loads(cluster.run(unread, **named).stdout)["argv"] == argv
     assert strategy_of(argv, FRONTIER, num_nodes=2, variant="ornl") == BASE
     assert megatron_parser("ornl").parse_args(argv).master_addr == "node17"
+
+
+def test_a_clone_that_cannot_train_the_strategy_is_refused_before_anything_starts(
+    cluster: Cluster,
+) -> None:
+    """By the clone that is named at last, whatever was known here."""
+    text = script("ZeRO-2 with tensor parallelism")
+    assert cluster.run(text).returncode == 0
+    layers = cluster.megatron / "megatron" / "core" / "tensor_parallel" / "layers.py"
+    layers.parent.mkdir(parents=True)
+    layers.write_text("        return self.local_embeddings(position_ids - self.offset)\n")
+    done = cluster.run(text)
+    assert done.returncode == 2
+    assert "index out of range in self" in done.stderr
+    assert "srun" not in done.stderr
+    assert cluster.run(script()).returncode == 0, "another strategy does not meet the defect"
 
 
 def test_without_data_it_trains_on_random_tokens_as_the_trials_did(cluster: Cluster) -> None:

@@ -62,7 +62,8 @@ def megatron_parser(variant: Literal["main", "ornl"] = "main") -> argparse.Argum
         )
         parser.add_argument("--use-flash-attn-v2", action="store_true", dest="flash")
     else:
-        parser.add_argument("--use-flash-attn", action="store_true", dest="flash")
+        options = ("--use-flash-attn", "--use-flash-attn-v2")  # the second in the branch FA2
+        parser.add_argument(*options, action="store_true", dest="flash")
         parser.add_argument("--master-addr")
     return parser
 

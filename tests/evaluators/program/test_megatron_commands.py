@@ -51,7 +51,7 @@ def trial(folder: Path, strategy: Strategy, *accumulations: int) -> TrialRequest
 
 def checkout(root: Path, variant: Literal["main", "ornl"] = "main", **values: Any) -> Megatron:
     path = root / "it's a checkout"
-    path.mkdir()
+    (path / "megatron").mkdir(parents=True)
     (path / SCRIPTS[variant]).write_text(PRETRAIN)
     (path / "beside_it.py").write_text(f"READS_UNSET = {variant == 'main'}")
     return Megatron(path=str(path), variant=variant, **values)

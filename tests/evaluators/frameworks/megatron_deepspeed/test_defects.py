@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
+from evaluators.frameworks.megatron_deepspeed.defects import DEFECTS, defects_of, refusals
 from search_spaces.catalog import load_model
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -17,25 +17,27 @@ GPT = load_model("gpt-22b")
 LLAMA = load_model("llama-3-70b")
 GROUPED = replace(GPT, num_query_groups=8)
 
+ROTARY = "        rope = [base.cos(), base.sin()]\n"
+THIRDS = "    each_hidden_size = mixed_x_layer.shape[-1] // 3\n"
+EXPANDED = "            return hidden_states.expand(slen, batch, n_rep, head_dim)\n"
+POSITIONS = "        return self.local_embeddings(position_ids - self.offset)\n"
 SIGNS = {
-    "megatron/model/rotary_pos_embedding.py": "        rope = [base.cos(), base.sin()]\n",
-    "megatron/model/transformer.py": "    each_hidden_size = mixed_x_layer.shape[-1] // 3\n",
-    "megatron/core/tensor_parallel/layers.py": (
-        "        return self.local_embeddings(position_ids - self.offset)\n"
-    ),
+    "megatron/model/rotary_pos_embedding.py": (ROTARY,),
+    "megatron/model/transformer.py": (THIRDS, EXPANDED),
+    "megatron/core/tensor_parallel/layers.py": (POSITIONS,),
 }
-LAST, WORKING = tuple(SIGNS), ("megatron/core/tensor_parallel/layers.py",)
+LAST, WORKING = (ROTARY, THIRDS, EXPANDED, POSITIONS), (EXPANDED, POSITIONS)
 
 
-def checkout(root: Path, *with_sign: str) -> Path:
-    """A checkout that has the signs of a defect in these files, and sound ones else."""
-    for file, sign in SIGNS.items():
+def checkout(root: Path, *signs: str) -> str:
+    """A checkout with these signs of defects, each in its file."""
+    for file, lines in SIGNS.items():
         (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_text(sign if file in with_sign else "import torch\n")
-    return root
+        (root / file).write_text("".join(["import torch\n", *(s for s in lines if s in signs)]))
+    return str(root)
 
 
-def refused(root: Path, transformer: Transformer, strategy: Strategy) -> list[str]:
+def refused(root: str, transformer: Transformer, strategy: Strategy) -> list[str]:
     return [refusal.field for refusal in refusals(defects_of(root), transformer, strategy)]
 
 
@@ -50,6 +52,18 @@ def refused(root: Path, transformer: Transformer, strategy: Strategy) -> list[st
         (GPT, {"flash_attention": False, "micro_batch_size": 1}, [], []),
         (GPT, {"sequence_parallel": True}, ["sequence_parallel"], ["sequence_parallel"]),
         (LLAMA, {"sequence_parallel": True}, ["gated_mlp", "num_query_groups"], []),
+        (
+            LLAMA,
+            {"tensor_parallel": 8, "flash_attention": False},
+            ["gated_mlp", "num_query_groups", "micro_batch_size", "micro_batch_size"],
+            ["micro_batch_size"],
+        ),
+        (
+            LLAMA,
+            {"tensor_parallel": 4, "precision": "fp32"},
+            ["gated_mlp", "num_query_groups", "micro_batch_size"],
+            [],
+        ),
     ],
 )
 def test_what_the_last_commit_and_the_working_one_cannot_train(
@@ -66,11 +80,16 @@ def test_what_the_last_commit_and_the_working_one_cannot_train(
 
 def test_the_commit_that_works_is_named(tmp_path: Path) -> None:
     defects = defects_of(checkout(tmp_path, *LAST))
-    gated, grouped = refusals(defects, LLAMA, BASE)
+    gated, grouped, *_ = refusals(defects, LLAMA, BASE)
     assert "6acc370a" in gated.valid
     assert "6acc370a" in grouped.valid
     assert "megatron/model/rotary_pos_embedding.py" in gated.reason
 
 
-def test_a_checkout_that_only_the_nodes_see_is_believed(tmp_path: Path) -> None:
-    assert defects_of(tmp_path / "inside a container") == ()
+@pytest.mark.parametrize("path", ["", "/inside/a/container"])
+def test_a_checkout_that_cannot_be_read_is_taken_for_the_recommended_one(
+    path: str, tmp_path: Path
+) -> None:
+    assert defects_of(path) == defects_of(checkout(tmp_path, *WORKING))
+    assert {defect.recommended for defect in defects_of(path)} == {True}
+    assert {defect.recommended for defect in set(DEFECTS) - set(defects_of(path))} == {False}

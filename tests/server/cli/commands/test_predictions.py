@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from autotune.prediction import check_campaign
+from autotune.schemas import CampaignCreate, SlurmChoice, SpaceSpec
 from server.cli.failures import ExitCode
 from server.cli.tables.elements import figure, seconds
+from server.programs import chosen_profile, chosen_program, reasons_not_to_run
+from server.settings import Settings
 from tests.server.cli.calibration_files import slower, written
 from tests.server.cli.conftest import Autotune, Ran
 
@@ -311,6 +315,38 @@ def fork(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path))
     (tmp_path / "fork.toml").write_text(ORNL)
     return "fork"
+
+
+def test_a_space_and_a_campaign_leave_out_what_the_trainer_cannot_run(
+    alone: Autotune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The study's own space is of fp16, with ZeRO 0 and 1."""
+    monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path))
+    (tmp_path / "mine.toml").write_text('machine = "frontier"\n')
+    study = ("--model", "gpt-175b", "--nodes", "16", "--space", "table-v")
+    free = alone("space", *study, "--machine", "frontier", "--json").json()
+    bound = alone("space", *study, "--profile", "mine", "--json").json()
+    (left_out,) = (each for each in bound["refusals"] if each["rule"] == "program")
+    assert "fp16 only with ZeRO 1 to 3" in left_out["reason"]
+    assert bound["legal"] == free["legal"] / 2
+    assert left_out["count"] >= bound["legal"]
+    settings = Settings(data_dir=tmp_path / "data", profiles_dir=tmp_path)
+    campaign = CampaignCreate(
+        model="gpt-175b",
+        machine="frontier",
+        nodes=16,
+        evaluator="slurm",
+        slurm=SlurmChoice(profile="mine"),
+        space=SpaceSpec(preset="table-v"),
+    )
+    space = check_campaign(campaign, program=chosen_program(campaign, settings))
+    assert len(space.lattice()) == bound["legal"]
+    assert (
+        reasons_not_to_run(
+            campaign, chosen_profile(campaign, settings), space.transformer, space.lattice()
+        )
+        == []
+    )
 
 
 def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, fork: str) -> None:
