@@ -72,7 +72,8 @@ def predict(
     broken = findings(strategy, transformer, machine, program=program)
     reasons = [BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in broken]
     known = {reason.reason for reason in reasons}
-    reasons += [BrokenRule(rule=PROGRAM_RULE, reason=each) for each in refusals if each not in known]
+    unsaid = [refusal for refusal in refusals if refusal not in known]
+    reasons += [BrokenRule(rule=PROGRAM_RULE, reason=refusal) for refusal in unsaid]
     prediction = Prediction(
         model=model_shape(transformer),
         machine=machine_shape(machine),
