@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from autotune.schemas.choices import (
         CampaignState as CampaignState,
         EvaluatorName as EvaluatorName,
+        FIGURE_NAMES as FIGURE_NAMES,
         FigureKind as FigureKind,
+        FigureName as FigureName,
         FigureScheme as FigureScheme,
         Objective as Objective,
         ParetoCost as ParetoCost,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
         ScalingKind as ScalingKind,
         TrialState as TrialState,
         UserScope as UserScope,
+        figure_kind as figure_kind,
     )
     from autotune.schemas.comparisons import (
         MOST_COMPARED as MOST_COMPARED,
@@ -206,7 +209,9 @@ HOMES = {
     "choices": (
         "CampaignState",
         "EvaluatorName",
+        "FIGURE_NAMES",
         "FigureKind",
+        "FigureName",
         "FigureScheme",
         "Objective",
         "ParetoCost",
@@ -214,6 +219,7 @@ HOMES = {
         "ScalingKind",
         "TrialState",
         "UserScope",
+        "figure_kind",
     ),
     "comparisons": (
         "MOST_COMPARED",

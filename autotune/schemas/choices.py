@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 EvaluatorName = Literal["simulated", "local", "slurm", "ray"]
 
@@ -37,6 +38,41 @@ layouts go. `impact`, `beeswarm`: how much each dimension decides, in all and in
 trial through the values of all dimensions. `memory`: the rate against the memory left. `pareto`:
 against nodes or energy. `scaling`: the efficiency of a layout on more nodes. `calibration`: what
 was predicted of each trial against what was measured. `timeline`: the nodes over time."""
+
+FigureName = Literal[
+    "trajectory",
+    "parts",
+    "memory_parts",
+    "importance",
+    "beeswarm",
+    "marginal_effect",
+    "map",
+    "parallel_coordinates",
+    "memory",
+    "pareto_front",
+    "scaling",
+    "calibration",
+    "timeline",
+    "impact",
+    "marginal",
+    "parallel",
+    "pareto",
+]
+"""What a figure may be asked for by: the name that people know, or the kind where that is older."""
+
+FIGURE_NAMES: Mapping[FigureKind, FigureName] = {
+    "impact": "importance",
+    "marginal": "marginal_effect",
+    "parallel": "parallel_coordinates",
+    "pareto": "pareto_front",
+}
+"""The names of kinds that have another one."""
+
+
+def figure_kind(name: FigureName) -> FigureKind:
+    """Return the kind of the figure with this name, which may be the kind itself."""
+    return next(kind for kind in get_args(FigureKind) if name in (kind, FIGURE_NAMES.get(kind)))
+
 
 FigureScheme = Literal["light", "dark"]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from autotune.schemas.choices import FigureKind
+from autotune.schemas.choices import FigureKind, FigureName
 from autotune.schemas.wire import Wire
 
 PictureFormat = Literal["svg", "png", "pdf"]
@@ -64,6 +64,8 @@ class FigureOffer(Wire):
 
     kind: FigureKind
     """The kind."""
+    name: FigureName
+    """The name by which it is asked for; its kind is one, too."""
     title: str
     """Its title."""
     shows: str

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
-from autotune.schemas import FigureKind, FigureOffers, ParetoCost, PictureFormat, ScalingKind
+from autotune.schemas import (
+    FigureKind,
+    FigureName,
+    FigureOffers,
+    ParetoCost,
+    PictureFormat,
+    ScalingKind,
+    figure_kind,
+)
 from server.api.conditional import ETAG
 from server.api.dependencies import CampaignId, FiguresOf, problems
 from server.figures.export import MEDIA_TYPES
@@ -17,7 +25,14 @@ from server.figures.trajectory import Axis
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}/figures", tags=["figures"])
 
-Kind = Annotated[FigureKind, Path(description="What the figure shows.", examples=["impact"])]
+
+async def _kind(
+    kind: Annotated[FigureName, Path(description="What it shows.", examples=["importance"])],
+) -> FigureKind:
+    return figure_kind(kind)
+
+
+Kind = Annotated[FigureKind, Depends(_kind)]
 SchemeOf = Annotated[Scheme, Query(description="Colours for a light or a dark ground.")]
 PICTURES: dict[int | str, dict[str, Any]] = {
     200: {

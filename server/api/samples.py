@@ -82,16 +82,16 @@ SAMPLES: Mapping[str, CallSample] = {
         python="offers = client.campaign(1).figures()", shell="autotune plot 1"
     ),
     "figures.series": CallSample(
-        python='figure = client.campaign(1).figure("impact")',
-        shell="autotune plot 1 --kind impact --json",
+        python='figure = client.campaign(1).figure("importance")',
+        shell="autotune plot 1 --kind importance --json",
     ),
     "figures.chart": CallSample(
-        python='chart = client.campaign(1).chart("impact", scheme="dark")',
-        shell="autotune plot 1 --kind impact --scheme dark --out impact.vega.json",
+        python='chart = client.campaign(1).chart("importance", scheme="dark")',
+        shell="autotune plot 1 --kind importance --scheme dark --out importance.vega.json",
     ),
     "figures.picture": CallSample(
-        python='picture = client.campaign(1).picture("impact", "svg")',
-        shell="autotune plot 1 --kind impact --out impact.svg",
+        python='picture = client.campaign(1).picture("importance", "svg")',
+        shell="autotune plot 1 --kind importance --out importance.svg",
     ),
     "entrance.create": CallSample(python="address = client.browser_address()"),
     "catalog.models": CallSample(python="names = client.models()", shell="autotune models"),

@@ -57,9 +57,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "plot": (
         "autotune plot 3",
         "autotune plot 3 --kind parts",
-        "autotune plot 3 --kind impact --out impact.pdf",
+        "autotune plot 3 --kind importance --out importance.pdf",
         "autotune plot 3 --kind map --mbs 4 --num-nodes 16 --out map.png --scheme dark",
-        "autotune plot 3 --kind pareto --against num_nodes --json",
+        "autotune plot 3 --kind pareto_front --against num_nodes --json",
     ),
     "extend": ("autotune extend 3 --max-trials 60",),
     "backup": (

@@ -83,7 +83,7 @@ class ImpactFigure(DrawnFigure):
         bars = [_bar(each) for each in impacts(source.belief.rates)]
         count = len(source.belief.rates.lattice)
         return cls(
-            **source.head(title="Impact of each parameter", caption=_caption(bars, count)),
+            **source.head(title="Importance", caption=_caption(bars, count)),
             table=FigureTable(
                 columns=["Parameter", "Impact, %", "80 % interval, %", "Share", "By value, %"],
                 rows=[
@@ -119,7 +119,7 @@ class ImpactFigure(DrawnFigure):
         base = alt.Chart(alt.NamedData("bars")).encode(y=y)
         tooltip = [
             alt.Tooltip("name:N", title="parameter"),
-            alt.Tooltip("said:N", title="impact (80 %)"),
+            alt.Tooltip("said:N", title="importance (80 %)"),
             alt.Tooltip("share:Q", title="share", format=".0%"),
         ]
         bars = base.mark_bar(color=palette.measured, height=16).encode(
@@ -160,7 +160,7 @@ class BeeswarmFigure(DrawnFigure):
         ]
         columns = ["Parameter", "Value", "Mean contribution, %"]
         return cls(
-            **source.head(title="Impact by value", caption=_levels_caption(found)),
+            **source.head(title="Importance by value", caption=_levels_caption(found)),
             table=FigureTable(columns=columns, rows=rows),
             strategies=len(source.belief.rates.lattice),
             unit=OBJECTIVE_UNITS[source.campaign.request.objective],

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from autotune.schemas import FigureKind, FigureOffer, ParetoCost, ScalingKind
+from autotune.schemas import FIGURE_NAMES, FigureKind, FigureOffer, ParetoCost, ScalingKind
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.figures import (
     calibration,
@@ -114,22 +114,22 @@ DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
         rests_on="calibration",
     ),
     "impact": FigureDefinition(
-        title="Impact of each parameter",
-        shows="by how much each parameter moves the rate, with its uncertainty",
+        title="Importance",
+        shows="how much each dimension changes the rate, with an 80 % interval",
         make=lambda source, _: ImpactFigure.of(source),
         missing=impact.missing,
         rests_on="space",
     ),
     "beeswarm": FigureDefinition(
-        title="Impact by value",
-        shows="what each value adds to or takes from the rate of each strategy",
+        title="Importance by value",
+        shows="how much each value changes the rate of each strategy",
         make=lambda source, _: BeeswarmFigure.of(source),
         missing=impact.missing,
         rests_on="space",
     ),
     "marginal": FigureDefinition(
-        title="The rate along each parameter",
-        shows="the rate at each value, all else being equal",
+        title="Marginal effect",
+        shows="the rate at each value of a dimension, all else being equal",
         make=lambda source, _: MarginalFigure.of(source),
         missing=marginal.missing,
         rests_on="space",
@@ -144,26 +144,26 @@ DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
         rests_on="space",
     ),
     "parallel": FigureDefinition(
-        title="All dimensions at once",
-        shows="each trial as a line through the values of all that differs, coloured by its rate",
+        title="Parallel coordinates",
+        shows="each trial as a line through its value of every dimension, coloured by its rate",
         make=lambda source, _: ParallelFigure.of(source),
         missing=parallel.missing,
     ),
     "memory": FigureDefinition(
-        title="Rate and memory left",
-        shows="the rate of each trial against the memory that it leaves",
+        title="Memory headroom",
+        shows="the rate of each trial against the memory that it leaves free",
         make=lambda source, _: MemoryFigure.of(source),
         missing=memory_headroom.missing,
         of_studies=True,
     ),
     "pareto": FigureDefinition(
-        title="Rate against nodes or energy",
-        shows="the layouts that nothing beats in both",
+        title="Pareto front",
+        shows="the layouts that no other beats in both the rate and its cost in nodes or energy",
         make=lambda source, options: ParetoFigure.of(source, against=options.against),
         missing=pareto.missing,
     ),
     "scaling": FigureDefinition(
-        title="Scaling over nodes",
+        title="Scaling",
         shows="the efficiency on more nodes, measured and predicted, against the ideal",
         make=lambda source, options: ScalingFigure.of(source, scaling=options.scaling),
         missing=scaling.missing,
@@ -207,6 +207,7 @@ def offer(kind: FigureKind, source: FigureSource) -> FigureOffer:
     definition = DEFINITIONS[kind]
     return FigureOffer(
         kind=kind,
+        name=FIGURE_NAMES.get(kind, kind),
         title=definition.title,
         shows=definition.shows,
         missing=missing(kind, source),

@@ -79,7 +79,7 @@ class MarginalFigure(DrawnFigure):
         ]
         columns = ["Parameter", "Value", "Change, %", "80 % interval, %", "Strategies"]
         return cls(
-            **source.head(title="The rate along each parameter", caption=f"{caption}."),
+            **source.head(title="Marginal effect", caption=f"{caption}."),
             table=FigureTable(columns=columns, rows=rows),
             unit=OBJECTIVE_UNITS[source.campaign.request.objective],
             curves=curves,

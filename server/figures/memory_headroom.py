@@ -96,7 +96,7 @@ class MemoryFigure(DrawnFigure):
         ]
         columns = ["Trial", "Outcome", "GiB left", unit, "Strategy"]
         return cls(
-            **source.head(title="Rate and memory left", caption=_caption(points, whole, unit)),
+            **source.head(title="Memory headroom", caption=_caption(points, whole, unit)),
             table=FigureTable(columns=columns, rows=rows),
             unit=unit,
             gpu_memory_gib=whole,

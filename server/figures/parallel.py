@@ -114,7 +114,7 @@ class ParallelFigure(DrawnFigure):
         share = f" {len(drawn):,} are drawn, the fastest among them."
         caption = _caption(trials) + (share if len(drawn) < len(trials) else "")
         return cls(
-            **source.head(title="All dimensions at once", caption=caption),
+            **source.head(title="Parallel coordinates", caption=caption),
             table=FigureTable(
                 columns=["Trial", *(axis.title for axis in axes), "Outcome"], rows=rows
             ),

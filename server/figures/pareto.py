@@ -68,7 +68,7 @@ class ParetoFigure(DrawnFigure):
             for point in points
         ]
         columns = [TITLES[cost].capitalize(), "tokens/s", "Stands", "Strategy", "Trials"]
-        title = f"Rate against {'nodes' if cost == 'num_nodes' else 'energy'}"
+        title = f"Pareto front: tokens/s against {'nodes' if cost == 'num_nodes' else 'energy'}"
         return cls(
             **source.head(title=title, caption=_caption(points, cost)),
             table=FigureTable(columns=columns, rows=rows),
@@ -181,12 +181,14 @@ def _caption(points: Sequence[ParetoPoint], cost: ParetoCost) -> str:
     unit = TITLES[cost]
     if len(front) < 2:
         fast = front[0]
-        return f"Nothing to choose: the fastest also takes the least, {figure(fast.cost)} {unit}."
+        return (
+            f"One layout is on the front: the fastest also costs least, {figure(fast.cost)} {unit}."
+        )
     least, fast = front[0], front[-1]
     dearer = fast.cost / least.cost - 1.0
     faster = fast.tokens_per_s / least.tokens_per_s - 1.0
     return (
-        f"{plural(len(front), 'layout')} are beaten in neither: from {figure(least.cost)} to "
+        f"{plural(len(front), 'layout')} are on the front: from {figure(least.cost)} to "
         f"{figure(fast.cost)} {unit} (+{100 * dearer:.0f} %) the rate rises by "
         f"{100 * faster:.0f} %."
     )

@@ -21,7 +21,7 @@ from autotune.schemas import (
     Campaign,
     Event,
     Explanation,
-    FigureKind,
+    FigureName,
     FigureOffers,
     FigureScheme,
     PictureFormat,
@@ -111,7 +111,7 @@ class AsyncCampaign(CampaignView):
         """Return which kinds of figures there are of this campaign, and why not the others."""
         return await self._transport.send(calls.figures.figures(self.id))
 
-    async def figure(self, kind: FigureKind, **options: Unpack[FigureInput]) -> dict[str, Any]:
+    async def figure(self, kind: FigureName, **options: Unpack[FigureInput]) -> dict[str, Any]:
         """Return a figure as data: its caption, its table and its series.
 
         Raises ApiError with status 404 where the campaign has none of this kind, and says why.
@@ -119,7 +119,7 @@ class AsyncCampaign(CampaignView):
         return await self._transport.send(calls.figures.figure(self.id, kind, options))
 
     async def chart(
-        self, kind: FigureKind, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+        self, kind: FigureName, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
     ) -> dict[str, Any]:
         """Return a figure as Vega-Lite with its rows."""
         return await self._transport.send(
@@ -128,7 +128,7 @@ class AsyncCampaign(CampaignView):
 
     async def picture(
         self,
-        kind: FigureKind,
+        kind: FigureName,
         picture: PictureFormat = "svg",
         *,
         scheme: FigureScheme = "light",
@@ -139,7 +139,7 @@ class AsyncCampaign(CampaignView):
         return await self._transport.send(call)
 
     async def plot(
-        self, kind: FigureKind, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+        self, kind: FigureName, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
     ) -> AsyncPlot:
         """Return a figure as a notebook shows it, with its title and caption; `.save("map.pdf")`
         writes it into a file.

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar, get_args
 from autotune.client.calls.call import Call, get, listed
 from autotune.schemas import (
     FigureForm,
-    FigureKind,
+    FigureName,
     FigureOffers,
     FigureScheme,
     ParetoCost,
@@ -81,7 +81,7 @@ def _figure(
 
 def _known(kind: str) -> str:
     """Return the kind; raises InvalidInput, with the nearest there is, where it is none."""
-    kinds = get_args(FigureKind)
+    kinds = get_args(FigureName)
     if kind in kinds:
         return kind
     near = closest(kind, kinds, count=1)

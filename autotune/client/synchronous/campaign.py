@@ -22,7 +22,7 @@ from autotune.schemas import (
     Campaign,
     Event,
     Explanation,
-    FigureKind,
+    FigureName,
     FigureOffers,
     FigureScheme,
     PictureFormat,
@@ -112,7 +112,7 @@ class CampaignHandle(CampaignView):
         """Return which kinds of figures there are of this campaign, and why not the others."""
         return self._transport.send(calls.figures.figures(self.id))
 
-    def figure(self, kind: FigureKind, **options: Unpack[FigureInput]) -> dict[str, Any]:
+    def figure(self, kind: FigureName, **options: Unpack[FigureInput]) -> dict[str, Any]:
         """Return a figure as data: its caption, its table and its series.
 
         Raises ApiError with status 404 where the campaign has none of this kind, and says why.
@@ -120,14 +120,14 @@ class CampaignHandle(CampaignView):
         return self._transport.send(calls.figures.figure(self.id, kind, options))
 
     def chart(
-        self, kind: FigureKind, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+        self, kind: FigureName, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
     ) -> dict[str, Any]:
         """Return a figure as Vega-Lite with its rows."""
         return self._transport.send(calls.figures.chart(self.id, kind, options, scheme=scheme))
 
     def picture(
         self,
-        kind: FigureKind,
+        kind: FigureName,
         picture: PictureFormat = "svg",
         *,
         scheme: FigureScheme = "light",
@@ -138,7 +138,7 @@ class CampaignHandle(CampaignView):
         return self._transport.send(call)
 
     def plot(
-        self, kind: FigureKind, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+        self, kind: FigureName, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
     ) -> Plot:
         """Return a figure as a notebook shows it, with its title and caption; `.save("map.pdf")`
         writes it into a file.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 import typer
 
 from autotune.files import write_whole
-from autotune.schemas import FigureKind, FigureScheme, ParetoCost, ScalingKind
+from autotune.schemas import FigureName, FigureScheme, ParetoCost, ScalingKind
 from search_spaces.errors import InvalidInput
 from server.cli import tables
 from server.cli.options import CampaignId, OptionGroup, ServiceOptions, chosen
@@ -42,7 +42,7 @@ class FigureFlags(OptionGroup):
     ] = None
     against: Annotated[
         ParetoCost | None,
-        typer.Option("--against", help="Of pareto: what the rate is held against."),
+        typer.Option("--against", help="Of pareto_front: what the rate is held against."),
     ] = None
     scaling: Annotated[
         ScalingKind | None,
@@ -65,7 +65,7 @@ def plot(
     choice: FigureFlags,
     service: ServiceOptions,
     kind: Annotated[
-        FigureKind | None,
+        FigureName | None,
         typer.Option("--kind", help="What to show; without it the kinds are listed."),
     ] = None,
     to_file: Annotated[
@@ -105,12 +105,12 @@ def plot(
 
 def kinds() -> tuple[str, ...]:
     """Return the names of all kinds."""
-    return get_args(FigureKind)
+    return get_args(FigureName)
 
 
 def _written(
     handle: CampaignHandle,
-    kind: FigureKind,
+    kind: FigureName,
     target: Path,
     scheme: FigureScheme,
     options: dict[str, Any],

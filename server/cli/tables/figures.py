@@ -18,7 +18,7 @@ def offers(offered: FigureOffers) -> Table:
     table = headed("kind", "shows", "of this campaign")
     for each in offered.figures:
         stands = Text(f"none: {each.missing}") if each.missing else Text("yes", style="green")
-        table.add_row(each.kind, Text(each.shows), stands)
+        table.add_row(each.name, Text(each.shows), stands)
     return table
 
 

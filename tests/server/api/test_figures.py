@@ -38,6 +38,7 @@ def test_all_that_is_offered_can_be_had(asked: tuple[TestClient, str]) -> None:
     for each in offers.figures:
         assert not each.missing
         data = client.get(f"{address}/{each.kind}.json").json()
+        assert client.get(f"{address}/{each.name}.json").json() == data
         chart = client.get(f"{address}/{each.kind}.vega.json?scheme=dark").json()
         said = {name: data[name] for name in ("kind", "title", "caption", "simulated", "table")}
         assert chart["usermeta"].items() >= said.items()

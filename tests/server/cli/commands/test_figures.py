@@ -11,13 +11,15 @@ from tests.server.cli.conftest import Autotune
 def test_without_a_kind_they_are_listed(autotune: Autotune, finished: str) -> None:
     ran = autotune("plot", finished)
     assert ran.code == 0
-    assert "impact" in ran.out
-    assert "by how much each parameter moves the rate" in ran.out
+    assert "importance" in ran.out
+    assert "how much each dimension changes the rate" in ran.out
     listed = autotune("plot", finished, "--json").json()
     assert {"kind": "timeline", "missing": ""}.items() <= listed["figures"][-1].items()
 
 
 def test_a_figure_is_a_sentence_and_a_table(autotune: Autotune, finished: str) -> None:
+    for name in ("importance", "impact"):
+        assert "Importance (simulated)" in autotune("plot", finished, "--kind", name).out
     ran = autotune("plot", finished, "--kind", "timeline")
     assert "Nodes over time (simulated)" in ran.out
     assert "node-hours" in ran.out
