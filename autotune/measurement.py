@@ -203,7 +203,7 @@ def impossible_time(
                 f"{machine.gpu} at their peak. Either the lines of several iterations arrive "
                 "together (let the trainer print each at once: flush=True, python -u, "
                 "PYTHONUNBUFFERED=1), or its times are in another unit, or it trains another "
-                "model, or with 8-bit products (then give the machine its 8-bit peak)"
+                "model, or with products of 4 or 8 bits (then raise the machine's peak_tflops)"
             )
     return None
 

@@ -21,6 +21,7 @@ from autotune.schemas import (
     DryRun,
 )
 from autotune.search import few_nodes
+from search_spaces.catalog.machines import unit_slips
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -28,6 +29,8 @@ from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
 
 LOCAL = "local"
+FEWEST_TOKENS = 1e6
+"""Of a training whose cost is asked for; fewer are billions without their letter."""
 
 
 def check_campaign(
@@ -104,7 +107,16 @@ def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
 
 
 def misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInput]:
-    """Yield an objective, an evaluator or a pool that the machine cannot give."""
+    """Yield an objective, an evaluator or a pool that the machine cannot give, and figures in
+    another unit than is asked for."""
+    if not isinstance(request.machine, str):
+        yield from unit_slips(machine)
+    told = {"tokens": request.tokens, "budget.train_tokens": request.budget.train_tokens}
+    for field, tokens in told.items():
+        if tokens is not None and tokens < FEWEST_TOKENS:
+            reason = f"no training is as short as {tokens:g} tokens"
+            valid = f"billions as {tokens:g}B, trillions as {tokens:g}T, or {tokens:g}e9"
+            yield InvalidInput(field, tokens, reason, valid=valid)
     unknown = unknown_objective(request.objective, machine)
     if unknown is not None:
         yield unknown

@@ -6,16 +6,14 @@ import contextlib
 import os
 import platform
 import subprocess
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from search_spaces.catalog.amd import InstalledGpu, amd_gpus
+from search_spaces.catalog.gpus import gpu_kind
 from search_spaces.machine import Machine
 
 LOCAL = "local"
@@ -86,10 +84,7 @@ def machine_of_cpus() -> Machine:
 def machine_of_gpus(gpus: Sequence[InstalledGpu], *, told_by: str = "nvidia-smi") -> Machine:
     """Return a node of equal GPUs; the least memory counts where they are not equal."""
     told = gpus[0]
-    kinds = tomllib.loads((files(__package__) / "gpus.toml").read_text("utf-8"))["kind"]
-    # The last kind is held by every name.
-    known = next(kind for kind in kinds if _is_of(kind, told.name))
-    kind: dict[str, Any] = {"gpu": told.name, "peak_tflops": None, "dies": 1} | known
+    kind = {"gpu": told.name, **gpu_kind(told.name)}
     return Machine(
         name=LOCAL,
         description=f"this machine: {len(gpus)} x {kind['gpu']}",
@@ -104,11 +99,6 @@ def machine_of_gpus(gpus: Sequence[InstalledGpu], *, told_by: str = "nvidia-smi"
         gpu_max_watt=told.max_watt and told.max_watt / kind["dies"],
         sources=(f"gpu, gpus_per_node, memory_gib, gpu_max_watt: {told_by}", kind["source"]),
     )
-
-
-def _is_of(kind: Mapping[str, Any], name: str) -> bool:
-    parts = (kind["holds"], *kind.get("devices", ()))
-    return any(part.casefold() in name.casefold() for part in parts)
 
 
 def parse_gpus(listing: str) -> list[InstalledGpu]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from search_spaces.catalog.files import packaged_names, read_packaged, read_toml, unknown_name
+from search_spaces.catalog.gpus import gpu_kind
 from search_spaces.catalog.local import LOCAL, local_machine
-from search_spaces.catalog.table import TableField, checked
+from search_spaces.catalog.table import TableField, checked, refuse_all
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 
@@ -98,6 +99,11 @@ FIELDS = (
     ),
 )
 
+NEARLY_TWICE = 0.015  # data sheets round: 1979 and 2 x 989
+SLOWEST_NVLINK = 150  # GB/s of one direction; slower links are PCIe, or single ones of a mesh
+FASTEST_NETWORK = 100  # GB/s: 800 Gbit/s for each GPU
+FAST_GPU_TFLOPS = 3000  # from here on a GPU may have more than one such NIC
+
 RENAMED = {
     "memory_gb": "memory is given in GiB, as memory_gib (1 GB is 0.931 GiB)",
     "memory_mib": "memory is given in GiB, as memory_gib (1024 MiB are 1 GiB)",
@@ -141,7 +147,33 @@ def read_machine(path: Path) -> Machine:
     Raises:
         InvalidInput, InvalidInputs: where the file cannot be read or a figure is refused.
     """
-    return machine_from_table({"name": path.stem} | read_toml(path, field="machine"))
+    machine = machine_from_table({"name": path.stem} | read_toml(path, field="machine"))
+    refuse_all(unit_slips(machine))
+    return machine
+
+
+def unit_slips(machine: Machine) -> Iterator[InvalidInput]:
+    """Yield figures that are plausible in their unit, and yet look like those of another one: bits
+    for bytes in a network, both directions of a link, a peak with sparsity, a module's two dies."""
+    kind = gpu_kind(machine.gpu)
+    peak, link, network = (
+        machine.peak_tflops or 0.0,
+        machine.intra_node_gb_per_s,
+        machine.inter_node_gb_per_s,
+    )
+    if kind["peak_tflops"] and abs(peak / (2 * kind["peak_tflops"]) - 1) < NEARLY_TWICE:
+        twice = "both dies of a module" if kind["dies"] > 1 else "the peak with sparsity"
+        known = f"{kind['peak_tflops']:g}"
+        reason = f"this looks like {twice}; one {machine.gpu} reaches {known} TFLOP/s, dense"
+        yield InvalidInput("machine.peak_tflops", peak, reason, valid=known)
+    one_way = kind["intra_node_gb_per_s"]
+    if one_way >= SLOWEST_NVLINK and abs(link / (2 * one_way) - 1) < NEARLY_TWICE:
+        reason = f"this looks like both directions together; one direction has {one_way:g} GB/s"
+        yield InvalidInput("machine.intra_node_gb_per_s", link, reason, valid=f"{one_way:g}")
+    if (network > FASTEST_NETWORK and peak < FAST_GPU_TFLOPS) or network >= 2 * link:
+        reason = f"this looks like Gbit/s; in GB/s it would be {network / 8:g}"
+        valid = "a GPU's share of its node's network, one direction"
+        yield InvalidInput("machine.inter_node_gb_per_s", network, reason, valid=valid)
 
 
 def machine_from_table(table: Mapping[str, Any]) -> Machine:

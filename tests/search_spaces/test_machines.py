@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.catalog import load_machine, machine_from_table, machine_names, read_machine
+from search_spaces.catalog.machines import unit_slips
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 
@@ -37,6 +39,37 @@ def test_frontier() -> None:
     assert (frontier.gpus_per_node, frontier.memory_gib, frontier.peak_tflops) == (8, 64, 191.5)
     assert (frontier.gpu_idle_watt, frontier.gpu_max_watt) == (45, 250)
     assert frontier.inter_node_gb_per_s == 12.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "told"),
+    [
+        ({"inter_node_gb_per_s": 400}, "inter_node_gb_per_s", "Gbit/s; in GB/s it would be 50"),
+        (
+            {"gpu": "MI250X GCD", "peak_tflops": 191.5, "intra_node_gb_per_s": 50}
+            | {"inter_node_gb_per_s": 100},
+            "inter_node_gb_per_s",
+            "Gbit/s; in GB/s it would be 12.5",
+        ),
+        ({"intra_node_gb_per_s": 900}, "intra_node_gb_per_s", "one direction has 450 GB/s"),
+        ({"peak_tflops": 1979}, "peak_tflops", "sparsity; one H100 reaches 989 TFLOP/s, dense"),
+        ({"gpu": "MI250X", "peak_tflops": 383}, "peak_tflops", "looks like both dies of a module"),
+    ],
+)
+def test_a_users_file_with_a_figure_in_another_unit(
+    changes: dict[str, Any], field: str, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (MINE | changes).items()))
+    with pytest.raises(InvalidInputs) as refusal:
+        read_machine(file)
+    assert {p.field for p in refusal.value.problems} == {f"machine.{field}"}
+    assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_figure_of_a_preset_looks_like_one_of_another_unit(name: str) -> None:
+    assert list(unit_slips(load_machine(name))) == []
 
 
 def test_the_asked_machines_are_there() -> None:

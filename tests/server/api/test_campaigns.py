@@ -272,6 +272,11 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "at most 1000 values",
     ),
     "no number": ({"min_headroom_gib": "NaN"}, "min_headroom_gib", "finite"),
+    "billions without their letter": (
+        {"budget": {"train_tokens": 15}},
+        "budget.train_tokens",
+        "15B, trillions as 15T",
+    ),
     "no number of tokens": ({"tokens": "NaN"}, "tokens", "300B, 1.4T or 300e9"),
 }
 
