@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from autotune.calibration.calibration import Calibration
 from autotune.calibration.observations import Observation
-from autotune.cost_model.strategies import TERA
+from autotune.measurement import least_iteration_s
 from autotune.resolution import (
     machine_of,
     model_shape,
@@ -41,8 +41,8 @@ MOST_OF_MEMORY = 10.0
 to a rank is a share, which a rank may exceed."""
 
 MOST_OF_PEAK = 2.0
-"""Model FLOPs over the data sheet's peak: they count the whole square of attention, of which a
-causal kernel computes half, so a little more than 1 is possible."""
+"""A step so many times as fast as the machine allows is a slip of the unit: its figures may be low,
+and its products of 8 bits."""
 
 MOST_OF_POWER = 10.0
 """Power over a GPU's cap that is a slip of the unit: caps themselves are set anew by sites."""
@@ -166,14 +166,14 @@ def _gpu_watt(observation: Observation, machine: Machine) -> float | None:
 
 
 def _shortest_step_s(observation: Observation, machine: Machine) -> float:
-    """Return what the data sheet allows at best; next to nothing where it gives no peak."""
-    if machine.peak_tflops is None:
-        return 1e-6
-    gpus = machine.gpus_per_node
-    batch = observation.strategy.global_batch_size(gpus)
-    flops = observation.transformer.model_flops(batch)
-    peak = machine.peak_tflops * TERA * observation.strategy.world_size(gpus)
-    return flops / peak / MOST_OF_PEAK
+    """Return seconds from which on only another unit explains a step."""
+    least = least_iteration_s(
+        observation.transformer,
+        machine,
+        observation.strategy,
+        accumulation=observation.strategy.gradient_accumulation_steps,
+    )
+    return least / MOST_OF_PEAK
 
 
 def summary_of(
