@@ -58,7 +58,8 @@ class AccumulationLaw:
     give all others; on published logs within 2 % as long as both are at least PP.
 
     Attributes:
-        fixed_s: what does not grow with GAS: gradient reduction and optimizer step.
+        fixed_s: what does not grow with GAS: gradient reduction and optimizer step, less what the
+            bubble takes less than `bubble` micro-batches.
         micro_batch_s: the slowest stage's time for one micro-batch.
         bubble: micro-batches that filling and draining the pipeline take.
         measurements: what it was fitted to.
@@ -75,10 +76,14 @@ class AccumulationLaw:
     ) -> AccumulationLaw:
         """Fit by least squares through the medians; raises ValueError without any measurement.
 
+        The first and last stage do more than the others, so a micro-batch in the bubble takes less
+        than one in the steady state and `fixed_s` may be negative, down to `-bubble x
+        micro_batch_s`, where the bubble costs nothing.
+
         All of the time is ascribed to the micro-batches, the reading that promises least for a
         larger GAS, where one GAS value was measured alone (the trial was given up) and where noise
-        gives a line that physics excludes (more micro-batches in less time, or less than nothing
-        fixed).
+        gives a line that physics excludes: more micro-batches in less time, or a bubble that saves
+        time.
         """
         if not measurements:
             raise ValueError("the law needs a measurement")
@@ -88,7 +93,7 @@ class AccumulationLaw:
         micro_batch_s, fixed = float(slots @ seconds / (slots @ slots)), 0.0
         if len({m.gradient_accumulation_steps for m in measurements}) > 1:
             slope, intercept = (float(c) for c in np.polyfit(slots, seconds, 1))
-            if slope > 0 and intercept >= 0:
+            if slope > 0 and intercept >= -bubble * slope:
                 micro_batch_s, fixed = slope, intercept
         return cls(
             fixed_s=fixed,

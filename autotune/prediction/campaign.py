@@ -117,6 +117,10 @@ def misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInpu
             reason = f"no training is as short as {tokens:g} tokens"
             valid = f"billions as {tokens:g}B, trillions as {tokens:g}T, or {tokens:g}e9"
             yield InvalidInput(field, tokens, reason, valid=valid)
+    if request.surrogate != "forest" and request.search != "deephyper":
+        reason = f"the search {request.search} has no surrogate to choose"
+        valid = "forest, or another with search deephyper"
+        yield InvalidInput("surrogate", request.surrogate, reason, valid=valid)
     unknown = unknown_objective(request.objective, machine)
     if unknown is not None:
         yield unknown

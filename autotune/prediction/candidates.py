@@ -116,8 +116,8 @@ class Candidates:
         """Return the layouts drawn, in the order in which they would be taken, and by how much the
         best is better than the one taken, as a logarithm, in each draw in which any fits."""
         belief = self.belief
-        worth = belief.score(best=None, failed=True)
-        rivals = belief.rows[np.argsort(-worth, kind="stable")[:RIVALS]]
+        promise = belief.promise(failed=True)
+        rivals = belief.rows[np.argsort(-promise, kind="stable")[:RIVALS]]
         taken = self.likely[:RIVALS]
         rows = np.concatenate([taken, np.setdiff1d(rivals, taken)])
         columns = belief.columns.take(rows)

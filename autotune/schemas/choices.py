@@ -14,6 +14,15 @@ Objective = Literal[
 """What a campaign makes as high as possible. The last two are the inverse of the node-hours and of
 the energy for a token."""
 
+SearchMethod = Literal["calibrated", "deephyper", "random", "grid"]
+"""What chooses the trials. `calibrated`: DeepHyper, by expected improvement, with the calibrated
+cost model as its surrogate. `deephyper`: DeepHyper as it comes, which knows what is legal and
+nothing else. `random`: legal layouts at random. `grid`: from the least model parallelism upward,
+without what needs as much memory as a layout that ran out of it."""
+
+Surrogate = Literal["forest", "gaussian_process"]
+"""Of DeepHyper as it comes: extremely randomised trees, its default, or a Gaussian process."""
+
 ScalingKind = Literal["strong", "weak"]
 """`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
 

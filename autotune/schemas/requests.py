@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from autotune.schemas import notation
-from autotune.schemas.choices import EvaluatorName, Objective
+from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Surrogate
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
 from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.studies import StudySpec
@@ -153,6 +153,11 @@ class CampaignCreate(Wire):
     most."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of all that is drawn at random."""
+    search: SearchMethod = "calibrated"
+    """What chooses the trials. All but `calibrated` run every layout in full and end with the
+    budget, whatever `budget.stop_early` says: they are there to compare with."""
+    surrogate: Surrogate = "forest"
+    """Of the search `deephyper`, and only with it."""
     screen_nodes: ScreenNodes = "auto"
     """On how few nodes trials of the search may run that stand for the same layout on more, with
     fewer replicas; the best are confirmed on all of theirs."""

@@ -3,29 +3,36 @@ worth."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import scipy
 
 from autotune.calibration import Calibration
-from autotune.cost_model.columns import Array, Columns, Rows
+from autotune.cost_model.columns import Array, Columns, Mask, Rows
 
 WEIGHT_OF_FITTING = 0.5
-"""Of the log probability of fitting beside the log expected improvement. Whole, the edge of memory,
-where the fastest layouts live, is shunned; without it every second trial fails."""
-
-HARDLY = 0.1
-WEIGHT_OF_HARDLY_FITTING = 2.0
-"""The same of what the probability lies below HARDLY: there a long row of failures is likelier than
-a find, however much each promises."""
+"""Power of the probability of fitting by which a trial's expected improvement is multiplied. A
+failure leaves the best layout in hand, so the edge of memory, where the fastest layouts live, is
+worth more than its probability says (with 1 it is shunned, without it every second trial fails)."""
 
 WEIGHT_AT_FIRST = 0.3
-"""The same before anything has run or failed: then the rate decides, but for what hardly fits."""
+"""The same before anything has run or failed."""
+
+LIKELY_TO_FIT = 0.5
+"""Probability of fitting from which on no reason is needed to try a layout."""
+
+DOUBT = 0.05
+"""Probability of something better below which it is not worth looking for."""
+
+MARGIN = 0.01
+"""Gain, as a share of the rate, below which nobody need go on searching."""
 
 LEAST_FIT = 1e-6
 """Probability of fitting below which all layouts are alike: none is ruled out for good."""
+
+LEAST_DEVIATION = 1e-9
 
 MANY = 2000
 """Candidates whose deviation is worked out; of more, the most promising half of this number and as
@@ -93,26 +100,54 @@ class Belief:
             headroom_gib=headroom_gib,
         )
 
+    def take(self, positions: Rows) -> Belief:
+        """Return the belief of some of the k, in this order."""
+        return replace(
+            self,
+            rows=self.rows[positions],
+            log_rate=self.log_rate[positions],
+            deviation=self.deviation[positions],
+            fit_probability=self.fit_probability[positions],
+        )
+
     @cached_property
     def log_fit(self) -> Array:
         return np.asarray(np.log(np.maximum(self.fit_probability, LEAST_FIT)))
 
-    def score(self, *, best: float | None, failed: bool) -> Array:
-        """Return what a trial of each is worth, as a logarithm, shape (k,).
-
-        Log expected improvement on the best measured rate (Jones et al. 1998, eq. 15), less the
-        `discount` for its chance not to fit; the mean instead of the improvement where nothing is
-        measured.
+    def promise(self, *, failed: bool) -> Array:
+        """Return how layouts rank while nothing is measured, shape (k,): the log rate, less a
+        discount for the chance not to fit.
 
         Args:
-            best: logarithm of the best measured objective; None while nothing has run.
             failed: whether something has run out of memory.
         """
-        if best is None:
-            likely = WEIGHT_AT_FIRST * self.log_fit if not failed else discount(self.log_fit)
-            return self.log_rate + likely
-        improvement = log_expected_improvement(self.log_rate, self.deviation, best)
-        return improvement + discount(self.log_fit)
+        weight = WEIGHT_OF_FITTING if failed else WEIGHT_AT_FIRST
+        return self.log_rate + weight * self.log_fit
+
+    def log_probability_better(self, best: float) -> Array:
+        """Return the log probability that a layout fits and is better by MARGIN, shape (k,).
+
+        Args:
+            best: logarithm of the best measured objective.
+        """
+        lead = self.log_rate - best - np.log1p(MARGIN)
+        better = scipy.special.log_ndtr(lead / np.maximum(self.deviation, LEAST_DEVIATION))
+        return np.asarray(better + self.log_fit)
+
+    def worth_trying(self, best: float) -> Mask:
+        """Return which layouts to try at all, shape (k,): those likely to fit, and those whose
+        promise is worth the risk that they run out of memory."""
+        promising = self.log_probability_better(best) >= np.log(DOUBT)
+        return np.asarray(promising | (self.fit_probability >= LIKELY_TO_FIT))
+
+    def weight(self, node_hours: Array) -> Array:
+        """Return what the expected improvement of each layout counts, shape (k,): more where it is
+        likely to fit, less where its trial takes many node-hours.
+
+        Args:
+            node_hours: of a trial of each, shape (k,).
+        """
+        return np.asarray(np.exp(WEIGHT_OF_FITTING * self.log_fit) / node_hours)
 
     def expected_saving(self, *, best: float) -> Array:
         """Return the share of a training's time that a trial of each is expected to save, shape
@@ -122,19 +157,12 @@ class Belief:
         Args:
             best: logarithm of the best measured objective.
         """
-        s = np.maximum(self.deviation, 1e-9)
+        s = np.maximum(self.deviation, LEAST_DEVIATION)
         lead = self.log_rate - best
         remains = np.exp(0.5 * s**2 - lead + scipy.special.log_ndtr(lead / s - s))
         return np.asarray(
             self.fit_probability * np.maximum(scipy.special.ndtr(lead / s) - remains, 0.0)
         )
-
-
-def discount(log_fit: Array) -> Array:
-    """Return what is added to a log worth for a log probability of fitting, 0 or less."""
-    hardly = np.log(HARDLY)
-    likely, unlikely = np.maximum(log_fit, hardly), np.minimum(log_fit - hardly, 0.0)
-    return np.asarray(WEIGHT_OF_FITTING * likely + WEIGHT_OF_HARDLY_FITTING * unlikely)
 
 
 def worth_a_look(
@@ -162,17 +190,3 @@ def worth_a_look(
     half = MANY // 2
     spread = np.linspace(half, len(order) - 1, half).astype(np.int64)
     return np.concatenate([order[:half], order[spread]])
-
-
-def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
-    """Return `log(s (phi(z) + z Phi(z)))` with `z = (mean - best)/s`, shape (n,), where z is far
-    below 0 by its asymptote `phi(z)/z^2`."""
-    s = np.maximum(deviation, 1e-9)
-    z = (mean - best) / s
-    log_density = -0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)
-    far = np.minimum(z, -5.0)
-    near = np.maximum(z, -5.0)
-    near_value = np.log(
-        np.exp(-0.5 * near**2) / np.sqrt(2.0 * np.pi) + near * scipy.special.ndtr(near)
-    )
-    return np.asarray(np.log(s) + np.where(z < -5.0, log_density - 2.0 * np.log(-far), near_value))

@@ -7,98 +7,117 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from autotune.search.layouts import Floats, Integers
+from autotune.schemas.choices import Surrogate
+from autotune.search.layouts import Integers
 from autotune.search.lean_deephyper import import_deephyper
 
 if TYPE_CHECKING:
-    from deephyper.hpo import CBO, HpProblem
+    from deephyper.hpo import HpProblem
+    from sklearn.base import BaseEstimator
 
 Point = dict[str, int]
+Told = tuple[Sequence[int], float | str]
 
 
 def choose(
     names: Sequence[str],
     points: Integers,
-    worth: Floats,
+    surrogate: BaseEstimator,
     *,
-    told: Sequence[tuple[Sequence[int], float | str]],
+    told: Sequence[Told],
     seed: int,
 ) -> int:
-    """Return the number of the candidate that DeepHyper asks for.
+    """Return the number of the candidate with DeepHyper's highest expected improvement.
 
     Depends on its arguments alone: nothing is kept from an earlier call, and no global random
     state is read or written.
 
     Args:
         names: of the d dimensions, alphabetical, as DeepHyper returns them.
-        points: shape (n, d), the candidates, none of them twice.
-        worth: shape (n,), of a trial of each.
+        points: shape (n, d), the candidates, none of them twice. The first one is taken before
+            anything has run, for DeepHyper asks no surrogate without a success, and where all
+            improvements are too small for a float.
+        surrogate: of the negative log rate.
         told: points with the logarithm of their rate, or "F_…" for a failure.
     """
-    import_deephyper()
-    results = [(_point(names, numbers), result) for numbers, result in told]
-    every = np.array([*points.tolist(), *(numbers for numbers, _ in told)], dtype=np.int64)
-    search = _search(
-        _problem(names, every, points, seed),
-        points,
-        worth,
-        has_run=any(isinstance(result, float) for _, result in told),
-        first=_point(names, points[int(np.argmax(worth))].tolist()),
-        n_told=len(results),
-        seed=seed,
-    )
-    # The matrices are small: BLAS threads win nothing, and on a busy machine cost a hundredfold.
-    with threadpool_limits(limits=1, user_api="blas"):
-        if results:
-            search.tell(results)
-        point = search.ask(1)[0]
-    asked = np.array([point[name] for name in names], dtype=np.int64)
-    return int(np.flatnonzero((points == asked).all(axis=1))[0])
+    has_run = any(isinstance(result, float) for _, result in told)
+    settings = {
+        "surrogate_model": surrogate,
+        "acq_func": "EI",
+        "acq_func_kwargs": {"xi": 0.0, "scheduler": {"type": "constant"}},
+        "acq_optimizer_kwargs": {"filter_failures": "min", "outliers_iqr_factor": math.inf},
+        "n_initial_points": 1 if has_run else len(told) + 1,
+        "initial_points": [_point(names, points[0].tolist())],
+        "objective_scaler": "identity",
+    }
+    return _ask(names, points, settings, told=told, seed=seed)
 
 
-def _search(
-    problem: HpProblem,
+def choose_stock(
+    names: Sequence[str],
     points: Integers,
-    worth: Floats,
     *,
-    has_run: bool,
-    first: Point,
-    n_told: int,
+    surrogate: Surrogate,
+    told: Sequence[Told],
     seed: int,
-) -> CBO:
-    """Return the search; before anything has run DeepHyper asks for `first`, since it asks no
-    surrogate without a success."""
+) -> int:
+    """Return the number of the candidate that DeepHyper asks for with its own surrogate.
+
+    All is as DeepHyper has it but for four settings. The acquisition is maximised over the
+    candidates, which are all legal, instead of by a genetic algorithm that leaves them. The limit
+    of 100 failures is lifted. A Gaussian process is asked by UCB, as it knows no UCBd. And the
+    search is made anew from all results at each call, with the initial points drawn from what is
+    left.
+
+    Args:
+        points: shape (n, d), the candidates in random order, none of them twice.
+        told: points with their rate, or "F_…" for a failure.
+
+    The other arguments are those of `choose`.
+    """
+    settings: dict[str, Any] = {"surrogate_model": "ET"}
+    if surrogate == "gaussian_process":
+        settings = {"surrogate_model": "GP", "acq_func": "UCB"}
+    return _ask(names, points, settings, told=told, seed=seed)
+
+
+def _ask(
+    names: Sequence[str],
+    points: Integers,
+    settings: Mapping[str, Any],
+    *,
+    told: Sequence[Told],
+    seed: int,
+) -> int:
+    import_deephyper()
     from deephyper.hpo import CBO
 
-    from autotune.search.surrogate import WorthRegressor
-
-    return CBO(
-        problem,
+    every = np.array([*points.tolist(), *(numbers for numbers, _ in told)], dtype=np.int64)
+    optimizer = {"max_total_failures": -1, "n_points": len(points)}
+    search = CBO(
+        _problem(names, every, points, seed),
         random_state=seed,
         log_dir=tempfile.gettempdir(),
         checkpoint_history_to_csv=False,
-        surrogate_model=WorthRegressor(
-            {point.tobytes(): float(value) for point, value in zip(points, worth, strict=True)}
-        ),
-        acq_func="UCB",
-        acq_func_kwargs={"kappa": 0.0, "scheduler": {"type": "constant"}},
         acq_optimizer="sampling",
-        acq_optimizer_kwargs={
-            "n_points": len(points),
-            "filter_failures": "min",
-            "max_total_failures": -1,
-            "outliers_iqr_factor": math.inf,
+        **{
+            **settings,
+            "acq_optimizer_kwargs": settings.get("acq_optimizer_kwargs", {}) | optimizer,
         },
-        n_initial_points=1 if has_run else n_told + 1,
-        initial_points=[first],
-        objective_scaler="identity",
     )
+    # The matrices are small: BLAS threads win nothing, and on a busy machine cost a hundredfold.
+    with threadpool_limits(limits=1, user_api="blas"):
+        if told:
+            search.tell([(_point(names, numbers), result) for numbers, result in told])
+        point = search.ask(1)[0]
+    asked = np.array([point[name] for name in names], dtype=np.int64)
+    return int(np.flatnonzero((points == asked).all(axis=1))[0])
 
 
 def _problem(names: Sequence[str], every: Integers, offered: Integers, seed: int) -> HpProblem:

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.cost_model.columns import Array
-from autotune.search.belief import Belief
+from autotune.search.belief import MARGIN, Belief
 
 DRAWS = 2000
 RIVALS = 200
 """Untried layouts that are drawn together, those most likely to be the best."""
-
-MARGIN = 0.01
-"""Gain, as a share of the rate, below which nobody need go on searching."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +102,6 @@ def _log_rate(belief: Belief, row: int) -> float:
 
 
 def _rivals(belief: Belief, *, best_log_rate: float) -> Array:
-    """Return positions in `belief.rows` of the RIVALS that are most worth trying."""
-    worth = belief.score(best=best_log_rate, failed=True)
-    return np.sort(np.argsort(-worth, kind="stable")[:RIVALS])
+    """Return positions in `belief.rows` of the RIVALS that are likeliest to be better."""
+    likely = belief.log_probability_better(best_log_rate)
+    return np.sort(np.argsort(-likely, kind="stable")[:RIVALS])

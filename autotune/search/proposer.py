@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from autotune.calibration import Calibration, Observation
 from autotune.cost_model.columns import Rows
 from autotune.errors import NothingToPropose
-from autotune.schemas import Objective
+from autotune.schemas import Objective, SearchMethod, Surrogate
 from autotune.search.belief import Belief, worth_a_look
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
@@ -26,8 +26,10 @@ from autotune.search.pairs import Projections
 from autotune.search.projection_check import ProjectionCheck
 from autotune.search.proposal import Proposal
 from autotune.search.stand_ins import Runs, StandIns
+from autotune.search.surrogate import CalibratedRegressor
 from autotune.search.suspects import suspected
 from autotune.search.trial import SearchTrial
+from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
@@ -55,6 +57,8 @@ class Proposer:
             not to fit.
         stand_ins: what may run in layouts' places; None where all run in full.
         pool_nodes: that trials may hold at the same time; None where these are enough for all.
+        method: of the search. All but the calibrated one run layouts in full.
+        surrogate: of the search by DeepHyper alone.
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class Proposer:
         headroom_gib: float = 0.0,
         stand_ins: StandIns | None = None,
         pool_nodes: int | None = None,
+        method: SearchMethod = "calibrated",
+        surrogate: Surrogate = "forest",
     ) -> None:
         self._space = space
         self._seed = seed
@@ -103,6 +109,13 @@ class Proposer:
             stand_ins=stand_ins,
         )
         self._believed = lru_cache(maxsize=2)(self._believe)
+        self._uncalibrated = uncalibrated(
+            method,
+            self._layouts,
+            self._evidence.columns.take(np.arange(len(self._layouts))),
+            surrogate=surrogate,
+            seed=seed,
+        )
 
     def propose(
         self, trials: Sequence[SearchTrial], *, count: int, free_nodes: int
@@ -232,34 +245,80 @@ class Proposer:
         small = open_layouts[nodes[self._first_runs(known, open_layouts)] <= free_nodes]
         if not len(small):
             return None
+        if self._uncalibrated is not None:
+            layout = self._uncalibrated(small, self._results(known))
+            if layout is None:
+                raise NothingToPropose(
+                    "every other layout needs as much memory as one that ran out"
+                )
+            return self._expectation.of(known, self._layouts.lattice.strategy(layout), None)
         with threadpool_limits(limits=1, user_api="blas"):
             belief = self._belief(known, small)
-            self._refuse_hopeless(known, belief, open_layouts)
-            worth = belief.score(best=known.best, failed=known.too_large > 0)
-            if known.best is not None:
-                worth = worth - np.log(self._node_hours(belief))
         startable = nodes[belief.rows] <= free_nodes
         if not startable.any():
             return None
+        startable &= self._worth_trying(known, belief, open_layouts, free_nodes=free_nodes)
+        if not startable.any():
+            return None
         suspects = suspected(self._runs.lattice.take(belief.rows), known.trials)
-        candidates = np.flatnonzero(startable & (suspects == suspects[startable].min()))
-        layouts = self._runs.layout[belief.rows]
-        chosen = candidates[
-            choose(
-                self._layouts.point_dimensions,
-                self._layouts.numbers[layouts[candidates]],
-                worth[candidates],
-                told=self._told(known),
-                seed=self._seed,
-            )
-        ]
-        run, layout = int(belief.rows[chosen]), int(layouts[chosen])
+        chosen = self._choose(
+            known, belief.take(np.flatnonzero(startable & (suspects == suspects[startable].min())))
+        )
+        [run] = chosen.rows.tolist()
+        layout = int(self._runs.layout[run])
         strategy = self._layouts.lattice.strategy(layout)
         instead = None if run == layout else self._runs.lattice.strategy(run)
         saving = None
         if known.best is not None:
-            saving = float(belief.expected_saving(best=known.best)[chosen])
+            [saving] = chosen.expected_saving(best=known.best).tolist()
         return self._expectation.of(known, strategy, instead, expected_saving=saving)
+
+    def _choose(self, known: Known, belief: Belief) -> Belief:
+        """Return the belief of the one candidate that DeepHyper asks for."""
+        best = known.best
+        order = belief.promise(failed=known.too_large > 0)
+        if best is not None:
+            order = belief.log_probability_better(best)
+        offered = belief.take(np.argsort(-order, kind="stable"))
+        points = self._layouts.numbers[self._runs.layout[offered.rows]]
+        with threadpool_limits(limits=1, user_api="blas"):
+            asked = choose(
+                self._layouts.point_dimensions,
+                points,
+                CalibratedRegressor(offered, points, self._node_hours(offered)),
+                told=[
+                    (self._layouts.numbers[row].tolist(), result)
+                    for row, result in self._results(known).items()
+                ],
+                seed=self._seed,
+            )
+        return offered.take(np.array([asked]))
+
+    def _worth_trying(
+        self, known: Known, belief: Belief, open_layouts: Integers, *, free_nodes: int
+    ) -> Mask:
+        """Return which candidates to try at all, shape (k,); raises NothingToPropose where none of
+        all open layouts is."""
+        if known.best is None:
+            if known.too_large >= FAILURES_TO_DESPAIR and belief.fit_probability.max() < HOPELESS:
+                raise NothingToPropose(
+                    self._exhausted(known, open_layouts, "judged by what did not")
+                )
+            return np.ones(len(belief.rows), dtype=np.bool_)
+        worth = belief.worth_trying(known.best)
+        if not worth.any() and free_nodes >= self._pool_nodes:
+            raise NothingToPropose(
+                self._exhausted(known, open_layouts, "and promise too little for that risk")
+            )
+        return worth
+
+    def _exhausted(self, known: Known, open_layouts: Integers, why: str) -> NothingToPropose:
+        tried, every, headroom = len(known.closed), len(self._layouts), self._headroom_gib
+        left = f" and leave {headroom:g} GiB" if headroom else ""
+        return NothingToPropose(
+            f"{tried} of the space's {every} layouts have been tried; the other "
+            f"{len(open_layouts)} are not likely to fit in memory{left}, {why}"
+        )
 
     def _check(self, known: Known) -> Proposal | None:
         """Return what shows whether projections come true, where that is not known yet."""
@@ -332,19 +391,7 @@ class Proposer:
         chosen[narrow[gain > LIKELIER]] = full[gain > LIKELIER]
         return chosen
 
-    def _refuse_hopeless(self, known: Known, belief: Belief, open_rows: Integers) -> None:
-        if known.best is not None or known.too_large < FAILURES_TO_DESPAIR:
-            return
-        if belief.fit_probability.max() < HOPELESS:
-            tried, every = len(known.closed), len(self._layouts)
-            headroom = self._headroom_gib
-            left = f" and leave {headroom:g} GiB" if headroom else ""
-            raise NothingToPropose(
-                f"{tried} of the space's {every} layouts have been tried; the other "
-                f"{len(open_rows)} are not likely to fit in memory{left}, judged by what did not"
-            )
-
-    def _told(self, known: Known) -> list[tuple[list[int], float | str]]:
+    def _results(self, known: Known) -> dict[int, float | str]:
         """Return each layout of the space that ended with the logarithm of its rate, or its
         failure. DeepHyper wants floats: an integer counts as failed."""
         told: dict[int, float | str] = dict(known.measured)
@@ -352,8 +399,8 @@ class Proposer:
         for trial in known.trials:
             row = self._layouts.row_of(trial.full)
             if row is not None and row in closed - told.keys() and trial.state in {"failed", "ok"}:
-                told[row] = "F_oom" if trial.out_of_memory else "F_failed"
-        return [(self._layouts.numbers[row].tolist(), result) for row, result in told.items()]
+                told[row] = OUT_OF_MEMORY if trial.out_of_memory else "F_failed"
+        return told
 
     def _node_hours(self, belief: Belief) -> Floats:
         seconds = np.exp(belief.log_work[belief.rows] - belief.log_rate)

@@ -46,6 +46,10 @@ def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
         InvalidInputs: field `screen_nodes`: no layout can be measured on so many nodes; field
             `screen_layers`: none can be measured with so few layers, or not on the nodes at hand.
     """
+    if request.search != "calibrated":
+        _refuse_stand_ins(request)
+        reason = f"All trials run in full, as the search {request.search} has them."
+        return FewNodes(nodes=None, reason=reason)
     if isinstance(request.screen_layers, int):
         return _few_layers(request, space, layers=request.screen_layers)
     if request.screen_nodes == "off":
@@ -88,6 +92,16 @@ def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
             f"{told_share(nodes, full):.0%} of what one on {_nodes(full)} does."
         ),
     )
+
+
+def _refuse_stand_ins(request: CampaignCreate) -> None:
+    for field, value in (
+        ("screen_nodes", request.screen_nodes),
+        ("screen_layers", request.screen_layers),
+    ):
+        if isinstance(value, int):
+            reason = "the calibrated search alone projects from smaller trials"
+            raise InvalidInput(field, value, reason, valid="off, or search calibrated")
 
 
 def _few_layers(request: CampaignCreate, space: SearchSpace, *, layers: int) -> FewNodes:

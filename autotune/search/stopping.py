@@ -6,11 +6,9 @@ from datetime import datetime
 
 from autotune.objectives import BETTER
 from autotune.schemas import Budget, Objective
-from autotune.search.outlook import MARGIN, Outlook, Rival
+from autotune.search.belief import DOUBT, MARGIN
+from autotune.search.outlook import Outlook, Rival
 from autotune.wording import token_count
-
-DOUBT = 0.05
-"""Probability of something better below which a search is over."""
 
 
 def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datetime) -> str | None:

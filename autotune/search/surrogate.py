@@ -1,38 +1,58 @@
-"""The surrogate that DeepHyper is given: the worth of a trial of each layout, as the calibration
-has it."""
+"""The surrogate that DeepHyper asks: what the calibration believes of each layout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from autotune.search.layouts import Floats
+from autotune.search.belief import Belief
+from autotune.search.layouts import Floats, Integers
 
 
-class WorthRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # untyped library
-    """What DeepHyper is to minimise: the negative worth of a trial.
+class CalibratedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # untyped library
+    """Predicts the objective that DeepHyper minimises, from the calibrated cost model.
 
-    The calibration has been fitted to the very trials that DeepHyper is told, with the memory that
-    they needed, to those still running and to other campaigns', which DeepHyper cannot be told; so
-    nothing is left to fit here, and the deviation, which is part of the worth, is 0.
+    The calibration was fitted to the trials that DeepHyper is told, and to what DeepHyper cannot be
+    told: their peaks of memory, trials still running, other campaigns' trials. `fit` only notes the
+    best value.
+
+    A layout whose log rate is expected `lead` above the best measured one, with deviation `s`, is
+    predicted at `best - w lead` with deviation `w s`. DeepHyper's expected improvement (Jones et
+    al. 1998, eq. 15) of that is `w EI(lead, s)`: the improvement, weighted by the probability of
+    fitting and the node-hours of a trial, see `Belief.weight`.
 
     Args:
-        worth: point, as the bytes of its whole numbers in the order of the names, -> its worth.
+        belief: of k candidates.
+        points: shape (k, d), the candidates as DeepHyper numbers them, none of them twice.
+        node_hours: shape (k,), of a trial of each.
     """
 
-    def __init__(self, worth: Mapping[bytes, float]) -> None:
-        self.worth = worth
+    def __init__(self, belief: Belief, points: Integers, node_hours: Floats) -> None:
+        self.belief = belief
+        self.points = points
+        self.node_hours = node_hours
 
-    def fit(self, X: NDArray[Any], y: NDArray[Any] | list[float]) -> WorthRegressor:  # noqa: ARG002
-        """Fit nothing; X of shape (n, d)."""
+    def __sklearn_clone__(self) -> Self:
+        """Return a copy that shares the belief, which nobody changes."""
+        return type(self)(self.belief, self.points, self.node_hours)
+
+    def fit(self, X: NDArray[Any], y: NDArray[Any] | list[float]) -> Self:  # noqa: ARG002
+        """Note the best of `y`, negative log rates; X of shape (n, d)."""
+        self.best_ = float(np.min(y))
         return self
 
     def predict(self, X: NDArray[Any], return_std: bool = False) -> Floats | tuple[Floats, Floats]:
-        """Return values, shape (k,), and deviations where wanted."""
-        numbers = np.rint(np.asarray(X, dtype=np.float64)).astype(np.int64)
-        values = np.array([-self.worth[point.tobytes()] for point in numbers])
-        return (values, np.zeros(len(values))) if return_std else values
+        """Return means, shape (k,), and standard deviations where wanted.
+
+        Raises:
+            KeyError: one of X is no candidate.
+        """
+        row_of = {point.tobytes(): row for row, point in enumerate(self.points)}
+        asked = np.rint(np.asarray(X, dtype=np.float64)).astype(np.int64)
+        rows = np.array([row_of[point.tobytes()] for point in asked], dtype=np.int64)
+        weight = self.belief.weight(self.node_hours)[rows]
+        mean = self.best_ - weight * (self.belief.log_rate[rows] + self.best_)
+        return (mean, weight * self.belief.deviation[rows]) if return_std else mean

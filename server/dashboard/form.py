@@ -11,6 +11,7 @@ from autotune.schemas import (
     AdapterSummary,
     CampaignCreate,
     ProfileSummary,
+    SearchMethod,
     SpaceSpec,
     StrategyShape,
 )
@@ -78,6 +79,13 @@ SHAPE_FIELDS = (
     FormField(name="model.seq_length", label="Sequence length", hint="empty: 2048"),
     FormField(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),
 )
+
+SEARCHES: dict[SearchMethod, str] = {
+    "calibrated": "DeepHyper with the calibrated cost model",
+    "deephyper": "DeepHyper alone",
+    "random": "at random",
+    "grid": "a pruned grid",
+}
 
 LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes", "settings": "Own dimensions"}
 DIMENSION_HINTS = {

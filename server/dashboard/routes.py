@@ -136,6 +136,7 @@ def new_campaign(
         "adapters": form.adapter_choices(settings.adapters_dir),
         "shape_fields": form.SHAPE_FIELDS,
         "dimension_fields": form.dimension_fields(),
+        "searches": form.SEARCHES,
         "examples": form.examples(),
         "default": form.default_of,
         "mails": bool(settings.notice_smtp),

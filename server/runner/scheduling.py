@@ -38,7 +38,7 @@ from autotune.search import (
     reason_to_stop,
 )
 from search_spaces.strategy import Strategy
-from server.runner.worth import reason_to_spare_trial, worth_confirming
+from server.runner.worth import may_stop_early, reason_to_spare_trial, worth_confirming
 from server.store.trials import NewTrial
 from server.store.waiting import while_confirming
 
@@ -217,8 +217,7 @@ def next_search(
     pending = [trial for trial in trials if trial.state is TrialState.PENDING]
     free = free_nodes(campaign, pending)
     known = search_trials(trials)
-    budget = campaign.request.budget
-    if budget.stop_early and budget.train_tokens is None:
+    if may_stop_early(campaign) and campaign.request.budget.train_tokens is None:
         content = reason_to_be_content(
             proposer.outlook(known), objective=campaign.request.objective
         )

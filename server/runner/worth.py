@@ -62,13 +62,19 @@ class TrainingAccount:
         return node_hours * self.of_node_hour
 
 
+def may_stop_early(campaign: Campaign) -> bool:
+    """Return whether the campaign may end before its budget: it is to, and its search follows the
+    calibration, which says when another trial is not worth it."""
+    return campaign.request.budget.stop_early and campaign.request.search == "calibrated"
+
+
 def reason_to_spare_trial(
     campaign: Campaign, trials: Sequence[Trial], proposal: Proposal
 ) -> str | None:
     """Return why a trial is not worth what it costs; None without a training to hold it
     against."""
     budget = campaign.request.budget
-    account = TrainingAccount.of(campaign, trials) if budget.stop_early else None
+    account = TrainingAccount.of(campaign, trials) if may_stop_early(campaign) else None
     if account is None or budget.train_tokens is None or proposal.expected_saving is None:
         return None
     return reason_to_spare(
@@ -145,6 +151,8 @@ def proposer_of(
         headroom_gib=request.min_headroom_gib,
         stand_ins=stand_ins_of(campaign.screening, space.transformer),
         pool_nodes=request.pool_nodes,
+        method=request.search,
+        surrogate=request.surrogate,
     )
 
 

@@ -28,9 +28,11 @@ from autotune.schemas import (
     ScalingStudy,
     ScreenLayers,
     ScreenNodes,
+    SearchMethod,
     SpaceSpec,
     StrategyShape,
     StudySpec,
+    Surrogate,
 )
 from autotune.validation import validated
 
@@ -61,6 +63,8 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     fresh: bool
     screen_nodes: ScreenNodes
     screen_layers: ScreenLayers
+    search: SearchMethod
+    surrogate: Surrogate
     time_scale: float
     private: bool
     own_runner: bool

@@ -27,9 +27,11 @@ from autotune.schemas import (
     ProtocolSpec,
     ScreenLayers,
     ScreenNodes,
+    SearchMethod,
     SpaceSpec,
     StrategyShape,
     StudySpec,
+    Surrogate,
 )
 
 
@@ -69,6 +71,8 @@ class Client(Predictions, Calibrations):
         tokens: float | str | None = None,
         screen_nodes: ScreenNodes = "auto",
         screen_layers: ScreenLayers = "off",
+        search: SearchMethod = "calibrated",
+        surrogate: Surrogate = "forest",
         study: StudySpec | Mapping[str, Any] | None = None,
         fresh: bool = False,
         seed: int = 0,
@@ -109,6 +113,9 @@ class Client(Predictions, Calibrations):
             screen_nodes: on how few nodes trials of the search may run: "auto", "off", a number.
             screen_layers: with how few of the model's layers they run, in shorter pipelines on
                 fewer nodes: "off", a number.
+            search: what chooses the trials: "calibrated", or to compare with "deephyper", "random",
+                "grid".
+            surrogate: of the search "deephyper": "forest", "gaussian_process".
             study: instead of a search how given layouts scale over nodes, measured; the fields of
                 `StudySpec`: {"kinds": ["strong"], "like": 3, "nodes": [16, 32, 64]}.
             fresh: start from nothing, not from earlier trials of the machine.
@@ -142,6 +149,8 @@ class Client(Predictions, Calibrations):
             "tokens": tokens,
             "screen_nodes": screen_nodes,
             "screen_layers": screen_layers,
+            "search": search,
+            "surrogate": surrogate,
             "study": study,
             "fresh": fresh,
             "seed": seed,

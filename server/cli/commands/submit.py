@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
-from autotune.schemas import Objective
+from autotune.schemas import Objective, SearchMethod, Surrogate
 from search_spaces.errors import InvalidInput
 from server.cli import tables
 from server.cli.commands.watching import follow
@@ -197,6 +197,19 @@ def submit(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of the search and the trials.")
     ] = None,
+    search: Annotated[
+        SearchMethod | None,
+        typer.Option(
+            "--search",
+            help="What chooses the trials: calibrated, DeepHyper with the calibrated cost model as "
+            "its surrogate; deephyper as it comes, random or grid, to compare with, which run "
+            "until the budget is spent.  \\[default: calibrated]",
+        ),
+    ] = None,
+    surrogate: Annotated[
+        Surrogate | None,
+        typer.Option("--surrogate", help="Of --search deephyper.  \\[default: forest]"),
+    ] = None,
     fresh: Annotated[
         bool,
         typer.Option("--fresh", help="Start from nothing, not from earlier trials of the machine."),
@@ -255,6 +268,8 @@ def submit(
         baseline=baseline,
         tokens=tokens,
         seed=seed,
+        search=search,
+        surrogate=surrogate,
         fresh=fresh or None,
         screen_nodes=_counted(screen_nodes),
         screen_layers=_counted(screen_layers),

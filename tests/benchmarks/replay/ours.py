@@ -3,6 +3,7 @@ that belong to other strategies."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.cost_model.parameters import Parameters
 from autotune.search.belief import Belief
 from autotune.search.choice import choose
+from autotune.search.surrogate import CalibratedRegressor
 from search_spaces.machine import Machine
 from tests.benchmarks.replay.grid import Grid
 from tests.benchmarks.replay.landscapes import Landscape, Measurements
@@ -135,17 +137,29 @@ def _chooser(
             log_work=landscape.log_tokens,
             rows=np.setdiff1d(np.arange(len(landscape)), tried),
         )
-        rates = [trial.log_rate for trial in known if trial.log_rate is not None]
+        offered = _offered(belief, known)
+        points = grid.levels[offered.rows]
         chosen = choose(
             grid.names,
-            grid.levels[belief.rows],
-            belief.score(best=max(rates, default=None), failed=len(rates) < len(known)),
+            points,
+            CalibratedRegressor(offered, points, np.ones(len(points))),
             told=[(grid.levels[trial.row].tolist(), _told(trial)) for trial in known],
             seed=0,
         )
-        return int(belief.rows[chosen])
+        return int(offered.rows[chosen])
 
     return next_row
+
+
+def _offered(belief: Belief, known: Sequence[Revealed]) -> Belief:
+    """Return the candidates as the product offers them to DeepHyper. Where it would end the search
+    because none is worth trying, the replay goes on with all of them."""
+    rates = [trial.log_rate for trial in known if trial.log_rate is not None]
+    if not rates:
+        return belief.take(np.argsort(-belief.promise(failed=bool(known)), kind="stable"))
+    worth = np.flatnonzero(belief.worth_trying(max(rates)))
+    belief = belief.take(worth) if len(worth) else belief
+    return belief.take(np.argsort(-belief.log_probability_better(max(rates)), kind="stable"))
 
 
 def _told(trial: Revealed) -> float | str:

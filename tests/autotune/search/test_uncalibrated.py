@@ -1,0 +1,75 @@
+"""Searches that believe no cost model."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.errors import NothingToPropose
+from autotune.schemas import SearchMethod, Surrogate
+from autotune.search import Proposer, SearchTrial
+from tests.autotune.search.scene import layouts_of, ok, oom, small_space, space_22b
+
+SPACE = small_space(tensor_parallel=[1, 2, 4], micro_batch_size=[1, 2, 4, 8])
+
+
+def searched(
+    method: SearchMethod, *, surrogate: Surrogate = "forest", seed: int = 0, count: int = 12
+) -> list[SearchTrial]:
+    proposer = Proposer(
+        SPACE, objective="tokens_per_s", seed=seed, method=method, surrogate=surrogate
+    )
+    seen: list[SearchTrial] = []
+    for _ in range(count):
+        [proposal] = proposer.propose(seen, count=1, free_nodes=1)
+        assert proposal.stand_in is None
+        seen.append(ok(SPACE, proposal.strategy))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("method", "surrogate"),
+    [("random", "forest"), ("grid", "forest"), ("deephyper", "forest")],
+)
+def test_each_tries_every_layout_once_and_depends_on_its_seed_alone(
+    method: SearchMethod, surrogate: Surrogate
+) -> None:
+    seen = searched(method, surrogate=surrogate)
+    assert len({trial.strategy for trial in seen}) == len(layouts_of(SPACE)) == 12
+    assert searched(method, surrogate=surrogate, count=5) == seen[:5]
+    with pytest.raises(NothingToPropose):
+        Proposer(SPACE, objective="tokens_per_s", seed=0, method=method).propose(
+            seen, count=1, free_nodes=1
+        )
+    if method != "grid":
+        assert searched(method, seed=1, count=5) != seen[:5]
+
+
+def test_deephyper_learns_from_what_it_is_told() -> None:
+    """After its initial points, a told winner changes what it asks for next, and so does the
+    surrogate."""
+    space = space_22b()
+    lattice = layouts_of(space).lattice
+    strategies = [lattice.strategy(row) for row in range(0, 600, 20)]
+    fast = [ok(space, s, factor=10.0 if s.tensor_parallel == 8 else 0.1) for s in strategies]
+    slow = [ok(space, s, factor=0.1 if s.tensor_parallel == 8 else 10.0) for s in strategies]
+
+    def asked(seen: list[SearchTrial], surrogate: Surrogate = "forest") -> int:
+        proposer = Proposer(
+            space, objective="tokens_per_s", seed=0, method="deephyper", surrogate=surrogate
+        )
+        [proposal] = proposer.propose(seen, count=1, free_nodes=4)
+        assert proposal.strategy not in strategies
+        return proposal.strategy.tensor_parallel
+
+    for surrogate in ("forest", "gaussian_process"):
+        assert asked(fast, surrogate) == 8
+        assert asked(slow, surrogate) != 8
+
+
+def test_the_grid_goes_up_from_the_least_model_parallelism_and_prunes_by_memory() -> None:
+    first, second, *_ = searched("grid")
+    assert (first.strategy.tensor_parallel, first.strategy.micro_batch_size) == (1, 1)
+    assert (second.strategy.tensor_parallel, second.strategy.micro_batch_size) == (1, 2)
+    proposer = Proposer(SPACE, objective="tokens_per_s", seed=0, method="grid")
+    [proposal] = proposer.propose([first, oom(second.strategy)], count=1, free_nodes=1)
+    assert proposal.strategy.tensor_parallel == 2  # no larger micro-batch of TP 1
