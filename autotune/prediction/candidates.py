@@ -13,9 +13,8 @@ from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.prediction.strategy import PROBABLE
 from autotune.schemas import CampaignCost, CampaignGain, Objective
-from autotune.search.belief import Belief
+from autotune.search.belief import MARGIN, Belief
 from autotune.search.layouts import Layouts
-from autotune.search.outlook import MARGIN
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
