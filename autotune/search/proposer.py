@@ -26,7 +26,6 @@ from autotune.search.pairs import Projections
 from autotune.search.projection_check import ProjectionCheck
 from autotune.search.proposal import Proposal
 from autotune.search.stand_ins import Runs, StandIns
-from autotune.search.surrogate import CalibratedRegressor
 from autotune.search.suspects import suspected
 from autotune.search.trial import SearchTrial
 from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated
@@ -275,6 +274,8 @@ class Proposer:
 
     def _choose(self, known: Known, belief: Belief) -> Belief:
         """Return the belief of the one candidate that DeepHyper asks for."""
+        from autotune.search.surrogate import CalibratedRegressor
+
         best = known.best
         order = belief.promise(failed=known.too_large > 0)
         if best is not None:
