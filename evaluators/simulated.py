@@ -30,9 +30,9 @@ from search_spaces.lattice import Lattice
 from search_spaces.rules import findings
 
 LAYOUT_NOISE = 0.03
-"""Standard deviation of log time between layouts: what no closed form knows, such as the kernel
-that a library picks for a shape. Calibrated closed forms stay 5 to 13 % off; half is enough to
-reorder the best."""
+"""Standard deviation of log time between layouts, the same on any number of nodes: what no closed
+form knows, such as the kernel that a library picks for a shape. Calibrated closed forms stay 5 to
+13 % off; half is enough to reorder the best."""
 
 RUN_NOISE = 0.01
 """Between two runs of one layout: other nodes, other neighbours on the network."""
@@ -183,10 +183,23 @@ def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTria
             f"out of memory (simulated): the fullest rank needs {peak_gib:.1f} GiB "
             f"and a GPU has {request.machine.memory_gib:g} GiB"
         )
-        duration_s = startup_s + times_s[0] * FIRST_ITERATION  # it ends in its first iteration
+        duration_s = startup_s + _until_full_s(request, times_s[0])
         outcome = replace(blank, status=TrialState.OOM, duration_s=duration_s, error=error)
         return SimulatedTrial(outcome=outcome, startup_s=startup_s, iterations=())
     return _measured(request, blank, times_s=times_s, peak_gib=peak_gib)
+
+
+def _until_full_s(request: TrialRequest, iteration_time_s: float) -> float:
+    """Return the seconds until the first stage holds as many micro-batches as it ever does: a trial
+    that runs out of memory has by then.
+
+    Args:
+        iteration_time_s: at the smallest GAS that is run.
+    """
+    strategy, gas = request.strategy, request.protocol.values[0]
+    stages = strategy.pipeline_parallel
+    slot_s = iteration_time_s / (gas + (stages - 1) / strategy.virtual_stages)
+    return FIRST_ITERATION * min(gas, stages) * slot_s
 
 
 def _measured(
@@ -238,7 +251,7 @@ def _truth(request: TrialRequest) -> tuple[list[float], float]:
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
     parameters = perturbed(Parameters.default(machine), seed=request.seed)
     predicted = estimate(request.transformer, machine, lattice, parameters=parameters)
-    rng = _generator(request.seed, strategy.layout_key())
+    rng = _generator(request.seed, replace(strategy, num_nodes=1).layout_key())
     slower, fuller = rng.lognormal(0.0, [LAYOUT_NOISE, MEMORY_NOISE])
     times_s = (predicted.iteration_time_s * slower).tolist()
     return times_s, float(predicted.memory_gib.max() * fuller)

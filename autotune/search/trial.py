@@ -22,6 +22,7 @@ class SearchTrial:
 
     Attributes:
         iteration_time_s: of the strategy at its own GAS; given when `state` is ok.
+        measured: whether that time was measured at its own GAS, and does not follow from others.
         out_of_memory: whether a failed trial failed for want of memory.
         peak_memory_gib: of the fullest rank, where measured.
         cause: message of another failure; "" if not known. `cause_of` it is equal for those that
@@ -38,6 +39,7 @@ class SearchTrial:
     strategy: Strategy
     state: SearchState
     iteration_time_s: float | None = None
+    measured: bool = False
     out_of_memory: bool = False
     peak_memory_gib: float | None = None
     cause: str = ""
@@ -92,7 +94,8 @@ def merged(trials: Iterable[SearchTrial]) -> list[SearchTrial]:
     """Return one trial for each strategy and what it stands for, in an order that does not depend
     on the order given.
 
-    A strategy with an ok trial is ok, with the median time of these; otherwise it is running if any
+    A strategy with an ok trial is ok, with the median time of those measured at its own GAS, or of
+    all where none was: the rule of the recommendation; otherwise it is running if any
     of its trials runs; otherwise it failed, or was refused if none of them ever started.
     """
     alike: dict[tuple[Strategy, int, int], list[SearchTrial]] = {}
@@ -107,10 +110,12 @@ def _one(same: Sequence[SearchTrial]) -> SearchTrial:
     ok = [o for o in same if o.state == "ok"]
     if ok:
         peaks = [o.peak_memory_gib for o in ok if o.peak_memory_gib is not None]
+        counted = [o for o in ok if o.measured] or ok
         return SearchTrial(
             strategy=strategy,
             state="ok",
-            iteration_time_s=median(float(o.iteration_time_s or 0.0) for o in ok),
+            iteration_time_s=median(float(o.iteration_time_s or 0.0) for o in counted),
+            measured=counted[0].measured,
             peak_memory_gib=max(peaks, default=None),
             stands_for=stands_for,
             num_layers=num_layers,

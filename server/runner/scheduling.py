@@ -117,8 +117,12 @@ def _end(trial: Trial) -> dict[str, Any]:
         cause = "" if oom else trial.error or trial.state.value
         return {"state": "failed", "out_of_memory": oom, "cause": cause}
     peak = max(trial.peak_memory_gib_by_rank, default=None)
-    seconds = trial.metrics.iteration_time_s
-    return {"state": "ok", "iteration_time_s": seconds, "peak_memory_gib": peak}
+    return {
+        "state": "ok",
+        "iteration_time_s": trial.metrics.iteration_time_s,
+        "measured": trial.metrics.measured,
+        "peak_memory_gib": peak,
+    }
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:

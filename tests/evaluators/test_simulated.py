@@ -334,3 +334,30 @@ def test_nothing_half_written_is_left_behind(tmp_path: Path) -> None:
     run(request_at(tmp_path / "a"))
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert files == ["result.json", "submitted.json", "trial.log"]
+
+
+def test_a_layout_out_of_memory_ends_in_its_first_micro_batches(tmp_path: Path) -> None:
+    """A step of the production batch takes many times the time limit."""
+    large = replace(STRATEGY, pipeline_parallel=1, micro_batch_size=8)
+    request = replace(
+        request_at(tmp_path / "large", strategy=large.with_accumulation(4096)),
+        protocol=TrialProtocol(accumulations=(4096,), time_limit_s=300.0),
+    )
+    outcome = simulate(request, started_at=NOW).outcome
+    assert outcome.status is TrialState.OOM
+    assert outcome.duration_s < 150.0
+
+
+def test_what_no_formula_knows_of_a_layout_is_the_same_on_any_number_of_nodes(
+    tmp_path: Path,
+) -> None:
+    machine = load_machine("frontier")
+    truth = perturbed(Parameters.default(machine), seed=0)
+    excess = []
+    for nodes in (2, 4, 8):
+        strategy = replace(STRATEGY, num_nodes=nodes)
+        [seconds, _] = run(request_at(tmp_path / str(nodes), strategy=strategy)).measurements
+        lattice = Lattice.of([strategy.with_accumulation(8)], gpus_per_node=machine.gpus_per_node)
+        formula = estimate(load_model("gpt-22b"), machine, lattice, parameters=truth)
+        excess.append(seconds.iteration_time_s / float(formula.iteration_time_s[0]))
+    assert max(excess) / min(excess) < 1.035  # two runs of one layout differ by 1 %

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -37,6 +38,13 @@ def test_several_successes_count_by_their_median_and_highest_peak() -> None:
     assert one.iteration_time_s == pytest.approx(1.1)
     assert one.peak_memory_gib == 5.0
     assert twin.iteration_time_s == 9.0
+
+
+def test_a_measured_time_replaces_one_that_follows_from_others() -> None:
+    projected, confirmed = ok(1.0), replace(ok(1.2), measured=True)
+    [one] = merged([projected, confirmed, ok(0.9)])
+    assert one.iteration_time_s == 1.2
+    assert one.measured
 
 
 @pytest.mark.parametrize(
