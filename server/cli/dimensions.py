@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Annotated, ClassVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
+from search_spaces.dimension import default_precision
 from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
 from search_spaces.strategy import DIMENSIONS, Strategy, setting_text
 from server.cli.options import OptionGroup, chosen
 
@@ -117,6 +119,74 @@ class StrategyOptions(DimensionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PredictedOptions(StrategyOptions):
+    """A strategy by its dimensions, or by its nodes and its batch."""
+
+    DEFAULTS: ClassVar[Mapping[str, object]] = {
+        **StrategyOptions.DEFAULTS,
+        "num_nodes": "--nodes, else 1",
+        "gradient_accumulation_steps": "what --global-batch asks for, else 1",
+        "precision": "bf16, or what the machine has instead",
+    }
+
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", help="The same as --num-nodes, as other commands say.")
+    ] = None
+    global_batch_size: Annotated[
+        int | None,
+        typer.Option("--global-batch", help="Samples of a step, from which GAS follows."),
+    ] = None
+
+    def on(self, machine: Machine) -> StrategyShape:
+        """Return the strategy, completed for a machine as a space of it would be.
+
+        Raises:
+            InvalidInput, InvalidInputs: a value that cannot be used, or two that contradict.
+        """
+        shape = self.shape()
+        completed = shape.model_copy(
+            update={
+                "num_nodes": self._nodes(shape),
+                "precision": shape.precision if self.precision else default_precision(machine),
+            }
+        )
+        if self.global_batch_size is None:
+            return completed
+        gas = self._accumulation(completed, machine)
+        return completed.model_copy(update={"gradient_accumulation_steps": gas})
+
+    def _nodes(self, shape: StrategyShape) -> int:
+        if self.nodes is None:
+            return shape.num_nodes
+        if self.nodes < 1 or (self.num_nodes is not None and shape.num_nodes != self.nodes):
+            said = f"num_nodes is {shape.num_nodes}" if self.num_nodes else "a strategy needs one"
+            raise InvalidInput("nodes", self.nodes, said, valid="1 or more, by one of the two")
+        return self.nodes
+
+    def _accumulation(self, shape: StrategyShape, machine: Machine) -> int:
+        """Return the GAS of the global batch; the strategy's own where its replicas are not whole,
+        which a rule says."""
+        world = shape.num_nodes * machine.gpus_per_node
+        replicas, left = divmod(world, shape.tensor_parallel * shape.pipeline_parallel)
+        if left or not replicas:
+            return shape.gradient_accumulation_steps
+        micro_batches = shape.micro_batch_size * replicas
+        batch = self.global_batch_size or 0
+        gas, left = divmod(batch, micro_batches)
+        if left or gas < 1:
+            reason = (
+                f"micro_batch_size {shape.micro_batch_size} x data_parallel {replicas} = "
+                f"{micro_batches} does not divide it"
+            )
+            valid = f"a multiple of {micro_batches}"
+            raise InvalidInput("global_batch_size", batch, reason, valid=valid)
+        if self.gradient_accumulation_steps and shape.gradient_accumulation_steps != gas:
+            reason = f"with it gradient_accumulation_steps is {gas}"
+            raise InvalidInput("global_batch_size", batch, reason, valid="one of the two options")
+        return gas
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpaceOptions(DimensionOptions):
     """What may be tried in each dimension."""
 
@@ -150,11 +220,16 @@ class SpaceOptions(DimensionOptions):
         )
 
 
+def options_of(strategy: StrategyShape, machine: Machine) -> str:
+    """Return the options with which `PredictedOptions` are this strategy on this machine."""
+    from autotune.schemas import StrategyShape as Shape
+
+    return options_between(Shape(**ONE_OF_EACH, precision=default_precision(machine)), strategy)
+
+
 def options_between(strategy: StrategyShape, other: StrategyShape) -> str:
     """Return the options that make another strategy of one: `--pp 16 --gas 20`."""
-    hints = get_type_hints(DimensionOptions, include_extras=True)
-    # Within Annotated, Typer keeps an option's first name in the place of its default.
-    flags = {name: get_args(hints[name])[1].default for name in DIMENSIONS}
+    flags = DimensionOptions.flags()
     words = [
         f"{flags[name]} {setting_text(getattr(other, name))}"
         for name in DIMENSIONS

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
@@ -47,6 +48,26 @@ class OptionGroup:
 
     PANEL: ClassVar[str] = ""
     DEFAULTS: ClassVar[Mapping[str, object]] = {}
+
+    @classmethod
+    def flags(cls) -> dict[str, str]:
+        """Return each field's flag; with a switch, both of its flags with a slash between."""
+        hints = get_type_hints(cls, include_extras=True)
+        # Within Annotated, Typer keeps an option's first name in the place of its default.
+        return {each.name: get_args(hints[each.name])[1].default for each in fields(cls)}
+
+    def words(self) -> list[str]:
+        """Return the words of a shell that give the same values; none for a default."""
+        words: list[str] = []
+        for name, flag in self.flags().items():
+            value = getattr(self, name)
+            if isinstance(value, bool):
+                on, _, off = flag.partition("/")
+                words.append(on if value else off)
+            elif value is not None:
+                several = value if isinstance(value, list) else [value]
+                words += [word for each in several for word in (flag, shlex.quote(str(each)))]
+        return words
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:

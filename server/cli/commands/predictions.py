@@ -13,7 +13,7 @@ import typer
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli import tables
 from server.cli.commands.calibrations import known_name, read_document
-from server.cli.dimensions import SpaceOptions, StrategyOptions
+from server.cli.dimensions import PredictedOptions, SpaceOptions, options_of
 from server.cli.failures import ExitCode, Failed
 from server.cli.options import (
     LOCAL,
@@ -26,7 +26,7 @@ from server.cli.options import (
     name_or_file,
     no_machine,
 )
-from server.cli.output import Json, document, out
+from server.cli.output import Json, document, out, text
 
 if TYPE_CHECKING:
     from autotune.calibration import Calibration
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
         SpaceQuery,
     )
     from search_spaces.program import ProgramCapabilities
+
+
+COMMANDS = 3
+"""Rows of a sweep whose commands are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +106,7 @@ def _fields_within(option: str) -> Iterator[None]:
 def predict(
     model: ModelOptions,
     machine: MachineOptions,
-    strategy: StrategyOptions,
+    strategy: PredictedOptions,
     program: ProgramOptions,
     calibration: CalibrationOptions,
     service: ServiceOptions,
@@ -120,13 +124,15 @@ def predict(
     probably does not fit.
     """
     from autotune.prediction import predict as predicted
+    from autotune.resolution import machine_of
     from autotune.schemas import PredictionQuery
     from autotune.validation import validated
     from server.programs import refusals_of
     from server.settings import Settings
 
-    question = {"model": model.choice(), "strategy": strategy.shape()}
-    query = validated(PredictionQuery, question | subject_fields(machine, program))
+    fields = subject_fields(machine, program)
+    shape = strategy.on(machine_of(fields["machine"]))
+    query = validated(PredictionQuery, fields | {"model": model.choice(), "strategy": shape})
     answer = predicted(
         query,
         *calibration.load(service),
@@ -155,19 +161,28 @@ def sweep(
     """Rank all strategies of a space by their predicted speed, without a trial.
 
     The strategies are those that `autotune space` counts: a dimension that is not given is
-    automatic. The figures and their intervals are those of `autotune predict`. Beside them stands
-    what a campaign with the usual budget would cost, and find beyond the prediction.
+    automatic. The figures and their intervals are those of `autotune predict`: beneath the table
+    stand the commands that give the first rows again. Beside them stands what a campaign with the
+    usual budget would cost, and find beyond the prediction.
 
     Needs no service, but for a calibration by name.
     """
     query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction.sweep import sweep as ranked
+    from autotune.resolution import machine_of
 
     answer = ranked(query, *calibration.load(service), most=top, program=program_for(query))
     if json:
-        document(answer)
-    else:
-        out().print(tables.predictions.sweep(answer))
+        return document(answer)
+    out().print(tables.predictions.sweep(answer))
+    subject = [*model.words(), *machine.words(), *program.words(), *calibration.words()]
+    if calibration.calibration is not None:
+        subject += service.words()
+    text("\nmore of the first rows:")
+    for row in answer.rows[:COMMANDS]:
+        options = options_of(row.strategy, machine_of(answer.machine))
+        text(f"{row.rank}  {' '.join(['autotune predict', *subject, options])}")
+    return None
 
 
 def space(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -347,6 +348,43 @@ def test_a_space_and_a_campaign_leave_out_what_the_trainer_cannot_run(
         )
         == []
     )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("--model", "22B", "--machine", "dgx-h100", "--nodes", "4", "--global-batch", "512"),
+        ("--model", "13B", "--seq-length", "4096", "--machine", "summit", "--nodes", "16"),
+        (*SHAPE, "--gated-mlp", "--untied-embeddings", "--machine", "frontier", "--nodes", "2"),
+    ],
+    ids=["H100", "V100, which has no bf16", "a shape"],
+)
+def test_the_commands_of_a_sweep_give_its_rows_again(
+    alone: Autotune, asked: tuple[str, ...]
+) -> None:
+    rows = alone("sweep", *asked, "--json").json()["rows"]
+    printed = alone("sweep", *asked).out.partition("more of the first rows:\n")[2]
+    commands = [shlex.split(line) for line in printed.splitlines()]
+    assert [command[:3] for command in commands] == [
+        [str(rank), "autotune", "predict"] for rank in (1, 2, 3)
+    ]
+    for row, command in zip(rows, commands, strict=False):
+        answer = alone(*command[2:], "--json").json()
+        assert answer["strategy"] == row["strategy"]
+        assert answer["tokens_per_s"] == pytest.approx(row["tokens_per_s"])
+        assert answer["fit_probability"] == pytest.approx(row["fit_probability"])
+
+
+def test_a_strategy_by_its_nodes_and_its_batch(alone: Autotune) -> None:
+    """As a sweep is asked: GAS follows from the batch."""
+    said = ("--tp", "4", "--pp", "4", "--mbs", "1")
+    asked = ("predict", "--model", "gpt-22b", "--machine", "frontier", *said)
+    both = ("--nodes", "4", "--global-batch", "64")
+    assert alone(*asked, *both, "--json").json() == alone(*ONE, "--json").json()
+    assert alone(*ONE, *both, "--json").json() == alone(*ONE, "--json").json()
+    assert "a multiple of 2" in refused(alone(*asked, "--nodes", "4", "--global-batch", "7"))
+    assert "is 32" in refused(alone(*asked, *both, "--gas", "8"))
+    assert "--num-nodes is 4" in refused(alone(*ONE, "--nodes", "8"))
 
 
 def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, fork: str) -> None:
