@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from autotune import schemas
 from autotune.schemas import FieldProblem
-from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.errors import LONGEST_NAME, InvalidInput, InvalidInputs, closest
 
 WireModel = TypeVar("WireModel", bound=BaseModel)
 
@@ -33,6 +34,12 @@ TOO_LONG = {"too_long": "values", "string_too_long": "characters"}
 """What a value is counted in, by the type of Pydantic's error."""
 SHOWN = 40
 """Characters of a value that is too long."""
+MOST_UNKNOWN = 10
+"""Unknown fields that are named: the nearest names to each are searched for."""
+MOST_ERRORS = 1000
+"""Errors of Pydantic's that are put into words; a field of several forms has one for each."""
+UNKNOWN = "extra_forbidden"
+"""The type of Pydantic's error for a field that does not exist."""
 
 
 @cache
@@ -57,28 +64,45 @@ def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireMode
         ) from None
 
 
-def field_problems(errors: Iterable[Mapping[str, Any]]) -> list[FieldProblem]:
-    """Return one problem for each refused field.
+@cache
+def known_fields() -> frozenset[str]:
+    """Return the names of all fields of all wire models."""
+    return frozenset(field for model in forms().values() for field in model.model_fields)
+
+
+def field_problems(errors: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
+    """Return one problem for each refused field, but for no more than MOST_UNKNOWN unknown ones.
 
     A field that takes several forms (a name or a shape) yields an error for each form; those that
     point deepest tell what is wrong inside of the form that was meant, the others are dropped. The
     same holds of a value that is of one form but for its length, or for a character in it.
     """
+    unknown = [error for error in errors if error["type"] == UNKNOWN]
+    others = (error for error in errors if error["type"] != UNKNOWN)
     by_form: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for error in errors:
+    for error in [*islice(others, MOST_ERRORS), *unknown[:MOST_UNKNOWN]]:
         outer, inner = _path(error["loc"])
         by_form.setdefault(outer, []).append((inner, error))
-    return [problem for outer, members in by_form.items() for problem in _of_form(outer, members)]
+    found = [problem for outer, members in by_form.items() for problem in _of_form(outer, members)]
+    if len(unknown) > MOST_UNKNOWN:
+        reason = f"there are no such fields; the first {MOST_UNKNOWN} are named"
+        found.append(FieldProblem(field="unknown fields", value=len(unknown), reason=reason))
+    return found
 
 
 def _path(location: tuple[Any, ...]) -> tuple[str, str]:
     """Return the field up to where its forms part, and the path within one of the forms."""
-    parts = [str(part) for part in location]
+    parts = [shortened(str(part)) for part in location]
     if parts and parts[0] in PLACES:
         parts = parts[1:] or parts[:1]
     fork = next((index for index, part in enumerate(parts) if _is_form(part)), len(parts))
     inner = [part for part in parts[fork:] if not _is_form(part)]
     return ".".join(parts[:fork]), ".".join(inner)
+
+
+def shortened(text: str) -> str:
+    """Return a text of a user's as it can be quoted."""
+    return text if len(text) <= LONGEST_NAME else f"{text[:SHOWN]}…"
 
 
 def _is_form(name: str) -> bool:
@@ -117,9 +141,8 @@ def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:
         unit = TOO_LONG[error["type"]]
         reason, valid = "it is too long", f"at most {context['max_length']} {unit}"
         value = f"{str(value)[:SHOWN]}…"
-    elif error["type"] == "extra_forbidden":
-        fields = {field for model in forms().values() for field in model.model_fields}
-        near = closest(field.rpartition(".")[2], fields)
+    elif error["type"] == UNKNOWN:
+        near = closest(field.rpartition(".")[2], known_fields())
         reason, valid = "there is no such field", " or ".join(near)
     elif error["type"] == "json_invalid":
         reason, field, value = f"not JSON: {context.get('error')}", "body", None

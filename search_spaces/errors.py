@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST_NAME = 100
+"""Characters: nothing is near a longer name, and a search for it would take long."""
+
 
 class InvalidInput(ValueError):
     """One input field that cannot be used: which, with what value, why, and what would do.
@@ -34,6 +37,8 @@ def closest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     Names of which it is a whole word come first: `gpus` is short for `gpus_per_node`, and no slip
     of `gpu`.
     """
+    if len(name) > LONGEST_NAME:
+        return []
     by_folded = {candidate.casefold(): candidate for candidate in known}
     folded = name.casefold()
     near = difflib.get_close_matches(folded, by_folded, n=count, cutoff=0.5)

@@ -47,7 +47,7 @@ from server.api.kept_answers import KeptAnswers
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_figures import KeptFigures
 from server.api.kept_recommendations import KeptRecommendations
-from server.api.limits import BodyLimit, StreamLimit
+from server.api.limits import ConcurrencyLimit, RequestLimit, StreamLimit
 from server.api.metrics import ServiceMetrics
 from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
@@ -130,8 +130,11 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.stopping = threading.Event()
     app.state.feed = EventFeed(store, poll_s=settings.stream_poll_s, stopping=app.state.stopping)
     app.state.metrics = ServiceMetrics(store, app.state.feed)
-    app.add_middleware(StreamLimit, most=settings.most_streams)
-    app.add_middleware(BodyLimit)
+    app.add_middleware(
+        StreamLimit, most=settings.most_streams, most_of_user=settings.most_streams_of_user
+    )
+    app.add_middleware(RequestLimit)
+    app.add_middleware(ConcurrencyLimit)
     app.add_middleware(ConditionalAnswers)
     app.add_middleware(Compression)
     app.add_middleware(OriginGuard, hosts=TrustedHosts.of(settings))

@@ -99,6 +99,9 @@ class Settings(BaseSettings):
     most_streams: int = Field(
         1000, ge=1, description="event streams that may be open at the same time"
     )
+    most_streams_of_user: int = Field(
+        100, ge=1, description="the same, of one user of a service that a group shares"
+    )
     request_limit_s: float = Field(
         30.0, gt=0, description="in which a client has to send a request, and to take an answer"
     )

@@ -172,11 +172,13 @@ def problems(*statuses: int) -> Responses:
         409: "Its state does not allow it, or a limit of its owner's.",
         421: "The service does not go by this name.",
         422: "A field is refused; `errors` names each with its value, reason and what is valid.",
+        429: "As many requests or streams of one user are under way as may be; `Retry-After` says "
+        "when to try again.",
         503: "The database does not answer now, or too many streams of events are open; "
         "`Retry-After` says when to try again.",
         507: "The disk is full; nothing was stored.",
     }
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
     content = {"application/problem+json": {"schema": schema}}
-    shown = sorted({*statuses, 421, 422, 503})
+    shown = sorted({*statuses, 421, 422, 429, 503})
     return {status: {"description": meanings[status], "content": content} for status in shown}

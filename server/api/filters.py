@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import HTTPException, Request
 from fastapi.routing import APIRoute
 
+from autotune.validation import MOST_UNKNOWN, shortened
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 
 
@@ -25,15 +26,15 @@ async def known_filters(request: Request) -> None:
     if not isinstance(route, APIRoute):
         return
     known = list(dict.fromkeys(_filters(route.dependant)))
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
     problems = []
-    for name in dict.fromkeys(request.query_params):
-        if name not in known:
-            near = closest(name, known, count=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            reason = f"this resource has no such filter{hint}"
-            valid = ", ".join(known) or "no filter"
-            value = request.query_params[name]
-            problems.append(InvalidInput(name, value, reason, valid=valid))
+    for name in unknown[:MOST_UNKNOWN]:
+        near = closest(name, known, count=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        reason = f"this resource has no such filter{hint}"
+        valid = ", ".join(known) or "no filter"
+        value = request.query_params[name]
+        problems.append(InvalidInput(shortened(name), value, reason, valid=valid))
     if problems:
         raise InvalidInputs(problems)
 

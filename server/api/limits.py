@@ -1,7 +1,11 @@
-"""How much one client may ask of the service: the size of a request, streams at the same time."""
+"""How much a client may ask of the service: the size of a request, and a user's share of the
+threads and of the streams of events."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from fastapi import HTTPException
@@ -9,18 +13,31 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.api.callers import CALLER
+from server.api.gate import STATIC, address_of
 from server.problems import problem
 
 MOST_BODY_BYTES = 2_000_000
 """Of a request. The largest that is any use, a calibration of 1000 observations, has a third."""
 TOO_LARGE = f"a request has {MOST_BODY_BYTES // 10**6} MB at most"
+MOST_FIELDS = 2000
+"""Fields of a body, at all depths; each may be wrong in a way of its own."""
+MOST_FIELDS_OF_DOCUMENT = 50_000
+"""Of one that is imported: 1000 observations of thirty fields, and room for more."""
+DOCUMENTS = "/api/v1/calibrations/"
+MOST_PARAMETERS = 100
+"""Of a query."""
 STREAMS = "/events"
-STREAM_RETRY_S = 5
+RETRY_S = 5
+AT_ONCE = 8
+"""Requests of one user that are worked on at the same time: the service has forty threads."""
+WAITING = 24
+"""Requests of one user that wait for their turn: a browser opens six connections."""
 
 
-class BodyLimit:
-    """Refuses bodies that are too large: at once where their length is declared, else as soon as
-    they have grown so far. Nothing beyond is kept."""
+class RequestLimit:
+    """Refuses requests that are too large: a body at once where its length is declared, else as
+    soon as it has grown so far. Nothing beyond is kept."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -34,41 +51,133 @@ class BodyLimit:
             refused = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
             await refused(scope, receive, send)
             return
-        received = 0
+        if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+            reason = f"a query has {MOST_PARAMETERS} parameters at most"
+            await problem(HTTPStatus.UNPROCESSABLE_ENTITY, reason)(scope, receive, send)
+            return
+        imports = scope["method"] == "PUT" and scope["path"].startswith(DOCUMENTS)
+        most_fields = MOST_FIELDS_OF_DOCUMENT if imports else MOST_FIELDS
+        received = fields = 0
 
         async def counted() -> Message:
-            nonlocal received
+            nonlocal received, fields
             message = await receive()
-            received += len(message.get("body", b""))
+            body: bytes = message.get("body", b"")
+            received += len(body)
+            fields += body.count(b":")  # each name in JSON is followed by one
             if received > MOST_BODY_BYTES:
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
+            if fields > most_fields:
+                reason = f"a request has {most_fields} fields at most"
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             return message
 
         await self.app(scope, counted, send)
 
 
-class StreamLimit:
-    """Refuses a stream of events while as many are open as the service is to serve."""
+@dataclass(kw_only=True)
+class _Share:
+    """What one user has under way."""
 
-    def __init__(self, app: ASGIApp, *, most: int) -> None:
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    asked: int = 0
+
+
+class ConcurrencyLimit:
+    """Works on AT_ONCE requests of a user at the same time, lets WAITING more wait for their turn,
+    and refuses others with 429, so that one user cannot take all threads.
+
+    The same holds of each address from where nobody known asks. The service's own user is whoever
+    runs it, and has no limit. Streams hold no thread, and have a limit of their own.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._shares: dict[str, _Share] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        user = None if _is_light(scope) else user_or_address(scope)
+        if user is None:
+            await self.app(scope, receive, send)
+            return
+        share = self._shares.setdefault(user, _Share())
+        if share.asked >= AT_ONCE + WAITING:
+            reason = f"{share.asked} of your requests are under way, as many as one user may have"
+            await too_many(reason)(scope, receive, send)
+            return
+        share.asked += 1
+        try:
+            async with share.turns:
+                await self.app(scope, receive, send)
+        finally:
+            share.asked -= 1
+            if not share.asked:
+                del self._shares[user]
+
+
+class StreamLimit:
+    """Refuses a stream of events while as many are open as one user may have, or as the service is
+    to serve.
+
+    Args:
+        most: of the service.
+        most_of_user: of each user but the service's own.
+    """
+
+    def __init__(self, app: ASGIApp, *, most: int, most_of_user: int) -> None:
         self.app = app
         self.most = most
-        self._open = 0
+        self.most_of_user = most_of_user
+        self._open: Counter[str | None] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].endswith(STREAMS):
             await self.app(scope, receive, send)
             return
-        if self._open >= self.most:
-            await self._busy()(scope, receive, send)
+        user = user_or_address(scope)
+        if refused := self._refusal(user):
+            await refused(scope, receive, send)
             return
-        self._open += 1
+        self._open[user] += 1
         try:
             await self.app(scope, receive, send)
         finally:
-            self._open -= 1
+            self._open[user] -= 1
+            if not self._open[user]:
+                del self._open[user]
 
-    def _busy(self) -> Response:
-        reason = f"{self.most} streams of events are open, as many as AUTOTUNE_MOST_STREAMS allows"
-        after = {"Retry-After": str(STREAM_RETRY_S)}
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=after)
+    def _refusal(self, user: str | None) -> Response | None:
+        if user is not None and self._open[user] >= self.most_of_user:
+            return too_many(
+                f"{self.most_of_user} of your streams of events are open, as many as "
+                "AUTOTUNE_MOST_STREAMS_OF_USER allows"
+            )
+        if self._open.total() >= self.most:
+            reason = f"{self.most} streams of events are open, as many as AUTOTUNE_MOST_STREAMS "
+            after = {"Retry-After": str(RETRY_S)}
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            return problem(status, f"{reason}allows", headers=after)
+        return None
+
+
+def user_or_address(scope: Scope) -> str | None:
+    """Return whose share a request is of: a user's, or that of the address of nobody known; None
+    for the service's own user."""
+    caller = scope.get(CALLER)
+    if caller is None:
+        return f"from {address_of(scope)}"
+    name: str | None = caller.name
+    return name
+
+
+def too_many(reason: str) -> Response:
+    """Return 429."""
+    return problem(HTTPStatus.TOO_MANY_REQUESTS, reason, headers={"Retry-After": str(RETRY_S)})
+
+
+def _is_light(scope: Scope) -> bool:
+    """Return whether a request holds no thread for long."""
+    if scope["type"] != "http":
+        return True
+    path: str = scope["path"]
+    return path.startswith(STATIC) or path.endswith(STREAMS)

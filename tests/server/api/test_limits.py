@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 
 import httpx2
 import pytest
 
-from server.api.limits import MOST_BODY_BYTES
+from autotune.schemas import UserCreate
+from autotune.validation import MOST_UNKNOWN
+from server.api.limits import AT_ONCE, MOST_BODY_BYTES, MOST_FIELDS, MOST_PARAMETERS, WAITING
 from server.app import create_app
 from server.settings import Settings
+from server.store.users import add_user
 from tests.server.api.conftest import Live, serving
 from tests.server.asking import body
 
@@ -25,6 +29,20 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     settings = Settings(data_dir=folder, request_limit_s=0.3, most_streams=2, stream_poll_s=0.05)
     with serving(create_app(settings)) as live:
         yield live
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, dict[str, str]]]:
+    """Shared by two users, each with two streams at a time; and their tokens."""
+    folder = tmp_path_factory.mktemp("crowded")
+    settings = Settings(data_dir=folder, group=True, most_streams_of_user=2, stream_poll_s=0.05)
+    app = create_app(settings)
+    with app.state.store.transaction() as session:
+        tokens = {
+            name: add_user(session, UserCreate(name=name, scope="read")) for name in ("rob", "sue")
+        }
+    with serving(app) as live:
+        yield live, tokens
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -74,6 +92,84 @@ def test_more_streams_than_allowed_are_refused_for_now(strict: Live) -> None:
         assert refused.status_code == 503
         assert int(refused.headers["Retry-After"]) > 0
         assert "2 streams of events are open" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("place", ["body", "model", "study.strategies.0", "query"])
+def test_a_few_of_many_unknown_names_are_reported(strict: Live, place: str) -> None:
+    """With the nearest names to each, 1500 took a second, wherever they stood."""
+    most = MOST_PARAMETERS if place == "query" else 1500
+    names = {f"tensor_paralel{number}": 1 for number in range(most)}
+    bodies = {
+        "body": names,
+        "model": body(model=names),
+        "study.strategies.0": body(study={"strategies": [names]}),
+    }
+    with httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client:
+        if place == "query":
+            answer = client.get("/api/v1/campaigns", params=names)
+        else:
+            answer = client.post("/api/v1/campaigns", json=bodies[place])
+    assert answer.status_code == 422
+    errors = answer.json()["errors"]
+    reported = [error for error in errors if "tensor_paralel" in error["field"]]
+    assert len(reported) == MOST_UNKNOWN
+    if place != "query":
+        left = next(error for error in errors if error["field"] == "unknown fields")
+        assert left["value"] == most
+    assert len(answer.content) < 10_000
+
+
+def test_names_beyond_any_use_are_refused_unread(strict: Live) -> None:
+    fields = {f"k{number}": 1 for number in range(MOST_FIELDS + 1)}
+    with httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client:
+        answer = client.post("/api/v1/campaigns", json={"space": {"settings": fields}})
+        assert (answer.status_code, answer.json()["errors"]) == (413, [])
+        assert answer.json()["detail"] == "a request has 2000 fields at most"
+        answer = client.get("/api/v1/campaigns", params=dict.fromkeys(fields, "1"))
+        assert answer.json()["detail"] == "a query has 100 parameters at most"
+        answer = client.post("/api/v1/campaigns", json={"x" * 100_000: 1})
+        assert answer.status_code == 422
+        assert len(answer.content) < 2000
+
+
+def test_one_user_cannot_take_the_turns_of_others(crowded: tuple[Live, dict[str, str]]) -> None:
+    live, tokens = crowded
+    with ExitStack() as held:
+        for _ in range(AT_ONCE + WAITING):
+            unfinished = held.enter_context(connected(live))
+            head = ["POST /api/v1/spaces HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 9"]
+            head.append(f"Authorization: Bearer {tokens['rob']}")
+            unfinished.sendall("\r\n".join([*head, "", "{"]).encode())
+        refused = when(live, tokens["rob"], 429)
+        assert int(refused.headers["Retry-After"]) > 0
+        assert refused.json()["detail"].startswith("32 of your requests are under way")
+        assert when(live, tokens["sue"], 200).json()["items"] == []
+    when(live, tokens["rob"], 200)
+
+
+def when(live: Live, token: str, status: int) -> httpx2.Response:
+    """Return the answer to a user's GET once it has this status."""
+    headers = {"Authorization": f"Bearer {token}"}
+    ends = time.monotonic() + 20
+    with httpx2.Client(base_url=live.url, headers=headers, trust_env=False) as client:
+        while True:
+            answer = client.get("/api/v1/campaigns")
+            if answer.status_code == status or time.monotonic() > ends:
+                assert answer.status_code == status
+                return answer
+            time.sleep(0.02)
+
+
+def test_streams_of_one_user_leave_those_of_others(crowded: tuple[Live, dict[str, str]]) -> None:
+    live, tokens = crowded
+
+    def streamed(client: httpx2.Client, name: str) -> httpx2.Response:
+        headers: Mapping[str, str] = {"Authorization": f"Bearer {tokens[name]}"}
+        return streams.enter_context(client.stream("GET", "/api/v1/events", headers=headers))
+
+    with httpx2.Client(base_url=live.url, trust_env=False) as client, ExitStack() as streams:
+        assert [streamed(client, "rob").status_code for _ in range(3)] == [200, 200, 429]
+        assert streamed(client, "sue").status_code == 200
 
 
 def connected(live: Live) -> socket.socket:
