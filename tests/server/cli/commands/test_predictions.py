@@ -200,7 +200,8 @@ def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
 
 
 def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What differs has a column, what does not is said once, and no row is broken."""
+    """What differs has a column, what does not is said once, and no row is broken; commands are
+    whole lines, to be copied."""
     monkeypatch.setenv("COLUMNS", "100")
     ran = alone(*SWEEP, "--top", "5")
     assert "probably fit; ranked by predicted tokens/s in" in line(ran, "strategies")
@@ -208,7 +209,9 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     assert "not calibrated" in line(ran, "rests on")
     rows = ran.out[ran.out.index("80 % interval") :].splitlines()[1:6]
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5"]
-    assert max(map(len, ran.out.splitlines())) <= 100
+    told, _, commands = ran.out.partition("more of the first rows:\n")
+    assert max(map(len, told.splitlines())) <= 100
+    assert len(commands.splitlines()) == 3
     assert "fix it with --global-batch" in ran.out
     fixed = alone(*SWEEP, "--global-batch", "80", "--top", "5")
     assert line(fixed, "all with").startswith("80 samples · ")
