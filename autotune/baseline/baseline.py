@@ -18,6 +18,15 @@ from search_spaces.space import ACCUMULATION, SearchSpace
 from search_spaces.strategy import DIMENSIONS, Strategy
 
 USUAL_ZERO_STAGE = 1
+
+RECIPE_TENSOR_PARALLEL = ((13e9, 1), (40e9, 2), (300e9, 4), (float("inf"), 8))
+"""Tensor parallelism of models of fewer than so many parameters, as in Megatron-Bridge's
+pre-training recipes for H100 in bf16 (github NVIDIA-NeMo/Megatron-Bridge@067f987,
+src/megatron/bridge/recipes: Llama 3 8B TP 1, 70B TP 4 and PP 4, 405B TP 8 and PP 8; GPT-3 175B TP 4
+and PP 8). All have sequence parallelism with tensor parallelism, and no recomputation."""
+
+BY_LAYOUT = ("activation_checkpointing", "sequence_parallel")
+RECOMPUTED = {"none": 0, "selective": 1, "full": 2}
 UNFIT = 2
 
 
@@ -26,9 +35,10 @@ def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
 
     The user's own layout need not lie in the space. What was not said of it is as in the space,
     there the most customary; its GAS makes the full batch. Without one it is the most customary
-    strategy of the space that is predicted to fit, with the headroom where any leaves it: all
-    nodes, the tensor parallelism of a node, the smallest micro-batch, ZeRO 1, the fewest stages of
-    equal length, the largest batch.
+    strategy of the space that is predicted to fit, with the headroom where any leaves it. Customary
+    is what Megatron-Bridge's recipes do: all nodes, `RECIPE_TENSOR_PARALLEL` for the model's size,
+    the smallest micro-batch, ZeRO 1, sequence parallelism with tensor parallelism, as little
+    recomputation as fits, the fewest stages of equal length, the largest batch.
 
     Args:
         space: the campaign's.
@@ -150,20 +160,23 @@ def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement)
 
 def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
     """Return the rows of `lattice`, shape (n,), the most customary strategy first."""
-    tensor = lattice["tensor_parallel"]
-    straddling = space.machine.gpus_per_node % tensor != 0
+    tensor, parameters = lattice["tensor_parallel"], space.transformer.parameters
+    recipe = next(degree for most, degree in RECIPE_TENSOR_PARALLEL if parameters < most)
     unusual = np.zeros(len(lattice), dtype=np.int64)
-    for name in (name for name in DIMENSIONS if name not in MAIN):
+    for name in (name for name in DIMENSIONS if name not in (*MAIN, *BY_LAYOUT)):
         unusual += lattice[name] != fixed_default(name, space.machine)[0]
     for dimension in space.program.own:
         unusual += lattice[dimension.name] != dimension.values[0]
+    recomputed = [RECOMPUTED[kind] for kind in lattice["activation_checkpointing"].tolist()]
     falling_in_weight = (
         -lattice["num_nodes"],
-        straddling,
-        np.where(straddling, tensor, -tensor),
+        space.machine.gpus_per_node % tensor != 0,
+        np.abs(np.log2(tensor / recipe)),
         lattice["micro_batch_size"],
         np.abs(lattice["zero_stage"] - USUAL_ZERO_STAGE),
         unusual,
+        lattice["sequence_parallel"] != (tensor > 1),
+        np.array(recomputed, dtype=np.int64),
         space.transformer.num_layers % lattice["pipeline_parallel"] != 0,
         lattice["pipeline_parallel"],
         -lattice.global_batch_size,

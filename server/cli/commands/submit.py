@@ -182,8 +182,9 @@ def submit(
             metavar="LAYOUT|none",
             help="The layout that you would train with now, which is measured first and which the "
             "result is told against: tp=8,pp=4,mbs=1,zero=1, or a line of Megatron's arguments in "
-            "quotes. What it leaves out is as in the space.  \\[default: a customary one: all "
-            "nodes, TP of a node, MBS 1, ZeRO 1, the fewest stages that fit]",
+            "quotes. What it leaves out is as in the space.  \\[default: as in "
+            "Megatron-Bridge's recipes for the model's size: all nodes, MBS 1, ZeRO 1, as little "
+            "recomputation and as few stages as fit]",
         ),
     ] = None,
     tokens: Annotated[

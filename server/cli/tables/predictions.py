@@ -232,7 +232,11 @@ def dry_run(answer: DryRun) -> RenderableType:
 
 def _baseline(plan: BaselinePlan) -> str:
     """Return the layout that the result would be told against, and whether it is to fit."""
-    origin = "your own layout" if plan.given else "a customary layout, as none was given"
+    origin = (
+        "your own layout"
+        if plan.given
+        else "as in Megatron-Bridge's recipes for this size, as none was given"
+    )
     line = f"{strategy_line(plan.strategy)}: {origin}, batch {plan.global_batch_size}"
     if plan.keeps_headroom:
         return line

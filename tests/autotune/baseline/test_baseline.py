@@ -58,21 +58,27 @@ def refusal(baseline: Any, **changes: Any) -> tuple[str, str]:
     return first.reason, first.valid
 
 
-def test_a_customary_layout_takes_a_node_for_tensors_and_the_fewest_stages_that_fit() -> None:
+def test_a_customary_layout_is_that_of_recipes_with_the_fewest_stages_that_fit() -> None:
     strategy = found()
-    assert (strategy.tensor_parallel, strategy.pipeline_parallel) == (8, 4)
+    assert (strategy.tensor_parallel, strategy.sequence_parallel) == (4, True)
     assert (strategy.micro_batch_size, strategy.zero_stage, strategy.num_nodes) == (1, 1, 16)
     assert strategy.global_batch_size(8) == 512
-    assert not planned(f"tp=8,pp={strategy.pipeline_parallel // 2}").fits
-    assert found(model="gpt-22b").pipeline_parallel == 1
+    recomputed = f"sp=on,ckpt={strategy.activation_checkpointing}"
+    assert not planned(f"tp=4,pp={strategy.pipeline_parallel // 2},{recomputed}").fits
+    h100 = {"machine": "dgx-h100", "nodes": 8}
+    llama = found(model="llama-3-70b", **h100)
+    assert (llama.tensor_parallel, llama.activation_checkpointing) == (4, "none")
+    small = found(model="llama-3-8b", **h100)
+    assert (small.tensor_parallel, small.sequence_parallel) == (1, False)
 
 
 def test_a_customary_layout_leaves_the_headroom_where_any_does() -> None:
-    """The fewest stages that fit leave 12 GiB; more stages leave what is asked for."""
+    """What recomputes as little as fits leaves 10 GiB; recomputation leaves what is asked for."""
     plain, roomy = planned(), planned(min_headroom_gib=25.0)
     assert plain.keeps_headroom
     assert roomy.keeps_headroom
-    assert roomy.strategy.pipeline_parallel > plain.strategy.pipeline_parallel
+    assert plain.strategy.activation_checkpointing == "none"
+    assert roomy.strategy.activation_checkpointing == "full"
     assert roomy.memory_gib <= 64.0 - 25.0 < plain.memory_gib
     own = planned("tp=8,pp=4,mbs=1,zero=1", min_headroom_gib=25.0)
     assert (own.fits, own.keeps_headroom) == (True, False)
@@ -82,8 +88,8 @@ def test_a_customary_layout_leaves_the_headroom_where_any_does() -> None:
 
 
 def test_a_customary_layout_keeps_to_the_space_the_heads_and_the_pool() -> None:
-    odd = {"num_layers": 12, "hidden_size": 1536, "num_attention_heads": 12}
-    assert found(model=odd, space={}).tensor_parallel == 4
+    odd = {"num_layers": 96, "hidden_size": 12288, "num_attention_heads": 6}
+    assert found(model=odd).tensor_parallel == 2
     narrow = {"preset": "table-v", "tensor_parallel": [2, 4]}
     strategy = found(space=narrow, pool_nodes=12)
     assert (strategy.tensor_parallel, strategy.micro_batch_size) == (4, 4)
