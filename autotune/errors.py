@@ -3,7 +3,6 @@
     AutotuneError
     ├── ApiError             the service refused: problem+json with status, field, value, valid
     ├── ServiceUnreachable   nothing answered at the service's address
-    │   └── ServiceNotProven   what answered did not prove that it is the service
     └── NothingToPropose     every candidate of a space has been tried or ruled out
 
 Bad input is `search_spaces.errors.InvalidInput`, below this package.
@@ -21,10 +20,6 @@ class AutotuneError(Exception):
 
 class ServiceUnreachable(AutotuneError):
     """Nothing answered at the service's address."""
-
-
-class ServiceNotProven(ServiceUnreachable):
-    """What answered did not prove that it is the service, and nothing of its answer was read."""
 
 
 class NothingToPropose(AutotuneError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import os
@@ -21,9 +22,10 @@ from autotune.client.address import FROM_HERE, SOCKET
 from autotune.client.service_record import NAME, ServiceRecord, known_path
 from autotune.garbage import look_as_usual
 from server.api.access import Access
-from server.api.gate import ENTRANCE, PEER
+from server.api.gate import ENTRANCE, OWN_SOCKET
 from server.app import create_app
 from server.connections import BoundedConnection
+from server.encryption import PEER, Encryption
 from server.logs import configure, withhold
 from server.notices.channels import NoticeChannels
 from server.notices.sender import NoticeSender
@@ -31,6 +33,7 @@ from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
+from server.unix_socket import own_socket
 from server.waiting_notes import WaitingNotes
 
 GRACE_S = 5
@@ -42,10 +45,18 @@ log = structlog.get_logger(__name__)
 
 
 class WebServer(uvicorn.Server):
-    """Uvicorn that ends event streams before it waits for open answers; `run()` serves."""
+    """Uvicorn that ends event streams before it waits for open answers; `run()` serves.
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    Args:
+        own: a socket that listens besides, and that the service's own user alone can open.
+    """
+
+    def __init__(
+        self, app: FastAPI, settings: Settings, *, own: socket.socket | None = None
+    ) -> None:
         self.app = app
+        self.own = own
+        self.connection = partial(BoundedConnection, limit_s=settings.request_limit_s)
         config = uvicorn.Config(
             _with_peer(app, settings),
             host=settings.host,
@@ -54,9 +65,25 @@ class WebServer(uvicorn.Server):
             access_log=False,  # each request has a line of `server.api.request_record`
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_S,
-            http=partial(BoundedConnection, limit_s=settings.request_limit_s),  # type: ignore[arg-type]
+            http=self.connection,  # type: ignore[arg-type]
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
         )
         super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.own is None:
+            return
+        # By itself: uvicorn would speak TLS here, too, and could not tell who came this way.
+        connection = partial(
+            self.connection,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state | {OWN_SOCKET: True},
+        )
+        loop = asyncio.get_running_loop()
+        self.servers.append(await loop.create_server(connection, sock=self.own))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.app.state.stopping.set()
@@ -98,6 +125,7 @@ def run(
         store = resources.enter_context(closing(Store(settings.url)))
         resources.enter_context(ownership(store, "serve"))
         app = create_app(settings)
+        own = resources.enter_context(own_socket(settings.data_dir))
         channels = NoticeChannels.of(settings, url=address(settings))
         if with_runner:
             runner = RunnerSupervisor(settings)
@@ -111,7 +139,9 @@ def run(
         resources.callback(notices.stop)
         access: Access = app.state.access
         withhold(access.token)
-        _note_down(settings, access.token, resources)
+        _note_down(settings, own, access.token, resources)
+        if Encryption(settings).lacks and settings.insecure_http:
+            log.warning("tokens_unencrypted", host=settings.host, allowed_by="insecure_http")
         ready(
             f"autotune serves at {address(settings)}  (data: {settings.data_dir}; Ctrl-C ends it)"
         )
@@ -121,14 +151,18 @@ def run(
         gc.collect()
         gc.freeze()
         look_as_usual()
-        WebServer(app, settings).run(sockets=[bound])
+        WebServer(app, settings, own=own).run(sockets=[bound])
 
 
-def _note_down(settings: Settings, token: str, resources: ExitStack) -> None:
+def _note_down(settings: Settings, bound: socket.socket, token: str, resources: ExitStack) -> None:
     """Write down where the service is and its token, until `resources` end: in the data folder, and
     where this user's programs find a service by its address."""
     record = ServiceRecord(
-        url=address(settings), token=token, pid=os.getpid(), host=socket.gethostname()
+        url=address(settings),
+        socket=bound.getsockname(),
+        token=token,
+        pid=os.getpid(),
+        host=socket.gethostname(),
     )
     own = settings.data_dir / NAME
     record.write(own)
@@ -147,4 +181,5 @@ def address(settings: Settings) -> str:
         return f"{SOCKET}{settings.socket}"
     host = FROM_HERE.get(settings.host, settings.host)
     host = "127.0.0.1" if host == "localhost" else host
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{settings.port}"

@@ -59,6 +59,13 @@ class Settings(BaseSettings):
     host: str = Field(HOST, description="address that the service binds to")
     port: int = Field(PORT, ge=0, le=65535)
     socket: str = Field("", description="Unix socket that is listened on instead of a port")
+    tls_cert: Path | None = Field(
+        None, description="certificate, with those that lead to its authority; PEM"
+    )
+    tls_key: Path | None = Field(None, description="key of the certificate, where it is not in it")
+    insecure_http: bool = Field(
+        False, description="whether tokens may pass the network unencrypted"
+    )
     allowed_hosts: tuple[str, ...] = Field(
         (), description="further names by which browsers may address the service"
     )
@@ -72,7 +79,8 @@ class Settings(BaseSettings):
     )
     proxy_addresses: tuple[str, ...] = Field(
         ("127.0.0.1", "::1"),
-        description="from which alone that header is believed, besides a Unix socket",
+        description="of proxies, whose connections count as encrypted; alone believed, besides a "
+        "Unix socket, in that header",
     )
     proxy_new_users: Literal["", "read", "submit"] = Field(
         "", description="scope of a user whom the proxy names for the first time; empty: refused"
@@ -159,6 +167,14 @@ class Settings(BaseSettings):
         return level.upper() if isinstance(level, str) else level
 
     @model_validator(mode="after")
+    def _whole_tls(self) -> Self:
+        if self.tls_key and not self.tls_cert:
+            raise ValueError("a key needs its certificate: set tls_cert, too")
+        if self.tls_cert and self.socket:
+            raise ValueError("TLS is for a port, and a socket takes its place: set one of them")
+        return self
+
+    @model_validator(mode="after")
     def _users_behind_a_proxy(self) -> Self:
         if self.proxy_user_header and not self.group:
             raise ValueError("a proxy names users of a group alone: set group, too")
@@ -185,6 +201,8 @@ class Settings(BaseSettings):
         "database_password_file",
         "service_token_file",
         "metrics_token_file",
+        "tls_cert",
+        "tls_key",
     )
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
@@ -29,10 +30,15 @@ class Served:
         return self.data_dir / "service.json"
 
     @property
+    def record(self) -> dict[str, Any]:
+        """What it tells its user's own programs."""
+        record: dict[str, Any] = json.loads(self.token_file.read_text())
+        return record
+
+    @property
     def headers(self) -> dict[str, str]:
-        """What a program sends that believes whatever listens at the address."""
-        token = json.loads(self.token_file.read_text())["token"]
-        return {"Authorization": f"Bearer {token}"}
+        """What a program sends that knows the token."""
+        return {"Authorization": f"Bearer {self.record['token']}"}
 
 
 def environment() -> dict[str, str]:
@@ -62,15 +68,13 @@ def serving(data_dir: Path, *options: str) -> Iterator[Served]:
     assert process.stderr is not None
     try:
         first_line = process.stderr.readline()
-        found = re.search(r"(http://|unix:)\S+", first_line)
+        found = re.search(r"(https?://|unix:)\S+", first_line)
         assert found, first_line
-        _, _, path = found[0].partition("unix:")
-        with httpx2.Client(
-            base_url="http://localhost" if path else found[0],
-            transport=httpx2.HTTPTransport(uds=path or None),
-        ) as client:
+        served = Served(url=found[0], data_dir=data_dir, process=process)
+        through = httpx2.HTTPTransport(uds=served.record["socket"], verify=False)
+        with httpx2.Client(base_url="http://localhost", transport=through) as client:
             assert client.get("/readyz").is_success
-        yield Served(url=found[0], data_dir=data_dir, process=process)
+        yield served
     finally:
         process.terminate()
         process.communicate(timeout=END_LIMIT_S)

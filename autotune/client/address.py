@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,14 @@ FROM_HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 SOCKET = "unix:"
 """How an address begins that is the path of a Unix socket."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host's name or address is this machine's own, which no network carries."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def config_path() -> Path:

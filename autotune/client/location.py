@@ -1,22 +1,34 @@
-"""Which service is meant, how it is reached, and what shows that it is this one."""
+"""Which service is meant, and how it is reached: through its Unix socket, or with a token."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from autotune.client.address import FROM_HERE, HOST, PORT, SOCKET, config_path, configuration
-from autotune.client.credentials import TokenAuth
+from autotune.client.address import (
+    FROM_HERE,
+    HOST,
+    PORT,
+    SOCKET,
+    config_path,
+    configuration,
+    is_loopback,
+)
 from autotune.client.logins import login_at, logins
-from autotune.client.service_record import ServiceRecord, record_of, running
+from autotune.client.service_record import record_of, running
+from autotune.errors import ServiceUnreachable
 from search_spaces.errors import InvalidInput
 
 TOKEN, TOKEN_FILE = "AUTOTUNE_TOKEN", "AUTOTUNE_TOKEN_FILE"
+INSECURE = "AUTOTUNE_INSECURE_HTTP"
+"""Whether tokens may be sent over HTTP to other machines."""
+YES = frozenset({"1", "true", "yes", "on"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,45 +37,63 @@ class Location:
 
     Attributes:
         url: as the user knows it, `http://…` or `unix:/path`.
-        base_url: of requests.
-        socket: path of the Unix socket that they go through; None: through the network.
-        auth: what requests carry and answers are held against.
+        socket: path of the Unix socket that requests go through; None: through the network.
+        token: that requests carry; None: no token.
     """
 
     url: str
-    base_url: str
     socket: str | None
-    auth: TokenAuth
+    token: str | None
+
+    @property
+    def base_url(self) -> str:
+        """The address of requests."""
+        return "http://localhost" if self.socket else self.url
+
+
+class Authorization(httpx2.Auth):
+    """Adds the token to each request.
+
+    Requests raise `ServiceUnreachable` before they are sent where there is neither a token nor a
+    Unix socket: another user's program may listen at the address.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
+        if self._location.token is not None:
+            request.headers["Authorization"] = f"Bearer {self._location.token}"
+        elif self._location.socket is None:
+            raise ServiceUnreachable(
+                f"no autotune service of yours runs at {self._location.url}, and no token for it "
+                "is known: start one with `autotune serve`, keep the token that you were given "
+                f"with `autotune login`, or name it by {TOKEN} or --token-file"
+            )
+        yield request
 
 
 def locate(url: str | None, *, token_file: Path | None) -> Location:
     """Return the service at an address, else at AUTOTUNE_URL, else this user's own.
 
-    Its token is that of `token_file`, else of AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else that of
-    `autotune login` there, else what this user's own service wrote down; these two are read again
-    with each request.
+    A service of this user on this host is reached through its Unix socket. The token is that of
+    `token_file`, else of AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else of `autotune login`.
 
     Raises:
-        InvalidInput: the file of the token, or the configuration, cannot be read.
+        InvalidInput: the file of the token, or the configuration, cannot be read; or the token
+            would be sent unencrypted to another machine.
     """
-    url = (url or default_url()).rstrip("/")
-    if url.startswith(SOCKET):
-        path = url.removeprefix(SOCKET)
-        audience, base_url, socket = "localhost:80", "http://localhost", path
-    else:
-        base_url, socket = plain_url(url), None
-        audience = audience_of(httpx2.URL(base_url))
-    given = token_file or (Path(named) if (named := os.environ.get(TOKEN_FILE)) else None)
-    token: Callable[[], str | None]
-    if given is not None:
-        said, its_audience = token_in(given)
-        token, audience = (lambda: said), its_audience or audience
-    elif known := os.environ.get(TOKEN):
-        token = known.strip
-    else:
-        token = _of_user(url if socket else base_url)
-    auth = TokenAuth(token, audience=audience, url=url)
-    return Location(url=url, base_url=base_url, socket=socket, auth=auth)
+    url = plain_url(url or default_url())
+    record = record_of(url)
+    socket = url.removeprefix(SOCKET) if url.startswith(SOCKET) else None
+    token = _token(url, token_file)
+    if record is not None:
+        socket = record.socket
+    elif socket is None and token is not None:
+        _demand_encryption(url)
+    return Location(url=url, socket=socket, token=token)
 
 
 def default_url() -> str:
@@ -91,12 +121,6 @@ def default_url() -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def audience_of(url: httpx2.URL) -> str:
-    """Return `host:port` of an address, as a credential names it."""
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    return f"{host.lower()}:{url.port or {'http': 80, 'https': 443}.get(url.scheme, 80)}"
-
-
 def plain_url(url: str) -> str:
     """Return an address as services and logins are known by it."""
     url = url.rstrip("/")
@@ -108,29 +132,39 @@ def plain_url(url: str) -> str:
     return str(address).rstrip("/")
 
 
-def _of_user(url: str) -> Callable[[], str | None]:
-    def token() -> str | None:
-        login = login_at(url)
-        if login is not None:
-            return login.token
-        record = record_of(url)
-        return record.token if record else None
+def _token(url: str, file: Path | None) -> str | None:
+    if named := file or os.environ.get(TOKEN_FILE):
+        return token_in(Path(named))
+    if known := os.environ.get(TOKEN):
+        return known.strip()
+    login = login_at(url)
+    return login.token if login else None
 
+
+def _demand_encryption(url: str) -> None:
+    """Raise InvalidInput where others could read what is sent."""
+    parts = httpx2.URL(url)
+    allowed = os.environ.get(INSECURE, "").lower() in YES
+    if parts.scheme == "http" and not is_loopback(parts.host) and not allowed:
+        reason = "HTTP is not encrypted: whoever listens on the network could read the token"
+        valid = f"https://…, a tunnel to loopback (ssh -L), or {INSECURE}=true to send it anyway"
+        raise InvalidInput("url", url, reason, valid=valid)
+
+
+def token_in(path: Path) -> str:
+    """Return the token that a file holds, alone or as `service.json` does; raises InvalidInput."""
+    try:
+        text = path.read_text().strip()
+        token = json.loads(text)["token"] if text.startswith("{") else text
+    except (OSError, ValueError, KeyError) as error:
+        reason = f"the token cannot be read: {error}"
+        raise InvalidInput("token_file", str(path), reason, valid="a file of this user") from None
+    if not isinstance(token, str) or not is_token(token):
+        valid = "a token, or a copy of service.json"
+        raise InvalidInput("token_file", str(path), "it holds no token", valid=valid)
     return token
 
 
-def token_in(path: Path) -> tuple[str, str | None]:
-    """Return a token and whom it is for: None where the file holds the token alone."""
-    record = ServiceRecord.read(path)
-    if record is not None:
-        is_url = not record.url.startswith(SOCKET)
-        return record.token, audience_of(httpx2.URL(record.url)) if is_url else None
-    try:
-        token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = f"the token cannot be read: {error}"
-        raise InvalidInput("token_file", str(path), reason, valid="a file of this user") from None
-    if not token.isascii() or not token.isprintable() or not token or " " in token:
-        valid = "a token, or a copy of service.json"
-        raise InvalidInput("token_file", str(path), "it holds no token", valid=valid)
-    return token, None
+def is_token(text: str) -> bool:
+    """Return whether a text can be a token: visible ASCII characters without spaces."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text

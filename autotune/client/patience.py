@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import random
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from ipaddress import ip_address
 from typing import Any, TypedDict
 
 import httpx2
 
+from autotune.client.address import is_loopback
 from autotune.client.calls.call import Call
-from autotune.client.credentials import TokenAuth
-from autotune.client.location import Location
+from autotune.client.location import Authorization, Location
 from autotune.errors import ServiceUnreachable
 
 ANSWER_S = 30.0
@@ -24,6 +24,8 @@ CONNECT_S = 5.0
 
 REFUSED_FOR_NOW = frozenset({429, 503})
 LOST_ON_THE_WAY = frozenset({502, 504})
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""How OpenSSL names a certificate that no known authority signed, or that is another host's."""
 
 
 def timeout(read_s: float) -> httpx2.Timeout:
@@ -34,29 +36,24 @@ class ConnectionSettings(TypedDict):
     """Keyword arguments that both kinds of HTTP client take."""
 
     base_url: str
-    auth: TokenAuth
+    auth: Authorization
     timeout: httpx2.Timeout
     trust_env: bool
+    verify: ssl.SSLContext | bool
 
 
 def settings(location: Location) -> ConnectionSettings:
     """Return what an HTTP client needs for a service."""
-    url = location.base_url
+    url = httpx2.URL(location.base_url)
     return {
-        "base_url": url,
-        "auth": location.auth,
+        "base_url": location.base_url,
+        "auth": Authorization(location),
         "timeout": timeout(ANSWER_S),
         # A cluster's login shell often names a proxy, which cannot reach this machine's loopback.
-        "trust_env": not is_loopback(url),
+        "trust_env": not is_loopback(url.host),
+        # Reading the authorities takes a tenth of a second; without TLS there is nothing to verify.
+        "verify": httpx2.create_ssl_context() if url.scheme == "https" else False,
     }
-
-
-def is_loopback(url: str) -> bool:
-    host = httpx2.URL(url).host
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +115,11 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:
 def unreachable(base_url: str, error: Exception) -> ServiceUnreachable:
     """Return the error whose sentence names the address and what to do."""
     cause = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+    if UNTRUSTED in cause:
+        return ServiceUnreachable(
+            f"the certificate of {base_url} cannot be verified ({cause}): nothing was sent; "
+            "SSL_CERT_FILE names a file with the certificate of the authority that signed it"
+        )
     return ServiceUnreachable(
         f"no autotune service answers at {base_url} ({cause}): start one with `autotune serve`, "
         "or give another address by base_url, --url or AUTOTUNE_URL"

@@ -1,4 +1,4 @@
-"""What a running service writes down for its user's own programs: its address and its token."""
+"""What a running service notes for its user's own programs: its address, socket and token."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ class ServiceRecord:
 
     Attributes:
         url: where it listens: `http://127.0.0.1:8765`, or `unix:` and a path.
+        socket: path of the Unix socket that its user alone can open.
         token: who knows it may do all that the service does.
         pid: of its process, on `host`.
     """
 
     url: str
+    socket: str
     token: str
     pid: int
     host: str
@@ -48,17 +50,14 @@ class ServiceRecord:
             return None
 
     @property
-    def lives(self) -> bool:
-        """Whether its process is there; taken for granted of one on another host."""
-        if self.host != gethostname():
-            return True
+    def is_here(self) -> bool:
+        """Whether its process runs on this host, and its socket is this user's."""
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+            owner = Path(self.socket).stat().st_uid
+        except OSError:
             return False
-        except PermissionError:
-            pass
-        return True
+        return self.host == gethostname() and owner in {os.geteuid(), ROOT}
 
     def write(self, path: Path) -> None:
         """Write it for this user alone; raises OSError."""
@@ -93,10 +92,10 @@ def known_path(url: str) -> Path:
 
 
 def record_of(url: str) -> ServiceRecord | None:
-    """Return the record of this user's service at an address; None where none is known there."""
+    """Return the record of this user's service at an address on this host; None where none runs."""
     for path in (data_folder() / NAME, known_path(url)):
         record = ServiceRecord.read(path)
-        if record is not None and record.url == url and record.lives:
+        if record is not None and record.url == url and record.is_here:
             return record
     return None
 
@@ -106,5 +105,5 @@ def running() -> Iterator[ServiceRecord]:
     others = known_folder().glob(f"{gethostname()}-*.json")
     for path in (data_folder() / NAME, *sorted(others)):
         record = ServiceRecord.read(path)
-        if record is not None and record.lives and record.host == gethostname():
+        if record is not None and record.is_here:
             yield record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 import secrets
 import threading
@@ -13,12 +14,12 @@ from typing import TypeVar
 import structlog
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from autotune.client.credentials import TokenKeys, new_token, user_of
 from autotune.schemas import USER_NAME, UserCreate, UserScope
 from server.api.callers import SERVICE, Caller
 from server.store import Store
 from server.store.errors import Conflict
 from server.store.users import Account, account_of, add_user, note_use
+from server.tokens import new_token, token_hash, user_of
 
 T = TypeVar("T")
 MOST_KEYS = 100
@@ -38,12 +39,12 @@ class BrowserSession:
 
     Attributes:
         user: None for the service's own user.
-        stored_key: of the user's token when it began: it ends with that.
+        token_hash: of the user's token when it began: it ends with that.
         began_s: by the clock of `time.monotonic`.
     """
 
     user: str | None
-    stored_key: str | None
+    token_hash: str | None
     began_s: float
 
 
@@ -58,7 +59,7 @@ class Access:
 
     def __init__(self, token: str | None = None, *, store: Store | None = None) -> None:
         self.token = token or new_token()
-        self.keys = TokenKeys.of(self.token)
+        self._token_hash = token_hash(self.token)
         self.store = store
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, BrowserSession] = OrderedDict()
@@ -72,7 +73,9 @@ class Access:
     def account(self, name: str) -> Account | None:
         """Return what lets a user of this name in; the empty one is the service's own user's."""
         if not name:
-            return Account(name="", scope="admin", keys=self.keys, revoked=False, noted=None)
+            return Account(
+                name="", scope="admin", token_hash=self._token_hash, revoked=False, noted=None
+            )
         if self.store is None or not re.match(USER_NAME, name):
             return None
         with self.store.session() as session:
@@ -96,7 +99,8 @@ class Access:
     def known(self, token: str) -> Account | None:
         """Return whose a token is; None where it is nobody's."""
         account = self.account(user_of(token))
-        return account if account and account.keys and account.keys.are_of(token) else None
+        kept = account.token_hash if account else None
+        return account if kept and hmac.compare_digest(kept, token_hash(token)) else None
 
     def note_use(self, account: Account) -> None:
         """Write down that a user is here, every ten minutes; where that cannot be, it is not."""
@@ -138,7 +142,7 @@ class Access:
         if begun is None or time.monotonic() - begun.began_s > SESSION_S:
             return None
         account = self.account(begun.user or "")
-        if account is None or begun.stored_key != _stored_key(account):
+        if account is None or begun.token_hash != account.token_hash:
             return None
         return account
 
@@ -160,7 +164,7 @@ class Access:
         account = account or self.account(caller.name or "")
         return BrowserSession(
             user=caller.name,
-            stored_key=_stored_key(account) if account else None,
+            token_hash=account.token_hash if account else None,
             began_s=time.monotonic(),
         )
 
@@ -172,10 +176,6 @@ class Access:
 
 def caller_for(account: Account) -> Caller:
     return Caller(name=account.name or None, scope=account.scope)
-
-
-def _stored_key(account: Account) -> str | None:
-    return account.keys.stored_key if account.keys else None
 
 
 def _put(kept: OrderedDict[str, T], key: str, value: T, *, most: int) -> None:

@@ -37,8 +37,9 @@ knows.
 **Pages** end with `next`, the cursor of the following one. A page never repeats or skips a row, \
 whatever is added meanwhile.
 
-**Who may ask.** Whoever knows the service's token (`Authorization: Bearer`), which it writes to \
-`service.json` in its data folder; without it the answer is 401. `/healthz` and `/readyz` are open.
+**Who may ask.** Whoever opens the Unix socket `service.sock` in the data folder, or sends a token \
+(`Authorization: Bearer`): a user's, or the service's own, which `service.json` in that folder \
+holds. Without it the answer is 401. `/healthz` and `/readyz` are open.
 
 **Retries.** With an `Idempotency-Key`, a repeated `POST /api/v1/campaigns` creates nothing new, \
 and answers with the campaign that the first one created.
@@ -49,7 +50,7 @@ HEALTH = "health"
 TOKEN = {
     "type": "http",
     "scheme": "bearer",
-    "description": "The token in `service.json`, or a credential that is made with it.",
+    "description": "The token in `service.json`, or a user's.",
 }
 TAGS = {
     "campaigns": "Questions that trials answer: asked, listed, steered, held side by side.",

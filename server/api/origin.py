@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from autotune.client.address import is_loopback
 from autotune.schemas import FieldProblem
 from server.problems import problem
 from server.settings import Settings
@@ -26,13 +27,6 @@ INERT = {
     ),
 }
 """For what is no page: a figure's own styles are all that a browser may use of it."""
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True, kw_only=True)

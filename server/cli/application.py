@@ -185,8 +185,7 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
         ),
         "logout": CommandPlace(
             "users:logout",
-            "Forget the token of a service; what it is known by there stays, until an admin "
-            "renews it.",
+            "Delete the kept token of a service; the token itself works until an admin renews it.",
         ),
         "whoami": CommandPlace(
             "users:whoami", "Say as whom the service knows you, and what you may do."

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from contextlib import suppress
-from pathlib import Path
 
 from search_spaces.errors import InvalidInput
 
@@ -58,41 +56,6 @@ def next_free_socket(host: str, port: int) -> socket.socket:
         with suppress(PortInUse):
             return listening_socket(host, number)
     return listening_socket(host, port)
-
-
-def listening_unix_socket(path: Path) -> socket.socket:
-    """Return a socket that listens at a path, for this user alone; one whose service was killed is
-    replaced.
-
-    Raises:
-        InvalidInput: something listens there, or no socket can be made there.
-    """
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if _answers(path):
-            raise InvalidInput("socket", str(path), "something listens there already")
-        if path.is_socket():
-            path.unlink()
-        before = os.umask(0o177)
-        try:
-            bound.bind(str(path))
-        finally:
-            os.umask(before)
-        bound.listen(BACKLOG)
-    except OSError as error:
-        bound.close()
-        reason = f"no socket can be made there: {error.strerror or error}"
-        valid = "a path of at most 107 bytes, in a folder that this user may write"
-        raise InvalidInput("socket", str(path), reason, valid=valid) from error
-    except InvalidInput:
-        bound.close()
-        raise
-    return bound
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        return probe.connect_ex(str(path)) == 0
 
 
 def usable_port(host: str, port: int) -> int:

@@ -198,9 +198,8 @@ class CalibrationRow(Base):
 class UserRow(Base):
     """One user of a service that a group shares; a name is given once, and its row stays.
 
-    Of the token only what shows that somebody knows it is kept (`autotune.client.credentials`): it
-    cannot be had from there. Both keys are None of a user who has none, and comes through a proxy.
-    A limit that is None is none.
+    Of the token a hash is kept (`server.tokens`), which is None of a user who has no token and
+    comes through a proxy. A limit that is None is none.
     """
 
     __tablename__ = "users"
@@ -209,8 +208,7 @@ class UserRow(Base):
     id: Mapped[int] = mapped_column(Identity, primary_key=True)
     name: Mapped[str] = mapped_column(String(64), unique=True)
     scope: Mapped[str] = mapped_column(String(16))
-    stored_key: Mapped[str | None] = mapped_column(String(64))
-    server_key: Mapped[str | None] = mapped_column(String(64))
+    token_hash: Mapped[str | None] = mapped_column(String(64))
     most_campaigns: Mapped[int | None]
     most_trials: Mapped[int | None]
     node_hours_a_month: Mapped[float | None]

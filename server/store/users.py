@@ -9,12 +9,12 @@ from typing import cast
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from autotune.client.credentials import TokenKeys, new_token
 from autotune.schemas import CampaignState, User, UserCreate, UserLimits, UserScope
 from server.store.campaigns import RESTING
 from server.store.errors import Conflict, NotFound
 from server.store.node_hours import node_hours_of
 from server.store.tables import CampaignRow, TrialRow, UserRow
+from server.tokens import new_token, token_hash
 
 USED_EVERY = timedelta(minutes=10)
 LIMITS = tuple(UserLimits.model_fields)
@@ -25,13 +25,13 @@ class Account:
     """What lets a user in.
 
     Attributes:
-        keys: of the token; None where there is none.
+        token_hash: None where there is no token.
         noted: when a use was last noted.
     """
 
     name: str
     scope: UserScope
-    keys: TokenKeys | None
+    token_hash: str | None
     revoked: bool
     noted: datetime | None
 
@@ -75,8 +75,7 @@ def renew_user(session: Session, name: str) -> str:
 
 def _renewed(row: UserRow) -> str:
     token = new_token(row.name)
-    keys = TokenKeys.of(token)
-    row.stored_key, row.server_key = keys.stored_key, keys.server_key
+    row.token_hash = token_hash(token)
     return token
 
 
@@ -105,13 +104,10 @@ def account_of(session: Session, name: str) -> Account | None:
     row = session.scalars(select(UserRow).where(UserRow.name == name)).one_or_none()
     if row is None:
         return None
-    keys = None
-    if row.stored_key and row.server_key:
-        keys = TokenKeys(stored_key=row.stored_key, server_key=row.server_key)
     return Account(
         name=row.name,
         scope=cast("UserScope", row.scope),
-        keys=keys,
+        token_hash=row.token_hash,
         revoked=row.revoked_at is not None,
         noted=row.last_used_at,
     )
@@ -202,7 +198,7 @@ def _user(session: Session, row: UserRow) -> User:
             "name": row.name,
             "scope": row.scope,
             "email": row.email,
-            "has_token": row.stored_key is not None,
+            "has_token": row.token_hash is not None,
             "created_at": row.created_at,
             "revoked_at": row.revoked_at,
             "last_used_at": row.last_used_at,

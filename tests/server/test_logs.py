@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.requests import Request
 
-from autotune.client.credentials import new_token
 from server import logs
 from server.app import create_app
 from server.settings import Settings
+from server.tokens import new_token
 from tests.server.entitled import entitled
 
 PASSWORD = "hunter-two"

@@ -6,19 +6,26 @@ import json
 import os
 import pwd
 import shutil
+import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from typer.testing import CliRunner
 
 from autotune import Client
-from autotune.client.credentials import PROOF
+from autotune.client.patience import Patience
 from autotune.client.service_record import known_folder
-from autotune.errors import ServiceNotProven
-from tests.flaky_proxy import flaky_proxy
+from autotune.errors import ServiceUnreachable
+from search_spaces.errors import InvalidInput
+from server.cli.application import app
+from server.unix_socket import listening_unix_socket, own_socket
 from tests.requirement import require
 from tests.server.asking import body
 from tests.serving import Served, serving
@@ -28,8 +35,8 @@ PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executab
 STRANGER = "nobody"
 
 TRY_ALL = """
-import json, socket, sys, urllib.error, urllib.request
-url, paths, unix = json.loads(sys.argv[1])
+import json, sys, urllib.error, urllib.request
+url, paths = json.loads(sys.argv[1])
 got = {}
 for path in paths:
     try:
@@ -45,7 +52,7 @@ for method, path in [
     ("POST", "/api/v1/campaigns/1/cancel"), ("POST", "/api/v1/browser-keys"),
     ("GET", "/enter?key="), ("GET", "/healthz"),
 ]:
-    for header in ("", "Bearer ", "Bearer guess", "Bearer autotune1.1.x.y"):
+    for header in ("", "Bearer ", "Bearer guess", "Basic Og=="):
         asked = urllib.request.Request(url + path, method=method)
         if header:
             asked.add_header("Authorization", header)
@@ -54,12 +61,16 @@ for method, path in [
         except urllib.error.HTTPError as error:
             status = error.code
         got[f"{method} {path} {header}"] = status
-try:
-    socket.socket(socket.AF_UNIX).connect(unix)
-    got["unix"] = "connected"
-except OSError as error:
-    got["unix"] = type(error).__name__
 print(json.dumps(got))
+"""
+
+CONNECT = """
+import socket, sys
+try:
+    socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+    print("connected")
+except OSError as error:
+    print(type(error).__name__)
 """
 
 
@@ -99,13 +110,14 @@ def as_stranger() -> Callable[..., str]:
 
 
 def test_another_user_reads_and_changes_nothing(
-    service: Served, as_stranger: Callable[..., str], tmp_path: Path
+    service: Served, as_stranger: Callable[..., str]
 ) -> None:
     noted = list(known_folder().iterdir())
     inside = [*service.data_dir.rglob("*"), *noted, service.data_dir / "service.json"]
-    asked = json.dumps([service.url, [str(path) for path in inside], str(tmp_path / "none")])
+    asked = json.dumps([service.url, [str(path) for path in inside]])
     got = json.loads(as_stranger(TRY_ALL, asked))
     assert {got[str(path)] for path in inside} == {"PermissionError"}
+    assert as_stranger(CONNECT, service.record["socket"]).strip() == "PermissionError"
     answered = {asked: status for asked, status in got.items() if " /" in asked}
     assert len(answered) > 40
     let_through = {asked for asked, status in answered.items() if status != 401}
@@ -114,84 +126,101 @@ def test_another_user_reads_and_changes_nothing(
         assert [campaign.state for campaign in owner.campaigns()] == ["queued"]
 
 
-def test_another_user_cannot_open_the_socket(
+def test_another_user_cannot_open_a_socket_in_a_folder_open_to_all(
     as_stranger: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)
     path = folder / "autotune.sock"
-    with serving(folder / "data", "--no-runner", "--socket", str(path)) as served:
-        with Client(served.url) as owner:
-            assert owner.models()
-        asked = json.dumps(["http://127.0.0.1:9", [], str(path)])
-        program = TRY_ALL.replace("urllib.error.HTTPError as error", "OSError as error").replace(
-            "error.code", "0"
-        )
-        assert json.loads(as_stranger(program, asked))["unix"] == "PermissionError"
+    with listening_unix_socket(path):
+        assert as_stranger(CONNECT, str(path)).strip() == "PermissionError"
     assert not path.exists()
 
 
-def test_whoever_has_the_port_of_a_service_that_is_gone_learns_and_serves_nothing(
-    service: Served,
+def test_a_socket_that_takes_the_place_of_the_port_lets_in_by_the_token(tmp_path: Path) -> None:
+    """Nobody by itself: a proxy or a tunnel may lead others to it."""
+    path = tmp_path / "autotune.sock"
+    with serving(tmp_path / "data", "--no-runner", "--socket", str(path)) as served:
+        through = httpx2.HTTPTransport(uds=str(path), verify=False)
+        with httpx2.Client(base_url="http://localhost", transport=through) as tunnel:
+            assert tunnel.get("/api/v1/whoami").status_code == 401
+            assert tunnel.get("/api/v1/whoami", headers=served.headers).status_code == 200
+        with Client(served.url) as owner:
+            assert owner.whoami().scope == "admin"
+    assert not path.exists()
+
+
+def test_whoever_takes_the_port_of_a_service_that_is_gone_receives_nothing(
+    tmp_path: Path,
 ) -> None:
+    """Neither a token nor what is asked, until the service is there again."""
+    with serving(tmp_path, "--no-runner") as served:
+        served.process.kill()
+        served.process.wait()
+        port = urlsplit(served.url).port
+        with socket.create_server(("127.0.0.1", port or 0)) as squatter:
+            with Client(served.url) as victim, pytest.raises(ServiceUnreachable):
+                victim.create(model="gpt-22b", machine="frontier", nodes=2)
+            ran = CliRunner().invoke(app, ["ls", "--url", served.url])
+            assert ran.exit_code == 3
+            assert "no autotune service of yours runs at" in ran.stderr
+            squatter.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                squatter.accept()
+    with serving(tmp_path, "--no-runner") as again, Client(again.url) as owner:
+        assert owner.whoami().scope == "admin"
+
+
+def test_what_goes_through_the_socket_lets_nobody_in_elsewhere(
+    service: Served, tmp_path: Path
+) -> None:
+    """The socket shows who sent it, and nothing in it does: it can be replayed nowhere."""
+    path = tmp_path / "s"
     with (
-        flaky_proxy(service.url) as (url, squatter),
-        Client(url) as victim,
-        pytest.raises(ServiceNotProven, match="no service of yours"),
+        listening_unix_socket(path) as listener,
+        ThreadPoolExecutor() as threads,
+        Client(f"unix:{path}", patience=Patience(attempts=1)) as client,
     ):
-        victim.create(model="gpt-22b", machine="frontier", nodes=2)
-    assert [head.split()[:2] for head in squatter.requests] == [["GET", "/healthz"]]
+        asked = threads.submit(client.create, model="gpt-22b", machine="frontier", nodes=2)
+        connection, _ = listener.accept()
+        with connection:
+            sent = connection.recv(65536)
+        assert isinstance(asked.exception(timeout=60), ServiceUnreachable)
+    assert sent.startswith(b"POST /api/v1/campaigns ")
+    assert b"authorization" not in sent.lower()
+    address = urlsplit(service.url)
+    with socket.create_connection((address.hostname, address.port)) as replay:
+        replay.sendall(sent)
+        assert replay.recv(65536).startswith(b"HTTP/1.1 401 ")
 
 
-def test_whoever_hands_requests_on_to_the_service_reads_nothing(
-    service: Served, monkeypatch: pytest.MonkeyPatch
+def test_a_token_is_taken_from_another_user_of_the_machine(
+    service: Served, as_stranger: Callable[..., str]
 ) -> None:
-    """The user has named the squatter's address, and the service's token."""
-    token = service.headers["Authorization"].removeprefix("Bearer ")
-    monkeypatch.setenv("AUTOTUNE_TOKEN", token)
-    with (
-        flaky_proxy(service.url) as (url, squatter),
-        Client(url) as victim,
-        pytest.raises(ServiceNotProven, match=r"did not prove .* \(status 401\)"),
-    ):
-        victim.campaign(1)
-    (head,) = squatter.requests
-    assert token not in head
-    credential = next(
-        line.partition(": ")[2] for line in head.splitlines() if "authorization" in line.lower()
-    )
-    taken = httpx2.get(
-        f"{service.url}/api/v1/campaigns/1",
-        headers={"Authorization": credential},
-        trust_env=False,
-    )
-    assert taken.status_code == 401
-    assert PROOF not in taken.headers
+    """As users of a group send theirs who share the machine, and cannot open the socket."""
+    program = """
+import sys, urllib.request
+asked = urllib.request.Request(sys.argv[1], headers={"Authorization": sys.argv[2]})
+print(urllib.request.urlopen(asked, timeout=10).status)
+"""
+    url, token = f"{service.url}/api/v1/whoami", service.headers["Authorization"]
+    assert as_stranger(program, url, token).strip() == "200"
 
 
-def test_a_credential_is_good_for_one_request_alone(
-    service: Served, monkeypatch: pytest.MonkeyPatch
+def test_a_data_folder_whose_path_is_too_long_has_its_socket_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As seen by somebody who listens on a network between the two."""
-    monkeypatch.setenv("AUTOTUNE_TOKEN_FILE", str(service.token_file))
-    with flaky_proxy(service.url) as (url, listener), Client(url) as owner:
-        owner.campaign(1)
-    head = listener.requests[0]
-    credential = next(
-        line.partition(": ")[2] for line in head.splitlines() if "authorization" in line.lower()
-    )
-    statuses = {
-        httpx2.request(
-            method,
-            service.url + path,
-            headers={"Authorization": credential},
-            trust_env=False,
-        ).status_code
-        for method, path in [
-            ("DELETE", "/api/v1/campaigns/1"),
-            ("GET", "/api/v1/campaigns/1?more=1"),
-            ("GET", "/api/v1/campaigns"),
-        ]
-    }
-    assert statuses == {401}
+    folder = tmp_path / ("d" * 100)
+    folder.mkdir()
+    with own_socket(folder) as bound:
+        path = Path(bound.getsockname())
+        assert path.parent == known_folder()
+        assert (stat.S_IMODE(path.stat().st_mode), path.parent.stat().st_mode & 0o77) == (0o600, 0)
+        with pytest.raises(InvalidInput, match="something listens there already"):
+            own_socket(folder).__enter__()
+    with own_socket(folder) as bound:
+        assert Path(bound.getsockname()) == path
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    with pytest.raises(InvalidInput, match="a path of at most 107 bytes"):
+        own_socket(folder).__enter__()

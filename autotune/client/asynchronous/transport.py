@@ -22,7 +22,11 @@ class AsyncTransport:
 
     def __init__(self, location: Location, patience: Patience) -> None:
         self.base_url = location.url
-        through = httpx2.AsyncHTTPTransport(uds=location.socket) if location.socket else None
+        through = (
+            httpx2.AsyncHTTPTransport(uds=location.socket, verify=False)
+            if location.socket
+            else None
+        )
         self._http = httpx2.AsyncClient(**settings(location), transport=through)
         self._patience = patience
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -10,7 +11,6 @@ from typing import Any, Generic, TypeVar
 import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from autotune.client.credentials import PROVEN
 from autotune.errors import ApiError
 from autotune.validation import WireModel
 
@@ -76,7 +76,6 @@ def reader(answer: type[T]) -> Callable[[bytes | str], T]:
 
 def refusal(response: httpx2.Response) -> ApiError:
     """Return the error of a refused request, made up where the body is no problem document."""
-    # In our own words: whoever answered may not be the service.
     phrase = httpx2.codes.get_reason_phrase(response.status_code)
     problem: dict[str, Any] = {
         "title": phrase,
@@ -84,7 +83,7 @@ def refusal(response: httpx2.Response) -> ApiError:
         "detail": f"{response.request.method} {response.url} was answered with "
         f"{response.status_code} {phrase}",
     }
-    if response.extensions.get(PROVEN) and "json" in response.headers.get("content-type", ""):
+    with suppress(ValueError):  # a proxy's page, for one
         document = response.json()
         problem |= document if isinstance(document, dict) else {}
     return ApiError(response.status_code, problem)

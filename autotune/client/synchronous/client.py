@@ -42,13 +42,14 @@ class Client(Predictions, Calibrations):
         base_url: where not given AUTOTUNE_URL, else where `autotune serve` would listen by
             AUTOTUNE_HOST and AUTOTUNE_PORT or the configuration, or does listen for this user:
             http://127.0.0.1:8765. `unix:/path` is one on a Unix socket.
-        token_file: a file of the service's token, or a copy of its `service.json`; where not given
-            AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else the token of this user's own service there.
+        token_file: a file of a token, or a copy of a service's `service.json`; where not given
+            AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else the token of `autotune login` there. This
+            user's own service needs none: it is reached through its Unix socket.
         patience: how often a request is tried again, and how long is waited in between.
 
-    Every method raises `ServiceUnreachable` where nothing answers (`ServiceNotProven` where what
-    answers is not proven to be the service), `ApiError` where the service
-    refuses, and `InvalidInput(s)` where that can be told before anything is sent.
+    Every method raises `ServiceUnreachable` where nothing answers, or the certificate cannot be
+    verified, `ApiError` where the service refuses, and `InvalidInput(s)` where that can be told
+    before anything is sent. A token is sent over https and loopback alone.
     """
 
     def create(

@@ -23,7 +23,9 @@ class Transport:
 
     def __init__(self, location: Location, patience: Patience) -> None:
         self.base_url = location.url
-        through = httpx2.HTTPTransport(uds=location.socket) if location.socket else None
+        through = (
+            httpx2.HTTPTransport(uds=location.socket, verify=False) if location.socket else None
+        )
         self._http = httpx2.Client(**settings(location), transport=through)
         self._patience = patience
 

@@ -16,7 +16,7 @@ import typer
 from server.cli.failures import Failed
 from server.cli.options import StorageOptions
 from server.cli.output import Json, note, text
-from server.cli.port import listening_socket, listening_unix_socket, next_free_socket
+from server.cli.port import listening_socket, next_free_socket
 
 if TYPE_CHECKING:
     import socket as sockets
@@ -78,6 +78,32 @@ def serve(
             help="Unix socket to listen on instead of a port; `--url unix:PATH` reaches it.",
         ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-cert",
+            metavar="FILE",
+            help="Certificate of the service, in PEM: it speaks TLS.  \\[default: "
+            "AUTOTUNE_TLS_CERT]",
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key",
+            metavar="FILE",
+            help="Key of the certificate.  \\[default: AUTOTUNE_TLS_KEY]",
+        ),
+    ] = None,
+    insecure_http: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure-http",
+            help="Listen to the network without TLS, where others may read tokens.  \\[default: "
+            "AUTOTUNE_INSECURE_HTTP]",
+            show_default=False,
+        ),
+    ] = None,
     no_runner: Annotated[
         bool,
         typer.Option("--no-runner", help="Leave the work on campaigns to `autotune runner`."),
@@ -94,14 +120,23 @@ def serve(
 ) -> None:
     """Serve the REST API and the pages, and work on campaigns, until Ctrl-C.
 
-    It answers its own user alone, and with --group the users of a group: `autotune` knows its
-    token, and a browser is let in by the address that is printed. Where the usual port is taken,
-    the next free one is.
+    It answers its own user alone, and with --group the users of a group: `autotune` reaches it
+    through a Unix socket in the data folder, and a browser is let in by the address that is
+    printed. Where the usual port is taken, the next free one is.
+
+    Beyond loopback it wants TLS: --tls-cert and --tls-key, or a proxy.
 
     One service for each database: a second one is refused.
     """
-    path = str(socket.absolute()) if socket else None
-    settings = storage.settings(host=host, port=port, socket=path, group=group)
+    settings = storage.settings(
+        host=host,
+        port=port,
+        socket=str(socket.absolute()) if socket else None,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        insecure_http=insecure_http,
+        group=group,
+    )
     with _listening(settings) as (actual, bound):
         # These load the whole service: half a second that other commands need not wait.
         from server.service import run
@@ -191,14 +226,14 @@ def _listening(settings: Settings) -> Iterator[tuple[Settings, sockets.socket]]:
 
     A port that nobody asked for by its number is left to whoever has it.
     """
+    from server.encryption import Encryption
+    from server.unix_socket import listening_unix_socket
+
     if settings.socket:
-        path = Path(settings.socket)
-        with listening_unix_socket(path) as bound:
-            try:
-                yield settings, bound
-            finally:
-                path.unlink(missing_ok=True)
+        with listening_unix_socket(Path(settings.socket)) as bound:
+            yield settings, bound
         return
+    Encryption(settings).demand()
     listen = listening_socket if "port" in settings.model_fields_set else next_free_socket
     with listen(settings.host, settings.port) as bound:
         number = bound.getsockname()[1]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 HELP = """Say who may use a service that a group shares, and what: list, add, change, renew, revoke.
 
 These work at the database, as whoever may write it: the first admin is made so, before the service
-runs with `autotune serve --group`. Each user has a token, of which the database keeps what it is
-known by alone; it is printed once.
+runs with `autotune serve --group`. Each user has a token, of which the database keeps a hash alone;
+it is printed once.
 
 Scopes, each with all before it: `read` sees the group's campaigns; `submit` makes campaigns, and
 changes its own; `admin` changes all, sees the private ones, and manages users.
@@ -182,7 +182,7 @@ def login(service: ServiceOptions, json: Json = False) -> None:
     from autotune.client.logins import Login, login_at
 
     url = plain_url(service.url or default_url())
-    token, _ = token_in(service.token_file) if service.token_file else (_asked(url), None)
+    token = token_in(service.token_file) if service.token_file else _asked(url)
     before = login_at(url)
     login = Login(url=url, token=token)
     kept = login.keep()
@@ -201,7 +201,7 @@ def login(service: ServiceOptions, json: Json = False) -> None:
 
 
 def logout(service: ServiceOptions, json: Json = False) -> None:
-    """Forget the token of a service; what it is known by there stays, until an admin renews it."""
+    """Delete the kept token of a service; the token itself works until an admin renews it."""
     from autotune.client.location import default_url, plain_url
     from autotune.client.logins import login_at, login_path, logins
 
@@ -262,11 +262,13 @@ def _limits(
 
 
 def _asked(url: str) -> str:
+    from autotune.client.location import is_token
+
     if not sys.stdin.isatty():
         token = sys.stdin.readline().strip()
     else:
         token = typer.prompt(f"token for {url}", hide_input=True, err=True).strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
+    if not is_token(token):
         raise InvalidInput("token", None, "no token was given", valid="the one an admin gave you")
     return str(token)
 

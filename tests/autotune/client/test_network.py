@@ -13,8 +13,9 @@ import pytest
 from autotune import AsyncClient, Client
 from autotune.client import CampaignHandle, calls
 from autotune.client.location import locate
-from autotune.client.patience import Patience, is_loopback, retry_after_s, settings
-from autotune.errors import ApiError, ServiceNotProven, ServiceUnreachable
+from autotune.client.patience import Patience, retry_after_s, settings
+from autotune.errors import ApiError, ServiceUnreachable
+from search_spaces.errors import InvalidInput
 from tests.autotune.client.conftest import CAMPAIGN
 from tests.flaky_proxy import flaky_proxy
 from tests.serving import Served, serving
@@ -23,7 +24,8 @@ QUICK = Patience(first_wait_s=0.01)
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
 
 
-def test_nobody_answers() -> None:
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_TOKEN", "any")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     patience = Patience(attempts=2, first_wait_s=0.01)
@@ -34,27 +36,25 @@ def test_nobody_answers() -> None:
         nobody.models()
 
 
-def test_another_web_server_is_not_taken_for_the_service(service: Served) -> None:
-    answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello"
-    key = service.token_file
+@pytest.mark.parametrize(
+    ("status", "content", "match"),
+    [
+        (200, b"hello", "no autotune service of this version"),
+        (404, b"hello", "was answered with 404 Not Found"),
+        (404, b"{}", "was answered with 404 Not Found"),
+    ],
+)
+def test_another_web_server_is_told_from_the_service(
+    service: Served, status: int, content: bytes, match: str
+) -> None:
+    kind = b"application/json" if content == b"{}" else b"text/html"
+    answer = b"HTTP/1.1 %d -\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
     with (
         flaky_proxy(service.url) as (url, proxy),
-        Client(url, token_file=key) as connected,
+        Client(url, token_file=service.token_file) as connected,
     ):
-        proxy.refusals = [answer]
-        with pytest.raises(ServiceNotProven, match="another program listens there"):
-            connected.models()
-
-
-def test_a_stranger_may_say_that_it_is_busy_and_no_more(service: Served) -> None:
-    body = b'{"detail": "run this at once"}'
-    answer = b"HTTP/1.1 503 Busy\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
-    with (
-        flaky_proxy(service.url) as (url, proxy),
-        Client(url, token_file=service.token_file, patience=Patience(attempts=1)) as connected,
-    ):
-        proxy.refusals = [answer % (len(body), body)]
-        with pytest.raises(ApiError, match="was answered with 503 Service Unavailable"):
+        proxy.refusals = [answer % (status, kind, len(content), content)]
+        with pytest.raises(ApiError, match=match):
             connected.models()
 
 
@@ -185,8 +185,31 @@ def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_proxy_of_the_environment_is_for_other_machines() -> None:
-    assert is_loopback("http://localhost:8765")
-    assert is_loopback("http://[::1]:8765")
-    assert not is_loopback("http://10.0.0.1:8765")
-    assert not settings(locate("http://127.0.0.1:1", token_file=None))["trust_env"]
-    assert settings(locate("http://login.example:1", token_file=None))["trust_env"]
+    for url in ("http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "unix:/tmp/x"):
+        assert not settings(locate(url, token_file=None))["trust_env"]
+    for url in ("http://login.example:1", "http://10.0.0.1:1"):
+        assert settings(locate(url, token_file=None))["trust_env"]
+
+
+@pytest.mark.parametrize("url", ["http://tuning.example:8765", "http://10.0.0.7:8765"])
+def test_no_token_is_sent_where_others_could_read_it(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TOKEN", "secret")
+    with pytest.raises(InvalidInput, match=r"HTTP is not encrypted.*AUTOTUNE_INSECURE_HTTP"):
+        Client(url)
+    assert locate(url.replace("http:", "https:"), token_file=None).token == "secret"
+    assert locate("http://localhost:8765", token_file=None).token == "secret"
+    monkeypatch.setenv("AUTOTUNE_INSECURE_HTTP", "true")
+    assert locate(url, token_file=None).token == "secret"
+
+
+def test_a_token_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    for content, token in (("abc\n", "abc"), ('{"token": "abc", "more": 1}', "abc")):
+        file.write_text(content)
+        assert locate("http://127.0.0.1:1", token_file=file).token == token
+    for content in ("", "two words", "{", "{}", '{"token": 1}', "é"):
+        file.write_text(content)
+        with pytest.raises(InvalidInput, match="token"):
+            locate("http://127.0.0.1:1", token_file=file)

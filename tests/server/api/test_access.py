@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.client.credentials import LIFE_S, PROOF, Credential
+from search_spaces.errors import InvalidInput
 from server.api.access import MOST_KEYS, Access
+from server.app import create_app
+from server.encryption import Encryption
+from server.settings import Settings
+from server.tokens import new_token
 from tests.server.entitled import ADDRESS
 
 MODELS = "/api/v1/models"
@@ -27,11 +32,6 @@ def access(app: FastAPI) -> Access:
     return found
 
 
-def asked(app: FastAPI, **changes: str | int) -> Credential:
-    told = {"audience": "127.0.0.1:80", "method": "GET", "target": MODELS} | changes
-    return Credential.issue(access(app).token, **told)  # type: ignore[arg-type]
-
-
 def test_a_request_without_the_token_is_told_where_it_is(stranger: TestClient) -> None:
     answer = stranger.get(MODELS)
     assert answer.status_code == 401
@@ -43,53 +43,60 @@ def test_a_request_without_the_token_is_told_where_it_is(stranger: TestClient) -
     assert stranger.get("/healthz").status_code == stranger.get("/readyz").status_code == 200
 
 
-def test_the_token_itself_is_taken_too(app: FastAPI, stranger: TestClient) -> None:
-    known = {"Authorization": f"Bearer {access(app).token}"}
-    assert stranger.get(MODELS, headers=known).status_code == 200
-    assert PROOF not in stranger.get(MODELS, headers=known).headers
-
-
-def test_a_credential_is_answered_with_its_proof(app: FastAPI, stranger: TestClient) -> None:
-    credential = asked(app)
-    answer = stranger.get(MODELS, headers={"Authorization": f"Bearer {credential}"})
-    assert answer.status_code == 200
-    assert answer.headers[PROOF] == access(app).keys.proof(credential, status=200)
-    missing = asked(app, target="/api/v1/models/none")
-    answer = stranger.get("/api/v1/models/none", headers={"Authorization": f"Bearer {missing}"})
-    assert answer.headers[PROOF] == access(app).keys.proof(missing, status=answer.status_code)
+def test_the_token_lets_in_and_no_other_one(app: FastAPI, stranger: TestClient) -> None:
+    for token, status in ((access(app).token, 200), (new_token(), 401), (f"x{new_token()}", 401)):
+        known = {"Authorization": f"Bearer {token}"}
+        assert stranger.get(MODELS, headers=known).status_code == status
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "address", "peer", "status"),
     [
-        {"audience": "127.0.0.1:81"},
-        {"audience": "[::1]:80"},
-        {"audience": "evil.example:80"},
-        {"method": "DELETE"},
-        {"target": "/api/v1/machines"},
+        ({}, "http://10.0.0.7", "10.0.0.9", 403),
+        ({}, "https://10.0.0.7", "10.0.0.9", 200),
+        ({}, "http://127.0.0.1", "127.0.0.1", 200),
+        ({"proxy_addresses": ("10.0.0.9",)}, "http://10.0.0.7", "10.0.0.9", 200),
+        ({"proxy_addresses": ("10.0.0.8",)}, "http://10.0.0.7", "10.0.0.9", 403),
+        ({"insecure_http": True}, "http://10.0.0.7", "10.0.0.9", 200),
     ],
 )
-def test_a_credential_for_anything_else_is_refused(
-    app: FastAPI, stranger: TestClient, changes: dict[str, str]
+def test_what_others_could_read_is_refused(
+    tmp_path: Path, changes: dict[str, Any], address: str, peer: str, status: int
 ) -> None:
-    headers = {"Authorization": f"Bearer {asked(app, **changes)}"}
-    # A name that only the request itself says is none of the service's.
-    for host in ("127.0.0.1", "127.0.0.1:81", "[::1]:80"):
-        answer = stranger.get(MODELS, headers=headers | {"Host": host})
-        assert answer.status_code == 401
-        assert PROOF not in answer.headers
+    """Tokens, keys of browsers, and cookies alike."""
+    app = create_app(Settings(data_dir=tmp_path, host="10.0.0.7", **changes))
+    headers = {"Authorization": f"Bearer {access(app).token}"}
+    with TestClient(app, base_url=address, client=(peer, 1)) as client:
+        answer = client.get(MODELS, headers=headers)
+        assert answer.status_code == status, answer.text
+        entered = client.get("/enter", params={"key": access(app).new_key()})
+        assert (entered.status_code, "Set-Cookie" in entered.headers) == (status, status == 200)
+        assert client.get(MODELS).status_code == status
+        assert client.get("/readyz").status_code == 200
+        if status != 200:
+            assert "HTTP is not encrypted" in answer.json()["detail"]
 
 
-def test_an_old_credential_is_refused_with_the_reason(
-    app: FastAPI, stranger: TestClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({}, False),
+        ({"host": "localhost"}, False),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "::"}, True),
+        ({"host": "0.0.0.0", "insecure_http": True}, False),
+        ({"host": "10.0.0.7", "proxy_addresses": ("10.0.0.8",)}, False),
+    ],
+)
+def test_the_network_is_not_listened_to_without_tls(
+    changes: dict[str, Any], *, refused: bool
 ) -> None:
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now - LIFE_S - 2)
-    credential = asked(app)
-    monkeypatch.undo()
-    answer = stranger.get(MODELS, headers={"Authorization": f"Bearer {credential}"})
-    assert answer.status_code == 401
-    assert "clocks" in answer.json()["detail"]
+    encryption = Encryption(Settings(**changes))
+    if not refused:
+        return encryption.demand()
+    with pytest.raises(InvalidInput, match=r"not encrypted.*tls_cert and tls_key.*insecure_http"):
+        encryption.demand()
+    return None
 
 
 def test_a_browser_comes_in_once_by_its_address(app: FastAPI, stranger: TestClient) -> None:

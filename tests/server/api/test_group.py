@@ -11,13 +11,13 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.client.credentials import PROOF, Credential, TokenKeys
 from autotune.schemas import UserCreate
 from server.api.access import MOST_FAILURES
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store
 from server.store.users import add_user, renew_user, revoke_user
+from server.tokens import token_hash
 from tests.server.asking import body
 from tests.server.conftest import opened_store
 from tests.server.entitled import ADDRESS
@@ -69,27 +69,17 @@ def group(sqlite_settings: Settings) -> Iterator[Group]:
         yield made
 
 
-def test_users_are_let_in_by_their_tokens_and_credentials(group: Group) -> None:
+def test_users_are_let_in_by_their_tokens(group: Group) -> None:
     me = group.ask("sue", "GET", "/whoami").json()
     assert me == {"name": "sue", "scope": "submit", "group": True}
-    told = {"audience": "127.0.0.1:80", "method": "GET", "target": "/api/v1/whoami"}
-    credential = Credential.issue(group.tokens["rob"], **told)
-    headers = {"Authorization": f"Bearer {credential}"}
-    answer = group.client.get("/api/v1/whoami", headers=headers)
-    assert answer.json()["name"] == "rob"
-    keys = TokenKeys.of(group.tokens["rob"])
-    assert answer.headers[PROOF] == keys.proof(credential, status=200)
-    forged = str(credential).replace(".rob", ".ann")
-    refused = group.client.get("/api/v1/whoami", headers={"Authorization": f"Bearer {forged}"})
-    assert refused.status_code == 401
-    assert PROOF not in refused.headers
-    assert group.client.get("/api/v1/whoami").status_code == 401
+    for wrong in (group.tokens["rob"].replace("rob", "ann"), "ann", "nobody." + "x" * 43, ""):
+        headers = {"Authorization": f"Bearer {wrong}"}
+        assert group.client.get("/api/v1/whoami", headers=headers).status_code == 401
 
 
 def test_what_the_database_keeps_lets_nobody_in(group: Group) -> None:
-    """Who has read it can neither send a token nor sign a request."""
-    kept = TokenKeys.of(group.tokens["ann"])
-    for stolen in (kept.stored_key, kept.server_key, f"ann.{kept.stored_key}"):
+    kept = token_hash(group.tokens["ann"])
+    for stolen in (kept, f"ann.{kept}", f"ann.{kept[:43]}"):
         headers = {"Authorization": f"Bearer {stolen}"}
         assert group.client.get("/api/v1/users", headers=headers).status_code == 401
 

@@ -206,7 +206,7 @@ def test_no_service(alone: Autotune) -> None:
     ran = alone("ls")
     assert ran.code == ExitCode.UNREACHABLE
     [sentence] = sentences(ran)
-    assert "no autotune service answers at http://127.0.0.1:9" in sentence
+    assert "no autotune service of yours runs at http://127.0.0.1:9" in sentence
     assert "autotune serve" in sentence
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +14,7 @@ from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import Campaign
 from evaluators.trial import TrialProgress
 from search_spaces.catalog import load_machine, load_model
+from server.api.access import Access
 from server.settings import Settings
 from server.store import Store
 from server.store.calibrations import list_calibrations, save_calibration
@@ -119,6 +122,29 @@ def test_what_gpus_drew_is_kept_under_its_new_name(settings: Settings) -> None:
     with store.session() as session:
         [trial] = all_trials(session, 1)
     assert trial.gpu_joules_per_token == 0.25
+    store.close()
+
+
+def test_tokens_of_an_earlier_version_go_on(settings: Settings) -> None:
+    """It kept StoredKey and ServerKey of RFC 5802, of a token without salt or iterations."""
+    store, token = Store(settings.url), f"ann.{'x' * 43}"
+    client_key = hmac.digest(token.encode(), b"Client Key", "sha256")
+    stored, server = hashlib.sha256(client_key), hmac.new(token.encode(), b"Server Key", "sha256")
+    with store.engine.connect().execution_options(**{WRITING: True}) as connection:
+        with connection.begin():
+            command.upgrade(alembic_config(connection), "0012")
+        with connection.begin():
+            connection.exec_driver_sql(
+                "INSERT INTO users (id, name, scope, stored_key, server_key, created_at) VALUES"
+                f" (1, 'ann', 'admin', '{stored.hexdigest()}', '{server.hexdigest()}', '{WHEN}')"
+            )
+    store.upgrade()
+    found = Access(store=store).known(token)
+    assert found is not None
+    assert (found.name, found.scope) == ("ann", "admin")
+    with store.engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT * FROM users").all()
+    assert server.hexdigest() not in repr(rows)
     store.close()
 
 

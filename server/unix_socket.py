@@ -1,0 +1,74 @@
+"""Unix sockets that the service's own user alone can open."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from autotune.client.service_record import known_folder
+from search_spaces.errors import InvalidInput
+
+NAME = "service.sock"
+BACKLOG = 128
+
+
+class NoSocketThere(InvalidInput):
+    """The path is too long, or the folder can hold no socket."""
+
+
+@contextmanager
+def own_socket(data_dir: Path) -> Iterator[socket.socket]:
+    """Yield the socket of a data folder, which listens for this user alone.
+
+    Where its path is too long, or the file system has no sockets, it lies in the folder that notes
+    this user's services, under a name that every start gives it.
+    """
+    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    with ExitStack() as stack:
+        try:
+            bound = stack.enter_context(listening_unix_socket(data_dir / NAME))
+        except NoSocketThere:
+            known_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+            elsewhere = known_folder() / f"{digest}.sock"
+            bound = stack.enter_context(listening_unix_socket(elsewhere))
+        yield bound
+
+
+@contextmanager
+def listening_unix_socket(path: Path) -> Iterator[socket.socket]:
+    """Yield a socket that listens at a path, for this user alone; one whose service was killed is
+    replaced.
+
+    Raises:
+        NoSocketThere: no socket can be made there.
+        InvalidInput: something listens there.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
+        try:
+            if _answers(path):
+                raise InvalidInput("socket", str(path), "something listens there already")
+            if path.is_socket():
+                path.unlink()
+            before = os.umask(0o177)
+            try:
+                bound.bind(str(path))
+            finally:
+                os.umask(before)
+            bound.listen(BACKLOG)
+        except OSError as error:
+            reason = f"no socket can be made there: {error.strerror or error}"
+            valid = "a path of at most 107 bytes, in a folder that this user may write"
+            raise NoSocketThere("socket", str(path), reason, valid=valid) from error
+        try:
+            yield bound
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(str(path)) == 0
