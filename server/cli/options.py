@@ -390,8 +390,8 @@ class ServiceOptions(OptionGroup):
         typer.Option(
             "--token-file",
             envvar="AUTOTUNE_TOKEN_FILE",
-            help="A file of the service's token, or a copy of its service.json.  \\[default: "
-            "AUTOTUNE_TOKEN, else that of this user's own service]",
+            help="A file of a token, or a copy of a service's service.json.  \\[default: "
+            "AUTOTUNE_TOKEN, else that of `autotune login`; your own service needs none]",
         ),
     ] = None
 
