@@ -89,6 +89,7 @@ def described(
         stream_life_s=0.05,
         stream_poll_s=0.02,
         allowed_hosts=("testserver",),
+        insecure_http=True,
     )
     app = create_app(settings)
     with_trials(app.state.store, created(app.state.store), 2)

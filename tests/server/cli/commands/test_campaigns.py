@@ -9,7 +9,7 @@ import time
 from html import escape
 from pathlib import Path
 
-import psutil
+import httpx2
 
 from tests.server.cli.conftest import Autotune, Ran
 from tests.serving import COMMAND, Served, environment
@@ -244,7 +244,7 @@ def test_ctrl_c_while_watching_leaves_the_campaign(autotune: Autotune, service: 
         preexec_fn=_take_ctrl_c,
     )
     with watching:
-        _until_it_watches(watching.pid)
+        _until_it_watches(service)
         os.kill(watching.pid, signal.SIGINT)
         out, err = watching.communicate(timeout=30)
     assert watching.returncode == 130
@@ -260,14 +260,15 @@ def _take_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _until_it_watches(pid: int) -> None:
-    """Its stream is open: a connection of its own is established."""
-    process = psutil.Process(pid)
-    for _ in range(200):
-        if any(c.status == psutil.CONN_ESTABLISHED for c in process.net_connections("tcp")):
+def _until_it_watches(service: Served) -> None:
+    """The service says that a stream of events is open."""
+    url = f"{service.url}/metrics"
+    for _ in range(600):
+        page = httpx2.get(url, headers=service.headers, trust_env=False).text
+        if "autotune_event_streams_open 1.0" in page:
             time.sleep(0.3)
             return
-        time.sleep(0.05)
+        time.sleep(0.1)
     raise AssertionError("it does not connect")
 
 

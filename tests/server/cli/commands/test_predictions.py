@@ -127,7 +127,7 @@ def test_a_file_that_is_not_there(alone: Autotune, tmp_path: Path) -> None:
 def test_a_calibration_by_name_asks_the_service(alone: Autotune) -> None:
     ran = alone(*ONE, "--calibration", "mine")
     assert ran.code == ExitCode.UNREACHABLE
-    assert "no autotune service answers" in ran.err
+    assert "no autotune service of yours runs" in ran.err
 
 
 @pytest.mark.parametrize("words", [("--flash-attention", "off"), ("--sequence-parallel=on",)])

@@ -33,6 +33,10 @@ def test_two_users_share_a_service(
 
     with serving(data, "--group", "--no-runner") as served:
         url = ("--url", served.url)
+        assert "the service's own user, who may do all" in alone("whoami", *url).out
+        away = alone("login", "--url", "http://tuning.example:1", "--token-file", str(token))
+        assert (away.code, "--url: HTTP is not encrypted" in away.err) == (2, True)
+        assert not list(logins())
         entered = alone("login", *url, "--token-file", str(token), "--json")
         assert entered.json()["name"] == "ann", entered.err
         [login] = logins()
