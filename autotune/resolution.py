@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from autotune.schemas import (
     BatchBounds,
+    CampaignCreate,
     MachineChoice,
     MachineShape,
     ModelChoice,
@@ -28,6 +29,7 @@ from search_spaces.catalog import (
     machine_from_table,
     model_from_table,
 )
+from search_spaces.dimension import powers_of_two
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -36,6 +38,7 @@ from search_spaces.strategy import DIMENSIONS, Strategy
 from search_spaces.transformer import Transformer
 
 BATCH = "global_batch_size"
+NODES = "num_nodes"
 OUTSIDE_SPACE = ("nodes", "space")  # fields of a request that do not lie under its `space`
 
 
@@ -65,11 +68,14 @@ def space_of(
     *,
     nodes: int,
     program: ProgramCapabilities = ANY_PROGRAM,
+    widest: int | None = None,
 ) -> SearchSpace:
     """Return the ready space that is named, if any, with each given field in its place.
 
     Args:
         program: that is to run the trials.
+        widest: where neither the request nor the ready space names `num_nodes`, take strategies on
+            so many nodes alone, or on the most below that are legal; None takes 1, 2, 4, … `nodes`.
 
     Raises:
         InvalidInputs: fields `space.…` and `nodes`.
@@ -84,14 +90,52 @@ def space_of(
         }
         _refuse_as_settings(spec.settings)
         choices |= spec.settings
-        return SearchSpace.build(
-            transformer, machine, nodes=nodes, choices=choices, batch=batch, program=program
+        build = partial(
+            SearchSpace.build, transformer, machine, nodes=nodes, batch=batch, program=program
         )
+        if widest is not None and NODES not in choices:
+            narrower = build(choices={**choices, NODES: [*powers_of_two(widest), widest]})
+            most = int(narrower.lattice()[NODES].max(initial=0))
+            return build(choices={**choices, NODES: most}) if most else narrower
+        return build(choices=choices)
     except InvalidInput as problem:
         raise InvalidInputs([_within_space(problem, spec)]) from problem
     except InvalidInputs as refusal:
         problems = [_within_space(problem, spec) for problem in refusal.problems]
         raise InvalidInputs(problems) from refusal
+
+
+def campaign_space(
+    request: CampaignCreate,
+    transformer: Transformer,
+    machine: Machine,
+    *,
+    program: ProgramCapabilities = ANY_PROGRAM,
+    spec: SpaceSpec | None = None,
+) -> SearchSpace:
+    """Return the space that a campaign searches.
+
+    Fewer nodes give fewer tokens/s, so under that objective all strategies are on the most nodes
+    that trials may hold, unless the request names `num_nodes`.
+
+    Args:
+        spec: instead of the request's.
+
+    Raises:
+        InvalidInputs: fields `space.…` and `nodes`.
+    """
+    widest = None
+    if request.objective == "tokens_per_s":
+        in_full = request.screen_layers == "off"
+        widest = min(request.nodes, (in_full and request.pool_nodes) or request.nodes)
+    return space_of(
+        spec or request.space,
+        transformer,
+        machine,
+        nodes=request.nodes,
+        program=program,
+        widest=widest,
+    )
 
 
 def _refuse_as_settings(settings: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from autotune.baseline.megatron import arguments, is_arguments
 from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate
-from autotune.resolution import space_of
+from autotune.resolution import campaign_space
 from autotune.schemas import NO_BASELINE, CampaignCreate, StrategyShape
 from search_spaces.dimension import MAIN, fixed_default
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -123,8 +123,8 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
     chosen["settings"] = {**request.space.settings, **said.settings}
     spec = request.space.model_copy(update=chosen)
     try:
-        return space_of(
-            spec, space.transformer, space.machine, nodes=request.nodes, program=space.program
+        return campaign_space(
+            request, space.transformer, space.machine, program=space.program, spec=spec
         )
     except InvalidInputs as refusal:
         problem = refusal.problems[0]

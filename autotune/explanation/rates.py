@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -92,6 +92,21 @@ class BelievedRates:
             log_rate=work - time,
             draws=np.ascontiguousarray((work - draws).T),
             settings=space.settings,
+        )
+
+    @cached_property
+    def at_fixed_nodes(self) -> BelievedRates:
+        """The strategies on the most nodes alone, where the objective is tokens/s: more nodes are
+        faster there, which would hide what a layout decides. All under other objectives."""
+        nodes = self.lattice["num_nodes"]
+        if self.objective != "tokens_per_s" or not len(nodes):
+            return self
+        rows = np.flatnonzero(nodes == nodes.max())
+        return replace(
+            self,
+            lattice=self.lattice.take(rows),
+            log_rate=self.log_rate[rows],
+            draws=self.draws[rows],
         )
 
     @cached_property

@@ -14,7 +14,7 @@ from autotune.prediction.campaign_cost import campaign_cost, least_node_hours, m
 from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
 from autotune.prediction.study import study_dry_run, study_problems, study_space
-from autotune.resolution import space_of, strategy_shape, subject_of
+from autotune.resolution import campaign_space, strategy_shape, subject_of
 from autotune.schemas import (
     BaselinePlan,
     CampaignCreate,
@@ -59,9 +59,7 @@ def check_campaign(
             space = study_space(request, transformer, machine, program=program)
             problems += study_problems(request, space)
         else:
-            space = space_of(
-                request.space, transformer, machine, nodes=request.nodes, program=program
-            )
+            space = campaign_space(request, transformer, machine, program=program)
             problems += _search_problems(request, space, others=bool(problems))
     except InvalidInputs as refusal:
         raise InvalidInputs([*problems, *refusal.problems]) from refusal

@@ -27,7 +27,14 @@ def space_report(query: SpaceQuery, *, program: ProgramCapabilities = ANY_PROGRA
         InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`.
     """
     transformer, machine = subject_of(query.model, query.machine)
-    space = space_of(query.space, transformer, machine, nodes=query.nodes, program=program)
+    space = space_of(
+        query.space,
+        transformer,
+        machine,
+        nodes=query.nodes,
+        program=program,
+        widest=query.nodes,
+    )
     estimated = estimate(transformer, machine, space.lattice())
     obstacle = obstacle_of(space, estimated, spec=query.space)
     return report_of(space, estimated, warnings=[obstacle.reason] if obstacle else [])

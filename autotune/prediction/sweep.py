@@ -51,7 +51,14 @@ def sweep(
     started = perf_counter()
     transformer, machine = subject_of(query.model, query.machine)
     calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
-    space = space_of(query.space, transformer, machine, nodes=query.nodes, program=program)
+    space = space_of(
+        query.space,
+        transformer,
+        machine,
+        nodes=query.nodes,
+        program=program,
+        widest=query.nodes,
+    )
     lattice = space.lattice()
     refuse_too_large(lattice)
     estimated = estimate(transformer, machine, lattice, parameters=calibration.parameters)

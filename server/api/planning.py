@@ -10,7 +10,7 @@ from functools import lru_cache
 from autotune.calibration import Calibration, Observation
 from autotune.calibration.calibration import general_knowledge
 from autotune.prediction import misplaced, plan
-from autotune.resolution import machine_shape, space_of, subject_of
+from autotune.resolution import campaign_space, machine_shape, subject_of
 from autotune.schemas import CampaignCreate, CampaignPlan, StartedFrom
 from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -81,12 +81,8 @@ class Plans:
         words = json.dumps(asked, sort_keys=True)
 
         def answer() -> CampaignPlan:
-            space = space_of(
-                request.space,
-                transformer,
-                machine,
-                nodes=request.nodes,
-                program=program_of(request, profile),
+            space = campaign_space(
+                request, transformer, machine, program=program_of(request, profile)
             )
             if not newest:
                 return plan(request, space, general_knowledge(machine))

@@ -80,8 +80,8 @@ class ImpactFigure(DrawnFigure):
 
     @classmethod
     def of(cls, source: FigureSource) -> ImpactFigure:
-        bars = [_bar(each) for each in impacts(source.belief.rates)]
-        count = len(source.belief.rates.lattice)
+        bars = [_bar(each) for each in impacts(source.belief.rates.at_fixed_nodes)]
+        count = len(source.belief.rates.at_fixed_nodes.lattice)
         return cls(
             **source.head(title="Importance", caption=_caption(bars, count)),
             table=FigureTable(
@@ -148,7 +148,7 @@ class BeeswarmFigure(DrawnFigure):
 
     @classmethod
     def of(cls, source: FigureSource) -> BeeswarmFigure:
-        found = impacts(source.belief.rates)
+        found = impacts(source.belief.rates.at_fixed_nodes)
         rows = [
             [
                 capitalised(dimension_name(each.dimension)),
@@ -162,7 +162,7 @@ class BeeswarmFigure(DrawnFigure):
         return cls(
             **source.head(title="Importance by value", caption=_levels_caption(found)),
             table=FigureTable(columns=columns, rows=rows),
-            strategies=len(source.belief.rates.lattice),
+            strategies=len(source.belief.rates.at_fixed_nodes.lattice),
             unit=OBJECTIVE_UNITS[source.campaign.request.objective],
             dots=_dots(found),
         )

@@ -16,7 +16,7 @@ from autotune.calibration.history import EarlierTrial, forecast_errors, telling,
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
 from autotune.prediction import study_space
-from autotune.resolution import space_of, strategy_of, transformer_of
+from autotune.resolution import campaign_space, strategy_of, transformer_of
 from autotune.schemas import CampaignCreate, EarlierObservation, StartWorth, Trial, TrialState
 from autotune.trained_model import another_model
 from evaluators.cluster import profile_from_dict
@@ -88,7 +88,7 @@ def space_of_campaign(
     program = program_of_campaign(request, profile=profile)
     if request.study is not None:
         return study_space(request, transformer, machine, program=program)
-    return space_of(request.space, transformer, machine, nodes=request.nodes, program=program)
+    return campaign_space(request, transformer, machine, program=program)
 
 
 def program_of_campaign(

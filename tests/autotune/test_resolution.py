@@ -6,6 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from autotune.resolution import (
+    campaign_space,
     machine_of,
     machine_shape,
     model_shape,
@@ -16,6 +17,7 @@ from autotune.resolution import (
 )
 from autotune.schemas import (
     BatchBounds,
+    CampaignCreate,
     MachineShape,
     ModelShape,
     SpaceSpec,
@@ -134,3 +136,23 @@ def test_refusals_of_a_space_are_named_by_their_place_in_a_request() -> None:
     assert fields(global_batch_size=bounds) == ["space.global_batch_size"]
     wide = {"minimum": 1, "maximum": 1000}
     assert fields(micro_batch_size=wide, gradient_accumulation_steps=wide) == ["space"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes"),
+    [
+        ({}, {16}),
+        ({"pool_nodes": 4}, {4}),
+        ({"nodes": 3}, {2}),  # a batch of 512 is no multiple of 3
+        ({"objective": "tokens_per_s_per_gpu"}, {1, 2, 4, 8, 16}),
+        ({"space": {"global_batch_size": 512, "num_nodes": "auto"}}, {1, 2, 4, 8, 16}),
+    ],
+)
+def test_tokens_per_s_is_searched_on_all_nodes_unless_they_are_named(
+    changes: dict[str, Any], nodes: set[int]
+) -> None:
+    fields = {"model": "gpt-22b", "machine": "frontier", "nodes": 16, "evaluator": "simulated"}
+    space = {"space": {"global_batch_size": 512}}
+    request = CampaignCreate.model_validate({**fields, **space, **changes})
+    searched = campaign_space(request, load_model("gpt-22b"), load_machine("frontier"))
+    assert set(searched.lattice()["num_nodes"].tolist()) == nodes

@@ -73,7 +73,7 @@ def test_a_dry_run_counts_and_stores_nothing(client: TestClient) -> None:
     assert found.space.raw > found.space.legal >= found.space.fitting > 0
     assert found.trials_affordable == 6
     assert found.baseline is not None
-    assert found.baseline.strategy.tensor_parallel == 8
+    assert found.baseline.strategy.tensor_parallel == 2
     assert client.get(CAMPAIGNS).json() == {"items": [], "next": None}
 
 
