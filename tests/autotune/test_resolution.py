@@ -138,12 +138,15 @@ def test_refusals_of_a_space_are_named_by_their_place_in_a_request() -> None:
     assert fields(micro_batch_size=wide, gradient_accumulation_steps=wide) == ["space"]
 
 
+UNPIPELINED = {"global_batch_size": 512, "pipeline_parallel": 1}
+
+
 @pytest.mark.parametrize(
     ("changes", "nodes"),
     [
         ({}, {16}),
         ({"pool_nodes": 4}, {4}),
-        ({"nodes": 3}, {2}),  # a batch of 512 is no multiple of 3
+        ({"nodes": 3, "space": UNPIPELINED}, {2}),  # a batch of 512 is no multiple of 3
         ({"objective": "tokens_per_s_per_gpu"}, {1, 2, 4, 8, 16}),
         ({"space": {"global_batch_size": 512, "num_nodes": "auto"}}, {1, 2, 4, 8, 16}),
     ],
