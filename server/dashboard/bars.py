@@ -12,7 +12,7 @@ from autotune.schemas import ExplainedStrategy, Explanation
 from autotune.wording import figure
 from server.dashboard.wording import mark, probability, seconds, times
 
-ROLES = {"winner": "Winner", "runner_up": "Runner-up", "baseline": "Baseline"}
+ROLES = {"winner": "Best", "runner_up": "Runner-up", "baseline": "Baseline"}
 
 WORTH_A_COLOUR = 0.01
 """Share of some bar from which on a part has a colour of its own; others are the rest."""
@@ -105,10 +105,10 @@ def _name(strategy: ExplainedStrategy, strategies: Sequence[ExplainedStrategy]) 
 
 
 def _time(each: ExplainedStrategy, *, simulated: bool) -> str:
-    """Return how many times as much a token takes as with the winner, and the time of a step."""
+    """Return the time per token over that of the winner, and the time of a step."""
     step = f"{seconds(each.iteration_time_s)} a step"
     step += f", {_origin(each.time_origin, simulated=simulated)}"
-    return step if each.role == "winner" else f"{times(each.relative_cost)} as much; {step}"
+    return step if each.role == "winner" else f"{times(each.relative_cost)} the time; {step}"
 
 
 def _memory(each: ExplainedStrategy, *, simulated: bool) -> str:

@@ -31,7 +31,7 @@ class ListColumn:
 LIST_COLUMNS = (
     ListColumn("Campaign", "id", falling=True),
     ListColumn("Outcome", "outcome"),
-    ListColumn("Winner", "best_strategy"),
+    ListColumn("Best", "best_strategy"),
     ListColumn("Rate", "best_objective", falling=True, number=True),
     ListColumn("MFU", "best_mfu", falling=True, number=True),
     ListColumn("Model", "model"),
@@ -126,5 +126,5 @@ def course_words(campaign: ListedCampaign) -> str:
     """Return what the line of best figures shows."""
     first, last = campaign.best_so_far[0], campaign.best_so_far[-1]
     if last <= first:
-        return "its first figure was not surpassed"
+        return "the first trial is still the best"
     return f"the best rose by {100 * (last / first - 1):.0f} % over its trials"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from server.api.dependencies import (
     ExplanationsOf,
     FiguresOf,
     RecommendationsOf,
+    SettingsOf,
     StoreOf,
 )
 from server.api.explanations import Explanations
@@ -28,6 +29,7 @@ from server.dashboard import pages
 from server.dashboard.rendering import HEADERS, rendered
 from server.figures.kinds import FigureOptions
 from server.figures.trajectory import NOTHING_YET
+from server.settings import Settings
 from server.store import NotFound, Store
 
 
@@ -41,6 +43,7 @@ class CampaignViews:
     explanations: Explanations
     figures: KeptFigures
     answers: KeptAnswers
+    settings: Settings
 
     def page(self, request: Request, campaign_id: int) -> Response:
         """The explanation is part of it only where it is worked out already. What the address
@@ -59,29 +62,31 @@ class CampaignViews:
                     recommendation=recommendation,
                     explanation=self.explanations.ready(campaign_id, event),
                     trajectory=self._trajectory(campaign_id),
+                    logged=pages.logged_trial(source, self.settings),
                 )
             return rendered("campaign.html", context, caller=caller)
 
         def besides(event: int) -> Hashable:
             explained = self.explanations.ready(campaign_id, event) is not None
-            return explained, self._times_shown(campaign_id, event), caller
+            return explained, self._changing(campaign_id, event), caller
 
         return self._html(request, campaign_id, whole, besides=besides, by_query=False)
 
-    def summary(self, request: Request, campaign_id: int) -> Response:
+    def progress(self, request: Request, campaign_id: int) -> Response:
         caller = caller_of(request.scope)
 
-        def header(event: int) -> bytes:
-            campaign = self.campaigns.campaign(campaign_id, event)
+        def both(event: int) -> bytes:
+            source = self.campaigns.source(campaign_id, event)
             with self.store.session() as session:
-                context = pages.summary_context(session, campaign)
-            return rendered("_summary.html", context, caller=caller)
+                logged = pages.logged_trial(source, self.settings)
+                context = pages.progress_context(session, source, logged=logged)
+            return rendered("_progress.html", context, caller=caller)
 
         return self._html(
             request,
             campaign_id,
-            header,
-            besides=lambda event: (self._times_shown(campaign_id, event), caller),
+            both,
+            besides=lambda event: (self._changing(campaign_id, event), caller),
         )
 
     def outcome(self, request: Request, campaign_id: int) -> Response:
@@ -109,12 +114,20 @@ class CampaignViews:
         sort: str,
         shown: int,
         also: int,
+        unfolded: Collection[str],
     ) -> Response:
         def page(event: int) -> bytes:
             source = self.campaigns.source(campaign_id, event)
             with self.store.session() as session:
                 context = pages.rows_context(
-                    session, source, state=state, purpose=purpose, sort=sort, shown=shown, also=also
+                    session,
+                    source,
+                    state=state,
+                    purpose=purpose,
+                    sort=sort,
+                    shown=shown,
+                    also=also,
+                    unfolded=unfolded,
                 )
             return rendered("_rows.html", context)
 
@@ -126,8 +139,14 @@ class CampaignViews:
         except NotFound:
             return NOTHING_YET
 
-    def _times_shown(self, campaign_id: int, event: int) -> Hashable:
-        return pages.times_shown(self.campaigns.campaign(campaign_id, event))
+    def _changing(self, campaign_id: int, event: int) -> Hashable:
+        """Return what changes without an event: times that have passed, and whether there is a
+        log."""
+        campaign = self.campaigns.campaign(campaign_id, event)
+        logged = None
+        if campaign.pending:
+            logged = pages.logged_trial(self.campaigns.source(campaign_id, event), self.settings)
+        return pages.times_shown(campaign), logged
 
     def _html(
         self,
@@ -156,6 +175,7 @@ async def _views(
     explanations: ExplanationsOf,
     figures: FiguresOf,
     answers: AnswersOf,
+    settings: SettingsOf,
 ) -> CampaignViews:
     return CampaignViews(
         store=store,
@@ -164,6 +184,7 @@ async def _views(
         explanations=explanations,
         figures=figures,
         answers=answers,
+        settings=settings,
     )
 
 

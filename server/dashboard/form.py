@@ -87,7 +87,7 @@ SEARCHES: dict[SearchMethod, str] = {
     "grid": "a pruned grid",
 }
 
-LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes", "settings": "Own dimensions"}
+LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes", "settings": "Adapter dimensions"}
 DIMENSION_HINTS = {
     "tensor_parallel": "such as 1, 2, 4, 8",
     "micro_batch_size": "such as 4..20 step 4",
@@ -95,7 +95,7 @@ DIMENSION_HINTS = {
     "sequence_parallel": "on, off",
     "flash_attention": "on, off",
     "precision": "fp32, bf16, fp16",
-    "settings": "of an adapter's own: overlap=on,off bucket=50",
+    "settings": "such as overlap=on,off bucket=50",
 }
 
 

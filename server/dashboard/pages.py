@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from autotune.wording import figure
 from server.api.trials import log_file
 from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
+from server.dashboard.failures import folds
 from server.dashboard.series import accumulation_series
 from server.dashboard.study_card import study_tiles
 from server.dashboard.trial_columns import TrialColumns
@@ -42,25 +44,20 @@ NEWEST_FIRST = "-number"
 ROWS = 100
 MINUTE_S = 60
 
-FIGURES = (
-    ("impact", "What each parameter decides"),
-    ("beeswarm", "Which of its values help"),
-    ("marginal", "From one value to the next"),
-    ("parallel", "All dimensions at once"),
-    ("calibration", "Predicted against measured"),
-    ("memory", "Rate against memory headroom"),
-    ("pareto", "What the rate costs"),
-    ("scaling", "On more nodes, or fewer"),
-    ("timeline", "The nodes over time"),
-)
-"""Kinds and headings of what was learned, as far as a campaign has them."""
+MOST_PENDING = 6
+"""Pending trials that are listed while a campaign runs."""
 
-STUDY_FIGURES = (
-    ("calibration", "Predicted against measured"),
-    ("memory", "Rate against memory headroom"),
-    ("timeline", "The nodes over time"),
-)
-"""The same of a scaling study, after that of the scaling itself."""
+TABS = {
+    "answer": "Answer",
+    "why": "Why",
+    "space": "Space",
+    "trials": "Trials",
+    "launch": "Launch",
+}
+"""Parts of a campaign's page, by the fragment of their address."""
+
+STUDY_TABS = {"answer": "Answer", "trials": "Trials"}
+"""The same of a scaling study, which searches and recommends nothing."""
 
 ACTIONS: dict[CampaignState, tuple[str, ...]] = {
     CampaignState.QUEUED: ("pause", "extend", "cancel"),
@@ -75,8 +72,14 @@ ACTION_LABELS = {"extend": "Extend budget"}
 Context = dict[str, Any]
 
 
-def summary_context(session: Session, campaign: Campaign) -> Context:
-    """Return the header: state, progress, figures, and the buttons that fit the state."""
+def progress_context(session: Session, source: FigureSource, *, logged: int | None) -> Context:
+    """Return the header, with the buttons that fit the state, and what runs and waits now.
+
+    Args:
+        logged: the trial whose log is shown.
+    """
+    campaign = source.campaign
+    pending = pending_trials(source)
     maximum = max(campaign.request.budget.max_trials, campaign.trials)
     done = campaign.state is CampaignState.DONE
     labels = [(a, ACTION_LABELS.get(a, a.capitalize())) for a in ACTIONS[campaign.state]]
@@ -89,7 +92,22 @@ def summary_context(session: Session, campaign: Campaign) -> Context:
         "running": running(campaign),
         "not_started": why_not_started(session, campaign),
         "elapsed_s": elapsed_s(campaign),
+        "pending": pending[:MOST_PENDING],
+        "more_pending": len(pending) - MOST_PENDING if len(pending) > MOST_PENDING else 0,
+        "logged": logged,
     }
+
+
+def pending_trials(source: FigureSource) -> list[Trial]:
+    """Return the trials that have not ended, those that run before those that wait."""
+    pending = [trial for trial in source.trials if trial.state is TrialState.PENDING]
+    return sorted(pending, key=lambda trial: (trial.phase != "running", trial.number))
+
+
+def logged_trial(source: FigureSource, settings: Settings) -> int | None:
+    """Return the first trial that runs and has a log."""
+    running = [trial for trial in pending_trials(source)[:1] if trial.phase == "running"]
+    return next((t.number for t in running if log_file(t, settings) is not None), None)
 
 
 def elapsed_s(campaign: Campaign) -> float:
@@ -157,15 +175,15 @@ def campaign_context(
     recommendation: Recommendation | None,
     explanation: Explanation | None,
     trajectory: str,
+    logged: int | None,
 ) -> Context:
     """Return the whole page of one campaign as it stands after an event.
 
     What changes while the page is made is sent again: its stream goes on after that event.
     Without an explanation the page asks for it. `trajectory` is that figure's sentence.
     """
-    trials = source.trials
     return (
-        summary_context(session, source.campaign)
+        progress_context(session, source, logged=logged)
         | recommendation_context(source, recommendation)
         | explanation_context(explanation)
         | {
@@ -173,13 +191,11 @@ def campaign_context(
             "last_event": event,
             "bundle": bundle_name(),
             "trajectory": trajectory,
-            "trials": trials[: -ROWS - 1 : -1],
-            "more": len(trials) > ROWS,
-            "filtered": False,
-            "columns": TrialColumns.of(trials),
-            "figures": STUDY_FIGURES if source.campaign.request.study else FIGURES,
+            "tabs": (STUDY_TABS if source.campaign.request.study else TABS).items(),
+            "measured": bool(source.measured),
             "states": [state.value for state in TrialState],
         }
+        | rows_context(session, source)
     )
 
 
@@ -187,31 +203,48 @@ def rows_context(
     session: Session,
     source: FigureSource,
     *,
-    state: TrialState | None,
-    purpose: str | None,
-    sort: str,
-    shown: int,
-    also: int,
+    state: TrialState | None = None,
+    purpose: str | None = None,
+    sort: str = NEWEST_FIRST,
+    shown: int = ROWS,
+    also: int = 0,
+    unfolded: Collection[str] = (),
 ) -> Context:
     """Return the first rows of the table of trials as they are filtered and sorted.
+
+    Equal failures are folded into a row for each cause, unless a state is asked for.
 
     Args:
         also: number of a trial that stands before all others where it is not among them; any that
             there is not is none.
+        unfolded: keys of the folds that are open.
 
     Raises:
         NotFound: there is no such campaign.
         InvalidInput: trials cannot be sorted so.
     """
-    page = list_trials(session, source.campaign.id, state, purpose, sort, None, shown)
+    asked = [trial for trial in source.trials if purpose in (None, trial.purpose)]
+    folded = folds(asked) if state is None else []
+    within = {trial.number for fold in folded for trial in fold.trials}
+    if state is None and sort == NEWEST_FIRST:  # as they are known already
+        newest = [trial for trial in reversed(asked) if trial.number not in within]
+        page, more = newest[:shown], len(newest) > shown
+    else:
+        found = list_trials(
+            session, source.campaign.id, state, purpose, sort, None, shown, without=within
+        )
+        page, more = found.items, found.next is not None
     filtered = state is not None or purpose is not None
-    among = any(trial.number == also for trial in page.items)
+    opened = {trial.number for fold in folded if fold.key in unfolded for trial in fold.trials}
+    among = also in opened or any(trial.number == also for trial in page)
     apart = [trial for trial in source.trials if trial.number == also and not among]
     return {
         "campaign": source.campaign,
         "columns": TrialColumns.of(source.trials),
-        "trials": [*apart, *page.items],
-        "more": page.next is not None,
+        "trials": [*apart, *page],
+        "folds": folded,
+        "unfolded": unfolded,
+        "more": more,
         "filtered": filtered,
     }
 

@@ -29,6 +29,7 @@ from autotune.wording import figure, token_count
 from search_spaces.strategy import setting_text
 from server.api.callers import CALLER, Caller
 from server.dashboard import campaign_rows, prefill, wording
+from server.figures.kinds import DEFINITIONS
 
 HERE = Path(__file__).parent
 HEADERS = {
@@ -141,6 +142,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "energy": energy,
     "fastest_single": wording.fastest_single,
     "figure": figure,
+    "figure_title": lambda kind: DEFINITIONS[kind].title,
     "setting": setting_text,
     "fits": wording.fits,
     "gain": wording.gain,

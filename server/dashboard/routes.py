@@ -46,6 +46,8 @@ from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import get_campaign
 
 MOST_ROWS = 5000
+MOST_FOLDS = 20
+NONE_UNFOLDED: list[str] = []
 YEAR_S = 365 * 24 * 3600
 
 router = APIRouter(include_in_schema=False)
@@ -181,14 +183,15 @@ def missing(request: Request, name: str) -> Response:
     return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
 
 
-@router.get("/campaigns/{campaign_id:positive}/fragments/summary")
-def summary(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    return views.summary(request, campaign_id)
+@router.get("/campaigns/{campaign_id:positive}/fragments/progress")
+def progress(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
+    """Return the header, and what runs and waits, each in an element of its own."""
+    return views.progress(request, campaign_id)
 
 
 @router.get("/campaigns/{campaign_id:positive}/fragments/outcome")
 def outcome(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    """Return the answer, and the rest of the recommendation, each in an element of its own."""
+    """Return the answer, and how to launch it, each in an element of its own."""
     return views.outcome(request, campaign_id)
 
 
@@ -207,6 +210,7 @@ def trials(
     sort: Annotated[str, Query(max_length=50)] = pages.NEWEST_FIRST,
     shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = pages.ROWS,
     also: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
+    unfolded: Annotated[list[str], Query(max_length=MOST_FOLDS)] = NONE_UNFOLDED,
 ) -> Response:
     """Return rows of the table of trials, with its head; an empty filter is none."""
     return views.rows(
@@ -217,6 +221,7 @@ def trials(
         sort=sort,
         shown=shown,
         also=also,
+        unfolded=unfolded,
     )
 
 

@@ -63,7 +63,7 @@ def started_from(campaign: Campaign) -> str:
         return ""
     if not starts:
         fresh = campaign.request.fresh
-        return f"nothing{', as asked' if fresh else ': its machine and program had no trials yet'}"
+        return "scratch, as requested" if fresh else "scratch: no earlier trials match"
     named = [f"{start.campaign_id}{' (deleted)' if start.deleted else ''}" for start in starts]
     if len(named) > CAMPAIGNS_SHOWN + 1:
         others = plural(len(named) - CAMPAIGNS_SHOWN, "other")
@@ -84,8 +84,8 @@ def _start_worth(worth: StartWorth | None) -> list[str]:
     )
     words = "from {} to {} (median of {})".format(without, given, plural(worth.trials, "trial"))
     if worth.error_with > worth.error_without:
-        return [f"they did not help: the error of its predictions rose {words}"]
-    return [f"they took the error of its predictions {words}"]
+        return [f"they did not help: the prediction error rose {words}"]
+    return [f"they reduced the prediction error {words}"]
 
 
 def fastest_single(campaign: Campaign) -> str:
@@ -125,7 +125,7 @@ def standing_of(item: Ranked) -> str:
     confirmed come first, then those that were not, those projected, those that leave too little
     memory, and last those that failed when they were run once more."""
     if item.failed_confirmation:
-        how = "failed when run once more"
+        how = "failed when run again"
     elif not item.keeps_headroom:
         how = "leaves too little memory"
     elif item.projected_from_nodes:
@@ -142,15 +142,15 @@ def why_chosen(trial: Trial) -> str:
         return ""
     expected = trial.expected
     if trial.purpose == "confirmation":
-        why = "One of the best, measured once more"
+        why = "One of the best, measured again to confirm it"
     elif trial.purpose == "baseline":
-        why = "The layout that the result is told against"
+        why = "The baseline"
     elif trial.purpose == "study":
-        why = "Asked for by the study"
+        why = "Part of the scaling study"
     elif expected.best_so_far is None:
-        why = "The best by prediction of what may fit, before anything was measured"
+        why = "Best predicted layout that may fit, before any measurement"
     else:
-        why = "It promised most for its cost"
+        why = "Highest expected gain per node-hour"
     fits = f"{probability(expected.fit_probability)} likely to fit"
     hours = expected.node_hours
     cost = f"about {figure(hours) if hours >= 10 else f'{hours:.2g}'} node-hours"
@@ -250,15 +250,17 @@ def mark(simulated: bool) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return how many times as high something is: `2.1 times`, `1.04 times`."""
-    return f"{ratio:.2f} times" if ratio < 1.2 else f"{ratio:.2g} times"
+    """Return a ratio: `2.1x`, `1.04x`."""
+    return f"{ratio:.2f}x" if ratio < 1.2 else f"{ratio:.2g}x"
 
 
 def gain(share: float) -> str:
-    """Return what is expected to be left to gain, as a share of the rate."""
+    """Return the expected improvement that is left, as a share of the rate."""
     if share >= 1.0:
-        return f"{1.0 + share:.2g} times its rate may be left to find"
-    return f"{percent(share) if share >= 0.0005 else 'nothing'} left to gain"
+        return f"a rate {times(1.0 + share)} as high may be left to find"
+    if share < 0.0005:
+        return "no further gain expected"
+    return f"expected further gain {percent(share)}"
 
 
 def confirmed(best: Ranked) -> str:
@@ -305,18 +307,17 @@ def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
     """Return what a layout means, for those to whom TP and PP say nothing."""
     tensor, stages = strategy.tensor_parallel, strategy.pipeline_parallel
     copies = strategy_of(strategy).data_parallel(machine.gpus_per_node)
-    split = f"each layer is split over {tensor} GPUs" if tensor > 1 else "no layer is split"
-    depth = f"the layers stand in {stages} stages, one behind the other"
-    each = plural(strategy.micro_batch_size, "sample")
-    said = [
-        split,
-        depth if stages > 1 else "all layers stand together",
-        f"{count(copies)} copies of the model learn side by side"
+    split = f"Each layer is split over {tensor} GPUs" if tensor > 1 else "No layer is split"
+    depth = f"the layers form {stages} pipeline stages" if stages > 1 else "there is no pipeline"
+    replicas = (
+        f"{count(copies)} replicas of the model train in parallel"
         if copies > 1
-        else "there is one copy of the model",
-    ]
-    words = f"{', '.join(said)}; {'each takes' if copies > 1 else 'it takes'} {each} at a time"
-    return f"{words[0].upper()}{words[1:]}, {count(strategy.gradient_accumulation_steps)} × a step."
+        else "there is one replica of the model"
+    )
+    each = plural(strategy.micro_batch_size, "sample")
+    steps = strategy.gradient_accumulation_steps
+    batches = f"{count(steps)} micro-batch{'' if steps == 1 else 'es'}"
+    return f"{split}; {depth}; {replicas}, {batches} of {each} per step each."
 
 
 def strategy_line(strategy: StrategyShape) -> str:

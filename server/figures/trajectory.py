@@ -36,7 +36,7 @@ MAXIMUM_POINTS = 3000
 NOTABLE_GAIN = 1.05
 """Less than this over the baseline, or the first measured trial, is not worth a word."""
 
-BASELINE_LABELS = {True: "your own layout", False: "the customary layout"}
+BASELINE_LABELS = {True: "your layout", False: "the default layout"}
 """By whether the user gave it."""
 
 NOTHING_YET = "No trial has finished yet."
@@ -84,7 +84,7 @@ class BaselineLevel(Wire):
     objective: float
     """What it reached."""
     label: str
-    """Whether it is the user's own layout or the customary one, in words."""
+    """Whether it is the user's layout or the default one, in words."""
 
 
 class Trajectory(Wire):
@@ -278,7 +278,7 @@ def _summary(
     top = best[-1]
     gain = top.objective / (baseline or best[0]).objective
     over = baseline.label if baseline else "the first that succeeded"
-    gained = f", {gain:.2g} times {over}" if gain >= NOTABLE_GAIN else ""
+    gained = f", {gain:.2g}x {over}" if gain >= NOTABLE_GAIN else ""
     title = OBJECTIVE_UNITS[objective]
     return (
         f"Fastest single trial: {figure(top.objective)} {title}, trial {top.number}{gained}; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -333,8 +333,11 @@ def list_trials(
     sort: str = "number",
     cursor: str | None = None,
     limit: int = 200,
+    *,
+    without: Collection[int] = (),
 ) -> TrialPage:
-    """Return trials in the order of `sort`, falling where it begins with `-`.
+    """Return trials but those numbered in `without`, in the order of `sort`, falling where it
+    begins with `-`.
 
     Trials without the figure that is sorted by (failed or unfinished ones) come last either way.
 
@@ -349,6 +352,8 @@ def list_trials(
         query = query.where(TrialRow.state == state)
     if purpose is not None:
         query = query.where(TrialRow.purpose == purpose)
+    if without:
+        query = query.where(TrialRow.number.not_in(without))
     if cursor is not None:
         query = query.where(_after(key, falling, cursor))
     missing = case((key.is_(None), 1), else_=0)

@@ -37,7 +37,7 @@ def done(sqlite_settings: Settings) -> Campaign:
     ("address", "most"),
     {
         "/campaigns/{}": 2 * EVENT + CAMPAIGN + TRIALS + 1,  # what it started from
-        "/campaigns/{}/fragments/summary": EVENT + CAMPAIGN,
+        "/campaigns/{}/fragments/progress": EVENT + CAMPAIGN + TRIALS,
         "/campaigns/{}/fragments/outcome": EVENT + CAMPAIGN + TRIALS + 1,
         "/campaigns/{}/charts/accumulations.json": EVENT + CAMPAIGN + TRIALS,
         "/api/v1/campaigns/{}/figures/trajectory.json": 2 * EVENT + CAMPAIGN + TRIALS,

@@ -13,7 +13,7 @@ const extendForm = document.getElementById("extend-form");
 const CHANGES = { hide: { private: true }, show: { private: false } };
 
 const QUESTIONS = {
-  cancel: ["Cancel this campaign? Running trials are ended; what was measured is kept.", "Cancel the campaign"],
+  cancel: ["Cancel this campaign? Running trials are stopped; results are kept.", "Cancel the campaign"],
   delete: ["Delete this campaign with all its trials? This cannot be undone.", "Delete the campaign"],
 };
 

@@ -13,7 +13,7 @@ export function note(values) {
     else after.delete(name);
   }
   if (String(after) === String(read())) return;
-  history.pushState(null, "", `${location.pathname}${after.size ? `?${after}` : ""}`);
+  history.pushState(null, "", `${location.pathname}${after.size ? `?${after}` : ""}${location.hash}`);
 }
 
 // Calls `action` when the browser goes back or forth to another state of this page.

@@ -1,19 +1,20 @@
 // One campaign's page: follows its stream and brings each part up to date.
 
 import * as actions from "./actions.js";
-import { drawAll, tidy } from "./charts.js";
+import { draw, tidy, viewOf } from "./charts.js";
 import * as figures from "./figures.js";
 import * as launch from "./launch.js";
 import { batched, follow } from "./live.js";
-import { getNodes } from "./requests.js";
+import { getNodes, getText } from "./requests.js";
+import * as tabs from "./tabs.js";
 import * as trajectory from "./trajectory.js";
 import * as trials from "./trials.js";
 
 const MANY_TRIALS = 300;
-const { campaign, lastEvent } = document.body.dataset;
+const { campaign, lastEvent, trials: begun } = document.body.dataset;
 const page = `/campaigns/${campaign}`;
 const api = `/api/v1/campaigns/${campaign}`;
-let known = Number(document.getElementById("progress").value);
+let known = Number(begun);
 let gone = false;
 
 // A quarter of a second while there is little to draw; a second, then more, when there is much.
@@ -22,6 +23,7 @@ const pause = () => (known > 10 * MANY_TRIALS ? 3000 : known > MANY_TRIALS ? 100
 // An explanation costs the service a fit: while trials end one after the other it is not asked for
 // after each.
 const EXPLAINED_EVERY_MS = 5000;
+const LOG_EVERY_MS = 5000;
 
 // Puts nodes in the place of a part's own. What was open stays open, what had the focus has it again.
 function put(target, nodes) {
@@ -33,47 +35,75 @@ function put(target, nodes) {
   if (focused) target.querySelector(`[data-action="${focused}"]`)?.focus();
 }
 
-async function replaceFragment(id) {
-  const { childNodes } = await getNodes(`${page}/fragments/${id}`);
-  put(document.getElementById(id), childNodes);
+// Brings the parts up to date that a fragment has, each an element with the id of its place.
+async function replace(name) {
+  const { children } = await getNodes(`${page}/fragments/${name}`);
+  const logged = document.querySelector("[data-live]");
+  for (const part of [...children]) put(document.getElementById(part.id), part.childNodes);
+  const log = document.querySelector("[data-live]");
+  if (log && log.dataset.live === logged?.dataset.live) log.textContent = logged.textContent;
+  tidy();
+  drawPlots();
 }
 
-// The answer and the rest of the recommendation, which the service works out together.
-async function replaceOutcome() {
-  const { children } = await getNodes(`${page}/fragments/outcome`);
-  for (const part of [...children]) put(document.getElementById(part.id), part.childNodes);
-  await drawAll(document.getElementById("recommendation"));
-  tidy();
+// Charts of one layout, which parts bring with them, are drawn while their tab is open.
+function drawPlots() {
+  const plots = document.querySelectorAll(".panel:not([hidden]) > [id^=part-] [data-spec]");
+  return Promise.all([...plots].filter((plot) => !viewOf(plot)).map((plot) => draw(plot)));
+}
+
+// The log of the trial that runs, which grows without an event.
+async function followLog() {
+  const log = document.querySelector(".panel:not([hidden]) [data-live]");
+  if (!log || gone || document.hidden) return;
+  const text = await getText(log.dataset.live).catch(() => "");
+  if (!text || text === log.textContent) return;
+  log.textContent = text;
+  log.scrollTop = log.scrollHeight;
+}
+
+function openTrial(number) {
+  tabs.open("trials");
+  return trials.open(number);
+}
+
+function onOpen(panel) {
+  if (panel.id === "answer") trajectory.show();
+  if (panel.id === "trials") trials.drawDetails();
+  figures.show(panel);
+  drawPlots();
 }
 
 // Nothing is asked any more about a campaign that is being deleted.
 const whileThere = (action, pausing = pause) => batched(() => (gone ? null : action()), pausing);
 
-const showSummary = whileThere(() => replaceFragment("summary"));
-const showTrials = whileThere(() => Promise.all([trajectory.update(trials.open), trials.update()]));
-const showRecommendation = whileThere(replaceOutcome);
+const showProgress = whileThere(async () => {
+  await replace("progress");
+  await followLog();
+});
+const showTrials = whileThere(() => Promise.all([trajectory.update(), trials.update()]));
+const showAnswer = whileThere(() => replace("outcome"));
 const showFigures = whileThere(() => figures.update());
-const explained = document.getElementById("explanation"); // of a search alone
-const showExplanation = whileThere(() => replaceFragment("explanation"), () => EXPLAINED_EVERY_MS);
+const explained = document.getElementById("part-why"); // of a search alone
+const showExplanation = whileThere(() => replace("explanation"), () => EXPLAINED_EVERY_MS);
 
 function everything() {
-  showSummary();
+  showProgress();
   showFigures();
   showTrials();
   showOutcome();
 }
 
 function showOutcome() {
-  showRecommendation();
+  showAnswer();
   if (explained) showExplanation();
 }
 
 function onEvent(event) {
   if (gone) return;
-  showSummary();
+  showProgress();
   if (event.kind === "trial") {
     known = Math.max(known, event.trial?.number ?? 0);
-    trajectory.begin();
     showTrials();
     if (event.trial) trials.refresh(event.trial.number);
   }
@@ -83,16 +113,18 @@ function onEvent(event) {
   }
 }
 
-const tableReady = trials.start(page);
 actions.start(api, { onChange: everything, onLeave: (leaving) => (gone = leaving) });
-await Promise.all([tableReady, trajectory.start(trials.open), drawAll(document.getElementById("recommendation"))]);
-figures.mount(trials.open);
-launch.start(document.getElementById("answer"));
+trajectory.start(openTrial);
+figures.mount(openTrial);
+tabs.start(onOpen);
+launch.start(document.getElementById("launch"));
+await Promise.all([trials.start(page), trajectory.drawn(), drawPlots(), followLog()]);
 if (explained && "later" in explained.dataset) showExplanation();
 follow(`${api}/events`, Number(lastEvent), {
   onEvent,
   onResume: everything,
   status: document.getElementById("stream"),
 });
+setInterval(followLog, LOG_EVERY_MS);
 addEventListener("pagehide", () => (gone = true));
 document.body.dataset.ready = "true";

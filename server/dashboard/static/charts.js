@@ -20,7 +20,9 @@ export async function draw(element, query = {}) {
   const scheme = dark.matches ? "dark" : "light";
   let spec = element.dataset[scheme] && JSON.parse(element.dataset[scheme]);
   if (!spec) {
-    const response = await fetch(`${element.dataset.spec}?${new URLSearchParams({ ...query, scheme })}`);
+    const address = `${element.dataset.spec}?${new URLSearchParams({ ...query, scheme })}`;
+    const response = await fetch(address).catch(() => null);
+    if (!response) return null; // what is drawn stays: the page asks again once the service is back
     if (!response.ok) return complain(element, response);
     spec = await response.json();
   }

@@ -1,29 +1,41 @@
-// Figures of a campaign: each is drawn once it comes into sight, with its sentence and its table.
+// Figures of a campaign: each is drawn once its tab is open, with its sentence and its table.
 
 import { brush, isBrushed, onAxis } from "./brush.js";
 import { draw } from "./charts.js";
 import { getJson } from "./requests.js";
 
-const MARGIN = "300px";
-
+const IDLE_LIMIT_MS = 500;
 const seen = new WeakSet();
-const watcher = new IntersectionObserver(
-  (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => show(target)),
-  { rootMargin: MARGIN },
-);
+let mounted = null;
+const all = (root) => [...root.querySelectorAll("[data-figure]")];
+const isShown = (figure) => !figure.closest("[hidden]");
 
-// Watches every `[data-figure]` under `root` (the macro `figure` writes them) that can be had. A
+// Whenever the page has nothing else to do; Safari has no such call.
+const idle = () =>
+  new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: IDLE_LIMIT_MS }) : setTimeout(done)));
+
+// Prepares every `[data-figure]` (the macro `figure` writes them), and shows those that can be had. A
 // click on what is drawn of a trial calls `onTrial(number)`.
-export async function mount(onTrial, root = document) {
-  const figures = [...root.querySelectorAll("[data-figure]")];
+export function mount(onTrial) {
+  mounted = prepare(onTrial);
+}
+
+async function prepare(onTrial) {
+  const figures = all(document);
   for (const figure of figures) {
     const plot = figure.querySelector("[data-spec]");
     plot.addEventListener("drawn", ({ detail }) => answer(figure, plot, detail, onTrial));
   }
   const had = await offered(figures);
-  for (const figure of figures) {
-    figure.hidden = !had.has(figure.dataset.figure);
-    if (!figure.hidden) watcher.observe(figure);
+  for (const figure of figures) figure.hidden = !had.has(figure.dataset.figure);
+}
+
+// Draws the figures of a tab that was opened, from the top, one after another.
+export async function show(panel) {
+  await mounted;
+  for (const figure of all(panel)) {
+    await idle();
+    if (isShown(figure) && !seen.has(figure)) await redraw(figure);
   }
 }
 
@@ -36,27 +48,20 @@ async function offered(figures) {
   return new Set(offers.figures.filter(({ missing }) => !missing).map(({ kind }) => kind));
 }
 
-// Draws those anew that have been in sight, and shows hidden ones that can be had by now.
-export async function update(root = document) {
-  const figures = [...root.querySelectorAll("[data-figure]")];
-  const drawn = figures.filter((figure) => !figure.hidden && seen.has(figure)).map(redraw);
+// Draws those anew that are in the open tab, others once theirs is opened; shows hidden ones that
+// can be had by now.
+export async function update() {
+  const figures = all(document);
   const hidden = figures.filter((figure) => figure.hidden);
   const had = await offered(hidden);
-  for (const figure of hidden.filter(({ dataset }) => had.has(dataset.figure))) {
-    figure.hidden = false;
-    watcher.observe(figure);
-  }
-  await Promise.all(drawn);
+  for (const figure of hidden) figure.hidden = !had.has(figure.dataset.figure);
+  for (const figure of figures) seen.delete(figure);
+  await Promise.all(figures.filter(isShown).map(redraw));
 }
 
 // Narrows a figure to other values, such as {micro_batch_size: 4}, and draws it.
 export function narrow(figure, query) {
   figure.dataset.query = new URLSearchParams(query).toString();
-  return redraw(figure);
-}
-
-function show(figure) {
-  watcher.unobserve(figure);
   return redraw(figure);
 }
 

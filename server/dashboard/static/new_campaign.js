@@ -134,7 +134,7 @@ function show(dry) {
   const limit = dry.node_hours_budget === null ? "no limit set" : `of ${number(dry.node_hours_budget)}`;
   document.getElementById("report-counts").replaceChildren(
     tile("Strategies in all", space.raw, "points of the space"),
-    tile("Legal", space.legal, "no rule refuses them"),
+    tile("Legal", space.legal, "in the search space"),
     tile("Fitting", space.fitting, "predicted to fit in memory"),
     tile("Layouts to try", space.layouts, `predicted to fit, of ${number(space.legal_layouts)} differing in more than GAS`),
     tile("Node-hours, expected", dry.node_hours_expected, limit),
@@ -151,7 +151,7 @@ function show(dry) {
   document.getElementById("report-left-out-list").replaceChildren(...dry.left_out.map(({ sentence }) => element("li", sentence)));
   document.getElementById("report-refusals").replaceChildren(...space.refusals.map(refusalRow));
   document.getElementById("report-refusals-title").textContent =
-    space.refusals.length ? "Refused strategies and warnings, by rule" : "No rule refuses any strategy";
+    space.refusals.length ? "Excluded strategies and warnings, by rule" : "No strategy is excluded";
   report.hidden = false;
   report.scrollIntoView({ block: "nearest" });
 }
@@ -163,7 +163,7 @@ function baselineSentence(baseline) {
     `TP ${strategy.tensor_parallel}, PP ${strategy.pipeline_parallel}, MBS ${strategy.micro_batch_size}, ` +
     `GAS ${strategy.gradient_accumulation_steps}, ZeRO ${strategy.zero_stage} on ${strategy.num_nodes} nodes`;
   const fits = baseline.fits ? "" : "; it is predicted to run out of memory";
-  return `Measured first: ${baseline.given ? "your own layout" : "a customary layout"} (${layout})${fits}.`;
+  return `Measured first: ${baseline.given ? "your layout" : "the default layout"} (${layout})${fits}.`;
 }
 
 function refusalRow({ count, rule, reason, severity }) {

@@ -9,14 +9,20 @@ const summary = document.getElementById("trajectory-summary");
 const thinned = document.getElementById("trajectory-thinned");
 const improvements = document.getElementById("improvements");
 const toggle = document.getElementById("trajectory-by");
+const card = document.getElementById("trajectory-card");
 let drawnKind = null;
+let onTrial = () => {};
+let drawing = null;
 
 const axis = () => toggle.querySelector("input:checked").value;
 const url = plot?.dataset.spec.replace(".vega.json", ".json");
+// A scaling study has no trajectory, and before the first result there is nothing to draw.
+const isShown = () => plot && !plot.closest("[hidden]");
 
-// Takes the axis from the address, and keeps it there. A scaling study has no trajectory.
-export async function start(onTrial) {
+// Takes the axis from the address, and keeps it there. A click on a mark calls `onMark(number)`.
+export function start(onMark) {
   if (!plot) return;
+  onTrial = onMark;
   const usual = axis();
   const choose = () => {
     const inputs = [...toggle.querySelectorAll("input")];
@@ -24,24 +30,26 @@ export async function start(onTrial) {
   };
   toggle.addEventListener("change", () => {
     note({ by: axis() === usual ? "" : axis() });
-    redraw(onTrial);
+    redraw();
   });
   onReturn(() => {
     const before = axis();
     choose();
-    if (axis() !== before) redraw(onTrial);
+    if (axis() !== before) redraw();
   });
   choose();
-  await redraw(onTrial);
 }
 
-// There is nothing to draw before the first trial.
-export function begin() {
-  if (plot) plot.hidden = false;
+// Draws it where its tab has been opened.
+export function show() {
+  if (plot) drawing = viewOf(plot) ? update() : redraw();
 }
 
-async function redraw(onTrial) {
-  if (plot.hidden) return;
+// Resolves once what was begun by `show` is drawn.
+export const drawn = () => drawing;
+
+async function redraw() {
+  if (!isShown()) return;
   const result = await draw(plot, { by: axis() });
   if (!result) return;
   const { series } = result.spec.usermeta;
@@ -56,11 +64,13 @@ async function redraw(onTrial) {
 const kind = (series) => [series.x_title, series.finished > 0, series.best.length > 0].join();
 
 // New rows into the chart as it stands; drawn anew where its axes are other ones.
-export async function update(onTrial) {
-  if (!plot || plot.hidden) return;
+export async function update() {
+  if (!plot) return;
   const { series } = await getJson(`${url}?by=${axis()}`);
+  card.hidden = !series.best.length;
+  if (!isShown()) return;
   const view = viewOf(plot);
-  if (!view || kind(series) !== drawnKind) return redraw(onTrial);
+  if (!view || kind(series) !== drawnKind) return redraw();
   describe(series);
   replace(view, "measured", series.points.filter((point) => point.objective !== null));
   replace(view, "failed", series.points.filter((point) => point.objective === null));

@@ -5,13 +5,14 @@ import { drawAll, tidy } from "./charts.js";
 import { getNodes, getText } from "./requests.js";
 
 const STEP = 100;
-const table = document.getElementById("trials");
+const table = document.getElementById("trial-table");
 const body = document.getElementById("trial-rows");
 const constant = document.getElementById("trials-constant");
 const filters = document.getElementById("trials-filters");
 const more = document.getElementById("more-trials");
 const FILTERS = ["state", "purpose"];
 const details = new Map();
+const unfolded = new Set();
 let url;
 const NEWEST_FIRST = "-number";
 let sort = NEWEST_FIRST;
@@ -33,6 +34,8 @@ export async function start(campaignUrl) {
     update();
   });
   body.addEventListener("click", (event) => {
+    const fold = event.target.closest("tr.fold")?.querySelector("[data-fold]");
+    if (fold) unfold(fold.dataset.fold);
     const row = event.target.closest("tr.trial");
     if (row && !String(getSelection())) toggle(Number(row.dataset.number));
   });
@@ -56,7 +59,17 @@ async function restore() {
   if (number && !details.has(number)) await open(number);
 }
 
-const question = () => String(new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown, also: apart }));
+function question() {
+  const asked = new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown, also: apart });
+  for (const key of unfolded) asked.append("unfolded", key);
+  return String(asked);
+}
+
+// Shows or hides the trials that failed alike.
+function unfold(key) {
+  if (!unfolded.delete(key)) unfolded.add(key);
+  return update();
+}
 
 // Asks for the rows anew and puts in place those that differ.
 export async function update() {
@@ -66,7 +79,7 @@ export async function update() {
   more.hidden = !fragment.querySelector("[data-more]");
   head(fragment.querySelector("[data-head]"));
   const old = new Map([...body.querySelectorAll("tr.trial")].map((row) => [row.dataset.number, row]));
-  const focused = document.activeElement?.closest("tr.trial")?.dataset.number;
+  const focused = opensWhat(document.activeElement);
   const rows = [];
   for (const row of fragment.querySelectorAll("tr:not([data-more])")) {
     const detail = details.get(Number(row.dataset.number));
@@ -76,8 +89,11 @@ export async function update() {
     if (detail) rows.push(detail);
   }
   body.replaceChildren(...rows);
-  if (focused) body.querySelector(`tr[data-number="${focused}"] .open`)?.focus({ preventScroll: true });
+  if (focused) [...body.querySelectorAll(".open")].find((each) => opensWhat(each) === focused)?.focus({ preventScroll: true });
 }
+
+// The trial or the fold of which a button shows more.
+const opensWhat = (button) => button?.dataset?.fold ?? button?.closest("tr.trial")?.dataset.number;
 
 // Another head where trials differ in more dimensions than before.
 function head(template) {
@@ -145,10 +161,15 @@ async function fill(cell, number) {
   try {
     cell.replaceChildren(await getNodes(`${url}/fragments/trials/${number}`));
     const log = cell.querySelector("[data-log]");
-    await Promise.all([drawAll(cell), log && showLog(log)]);
+    await Promise.all([drawDetails(cell), log && showLog(log)]);
   } catch (problem) {
     cell.textContent = problem.message;
   }
+}
+
+// Charts are as wide as what they stand in, so only while that is shown.
+export function drawDetails(root = body) {
+  return body.closest("[hidden]") ? null : drawAll(root);
 }
 
 async function showLog(element) {

@@ -61,5 +61,5 @@ def click_mark(page: Page, number: int) -> None:
 
 def explained(page: Page) -> Page:
     """The page once its explanation has come, after which nothing moves any more."""
-    expect(page.locator("#explanation[aria-busy]")).to_have_count(0)
+    expect(page.locator("#part-why[aria-busy]")).to_have_count(0)
     return page

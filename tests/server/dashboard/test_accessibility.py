@@ -72,6 +72,8 @@ def test_nothing_is_found_on_any_page(service: Service, own_service: Service, pa
                 f"/compare?ids={done.id},{failed.id}",
                 "/campaigns/999999",
                 *(f"/campaigns/{each.id}" for each in (done, many, failed, fresh)),
+                *(f"/campaigns/{done.id}?tab={tab}#{tab}" for tab in ("why", "space", "launch")),
+                *(f"/campaigns/{each.id}?tab=trials#trials" for each in (done, failed)),
             )
         ),
     ]

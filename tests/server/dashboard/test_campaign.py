@@ -8,14 +8,17 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from autotune.schemas import CampaignState
 from server.dashboard.rendering import HERE
 from server.figures.outcome import Outcome
 from server.figures.style import Scheme
-from tests.server.dashboard.conftest import Faults, Open, Service
+from tests.server.dashboard.conftest import PATIENCE_MS, Faults, Open, Service
 from tests.server.dashboard.perception import LEGEND_PX, UNNAMED, click_mark, drawn, explained
+
+MOST_HEIGHT_PX = 5000
+"""Of any part of a campaign's page, in a window of 1280 pixels."""
 
 
 def test_empty_list_tells_what_to_do_and_fills_itself(own_service: Service, visit: Open) -> None:
@@ -31,9 +34,10 @@ def test_empty_list_tells_what_to_do_and_fills_itself(own_service: Service, visi
     page.wait_for_url(f"**/campaigns/{campaign.id}")
     page.wait_for_selector("body[data-ready]")
     expect(page.get_by_text("Waiting for a runner")).to_be_visible()
-    expect(page.get_by_text("No trial yet")).to_be_visible()
-    expect(page.locator("#trajectory-summary")).to_have_text("No trial has finished yet.")
-    expect(page.locator("#recommendation")).to_be_empty()
+    expect(page.locator("#part-answer")).to_contain_text("No trial yet")
+    expect(page.locator("#trajectory-card")).to_be_hidden()
+    page.get_by_role("tab", name="Launch").click()
+    expect(page.locator("#part-launch")).to_contain_text("Nothing to launch yet")
 
 
 def test_list_has_a_row_for_each_campaign(service: Service, visit: Open) -> None:
@@ -64,7 +68,7 @@ def test_the_list_is_searched_and_sorted_by_its_address(own_service: Service, vi
     page.reload()
     expect(names).to_have_text(["alpha", "alpha too"])
     page.get_by_role("searchbox").fill("nowhere")
-    expect(page.get_by_text("No campaign has all of these words: nowhere")).to_be_visible()
+    expect(page.get_by_text("No campaign matches all of these words: nowhere")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -79,46 +83,136 @@ def test_finished_campaign_is_drawn_with_its_failures(
     expect(page).to_have_title("[simulated] gpt-22b on frontier · autotune")
     expect(page.locator("#trajectory-title .simulated")).to_be_visible()
     expect(page.locator("#answer-title")).to_contain_text("Recommendation")
-    expect(page.locator("#recommendation .simulated")).to_be_visible()
-    expect(page.locator("#recommendation .standing")).to_contain_text("Best of the space with")
-    page.get_by_text("One step away").click()
+    page.get_by_text("within 2 %").click()
     expect(page.get_by_role("region", name="Neighbours").get_by_role("row")).not_to_have_count(0)
     assert page.evaluate(UNNAMED) == []
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Download all (zip)").click()
-    assert Path(download.value.path()).stat().st_size > 500
     for axis in ("Time", "Node-hours"):
         with page.expect_response(lambda answer: "trajectory.vega.json" in answer.url) as answer:
             page.locator("#trajectory-by").get_by_text(axis).click()
         assert answer.value.ok
+    page.get_by_role("tab", name="Launch").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download all (zip)").click()
+    assert Path(download.value.path()).stat().st_size > 500
+
+
+def test_tabs_are_reached_by_keys_links_and_the_way_back(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.done()
+    address = f"{service.url}/campaigns/{campaign.id}"
+    page = explained(visit(address))
+    tabs = page.get_by_role("tab")
+    expect(tabs).to_have_text(["Answer", "Why", "Space", "Trials", "Launch"])
+    expect(page.get_by_role("tabpanel", name="Answer")).to_be_visible()
+    tabs.first.press("ArrowRight")
+    expect(page.get_by_role("tabpanel", name="Why")).to_be_visible()
+    expect(page.get_by_role("tab", name="Why")).to_be_focused()
+    expect(page.get_by_role("tabpanel")).to_have_count(1)
+    page.keyboard.press("End")
+    expect(page.get_by_role("tabpanel", name="Launch")).to_be_visible()
+    expect(page).to_have_url(f"{address}#launch")
+    page.go_back()
+    expect(page.get_by_role("tabpanel", name="Why")).to_be_visible()
+    for name in ("answer", "why", "space", "trials", "launch"):
+        linked = explained(visit(f"{address}#{name}"))
+        expect(linked.locator(".panel:visible")).to_have_attribute("id", name)
+        expect(linked.locator(".panel:visible .plot:empty")).to_have_count(0)
+        height = linked.evaluate("document.documentElement.scrollHeight")
+        assert height < MOST_HEIGHT_PX, name
+
+
+def test_what_runs_is_shown_with_its_prediction_and_its_log(service: Service, visit: Open) -> None:
+    campaigns = service.campaigns
+    campaign = campaigns.running(evaluator="slurm", slurm={"profile": "frontier"})
+    trial, _ = campaigns.start(campaign, campaigns.strategies(campaign, 2, fitting=True))
+    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    expect(page.locator("#trajectory-card")).to_be_hidden()
+    now = page.get_by_role("region", name="Running and queued trials")
+    expect(now).to_contain_text("10 s (80 %: 8 s to 12.5 s)")
+    folder = service.settings.trial_dir(trial.token)
+    folder.mkdir(parents=True)
+    (folder / "trial.log").write_text("iteration 1: 9.8 s")
+    campaigns.stand([trial], phase="running", job_id="41", host="n[01-02]")
+    expect(now).to_contain_text("job 41, on n[01-02]")
+    expect(page.locator("[data-live]")).to_have_text("iteration 1: 9.8 s")
+    (folder / "trial.log").write_text("iteration 2: 9.7 s")
+    expect(page.locator("[data-live]")).to_have_text("iteration 2: 9.7 s")
+
+
+def test_equal_failures_are_one_row_that_opens(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.running(ok=2, too_big=46)
+    page = visit(f"{service.url}/campaigns/{campaign.id}#trials")
+    rows = page.locator("#trial-rows tr.trial")
+    expect(rows).to_have_count(2)
+    fold = page.get_by_role("button", name="46 trials")
+    expect(page.locator("tr.fold")).to_contain_text("out of memory")
+    fold.press("Enter")
+    expect(rows).to_have_count(48)
+    expect(fold).to_have_attribute("aria-expanded", "true")
+    expect(fold).to_be_focused()
+    rows.first.click()
+    expect(page.locator("tr.detail")).to_contain_text("out of memory")
+    fold.click()
+    expect(rows).to_have_count(2)
+
+
+def test_rates_are_on_the_screen_of_a_phone(service: Service, visit: Open) -> None:
+    service.campaigns.done()
+    campaign = service.campaigns.done()
+    for path in ("/", f"/campaigns/{campaign.id}", f"/campaigns/{campaign.id}#trials", "/plan"):
+        page = visit(f"{service.url}{path}", width=390, height=844)
+        rates = page.locator("td.rate:visible")
+        expect(rates.first).to_be_visible()
+        ends = "cells => cells.map((e) => e.getBoundingClientRect().right)"
+        assert max(rates.evaluate_all(ends)) <= 390, path
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_without_scripts_all_parts_are_shown(service: Service, chromium: Browser) -> None:
+    campaign = service.campaigns.done()
+    context = chromium.new_context(java_script_enabled=False)
+    service.let_in(context)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{service.url}/campaigns/{campaign.id}", wait_until="domcontentloaded")
+    expect(page.locator(".panel:visible")).to_have_count(5)
+    page.get_by_role("link", name="Launch", exact=True).click()
+    expect(page.locator("#launch")).to_be_in_viewport()
+    picture = page.locator("[data-figure=impact] img")
+    picture.scroll_into_view_if_needed()
+    expect(picture).to_be_visible()
+    picture.evaluate("image => image.decode()")
+    assert picture.evaluate("image => image.naturalWidth") > 0
+    context.close()
 
 
 def test_running_campaign_goes_on_before_ones_eyes(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=3, too_big=1)
     page = visit(f"{service.url}/campaigns/{campaign.id}")
     expect(page.locator("#stream")).to_have_text("live")
+    before = drawn(page, Outcome.OOM)
+    page.get_by_role("tab", name="Trials").click()
     page.locator("tr[data-number='2'] .open").click()
     expect(page.locator("tr.detail h3")).to_contain_text("Trial 2")
-    before = drawn(page, Outcome.OOM)
     started = service.campaigns.start(
         campaign, service.campaigns.strategies(campaign, 3, fitting=False)
     )
     expect(page.locator("tr[data-number='7']")).to_contain_text("pending")
     expect(page.get_by_text("4 of 30 trials finished, 3 running")).to_be_visible()
     service.campaigns.finish(campaign, started)
-    expect(page.locator("tr[data-number='7'] .state")).to_have_text("oom")
+    expect(page.locator("tr.fold")).to_contain_text("4 trials")
+    expect(page.locator("tr.detail h3")).to_contain_text("Trial 2")
+    page.get_by_role("tab", name="Answer").click()
     expect(page.locator("#trajectory-summary")).to_contain_text("7 trials finished")
     expect(page.get_by_text("7 of 30 trials finished, 0 running")).to_be_visible()
     page.wait_for_timeout(300)
     assert drawn(page, Outcome.OOM) > before
-    expect(page.locator("tr.detail h3")).to_contain_text("Trial 2")
 
 
 def test_lost_stream_says_so_and_resumes(
     own_service: Service, visit: Open, faults: list[Faults]
 ) -> None:
     campaign = own_service.campaigns.running(ok=1)
-    page = visit(f"{own_service.url}/campaigns/{campaign.id}")
+    page = visit(f"{own_service.url}/campaigns/{campaign.id}#trials")
     faults[0].expect("ERR_CONNECTION_REFUSED")
     faults[0].expect("ERR_INCOMPLETE_CHUNKED_ENCODING")
     faults[0].expect("401")  # until the browser is let in again
@@ -136,7 +230,7 @@ def test_lost_stream_says_so_and_resumes(
 
 def test_details_of_a_trial(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=4)
-    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    page = visit(f"{service.url}/campaigns/{campaign.id}#trials")
     opener = page.get_by_role("button", name="Details of trial 1")
     opener.press("Enter")
     expect(opener).to_have_attribute("aria-expanded", "true")
@@ -152,7 +246,7 @@ def test_details_of_a_trial(service: Service, visit: Open) -> None:
 
 def test_trials_are_sorted_and_filtered(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=5, too_big=2)
-    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    page = visit(f"{service.url}/campaigns/{campaign.id}#trials")
     first = page.locator("#trial-rows tr").first
     expect(first).to_have_attribute("data-number", "7")
     page.get_by_role("button", name="Tokens/s").click()
@@ -165,7 +259,7 @@ def test_trials_are_sorted_and_filtered(service: Service, visit: Open) -> None:
 
 def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=5, too_big=2)
-    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    page = visit(f"{service.url}/campaigns/{campaign.id}#trials")
     page.get_by_role("button", name="TP", exact=True).click()
     page.get_by_role("combobox", name="State").select_option("ok")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(5)
@@ -175,10 +269,12 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
     number = first.get_attribute("data-number")
     noted = {"state": ["ok"], "sort": ["tensor_parallel"], "trial": [number]}
     assert parse_qs(urlsplit(page.url).query) == noted
+    page.get_by_role("tab", name="Answer").click()
     page.locator("#trajectory-by").get_by_text("Node-hours").click()
-    expect(page).to_have_url(re.compile("by=node_hours"))
+    expect(page).to_have_url(re.compile("by=node_hours.*#answer"))
     again = visit(page.url)
     expect(again.get_by_role("radio", name="Node-hours")).to_be_checked()
+    again.get_by_role("tab", name="Trials").click()
     expect(again.get_by_role("combobox", name="State")).to_have_value("ok")
     expect(again.locator("#trials th", has_text="TP")).to_have_attribute("aria-sort", "ascending")
     expect(again.locator("#trial-rows tr.trial")).to_have_count(5)
@@ -188,6 +284,8 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
     page.go_back()
     expect(page.get_by_role("radio", name="Trial")).to_be_checked()
     page.go_back()
+    expect(page.get_by_role("tabpanel", name="Trials")).to_be_visible()
+    page.go_back()
     expect(page.locator("tr.detail")).to_have_count(0)
     page.go_back()
     expect(page.get_by_role("combobox", name="State")).to_have_value("")
@@ -196,10 +294,10 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
 
 def test_what_an_address_says_of_nothing_is_left_out(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=2)
-    asked = "state=none&purpose=0&sort=--tp&trial=999999&by=moon&also=x&num_nodes=-1&utm=%00"
+    asked = "state=none&purpose=0&sort=--tp&trial=999999&by=moon&also=x&num_nodes=-1&utm=%00#what"
     page = visit(f"{service.url}/campaigns/{campaign.id}?{asked}")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(2)
-    expect(page.get_by_role("radio", name="Trial")).to_be_checked()
+    expect(page.locator("#trajectory-by [value=trial]")).to_be_checked()
     expect(page.locator("#trials th", has_text="Trial")).to_have_attribute(
         "aria-sort", "descending"
     )
@@ -209,7 +307,7 @@ def test_what_all_trials_share_is_said_once_until_one_differs(
     service: Service, visit: Open
 ) -> None:
     campaign = service.campaigns.running(ok=3, space={"micro_batch_size": [1], "num_nodes": [4]})
-    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    page = visit(f"{service.url}/campaigns/{campaign.id}#trials")
     head = page.locator("#trials thead")
     expect(page.locator("#trials-constant")).to_contain_text("MBS 1")
     expect(page.locator("#trials-constant")).to_contain_text("4 nodes · full ckpt · bf16")
@@ -231,8 +329,10 @@ def test_a_mark_opens_its_trial_though_a_filter_hides_it(service: Service, visit
     campaign = service.campaigns.running(ok=5, too_big=2)
     assert campaign.best_trial is not None
     page = explained(visit(f"{service.url}/campaigns/{campaign.id}", reduced_motion="reduce"))
+    page.get_by_role("tab", name="Trials").click()
     page.get_by_role("combobox", name="State").select_option("oom")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(campaign.failures)
+    page.get_by_role("tab", name="Answer").click()
     click_mark(page, campaign.best_trial)
     opener = page.get_by_role("button", name=f"Details of trial {campaign.best_trial}")
     expect(opener).to_have_attribute("aria-expanded", "true")
@@ -255,22 +355,23 @@ def test_pages_scroll_smoothly_unless_less_motion_is_wished(
 
 def test_all_failed(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=6, protocol={"time_limit_s": 1.0})
-    page = visit(f"{service.url}/campaigns/{campaign.id}")
-    expect(page.get_by_text("Nothing has run so far: every trial failed")).to_be_visible()
-    expect(page.locator("#trajectory-summary")).to_contain_text("6 failures (6 time limit)")
-    assert drawn(page, Outcome.TIMEOUT) > 3 * LEGEND_PX
-    assert drawn(page, Outcome.MEASURED) < 2 * LEGEND_PX
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}"))
+    expect(page.get_by_text("Every trial has failed so far")).to_be_visible()
+    expect(page.locator("#trajectory-card")).to_be_hidden()  # its axes would be empty
+    page.get_by_role("tab", name="Trials").click()
+    expect(page.locator("tr.fold")).to_contain_text("6 trials")
 
 
 def test_thousands_of_trials_on_a_phone(service: Service, visit: Open) -> None:
     campaign = service.campaigns.many(3200)
     page = visit(f"{service.url}/campaigns/{campaign.id}", width=390, height=844)
     expect(page.locator("#trajectory-thinned")).to_contain_text("of 3200 marks are drawn")
+    assert drawn(page, Outcome.MEASURED) > 20 * LEGEND_PX
+    assert drawn(page, Outcome.OOM) > 3 * LEGEND_PX
+    page.get_by_role("tab", name="Trials").click()
     expect(page.locator("#trial-rows tr.trial")).to_have_count(100)
     page.get_by_role("button", name="Show more").click()
     expect(page.locator("#trial-rows tr.trial")).to_have_count(200)
-    assert drawn(page, Outcome.MEASURED) > 20 * LEGEND_PX
-    assert drawn(page, Outcome.OOM) > 3 * LEGEND_PX
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -304,10 +405,10 @@ def test_budget_is_extended(service: Service, visit: Open, faults: list[Faults])
     page = visit(f"{service.url}/campaigns/{campaign.id}")
     faults[0].expect("422")
     page.get_by_role("button", name="Extend budget").click()
-    page.get_by_label("Most trials, in all").fill("10")
+    page.get_by_label("Maximum trials, in total").fill("10")
     page.get_by_role("button", name="Extend", exact=True).click()
     expect(page.locator("#extend .field-error")).to_contain_text("the budget has 30 already")
-    page.get_by_label("Most trials, in all").fill("50")
+    page.get_by_label("Maximum trials, in total").fill("50")
     page.get_by_role("button", name="Extend", exact=True).click()
     expect(page.locator("#summary .head .state")).to_have_text("running")
     assert service.campaigns.read(campaign).request.budget.max_trials == 50

@@ -14,7 +14,7 @@ def test_campaigns_are_chosen_and_compared(service: Service, visit: Open, width:
     first = service.campaigns.done(ok=5, too_big=2, name=one, seed=1)
     service.campaigns.done(ok=4, too_big=1, name=other, seed=2)
     page = visit(f"{service.url}/compare?ids={first.id}", width=width)
-    expect(page.get_by_role("heading", name="Which ones?")).to_be_visible()
+    expect(page.get_by_role("heading", name="Choose campaigns")).to_be_visible()
     page.get_by_role("checkbox", name=other).check()
     page.get_by_role("button", name="Compare").click()
     page.wait_for_selector("body[data-ready]")

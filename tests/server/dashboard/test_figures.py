@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.server.dashboard.conftest import PATIENCE_MS, Open, Service
+from tests.server.dashboard.conftest import Open, Service
 from tests.server.dashboard.perception import UNNAMED, explained
 
 FIGURE = "[data-figure=impact]"
@@ -33,10 +33,10 @@ PLACE_ON_AXIS = """async ([name, place]) => {
 
 def test_a_figure_has_its_picture_its_sentence_and_its_table(service: Service, visit: Open) -> None:
     campaign = service.campaigns.done()
-    page = visit(f"{service.url}/campaigns/{campaign.id}", width=390, color_scheme="dark")
+    page = visit(f"{service.url}/campaigns/{campaign.id}#why", width=390, color_scheme="dark")
     figure = page.locator(FIGURE)
-    figure.scroll_into_view_if_needed()
-    expect(figure.locator("canvas")).to_be_visible()
+    expect(figure.locator("canvas")).to_be_attached()  # though nobody has scrolled to it
+    expect(figure.get_by_role("heading", name="Importance")).to_be_visible()
     expect(figure.locator("[data-caption]")).to_contain_text(" ")
     expect(figure.locator("h2 .simulated")).to_be_visible()
     figure.get_by_text("The same as a table").click()
@@ -55,7 +55,7 @@ def test_a_figure_has_its_picture_its_sentence_and_its_table(service: Service, v
 def test_a_map_is_narrowed_by_its_selectors(service: Service, visit: Open) -> None:
     space = {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2], "num_nodes": [2, 4]}
     campaign = service.campaigns.done(space=space)
-    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    page = visit(f"{service.url}/campaigns/{campaign.id}#space")
     figure = page.locator("[data-figure=map]")
     figure.scroll_into_view_if_needed()
     nodes = figure.get_by_label("nodes")
@@ -75,7 +75,8 @@ def test_a_map_is_narrowed_by_its_selectors(service: Service, visit: Open) -> No
 def test_lines_are_brushed_and_lead_to_their_trials(service: Service, visit: Open) -> None:
     space = {"tensor_parallel": [1, 2, 4, 8], "num_nodes": [2, 4]}
     campaign = service.campaigns.done(space=space)
-    page = explained(visit(f"{service.url}/campaigns/{campaign.id}", reduced_motion="reduce"))
+    address = f"{service.url}/campaigns/{campaign.id}#space"
+    page = explained(visit(address, reduced_motion="reduce"))
     page.evaluate(ALONE)
     figure = page.locator(PARALLEL)
     figure.scroll_into_view_if_needed()
@@ -105,7 +106,7 @@ def test_lines_are_brushed_and_lead_to_their_trials(service: Service, visit: Ope
 
 def test_a_figure_appears_with_the_first_measurement(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running()
-    page = visit(f"{service.url}/campaigns/{campaign.id}")
+    page = visit(f"{service.url}/campaigns/{campaign.id}#why")
     expect(page.locator("#stream")).to_have_text("live")
     expect(page.locator(FIGURE)).to_be_hidden()
     fitting = service.campaigns.strategies(campaign, 2, fitting=True)
@@ -113,17 +114,3 @@ def test_a_figure_appears_with_the_first_measurement(service: Service, visit: Op
     expect(page.locator(FIGURE)).to_be_visible()
     explained(page).locator(FIGURE).scroll_into_view_if_needed()
     expect(page.locator(f"{FIGURE} canvas")).to_be_visible()
-
-
-def test_without_javascript_a_figure_is_a_picture(service: Service, chromium: Browser) -> None:
-    campaign = service.campaigns.done()
-    context = chromium.new_context(java_script_enabled=False)
-    service.let_in(context)
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{service.url}/campaigns/{campaign.id}")
-    picture = page.locator(f"{FIGURE} img")
-    expect(picture).to_be_visible()
-    drawn = "image => image.complete && image.naturalWidth > 0"
-    assert picture.evaluate(drawn)
-    context.close()

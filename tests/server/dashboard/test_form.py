@@ -22,7 +22,7 @@ def test_form_shows_refusals_at_their_fields_and_keeps_what_was_typed(
     faults[0].expect("422")
     assert page.evaluate(UNNAMED) == []
     page.get_by_label("Nodes", exact=True).first.fill("zero")
-    page.get_by_label("Most trials").fill("0")
+    page.get_by_label("Maximum trials").fill("0")
     page.get_by_role("button", name="Check").click()
     nodes = page.locator("#nodes")
     expect(nodes).to_have_attribute("aria-invalid", "true")
@@ -30,7 +30,7 @@ def test_form_shows_refusals_at_their_fields_and_keeps_what_was_typed(
     expect(page.locator("#error-budget-max_trials")).to_contain_text("greater than 0")
     expect(nodes).to_have_value("zero")
     nodes.fill("1")
-    page.get_by_label("Most trials").fill("5")
+    page.get_by_label("Maximum trials").fill("5")
     page.get_by_label("Model", exact=True).fill("gpt-22x")
     page.get_by_role("button", name="Check").click()
     expect(page.locator("#error-model")).to_contain_text("gpt-22b")
@@ -49,7 +49,7 @@ def test_form_checks_and_submits(service: Service, visit: Open, faults: list[Fau
         "Layouts to try",
         "world_size",
         "Node-hours, expected",
-        "leaves out",
+        "Not in this space",
         "activation_checkpointing=none",
     ):
         expect(report).to_contain_text(words)
@@ -66,7 +66,7 @@ def test_form_takes_an_own_shape_and_dimensions(
 ) -> None:
     page = visit(f"{service.url}/campaigns/new", width=390)
     faults[0].expect(HALF_TYPED)
-    page.get_by_label("Own shape").check()
+    page.get_by_label("Custom shape").check()
     for label, value in (("Layers", "8"), ("Hidden size", "1024"), ("Attention heads", "16")):
         page.get_by_label(label, exact=True).fill(value)
     page.get_by_label("Machine").select_option("frontier")
@@ -114,7 +114,7 @@ def test_form_asks_for_a_profile_only_where_trials_go_to_slurm(
     page.get_by_role("button", name="Start the campaign").click()
     page.wait_for_url(re.compile(r"/campaigns/\d+$"))
     page.wait_for_selector("body[data-ready]")
-    expect(page.get_by_text("with the profile frontier, as steps inside one")).to_be_visible()
+    expect(page.get_by_text("with the profile frontier, as steps of one")).to_be_visible()
     with service.campaigns.store.session() as session:
         request = get_campaign(session, int(page.url.rpartition("/")[2])).request
     assert request.slurm == SlurmChoice(profile="frontier", mode="pilot")

@@ -16,7 +16,7 @@ def test_the_page_answers_while_one_types(service: Service, visit: Open) -> None
     answer = page.locator("#plan")
     expect(answer).to_contain_text("Likely to fit")
     rows = answer.locator("table.planned tbody tr")
-    expect(rows).to_have_count(11)  # ten, and the customary layout
+    expect(rows).to_have_count(11)  # ten, and the default layout
     expect(rows.first.locator("svg.stacked")).to_have_count(2)
     bar = rows.first.locator("svg.stacked").first.get_attribute("aria-label") or ""
     assert "matrix products" in bar
@@ -27,7 +27,7 @@ def test_the_page_answers_while_one_types(service: Service, visit: Open) -> None
     assert answer.inner_text() != before
     assert "nodes=8" in page.url
     page.get_by_label("Training tokens").fill("300B")
-    expect(answer).to_contain_text("of the training")
+    expect(answer).to_contain_text("for the training")
 
 
 def test_a_refused_question_is_said_in_its_place(
@@ -45,7 +45,7 @@ def test_what_fits_nowhere_is_mended_by_one_click(service: Service, visit: Open)
     page = visit(f"{service.url}/plan?model=gpt-175b&machine=frontier&nodes=2")
     answer = page.locator("#plan")
     expect(answer).to_contain_text("fits nowhere within 2 nodes")
-    answer.get_by_role("button", name="Try that").first.click()
+    answer.get_by_role("button", name="Try this").first.click()
     expect(answer).to_contain_text("Likely to fit")
     expect(page.get_by_label("Nodes", exact=True).first).to_have_value("8")
 
@@ -61,10 +61,10 @@ def test_the_memory_of_a_strategy_and_what_would_make_it_fit(service: Service, v
     expect(form.get_by_label("Tensor parallel")).to_have_value(tensor_parallel[1])
     form.get_by_label("Micro batch size").fill("64")
     expect(memory).to_contain_text("does not fit")
-    memory.get_by_role("button", name="Change to that").first.click()
+    memory.get_by_role("button", name="Change").first.click()
     expect(memory.locator(".verdict.good")).to_be_visible()
     form.get_by_label("Tensor parallel").fill("3")
-    expect(memory).to_contain_text("This strategy is not legal")
+    expect(memory).to_contain_text("This strategy is not valid")
 
 
 def test_a_campaign_starts_from_a_plan(service: Service, visit: Open) -> None:
@@ -88,13 +88,13 @@ def test_the_form_says_what_is_known_before_it_runs(
     page.get_by_role("button", name="175B on Frontier, simulated").click()
     foreseen = page.locator("#foreseen")
     expect(foreseen).to_contain_text("2,788 strategies")
-    page.get_by_label("Ready space").select_option("")
+    page.get_by_label("Preset", exact=True).select_option("")
     page.get_by_label("Nodes", exact=True).first.fill("2")
     expect(foreseen).to_contain_text("fits nowhere")
-    foreseen.get_by_role("button", name="Try that").first.click()
+    foreseen.get_by_role("button", name="Try this").first.click()
     expect(foreseen).to_contain_text("Likely to fit")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    page.get_by_role("link", name="The whole plan").click()
+    page.get_by_role("link", name="Full plan").click()
     page.wait_for_url(re.compile("/plan"))
     page.wait_for_selector("body[data-ready]")
     expect(page.get_by_label("Model")).to_have_value("gpt-175b")

@@ -76,7 +76,7 @@ def test_a_page_says_what_its_campaign_started_from(service: Service) -> None:
         change_state(session, row, CampaignState.RUNNING)
     said = f"Started from 3 trials of campaign {first.id}."
     assert said in get(service, address)[2]
-    assert said in get(service, f"{address}/fragments/summary")[2]
+    assert said in get(service, f"{address}/fragments/progress")[2]
 
 
 @pytest.mark.parametrize("by", ["trial", "time", "node_hours"])
@@ -168,7 +168,7 @@ def test_a_trainer_that_counts_another_model_is_told_in_row_details_and_answer(
 def test_buttons_fit_the_state(service: Service, state: CampaignState, offered: set[str]) -> None:
     campaign = service.campaigns.create()
     service.campaigns.move(campaign, state)
-    _, _, body = get(service, f"/campaigns/{campaign.id}/fragments/summary")
+    _, _, body = get(service, f"/campaigns/{campaign.id}/fragments/progress")
     shown = {part.partition('"')[0] for part in body.split('data-action="')[1:]}
     assert shown == offered
 

@@ -147,9 +147,9 @@ def starts(*trials: int, deleted: bool = False) -> list[StartedFrom]:
 
 def test_what_a_campaign_started_from() -> None:
     assert started_from(campaign()) == ""
-    assert started_from(campaign(started_from=[], fresh=True)) == "nothing, as asked"
+    assert started_from(campaign(started_from=[], fresh=True)) == "scratch, as requested"
     none = started_from(campaign(started_from=[]))
-    assert none == "nothing: its machine and program had no trials yet"
+    assert none == "scratch: no earlier trials match"
     two = started_from(campaign(started_from=starts(30, 4)))
     assert two == "34 trials of campaigns 2 and 3"
     gone = started_from(campaign(started_from=starts(1, deleted=True)))
@@ -161,11 +161,10 @@ def test_what_a_campaign_started_from() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (0.06, "they took the error of its predictions from 21 % to 6.0 % (median of 12 trials)"),
+        (0.06, "they reduced the prediction error from 21 % to 6.0 % (median of 12 trials)"),
         (
             4.8,
-            "they did not help: the error of its predictions rose from 21 % to 480 % (median of 12"
-            " trials)",
+            "they did not help: the prediction error rose from 21 % to 480 % (median of 12 trials)",
         ),
     ],
 )
@@ -186,17 +185,17 @@ NOTHING_MEASURED = {"best_so_far": None, "probability_better": None}
         (
             "search",
             {},
-            f"It promised most for its cost. {PREDICTED}, 80 % likely to be better; 93 %",
+            f"Highest expected gain per node-hour. {PREDICTED}, 80 % likely to be better; 93 %",
         ),
-        ("search", {"best_so_far": 1.4e6}, "most for its cost. Predicted 20 % below the best so"),
+        ("search", {"best_so_far": 1.4e6}, "gain per node-hour. Predicted 20 % below the best so"),
         ("search", {"best_so_far": 1.28e6}, "(80 %: -24 to 0 %), 80 %"),
         ("search", {"best_so_far": 1.12e6}, "Predicted level with the best so far (80 %: -13 to"),
-        ("search", NOTHING_MEASURED, f"before anything was measured. {TIMED}; 93 % likely to fit;"),
-        ("baseline", NOTHING_MEASURED, f"that the result is told against. {TIMED}; 93 %"),
+        ("search", NOTHING_MEASURED, f"before any measurement. {TIMED}; 93 % likely to fit;"),
+        ("baseline", NOTHING_MEASURED, f"The baseline. {TIMED}; 93 %"),
         (
             "confirmation",
             {},
-            f"One of the best, measured once more. {PREDICTED}; 93 % likely to fit;",
+            f"One of the best, measured again to confirm it. {PREDICTED}; 93 % likely to fit;",
         ),
         ("search", {"fit_probability": 0.001}, "; < 1 % likely to fit; about 0.4 node-hours."),
     ],
@@ -215,15 +214,15 @@ def test_why_a_trial_of_an_earlier_version_was_chosen_is_not_known() -> None:
 def test_a_layout_is_put_into_words_without_its_abbreviations() -> None:
     machine = machine_shape(load_machine("frontier"))
     assert in_words(STRATEGY, machine) == (
-        "Each layer is split over 2 GPUs, the layers stand in 4 stages, one behind the other, "
-        "2 copies of the model learn side by side; each takes 1 sample at a time, 8 × a step."
+        "Each layer is split over 2 GPUs; the layers form 4 pipeline stages; "
+        "2 replicas of the model train in parallel, 8 micro-batches of 1 sample per step each."
     )
     alone = STRATEGY.model_copy(
         update={"tensor_parallel": 1, "pipeline_parallel": 16, "micro_batch_size": 2}
     )
     told = in_words(alone, machine)
-    assert told.startswith("No layer is split, the layers stand in 16 stages")
-    assert "there is one copy of the model; it takes 2 samples at a time" in told
+    assert told.startswith("No layer is split; the layers form 16 pipeline stages")
+    assert "there is one replica of the model, 8 micro-batches of 2 samples" in told
 
 
 def test_what_is_saved_and_what_is_taken_more_are_told_apart() -> None:
@@ -238,9 +237,9 @@ def test_what_is_saved_and_what_is_taken_more_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("share", "words"),
     [
-        (0.0, "nothing left to gain"),
-        (0.123, "12.3 % left to gain"),
-        (16.1, "17 times its rate may be left to find"),
+        (0.0, "no further gain expected"),
+        (0.123, "expected further gain 12.3 %"),
+        (16.1, "a rate 17x as high may be left to find"),
     ],
 )
 def test_what_is_left_to_gain(share: float, words: str) -> None:
