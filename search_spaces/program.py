@@ -32,10 +32,13 @@ class OwnDimension:
 
     Attributes:
         values: two or more, of one type, in their order; the first is what is usual.
+        searched: whether a campaign tries all values unless it is told others. One that is not
+            searched has its usual value, and strategies do not mention it, unless a campaign does.
     """
 
     name: str
     values: tuple[Scalar, ...]
+    searched: bool = True
 
     def chosen(self, choice: object) -> tuple[Scalar, ...]:
         """Return the values that a choice means, in the order of `values`: `"auto"` is all of them,

@@ -121,7 +121,9 @@ def program_masks(
     for refusal in program.refusals:
         refused = masks.setdefault(refusal.because, np.zeros(len(lattice), dtype=bool))
         places: dict[tuple[Any, ...], list[int]] = {}
-        columns = [lattice[name][possible].tolist() for name in refusal.dimensions]
+        # A dimension that no strategy mentions has the same value in all of them.
+        mentioned = [name for name in refusal.dimensions if name in lattice.columns]
+        columns = [lattice[name][possible].tolist() for name in mentioned]
         keys = zip(*columns, strict=True) if columns else [()] * len(possible)
         for row, key in zip(possible.tolist(), keys, strict=True):
             places.setdefault(key, []).append(row)

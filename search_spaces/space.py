@@ -261,9 +261,12 @@ def _own_values(
     program: ProgramCapabilities,
     problems: list[InvalidInput],
 ) -> Iterator[tuple[str, tuple[Scalar, ...]]]:
-    """Yield the program's own dimensions, each with what was chosen of its values, all of them
-    where nothing was; add to `problems` where it has no such value."""
+    """Yield the program's own dimensions, each with the values that were chosen: all of them where
+    nothing was, but for those that are searched only on demand; add to `problems` where it has no
+    such value."""
     for dimension in program.own:
+        if not dimension.searched and dimension.name not in choices:
+            continue
         try:
             yield dimension.name, dimension.chosen(choices.get(dimension.name, AUTO))
         except InvalidInput as problem:

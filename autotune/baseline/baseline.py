@@ -166,7 +166,8 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
     for name in (name for name in DIMENSIONS if name not in (*MAIN, *BY_LAYOUT)):
         unusual += lattice[name] != fixed_default(name, space.machine)[0]
     for dimension in space.program.own:
-        unusual += lattice[dimension.name] != dimension.values[0]
+        if dimension.name in lattice.settings:
+            unusual += lattice[dimension.name] != dimension.values[0]
     recomputed = [RECOMPUTED[kind] for kind in lattice["activation_checkpointing"].tolist()]
     falling_in_weight = (
         -lattice["num_nodes"],

@@ -93,8 +93,9 @@ class SpaceSpec(Wire):
         Field(max_length=50, exclude_if=lambda settings: not settings),
         BeforeValidator(notation.settings),
     ] = Field(default_factory=dict)
-    """Of dimensions that an adapter's trainer has of its own, by name: one value, a list, a text
-    such as `"on,off"`, or `"auto"`, which all are that are not named. Or a text of these:
+    """Values of the trainer's own dimensions, by name: one value, a list, a text such as
+    `"on,off"`, or `"auto"` for all values. What is not named is `"auto"`, or has its usual value
+    where the trainer searches it only on demand. Or a text of these:
     `"overlap=on bucket=50,100"`."""
     global_batch_size: BatchChoice | None = None
     """Samples of one optimizer step: one size, bounds, or a text of these (`"512..1024"`)."""

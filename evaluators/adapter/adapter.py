@@ -177,6 +177,11 @@ class Adapter:
         """The names of the trainer's own dimensions."""
         return tuple(dimension.name for dimension in self.dimensions)
 
+    @cached_property
+    def usual(self) -> Mapping[str, Constant]:
+        """The value of each dimension of the trainer's own that a strategy need not mention."""
+        return {each.name: each.values[0] for each in self.dimensions if not each.searched}
+
     def decides(self, refusal: AdapterRefusal) -> tuple[str, ...]:
         """Return the dimensions that a refusal looks at, in their order."""
         looked_at = _behind(parse(refusal.when).names, DECIDED_BY, self.own_names)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from evaluators.adapter.adapter import Adapter, AdapterRefusal
 from evaluators.adapter.expression import ExpressionFault, parse
-from evaluators.adapter.names import strategy_names
-from evaluators.adapter.rendering import NEUTRAL
+from evaluators.adapter.rendering import NEUTRAL, names_of
 from search_spaces.dimension import Scalar
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
@@ -20,17 +19,17 @@ class StrategyRefusal:
     """A refusal of an adapter, as a rule of a space."""
 
     refusal: AdapterRefusal
-    trainer: str
+    adapter: Adapter
     dimensions: tuple[str, ...]
 
     @property
     def because(self) -> str:
-        return f"{self.trainer} cannot run it: {self.refusal.because}"
+        return f"{self.adapter.name} cannot run it: {self.refusal.because}"
 
     def refuses(self, strategy: Strategy, transformer: Transformer, machine: Machine) -> bool:
         """Whether it holds for a strategy; one that it cannot be worked out for is refused, too."""
         try:
-            names = strategy_names(transformer, machine, strategy)
+            names = names_of(self.adapter, transformer, machine, strategy)
             return bool(parse(self.refusal.when).value(names))
         except (ExpressionFault, ZeroDivisionError):
             return True
@@ -51,7 +50,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         fixed=tuple(fixed),
         refusals=tuple(
             StrategyRefusal(
-                refusal=refusal, trainer=adapter.name, dimensions=adapter.decides(refusal)
+                refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal)
             )
             for refusal in adapter.refuse
         ),

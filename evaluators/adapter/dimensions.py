@@ -17,6 +17,7 @@ from search_spaces.strategy import are_numbers
 LONGEST_NAME = 50
 MOST_VALUES = 100
 LONGEST_TEXT = 200
+KEYS_OF_ONE = ("values", "searched")
 FORM = "values = [true, false], two or more switches, numbers or texts"
 TAKEN = frozenset(
     {*AT_START, *OF_ONE_START, *CONSTANTS, *FUNCTIONS, *WORDS, *KEYS, "settings"}
@@ -37,15 +38,17 @@ def own_dimension(name: str, table: object, faults: AdapterFaults) -> OwnDimensi
         faults.add(key, table, "not a table", valid=FORM)
         return None
     for each in table:
-        if each != "values":
-            faults.unknown(f"{key}.{each}", table[each], ("values",))
-    values = table.get("values")
+        if each not in KEYS_OF_ONE:
+            faults.unknown(f"{key}.{each}", table[each], KEYS_OF_ONE)
+    values, searched = table.get("values"), table.get("searched", True)
+    if not isinstance(searched, bool):
+        faults.add(f"{key}.searched", searched, "not a switch", valid="true or false")
     fault = _fault(values)
     if fault:
         faults.add(f"{key}.values", values, fault, valid=FORM)
     if len(faults.problems) > before or not isinstance(values, list):
         return None
-    return OwnDimension(name=name, values=tuple(values))
+    return OwnDimension(name=name, values=tuple(values), searched=searched is True)
 
 
 def _fault(values: Any) -> str:

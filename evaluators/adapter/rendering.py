@@ -64,7 +64,7 @@ class StartPlan:
     def names(self, adapter: Adapter) -> dict[str, Value]:
         """Return the values of all names that templates may mention."""
         return {
-            **strategy_names(self.transformer, self.machine, self.strategy),
+            **names_of(adapter, self.transformer, self.machine, self.strategy),
             "python": self.python,
             "out": self.out,
             "folder": adapter.folder or self.out,
@@ -121,6 +121,13 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
     )
 
 
+def names_of(
+    adapter: Adapter, transformer: Transformer, machine: Machine, strategy: Strategy
+) -> dict[str, Value]:
+    """Return the values of all names that are known of a strategy before anything runs."""
+    return {**adapter.usual, **strategy_names(transformer, machine, strategy)}
+
+
 def in_one_start(
     adapter: Adapter,
     transformer: Transformer,
@@ -137,7 +144,7 @@ def in_one_start(
         return adapter.one_start is not None
     first = strategy.with_accumulation(first_accumulation)
     names = {
-        **strategy_names(transformer, machine, strategy),
+        **names_of(adapter, transformer, machine, strategy),
         **first_names(machine, first),
     }
     return bool(_worked_out("one_start.when", f"{{{adapter.one_start.when}}}", names))
@@ -148,7 +155,7 @@ def refuse(
 ) -> None:
     """Raise InvalidInput where the trainer cannot run a strategy."""
     _refuse_settings(adapter, strategy)
-    names = strategy_names(transformer, machine, strategy)
+    names = names_of(adapter, transformer, machine, strategy)
     for refusal in adapter.refuse:
         if _worked_out("refuse", f"{{{refusal.when}}}", names):
             reason = f"{adapter.name} cannot run it: {refusal.because}"
@@ -165,7 +172,8 @@ def _refuse_settings(adapter: Adapter, strategy: Strategy) -> None:
     """Raise InvalidInput where a dimension of the trainer's own lacks a value, or it has none of
     this name."""
     for dimension in adapter.dimensions:
-        dimension.chosen(strategy.value(dimension.name))
+        if dimension.searched or dimension.name in dict(strategy.settings):
+            dimension.chosen(strategy.value(dimension.name))
     for name, value in strategy.settings:
         if name not in adapter.own_names:
             reason = f"{adapter.name} has no such dimension"

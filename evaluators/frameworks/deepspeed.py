@@ -7,6 +7,7 @@ from typing import Any
 
 from evaluators.cluster.profile import ProgramName
 from search_spaces.machine import Machine
+from search_spaces.program import OwnDimension
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -18,6 +19,12 @@ INITIAL_SCALE_POWER = 12
 
 MOST_IN_BUCKET = 500_000_000
 """DeepSpeed's own default of a communication bucket, elements; it allocates all of it at once."""
+
+OVERLAP = OwnDimension(name="overlap", values=(True, False), searched=False)
+"""Whether ZeRO reduces gradients while the backward pass goes on (`overlap_comm`), as the
+configurations do that come with Megatron-DeepSpeed (`examples_deepspeed/azure`). DeepSpeed's own
+default is on for stage 3 alone. It takes a second bucket, and has no effect at stage 0 and in a
+pipeline, which switches it off."""
 
 TRAINER_LEARNING_RATE = 1e-3
 
@@ -50,6 +57,7 @@ def deepspeed_config(
         "gradient_accumulation_steps": accumulation,
         "zero_optimization": {
             "stage": strategy.zero_stage,
+            "overlap_comm": strategy.value(OVERLAP.name) is not False and data_parallel > 1,
             "reduce_bucket_size": min(MOST_IN_BUCKET, _largest_share(transformer, strategy)),
         },
         "gradient_clipping": GRADIENT_CLIPPING,

@@ -8,8 +8,7 @@ from functools import cached_property
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import StartPart
-from evaluators.adapter.names import strategy_names
-from evaluators.adapter.rendering import StartPlan, in_one_start, refuse
+from evaluators.adapter.rendering import StartPlan, in_one_start, names_of, refuse
 from evaluators.trial import TrialRequest
 from search_spaces.errors import InvalidInput
 
@@ -102,7 +101,7 @@ class PlannedStarts:
                 measured = 0
             strategy = request.strategy.with_accumulation(accumulation)
             yield StartPart(
-                names=strategy_names(request.transformer, request.machine, strategy),
+                names=names_of(self.adapter, request.transformer, request.machine, strategy),
                 iterations=warmup + measured,
                 warmup_iterations=warmup,
             )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from autotune.schemas import EvaluatorName
 from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
+from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
 from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, check
 from evaluators.program.adapter_program import AdapterProgram
@@ -69,6 +70,7 @@ def capabilities_of(
         name=f"Megatron-DeepSpeed ({megatron.variant})",
         uneven_stages=VARIANTS[megatron.variant].uneven_stages,
         refusals=tuple(each for each in defects_of(megatron.path) if not each.of_model),
+        own=(OVERLAP,),
     )
 
 

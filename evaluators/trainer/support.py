@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -70,6 +71,7 @@ CAPABILITIES = ProgramCapabilities(
     sequence_parallel=False,
     virtual_stages=False,
     refusals=ANYWHERE,
+    own=(OVERLAP,),
 )
 
 DECISIVE = (

@@ -70,7 +70,7 @@ class DimensionOptions(OptionGroup):
         typer.Option(
             "--set",
             metavar="NAME=VALUES",
-            help="A dimension of an adapter's own: overlap=on,off. Once for each.",
+            help="A dimension of the trainer's own: overlap=on,off. Once for each.",
         ),
     ] = None
 

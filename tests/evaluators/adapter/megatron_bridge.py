@@ -39,13 +39,14 @@ FIELDS: Mapping[str, Sequence[str]] = {
         *("share_embeddings_and_output_weights", "tensor_model_parallel_size"),
         *("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
         *("sequence_parallel", "recompute_granularity", "recompute_method", "bf16", "fp16"),
+        *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl"),
     ),
-    "train": ("micro_batch_size", "global_batch_size", "train_iters"),
+    "train": ("micro_batch_size", "global_batch_size", "train_iters", "manual_gc"),
     "ddp": (
         *("use_distributed_optimizer", "use_megatron_fsdp"),
-        "data_parallel_sharding_strategy",
+        *("data_parallel_sharding_strategy", "overlap_grad_reduce", "overlap_param_gather"),
     ),
-    "optimizer": ("use_distributed_optimizer",),
+    "optimizer": ("use_distributed_optimizer", "overlap_param_gather"),
     "tokenizer": ("vocab_size",),
 }
 

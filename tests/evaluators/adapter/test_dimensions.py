@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,25 @@ def test_dimensions_of_its_own_are_searched_but_for_what_it_refuses(tmp_path: Pa
     assert found.enumerate().removed["program"] == len(found.lattice()) / 3
 
 
+ON_DEMAND = FILE.replace("values = [false, true]", "values = [true, false]\nsearched = false")
+
+
+def test_a_dimension_that_is_not_searched_has_its_first_value_unless_it_is_named(
+    tmp_path: Path,
+) -> None:
+    adapter = _read(tmp_path, ON_DEMAND)
+    usual = _space(adapter, bucket=[12.5, 50], kernel="plain").lattice()
+    # Its refusals are judged by that value.
+    assert [each.settings for each in usual] == [(("bucket", 50), ("kernel", "plain"))]
+    plan = StartPlan(transformer=MODEL, machine=MACHINE, strategy=usual.strategy(0), iterations=6)
+    assert "--overlap" in start_of(adapter, plan).words
+    named = _space(adapter, bucket=50, kernel="plain", overlap="off").lattice().strategy(0)
+    assert dict(named.settings)["overlap"] is False
+    assert "--overlap" not in start_of(adapter, replace(plan, strategy=named)).words
+    both = _space(adapter, bucket=50, kernel="plain", overlap="auto").settings
+    assert both["overlap"] == (True, False)
+
+
 def test_values_are_told_as_the_file_has_them(tmp_path: Path) -> None:
     adapter = _read(tmp_path)
     (one, *_) = _space(adapter, overlap=True, bucket=50, kernel="plain").lattice()
@@ -114,6 +134,7 @@ def test_a_choice_that_it_does_not_have_is_refused_by_name(
         ("[dimension.bucket]", "[dimension.zero_stage]", "it means something else already"),
         ("[dimension.bucket]", "[dimension.gas]", "it means something else already"),
         ("[dimension.bucket]", '[dimension."a-b"]', "not a name"),
+        ("[false, true]", "[false, true]\nsearched = 0", "dimension.overlap.searched=0: not a switch"),
         ('"--overlap" = "{overlap}"', "", "neither command nor .set. mentions it"),
         ("{kernel}", "{kernels}", "nothing is called kernels; did you mean kernel"),
     ],

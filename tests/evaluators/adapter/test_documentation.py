@@ -25,7 +25,8 @@ def test_the_example_is_a_whole_adapter(tmp_path: Path) -> None:
 
 
 def test_every_key_and_every_name_is_told() -> None:
-    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, flags=re.MULTILINE)
+    table = PAGE[PAGE.index("| key | meaning |") : PAGE.index("Unknown keys")]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", table, flags=re.MULTILINE)
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(KEYS)
     for name in (*AT_START, *OF_ONE_START):
         assert f"`{name}`" in PAGE
@@ -36,4 +37,4 @@ def test_what_is_ready_says_what_was_done_with_it(name: str) -> None:
     adapter = load_adapter(name)
     assert adapter.description
     assert bool(adapter.checked) == (adapter.evidence != "unchecked")
-    assert len((READY / f"{name}.toml").read_text().splitlines()) <= 75
+    assert len((READY / f"{name}.toml").read_text().splitlines()) <= 85

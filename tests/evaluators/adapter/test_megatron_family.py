@@ -104,6 +104,13 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
     for (model, strategy), told in zip(asked, json.loads(ran.stdout), strict=True):
         assert "error" not in told, (strategy.short(), told["error"])
         assert _strategy_of_recipe(told) == strategy
+        replicated = strategy.data_parallel(FRONTIER.gpus_per_node) > 1
+        gathered = replicated and strategy.zero_stage > 0
+        assert told["ddp.overlap_grad_reduce"] is replicated
+        assert told["ddp.overlap_param_gather"] is told["optimizer.overlap_param_gather"] is gathered
+        assert told["train.manual_gc"]
+        assert told["model.cross_entropy_loss_fusion"]
+        assert told["model.cross_entropy_fusion_impl"] == "native"
         assert {name: told[name] for name in _shape_of_recipe(model)} == _shape_of_recipe(model)
 
 

@@ -18,8 +18,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
-from evaluators.adapter.names import strategy_names
-from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
+from evaluators.adapter.rendering import StartPlan, TrainerStart, names_of, start_of
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
@@ -81,7 +80,8 @@ def test_strategies_come_back_from_the_recorded_options(
         found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
         assert found == strategy
         assert args["num_layers"] == model.num_layers
-    varied = [{getattr(strategy, name) for _, strategy in asked} for name in adapter.varied]
+    names = adapter.varied.difference(adapter.own_names)
+    varied = [{getattr(strategy, name) for _, strategy in asked} for name in names]
     assert min(map(len, varied)) > 1  # the strategies are of every kind
 
 
@@ -100,6 +100,11 @@ def test_strategies_come_back_from_its_own_validation(
         assert "error" not in args, (strategy.short(), args["error"])
         found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
         assert found == strategy
+        replicated = strategy.data_parallel(FRONTIER.gpus_per_node) > 1
+        assert args["overlap_grad_reduce"] is replicated
+        assert args["overlap_param_gather"] is (replicated and strategy.zero_stage > 0)
+        assert args["cross_entropy_loss_fusion"]
+        assert args["manual_gc"]
     options = answers(CHECKOUT, [])
     for option, facts in RECORDED["options"].items():
         known = {k: v for k, v in options[option].items() if v is not None} | {"type": None}
@@ -138,7 +143,7 @@ def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
     # A line says how large its batch was.
     line = LOG.splitlines()[-1].replace("iteration        2", "iteration        {step}")
     parts = [
-        StartPart(strategy_names(GPT, FRONTIER, each), count)
+        StartPart(names_of(adapter, GPT, FRONTIER, each), count)
         for each, count in zip(plan.strategies, (5, 7), strict=True)
     ]
     for step, batch, differs in ((5, first, None), (6, first, last), (6, last, None)):
@@ -151,10 +156,57 @@ def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
 
 def test_its_fsdp_is_started_without_what_tensor_parallelism_demands(adapter: Adapter) -> None:
     sharded = replace(BASE, pipeline_parallel=1, zero_stage=3)
-    assert _start(adapter, GPT, sharded).variables == {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
-    assert _start(adapter, GPT, BASE).variables == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    for strategy, connections in ((sharded, "8"), (BASE, "1")):
+        variables = _start(adapter, GPT, strategy).variables
+        assert variables["CUDA_DEVICE_MAX_CONNECTIONS"] == connections
     with pytest.raises(InvalidInput, match="not written for pipelines"):
         _start(adapter, GPT, replace(BASE, zero_stage=3))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "zero_stage", "settings", "reduced", "gathered"),
+    [
+        (2, 0, (), True, False),  # nothing is sharded, so nothing has to be gathered
+        (2, 1, (), True, True),
+        (2, 3, (), True, True),
+        (1, 1, (), False, False),
+        (2, 1, (("overlap", False),), False, False),
+    ],
+)
+def test_what_data_parallelism_waits_for_is_overlapped_unless_it_is_told_off(
+    adapter: Adapter,
+    replicas: int,
+    zero_stage: int,
+    settings: tuple[tuple[str, bool], ...],
+    reduced: bool,
+    gathered: bool,
+) -> None:
+    tensor = FRONTIER.gpus_per_node // replicas
+    strategy = replace(
+        BASE,
+        num_nodes=1,
+        tensor_parallel=tensor,
+        pipeline_parallel=1,
+        zero_stage=zero_stage,
+        settings=settings,
+    )
+    args = parsed(_words(_start(adapter, GPT, strategy)))
+    assert (args["overlap_grad_reduce"], args["overlap_param_gather"]) == (reduced, gathered)
+
+
+@pytest.mark.parametrize(("told", "settings", "noticed"), [
+    ("True", (), False),
+    ("False", (), True),
+    ("True", (("overlap", False),), True),
+])  # fmt: skip
+def test_an_overlap_that_it_switched_by_itself_is_noticed(
+    adapter: Adapter, told: str, settings: tuple[tuple[str, bool], ...], noticed: bool
+) -> None:
+    strategy = replace(BASE, settings=settings)
+    assert strategy.data_parallel(FRONTIER.gpus_per_node) > 1
+    log = AdapterLog(adapter.read, [[StartPart(names_of(adapter, GPT, FRONTIER, strategy))]])
+    log.take(f"[start 1 rank 0 9.000000s]   overlap_grad_reduce ............................. {told}")
+    assert bool(log.starts[0].figures.differs) is noticed
 
 
 def test_stages_that_differ(adapter: Adapter) -> None:
@@ -186,7 +238,7 @@ number of skipped iterations:   1 | number of nan iterations:   0 |
 
 
 def _read(adapter: Adapter, text: str) -> AdapterLog:
-    log = AdapterLog(adapter.read, [[StartPart(strategy_names(GPT, FRONTIER, BASE))]])
+    log = AdapterLog(adapter.read, [[StartPart(names_of(adapter, GPT, FRONTIER, BASE))]])
     for line in text.splitlines():
         log.take(line)
     return log
@@ -258,7 +310,7 @@ def test_it_trains_and_is_read(changed: dict[str, Any], adapter: Adapter, tmp_pa
                 )
             )
     codes = [process.wait(timeout=300) for process in running]
-    parts = [StartPart(strategy_names(model, MACHINE, each), 2) for each in plan.strategies]
+    parts = [StartPart(names_of(adapter, model, MACHINE, each), 2) for each in plan.strategies]
     log = AdapterLog(adapter.read, [parts])
     for rank in range(ranks):
         for line in (tmp_path / f"{rank}.log").read_text(errors="replace").splitlines():

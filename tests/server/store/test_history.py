@@ -34,7 +34,7 @@ from server.store.history import (
     past_trials,
     trials_by_id,
 )
-from server.store.tables import EarlierTrialsRow
+from server.store.tables import CampaignRow, EarlierTrialsRow
 from server.store.trials import (
     FinishedTrial,
     NewTrial,
@@ -48,6 +48,13 @@ from tests.server.statements import statements_of
 VERSIONS = {"torch": "2.5.1", "deepspeed": "0.15.4"}
 OK = ended(TrialState.OK, versions=VERSIONS)
 MEGATRON = {"program": "megatron-deepspeed", "megatron": {"variant": "main"}}
+ADAPTER: dict[str, Any] = {
+    "name": "local",
+    "program": "adapter",
+    "adapter": {"name": "a" * 50, "command": ["train"]},
+}
+OVERLAP = {"name": "overlap", "values": [True, False], "searched": False}
+OVERLAPPING = ADAPTER | {"adapter": ADAPTER["adapter"] | {"dimensions": [OVERLAP]}}
 FORK = {"program": "megatron-deepspeed", "megatron": {"variant": "ornl"}}
 
 
@@ -144,6 +151,8 @@ FOR_REAL = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
         (MEASURED, FOR_REAL | {"profile": MEGATRON}, False),
         (FOR_REAL | {"profile": FORK}, FOR_REAL | {"profile": MEGATRON}, False),
         (FOR_REAL | {"profile": MEGATRON}, FOR_REAL | {"profile": MEGATRON}, True),
+        (MEASURED | {"profile": ADAPTER}, MEASURED | {"profile": OVERLAPPING}, False),
+        (MEASURED | {"profile": OVERLAPPING}, FOR_REAL | {"profile": OVERLAPPING}, True),
     ],
 )
 def test_only_trials_of_the_same_machine_and_program_tell(
@@ -154,6 +163,14 @@ def test_only_trials_of_the_same_machine_and_program_tell(
     for earlier, later in ((first, second), (second, first)):
         with_ends(store, earlier, OK)
         assert bool(past(store, later)) is tells
+
+
+def test_trials_without_overlap_of_an_earlier_version_tell_nothing(store: Store) -> None:
+    earlier, later = of(store, **MEASURED), of(store, **MEASURED)
+    with store.transaction() as session:
+        session.get_one(CampaignRow, earlier.id).program = "trainer"  # as it was called then
+    with_ends(store, earlier, OK)
+    assert not past(store, later)
 
 
 def observation(campaign: Campaign, **changes: Any) -> EarlierObservation:
