@@ -49,9 +49,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         deepspeed=False,
         fixed=tuple(fixed),
         refusals=tuple(
-            StrategyRefusal(
-                refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal)
-            )
+            StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))
             for refusal in adapter.refuse
         ),
         own=adapter.dimensions,

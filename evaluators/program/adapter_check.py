@@ -1,10 +1,10 @@
-"""Whether an adapter tells what it should: a few tiny starts, and what follows from them."""
+"""Whether an adapter tells what it should, as far as a few tiny starts show it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -13,33 +13,34 @@ from statistics import median
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators.adapter.adapter import Adapter, AdapterReader
-from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.figures import StartFigures
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import OF_STRATEGY
 from evaluators.adapter.readers import rows_of
 from evaluators.adapter.reading import FIGURES
-from evaluators.adapter.rendering import in_one_start
+from evaluators.program.check_starts import (
+    FEW,
+    MANY,
+    MORE_BATCHES,
+    MORE_SAMPLES,
+    OF_BATCHES,
+    ONE_START,
+    PLAIN,
+)
 from evaluators.program.clock_judgement import clock_judgement
 from evaluators.program.model_size import size_judgement
 from evaluators.program.pattern_match import printed
 from evaluators.program.planned_starts import PlannedStarts
-from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
-from search_spaces.dimension import fixed_default
-from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
+from evaluators.trial import TrialOutcome, TrialRequest
 
-FEW, MANY = 1, 4
-ONE_START = f"GAS {FEW} and {MANY}"
-CHECKED_ITERATIONS = 8
-"""After the warm-up: a median over so many stands, though some come late."""
-LEAST_GROWTH = 1.25
-"""Of an iteration with four micro-batches: where a step takes as long as ten of them."""
-LEAST_SAMPLE_GROWTH = 1.1
-"""Of one with four times the samples, unless its memory grows: they cost some devices little."""
-LEAST_MEMORY_GROWTH = 1.005
-MOST_GROWTH = 8.0
+LEAST_GROWTH = 1.5
+"""Of an iteration with four times the samples, in four micro-batches or in one: five sixths of it
+may then be what any batch costs (launches, the optimizer, communication). Trainers that ignore a
+batch come to 1, give or take what else the machine does."""
+MOST_GROWTH = 6.0
+"""Four times the work, and half as much again for caches that are too small, or a busy machine."""
+LEAST_MEMORY_GROWTH = 1.05
+"""Of four samples at once: they cost some devices no time. Two equal starts differ by less."""
 MOST_LINES = 3
 """In which a reader finds the number of one iteration of one micro-batch."""
 
@@ -50,7 +51,8 @@ class CheckFinding:
 
     Attributes:
         timing: it follows from times, so that a busy machine may be to blame.
-        warns: nothing is wrong, but it costs more than it has to.
+        warns: nothing is wrong, but it costs more than it has to, or was not looked at.
+        shown: false where nothing shows that all is well, nor that it is not.
     """
 
     what: str
@@ -58,101 +60,63 @@ class CheckFinding:
     told: str
     timing: bool = False
     warns: bool = False
-
-
-def check_requests(
-    adapter: Adapter, transformer: Transformer, machine: Machine, folder: Path
-) -> dict[str, TrialRequest]:
-    """Return by name the starts: one micro-batch of one sample, four, one of four samples, and one
-    micro-batch and then four; those but the first where the adapter can say so."""
-    values = {
-        name: fixed_default(name, machine)[0] if value is None else value
-        for name, value in capabilities_of_adapter(adapter).fixed
-    }
-    plain = Strategy(
-        **{
-            "tensor_parallel": 1,
-            "pipeline_parallel": 1,
-            "micro_batch_size": FEW,
-            "gradient_accumulation_steps": FEW,
-            "zero_stage": 0,
-            "num_nodes": 1,
-            "activation_checkpointing": "none",
-            "precision": fixed_default("precision", machine)[0],
-            "settings": tuple(sorted((each.name, each.values[0]) for each in adapter.dimensions)),
-        }
-        | values  # type: ignore[arg-type]
-    )
-    strategies = {"GAS 1": plain}
-    if "gradient_accumulation_steps" in adapter.varied:
-        strategies[f"GAS {MANY}"] = plain.with_accumulation(MANY)
-    if "micro_batch_size" in adapter.varied:
-        strategies[f"MBS {MANY}"] = replace(plain, micro_batch_size=MANY)
-    accumulations: dict[str, tuple[int, ...]] = {
-        name: (strategy.gradient_accumulation_steps,) for name, strategy in strategies.items()
-    }
-    many = strategies.get(f"GAS {MANY}")
-    if many and in_one_start(adapter, transformer, machine, many, FEW):
-        strategies[ONE_START], accumulations[ONE_START] = many, (FEW, MANY)
-    return {
-        name: TrialRequest(
-            token=f"check-{number}",
-            transformer=transformer,
-            machine=machine,
-            strategy=strategy,
-            protocol=TrialProtocol(
-                accumulations=accumulations[name], measured_iterations=CHECKED_ITERATIONS
-            ),
-            directory=folder / f"check-{number}",
-        )
-        for number, (name, strategy) in enumerate(strategies.items(), start=1)
-    }
+    shown: bool = True
 
 
 def judge(
     adapter: Adapter,
     requests: Mapping[str, TrialRequest],
     outcomes: Mapping[str, TrialOutcome],
+    *,
+    earlier: Mapping[str, TrialOutcome] | None = None,
 ) -> list[CheckFinding]:
-    """Return what each start came to, and, where all went well, whether they fit together. After
-    one that failed others may be missing.
+    """Return what each start came to, and, where all batches went well, whether they fit together.
+    After one that failed others may be missing.
+
+    Args:
+        earlier: the same starts as they went before, looked at once more where times did not fit.
 
     Raises:
         OSError: a log cannot be read.
     """
     findings = [_start(name, outcome) for name, outcome in outcomes.items()]
-    if not all(finding.good for finding in findings):
+    if not all(outcomes[name].status is TrialState.OK for name in OF_BATCHES if name in outcomes):
         return findings
     starts = {
-        name: _CheckedStart(adapter=adapter, request=request, outcome=outcomes[name])
-        for name, request in requests.items()
+        name: _CheckedStart(
+            adapter=adapter,
+            request=requests[name],
+            outcome=outcomes[name],
+            earlier=(earlier or {}).get(name),
+        )
+        for name in OF_BATCHES
+        if name in outcomes
     }
-    plain = starts["GAS 1"]
+    plain = starts[PLAIN]
     findings += filter(None, (_overrun(name, start) for name, start in starts.items()))
     findings += filter(None, [_repeated(plain)])
     findings += _silent_readers(adapter, starts.values())
     findings += filter(None, (_clock(name, start) for name, start in starts.items()))
-    alone = (name for name in starts if name not in ("GAS 1", ONE_START))
+    alone = (name for name in starts if name not in (PLAIN, ONE_START))
     findings += (_growth(name, starts[name], plain) for name in alone)
     findings += filter(None, [_growth_in_one(starts)])
     findings += filter(None, [_exchanged(starts), _memory(list(starts.values()))])
-    findings += filter(None, [_size(plain), _late_memory(plain)])
+    findings += filter(None, [_size(plain), _late_memory(plain), _late_times(plain)])
     return findings
-
-
-def either(first: Sequence[CheckFinding], again: Sequence[CheckFinding]) -> list[CheckFinding]:
-    """Return the findings of a second look: of what follows from times the better one counts."""
-    before = {finding.what: finding for finding in first if finding.timing and finding.good}
-    return [finding if finding.good else before.get(finding.what, finding) for finding in again]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _CheckedStart:
-    """A start that went well, with all that its log and files tell."""
+    """A start that went well, with all that its log and files tell.
+
+    Attributes:
+        earlier: how it went before; None where it was started once, or failed then.
+    """
 
     adapter: Adapter
     request: TrialRequest
     outcome: TrialOutcome
+    earlier: TrialOutcome | None = None
 
     @property
     def log(self) -> Path:
@@ -164,10 +128,27 @@ class _CheckedStart:
 
     @cached_property
     def figures(self) -> StartFigures:
+        return self._figures_in(self.log)
+
+    def _figures_in(self, log: Path) -> StartFigures:
         taken = AdapterLog(self.adapter.read, self.planned.parts)
-        taken.read(self.log)
-        taken.read_files(self.log.parent)
+        taken.read(log)
+        taken.read_files(log.parent)
         return taken.starts[0].figures
+
+    @property
+    def looks(self) -> list[StartFigures]:
+        """The figures of this start, and of the one before it."""
+        before = Path(self.earlier.log_path or "") if self.earlier else None
+        return [self.figures, *([self._figures_in(before)] if before else [])]
+
+    @property
+    def measurements(self) -> tuple[AccumulationMeasurement, ...]:
+        """What was measured. Of two looks the shorter one counts: a busy machine only ever adds."""
+        if self.earlier is None:
+            return self.outcome.measurements
+        pairs = zip(self.outcome.measurements, self.earlier.measurements, strict=True)
+        return tuple(min(pair, key=lambda m: median(m.iteration_times_s)) for pair in pairs)
 
     @property
     def asked(self) -> int:
@@ -176,7 +157,7 @@ class _CheckedStart:
 
     @property
     def time_s(self) -> float:
-        return median(self.outcome.measurements[-1].iteration_times_s)
+        return median(self.measurements[-1].iteration_times_s)
 
     @property
     def memory_gib(self) -> float | None:
@@ -273,36 +254,45 @@ def _told_by(reader: AdapterReader) -> set[str]:
 
 
 def _clock(name: str, start: _CheckedStart) -> CheckFinding | None:
-    judgement = clock_judgement(start.figures.iterations)
-    if judgement is None:
+    judgements = [clock_judgement(figures.iterations) for figures in start.looks]
+    found = [judgement for judgement in judgements if judgement is not None]
+    if not found:
         return None
-    good, told = judgement
-    return CheckFinding(what=f"{name}: clock", good=good, told=told, timing=True)
+    best = next((each for each in found if each.good), found[0])
+    return CheckFinding(what=f"{name}: clock", good=best.good, told=best.told, timing=True)
 
 
 def _growth(name: str, start: _CheckedStart, plain: _CheckedStart) -> CheckFinding:
-    ratio = _ratio(start.outcome.measurements[-1], plain.outcome.measurements[-1])
-    least = LEAST_GROWTH if name.startswith("GAS") else LEAST_SAMPLE_GROWTH
-    if name.startswith("MBS") and _grows_in_memory(start, plain):
-        least = 0.0
-    good = least <= ratio <= MOST_GROWTH
+    ratio = _ratio(start.measurements[-1], plain.measurements[-1])
     told = f"an iteration takes {ratio:.2f} times as long as with one micro-batch of one sample"
-    if not good:
-        told += f"; {least:g} to {MOST_GROWTH:g} times are plausible"
-    return CheckFinding(what=f"{name}: growth", good=good, told=told, timing=True)
+    if name == MORE_SAMPLES and ratio <= MOST_GROWTH and _grows_in_memory(start, plain):
+        return CheckFinding(what=f"{name}: growth", good=True, told=f"{told}, and more memory")
+    return _growth_finding(name, ratio, told)
 
 
 def _growth_in_one(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
     """Return whether the second batch of one start takes longer than its first, as it must."""
     if ONE_START not in starts:
         return None
-    first, last = starts[ONE_START].outcome.measurements
+    first, last = starts[ONE_START].measurements
     ratio = _ratio(last, first)
-    good = LEAST_GROWTH <= ratio <= MOST_GROWTH
     told = f"an iteration takes {ratio:.2f} times as long at GAS {MANY} as at GAS {FEW} before it"
-    if not good:
+    return _growth_finding(ONE_START, ratio, told)
+
+
+def _growth_finding(name: str, ratio: float, told: str) -> CheckFinding:
+    """Return whether four times the samples cost what they should."""
+    shown = ratio >= LEAST_GROWTH
+    if not shown:
+        told += (
+            f", less than {LEAST_GROWTH:g} times: nothing shows that the trainer takes the larger "
+            "batch. If it does, a larger model shows it: --model, or --layers, --hidden and "
+            "--seq-length"
+        )
+    elif ratio > MOST_GROWTH:
         told += f"; {LEAST_GROWTH:g} to {MOST_GROWTH:g} times are plausible"
-    return CheckFinding(what=f"{ONE_START}: growth", good=good, told=told, timing=True)
+    good = LEAST_GROWTH <= ratio <= MOST_GROWTH
+    return CheckFinding(what=f"{name}: growth", good=good, told=told, timing=True, shown=shown)
 
 
 def _ratio(longer: AccumulationMeasurement, shorter: AccumulationMeasurement) -> float:
@@ -319,7 +309,7 @@ def _grows_in_memory(start: _CheckedStart, plain: _CheckedStart) -> bool:
 def _exchanged(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
     """Return what is wrong where four micro-batches take more memory than four samples at once,
     and no more time: the two have changed places."""
-    accumulated, at_once = starts.get(f"GAS {MANY}"), starts.get(f"MBS {MANY}")
+    accumulated, at_once = starts.get(MORE_BATCHES), starts.get(MORE_SAMPLES)
     if accumulated is None or at_once is None or not _grows_in_memory(accumulated, at_once):
         return None
     if accumulated.time_s > at_once.time_s:
@@ -365,6 +355,16 @@ def _late_memory(start: _CheckedStart) -> CheckFinding | None:
         return None
     told = "it comes after the last iteration, and each start would wait for it: add at_end = true"
     return CheckFinding(what="memory: late", good=True, told=told, warns=True)
+
+
+def _late_times(start: _CheckedStart) -> CheckFinding | None:
+    """Return a warning where the lines of iterations come together when the trainer ends, and the
+    adapter does not say so: no start could be ended early."""
+    judgement = clock_judgement(start.figures.iterations)
+    if not start.adapter.ends_early or judgement is None or not judgement.together:
+        return None
+    told = "all lines come at once, when it ends: have it print each when it is due, or add at_end"
+    return CheckFinding(what="times: late", good=True, told=told, warns=True)
 
 
 def _lines_that_tell(figure: str, start: _CheckedStart) -> list[int]:

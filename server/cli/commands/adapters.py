@@ -14,7 +14,7 @@ from rich.text import Text
 
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli import tables
-from server.cli.options import ModelOptions
+from server.cli.options import ModelOptions, name_or_file
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
@@ -148,7 +148,10 @@ def check(
     ],
     model: ModelOptions,
     machine: Annotated[
-        str, typer.Option("--machine", help="What the nodes are; `local`: this machine.")
+        str,
+        typer.Option(
+            "--machine", help="What the nodes are: a name of `machines`, `local`, or a TOML file."
+        ),
     ] = "local",
     profile: Annotated[
         str | None,
@@ -158,37 +161,56 @@ def check(
         Path,
         typer.Option("--folder", help="For logs and files; with --profile one that nodes share."),
     ] = Path("adapter-check"),
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", min=1.0, help="Seconds after which a start is ended.")
+    ] = 600.0,
+    batches: Annotated[
+        bool,
+        typer.Option("--batches", help="Vary the batch alone, and no other dimension."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Start a trainer a few times by an adapter, and judge what comes of it.
 
     With GAS 1, GAS 4, a four times larger micro-batch, and both GAS in one start where the adapter
     has `[one_start]`: shows the command, what each pattern found, and whether times, memory and the
-    model's size are plausible. Where times are not, all is run once more. The model is `tiny` where
-    none is said. Exit code 1 where something is not.
+    model's size are plausible. Where times are not, these are run once more. Then with each other
+    value of each other dimension that the adapter varies and the machine can. The model is `tiny`
+    where none is said. Exit code 1 where something is wrong, or not shown.
     """
-    from autotune.resolution import transformer_of
-    from evaluators.program.adapter_check import check_requests, either, judge
+    from autotune.client.files import machine_choice
+    from autotune.resolution import machine_of, transformer_of
+    from evaluators.program.adapter_check import judge
+    from evaluators.program.check_starts import OF_BATCHES, check_starts
     from evaluators.program.pattern_match import matches
     from evaluators.trial_files import LOG
-    from search_spaces.catalog import load_machine
 
     read = _adapter(adapter)
     place = folder.absolute() / time.strftime("%Y-%m-%dT%H-%M-%S")
     shape = transformer_of("tiny" if model == ModelOptions() else model.choice())
-    requests = check_requests(read, shape, load_machine(machine), place)
+    starts = check_starts(
+        read,
+        shape,
+        machine_of(machine_choice(name_or_file(machine))),
+        place,
+        time_limit_s=time_limit,
+        batches_alone=batches,
+    )
+    requests = starts.requests
     backend = _backend(read, profile)
     try:
         outcomes = _run(backend, requests)
         findings = judge(read, requests, outcomes)
         if any(finding.timing and not finding.good for finding in findings):
             note(f"times do not fit together{_load(profile)}: once more, for that may be chance")
-            again = {name: _once_more(request) for name, request in requests.items()}
-            findings = either(findings, judge(read, again, _run(backend, again)))
+            again = {n: _once_more(r) for n, r in requests.items() if n in OF_BATCHES}
+            second = outcomes | _run(backend, again)
+            findings = judge(read, requests, second, earlier=outcomes)
     finally:
         backend.close()
     logs = [path for path in (Path(o.log_path or "") for o in outcomes.values()) if path.is_file()]
     found = matches(read, logs[0]) if logs else []
+    findings += map(_untried, starts.untried)
     good = _good(findings)
     if json:
         told = {"findings": map(asdict, findings), "matches": map(asdict, found)}
@@ -201,6 +223,13 @@ def check(
 
 def _good(findings: Iterable[CheckFinding]) -> bool:
     return all(finding.good for finding in findings)
+
+
+def _untried(dimension: str) -> CheckFinding:
+    from evaluators.program.adapter_check import CheckFinding
+
+    told = "not tried: no other value of it is legal for this model on this machine"
+    return CheckFinding(what=dimension, good=True, told=told, warns=True)
 
 
 def _once_more(request: TrialRequest) -> TrialRequest:
@@ -242,8 +271,9 @@ def _backend(adapter: Adapter, profile: str | None) -> Backend:
 
 def _run(backend: Backend, requests: Mapping[str, TrialRequest]) -> dict[str, TrialOutcome]:
     """Return the outcome of each start; one after the other, or they would share the machine. The
-    first that fails is the last: the others would fail alike."""
+    first of the batches that fails is the last: the others would fail alike."""
     from autotune.schemas import TrialState
+    from evaluators.program.check_starts import OF_BATCHES
     from evaluators.trial import TrialOutcome
 
     outcomes: dict[str, TrialOutcome] = {}
@@ -253,7 +283,7 @@ def _run(backend: Backend, requests: Mapping[str, TrialRequest]) -> dict[str, Tr
         while not isinstance(found := backend.poll([request]).get(request.token), TrialOutcome):
             time.sleep(LOOK_S)
         outcomes[name] = found
-        if found.status is not TrialState.OK:
+        if found.status is not TrialState.OK and name in OF_BATCHES:
             break
     return outcomes
 
@@ -282,7 +312,9 @@ def _print(
     table = tables.elements.headed("", "check", "")
     for finding in findings:
         mark = Text("no", style="red")
-        if finding.good:
+        if not finding.shown:
+            mark = Text("not shown", style="yellow")
+        elif finding.good:
             mark = Text("!", style="yellow") if finding.warns else Text("ok", style="green")
         table.add_row(mark, finding.what, Text(finding.told))
     out().print(table)

@@ -134,7 +134,11 @@ def test_a_choice_that_it_does_not_have_is_refused_by_name(
         ("[dimension.bucket]", "[dimension.zero_stage]", "it means something else already"),
         ("[dimension.bucket]", "[dimension.gas]", "it means something else already"),
         ("[dimension.bucket]", '[dimension."a-b"]', "not a name"),
-        ("[false, true]", "[false, true]\nsearched = 0", "dimension.overlap.searched=0: not a switch"),
+        (
+            "[false, true]",
+            "[false, true]\nsearched = 0",
+            "dimension.overlap.searched=0: not a switch",
+        ),
         ('"--overlap" = "{overlap}"', "", "neither command nor .set. mentions it"),
         ("{kernel}", "{kernels}", "nothing is called kernels; did you mean kernel"),
     ],

@@ -107,7 +107,9 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
         replicated = strategy.data_parallel(FRONTIER.gpus_per_node) > 1
         gathered = replicated and strategy.zero_stage > 0
         assert told["ddp.overlap_grad_reduce"] is replicated
-        assert told["ddp.overlap_param_gather"] is told["optimizer.overlap_param_gather"] is gathered
+        assert (
+            told["ddp.overlap_param_gather"] is told["optimizer.overlap_param_gather"] is gathered
+        )
         assert told["train.manual_gc"]
         assert told["model.cross_entropy_loss_fusion"]
         assert told["model.cross_entropy_fusion_impl"] == "native"

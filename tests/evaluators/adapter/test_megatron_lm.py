@@ -205,7 +205,7 @@ def test_an_overlap_that_it_switched_by_itself_is_noticed(
     strategy = replace(BASE, settings=settings)
     assert strategy.data_parallel(FRONTIER.gpus_per_node) > 1
     log = AdapterLog(adapter.read, [[StartPart(names_of(adapter, GPT, FRONTIER, strategy))]])
-    log.take(f"[start 1 rank 0 9.000000s]   overlap_grad_reduce ............................. {told}")
+    log.take(f"[start 1 rank 0 9.000000s]   overlap_grad_reduce ................ {told}")
     assert bool(log.starts[0].figures.differs) is noticed
 
 

@@ -19,6 +19,9 @@ parser.add_argument("--updates", type=int, default=10)
 parser.add_argument("--then", default="", help="11:4, after 11 updates 4 micro-batches")
 parser.add_argument("--ramp", help="is accepted, and ignored")
 parser.add_argument("--width", type=int, default=64)
+parser.add_argument("--late", action="store_true", help="print all lines at the end")
+parser.add_argument("--recompute", default="no", choices=("no", "full"))
+parser.add_argument("--hang", action="store_true", help="say so, and do nothing for ever")
 args = parser.parse_args()
 config = {}
 if args.config:
@@ -34,16 +37,23 @@ print(f"training {parameters:,} parameters with {samples} samples x {accumulate}
 table = open(os.path.join(args.out, "metrics.csv"), "w")  # noqa: SIM115
 lines = open(os.path.join(args.out, "metrics.jsonl"), "w")  # noqa: SIM115
 table.write("update,train loss,seconds\n")
+if args.hang:
+    print("waiting for the other ranks", flush=True)
+    time.sleep(3600)
+kept = []
 first = time.perf_counter()
 for update in range(1, args.updates + 1):
     began = time.perf_counter()
     if args.then and update > int(args.then.split(":")[0]):
         accumulate = int(args.then.split(":")[1])
-    time.sleep(0.01 + 0.015 * accumulate * (0.5 + 0.5 * samples) + (update == 1) * 0.02)
+    time.sleep(0.006 + 0.018 * accumulate * (0.25 + 0.75 * samples) + (update == 1) * 0.02)
     took, loss = time.perf_counter() - began, 6.2 - 0.1 * update
     tokens = samples * accumulate * 32 / took
-    print(f"[{update}/{args.updates}] loss={loss:.3f} {took * 1000:.3f}ms {tokens:.2f} tokens/s "
-          f"{time.perf_counter() - first:.4f}s in all", flush=True)  # fmt: skip
+    kept.append(f"[{update}/{args.updates}] loss={loss:.3f} {took * 1000:.3f}ms "
+                f"{tokens:.2f} tokens/s {time.perf_counter() - first:.4f}s in all")  # fmt: skip
+    if not args.late or update == args.updates:
+        print(*kept, sep="\n", flush=True)
+        kept.clear()
     table.write(f"{update},{loss},{took}\n")
     lines.write(json.dumps({"update": update, "train": {"loss": loss}, "took": took}) + "\n")
 peak = 300 * 2**20 + samples * 40 * 2**20

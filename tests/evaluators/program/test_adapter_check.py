@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,13 +19,14 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import ToldIteration
 from evaluators.adapter.reading import read_adapter
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.program.adapter_check import CheckFinding, check_requests, either, judge
+from evaluators.program.adapter_check import CheckFinding, judge
 from evaluators.program.adapter_program import AdapterProgram
+from evaluators.program.check_starts import check_starts
 from evaluators.program.clock_judgement import clock_judgement
 from evaluators.program.model_size import told_sizes
 from evaluators.program.pattern_match import matches
 from evaluators.program.program import AttemptEnd
-from evaluators.trial import TrialRequest
+from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.evaluators.program.checked_adapters import (
@@ -41,6 +43,7 @@ from tests.evaluators.program.checked_adapters import (
 
 TRAINER = Path(__file__).parent / "checked_trainer.py"
 ONE_GPU = replace(MACHINE, gpus_per_node=1, peak_tflops=100.0)
+LATE = f'{ARGUMENTS}"--late" = true\n'
 AT_ONCE = 6
 """Starts at a time: two processors are then busy, as those of users are."""
 
@@ -57,20 +60,28 @@ class StartedTrainers:
 
     def check(self, places: str, reading: str, *, again: bool = False) -> list[CheckFinding]:
         """Return what the check finds of an adapter whose starts are there."""
-        folder = self._place(places, again=again)
         adapter = self._adapter(places, reading)
-        requests = check_requests(adapter, MODEL, ONE_GPU, folder)
-        outcomes = {
+        requests, outcomes = self._outcomes(adapter, places, again=False)
+        if not again:
+            return judge(adapter, requests, outcomes)
+        _, second = self._outcomes(adapter, places, again=True)
+        return judge(adapter, requests, second, earlier=outcomes)
+
+    def _outcomes(
+        self, adapter: Adapter, places: str, *, again: bool
+    ) -> tuple[Mapping[str, TrialRequest], dict[str, TrialOutcome]]:
+        folder = self._place(places, again=again)
+        requests = check_starts(adapter, MODEL, ONE_GPU, folder).requests
+        return requests, {
             name: _program(adapter).outcome(request, request.directory, _ended(request))
             for name, request in requests.items()
         }
-        return judge(adapter, requests, outcomes)
 
     def run(self, places: str, *, again: bool = False) -> list[tuple[Adapter, TrialRequest]]:
         """Return the starts of an adapter, to be run."""
         adapter = self._adapter(places, TABLE if "config" not in places else READINGS["a file"])
-        requests = check_requests(adapter, MODEL, ONE_GPU, self._place(places, again=again))
-        return [(adapter, request) for request in requests.values()]
+        starts = check_starts(adapter, MODEL, ONE_GPU, self._place(places, again=again))
+        return [(adapter, request) for request in starts.requests.values()]
 
     def _place(self, places: str, *, again: bool) -> Path:
         return self._folder / f"{hash(places):x}{'-again' * again}"
@@ -117,7 +128,7 @@ def _bad(findings: list[CheckFinding]) -> dict[str, str]:
 def trainers(tmp_path_factory: pytest.TempPathFactory) -> StartedTrainers:
     """Return the trainers, once all that tests look at have run."""
     started = StartedTrainers(tmp_path_factory.mktemp("check"))
-    shared = (ARGUMENTS + ONE_START, ARGUMENTS + IGNORED)
+    shared = (ARGUMENTS + ONE_START, ARGUMENTS + IGNORED, LATE)
     places = {
         *shared,
         *WAYS.values(),
@@ -134,7 +145,7 @@ def _looked_at(trainers: StartedTrainers, places: str, reading: str) -> dict[str
         again = trainers.run(places, again=True)
         if not again[0][1].directory.exists():
             _run(again)
-        findings = either(findings, trainers.check(places, reading, again=True))
+        findings = trainers.check(places, reading, again=True)
     return _bad(findings)
 
 
@@ -156,6 +167,76 @@ def test_two_batches_in_one_start_are_tried(trainers: StartedTrainers) -> None:
     ]
     assert _looked_at(trainers, ARGUMENTS + ONE_START, MILLISECONDS) == {}
     assert set(_looked_at(trainers, ARGUMENTS + IGNORED, MILLISECONDS)) == {"GAS 1 and 4: growth"}
+
+
+def test_a_micro_batch_that_costs_nothing_is_not_shown(trainers: StartedTrainers) -> None:
+    ignored = MISTAKES["MBS at another place"].places
+    looks = [each for again in (False, True) for each in _growths(trainers, ignored, again=again)]
+    assert [(each.what, each.good, each.shown) for each in looks] == [
+        ("GAS 4: growth", True, True),
+        ("MBS 4: growth", False, False),
+    ] * 2
+    assert "a larger model shows it" in looks[-1].told
+
+
+def _growths(trainers: StartedTrainers, places: str, *, again: bool) -> list[CheckFinding]:
+    started = trainers.run(places, again=again)
+    if not started[0][1].directory.exists():
+        _run(started)
+    found = trainers.check(places, MILLISECONDS, again=again)
+    return [each for each in found if each.what.endswith("growth")]
+
+
+def test_times_may_be_told_at_the_end_where_they_are_true(trainers: StartedTrainers) -> None:
+    """Lines that come together are no fault of their times: `ms * 1` is one."""
+    true = trainers.check(LATE, MILLISECONDS)
+    assert _looked_at(trainers, LATE, MILLISECONDS) == {}
+    assert "times: late" in [each.what for each in true if each.warns]
+    said = trainers.check(LATE, MILLISECONDS + "at_end = true\n")
+    assert not any(each.warns for each in said)
+    wrong = trainers.check(LATE, MILLISECONDS.replace("ms / 1000", "ms * 1"))
+    assert {each.what for each in wrong if not each.good} >= {"GAS 1: clock", "GAS 4: clock"}
+
+
+def test_the_other_dimensions_are_tried_as_far_as_the_machine_can(tmp_path: Path) -> None:
+    path = tmp_path / "wide.toml"
+    path.write_text("""command = ["train"]
+[dimension.kernel]
+values = ["plain", "fused"]
+[set]
+"--places" = ["{activation_checkpointing}", "{tensor_parallel}", "{zero_stage}", "{kernel}"]
+"--pp" = ["{pipeline_parallel}", "{virtual_stages}", "{gradient_accumulation_steps}"]
+"--sp" = "{sequence_parallel}"
+[[refuse]]
+when = "zero_stage == 0 or sequence_parallel != (tensor_parallel > 1)"
+because = "it trains no such layout"
+[[refuse]]
+when = "gradient_accumulation_steps < pipeline_parallel or activation_checkpointing == 'selective'"
+because = "it trains no such layout"
+[[read]]
+log = '(?P<step>.)(?P<iteration_time_s>.)'
+""")
+    adapter = read_adapter(path)
+    found = check_starts(adapter, MODEL, MACHINE, tmp_path)
+    tried = {name: request.strategy for name, request in found.requests.items()}
+    assert list(tried) == [
+        *("GAS 1", "GAS 4", "activation_checkpointing full", "zero_stage 2", "zero_stage 3"),
+        *("tensor_parallel 2", "pipeline_parallel 2", "virtual_stages 2"),
+        *("sequence_parallel on", "kernel fused"),
+    ]
+    assert tried["GAS 1"].zero_stage == 1
+    assert tried["tensor_parallel 2"].sequence_parallel
+    assert tried["pipeline_parallel 2"].gradient_accumulation_steps == 2
+    assert not found.untried
+    alone = check_starts(adapter, MODEL, ONE_GPU, tmp_path)
+    assert alone.untried == (
+        "tensor_parallel",
+        "pipeline_parallel",
+        "virtual_stages",
+        "sequence_parallel",
+    )
+    few = check_starts(adapter, MODEL, MACHINE, tmp_path, batches_alone=True)
+    assert list(few.requests) == ["GAS 1", "GAS 4"]
 
 
 @pytest.mark.parametrize(("share", "good"), [("", True), (" * 1.08", False)])
@@ -209,7 +290,7 @@ def test_a_busy_machine_does_not_make_a_clock_wrong(time_s: float) -> None:
         clock_judgement(_iterations(time_s=time_s, printed=1.0, busy=0.05, seed=seed))
         for seed in range(200)
     ]
-    assert sum(not good for good, _ in filter(None, judged)) <= 4
+    assert sum(not each.good for each in filter(None, judged)) <= 4
 
 
 @pytest.mark.parametrize("printed", [1000, 0.001, 4, 0.25])
@@ -218,7 +299,7 @@ def test_a_clock_of_another_unit_is_wrong_on_a_busy_machine_too(printed: float) 
         clock_judgement(_iterations(time_s=0.1, printed=printed, busy=0.05, seed=seed))
         for seed in range(200)
     ]
-    assert not any(good for good, _ in filter(None, judged))
+    assert not any(each.good for each in filter(None, judged))
 
 
 @pytest.mark.parametrize(

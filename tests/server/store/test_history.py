@@ -132,7 +132,7 @@ def of(store: Store, *, profile: dict[str, Any] | None = None, **changes: Any) -
 
 BIGGER = machine_shape(replace(load_machine("frontier"), memory_gib=96.0)).model_dump()
 RENAMED = machine_shape(replace(load_machine("frontier"), max_nodes=3)).model_dump()
-MEASURED = {"evaluator": "local"}
+MEASURED: dict[str, Any] = {"evaluator": "local"}
 FOR_REAL = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
 
 

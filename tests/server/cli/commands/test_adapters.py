@@ -10,6 +10,14 @@ from tests.evaluators.program import checked_adapters
 from tests.server.cli.conftest import Autotune
 
 TRAINER = Path(checked_adapters.__file__).with_name("checked_trainer.py")
+MACHINE = """gpu = "none"
+gpus_per_node = 1
+max_nodes = 1
+memory_gib = 4
+memory_bandwidth_gb_per_s = 20
+intra_node_gb_per_s = 10
+inter_node_gb_per_s = 1
+"""
 HELP = """usage: train.py [-h]
   --micro-batch-size MICRO_BATCH_SIZE
   --train-iters TRAIN_ITERS
@@ -63,3 +71,34 @@ def test_three_starts_are_judged(alone: Autotune, tmp_path: Path) -> None:
     assert "and tiny has" in found["model"]["told"]
     assert done.code == 1
     assert done.json()["matches"][0]["found"]["step"] == "1"
+
+
+def test_a_start_that_hangs_is_ended_and_told_by_its_last_line(
+    alone: Autotune, tmp_path: Path
+) -> None:
+    path, machine = tmp_path / "hangs.toml", tmp_path / "node.toml"
+    command = f'command = ["{{python}}", "-IS", "{TRAINER}", "--hang"]'
+    path.write_text(f"{command}\n[set]{checked_adapters.ARGUMENTS}{checked_adapters.MILLISECONDS}")
+    machine.write_text(MACHINE)
+    words = ("adapter", "check", str(path), "--folder", str(tmp_path / "starts"), "--json")
+    done = alone(*words, "--machine", str(machine), "--time-limit", "8")
+    assert done.code == 1
+    [found] = done.json()["findings"]
+    assert found["what"] == "GAS 1"
+    assert "time limit" in found["told"]
+    assert "waiting for the other ranks" in found["told"]
+
+
+def test_a_value_that_the_trainer_does_not_take_is_found(alone: Autotune, tmp_path: Path) -> None:
+    path = tmp_path / "tried.toml"
+    command = f'command = ["{{python}}", "-IS", "{TRAINER}"]'
+    recompute = "{'no' if activation_checkpointing == 'none' else activation_checkpointing}"
+    path.write_text(
+        f"{command}\n[set]{checked_adapters.ARGUMENTS}"
+        f'"--recompute" = "{recompute}"\n{checked_adapters.MILLISECONDS}'
+    )
+    words = ("adapter", "check", str(path), "--folder", str(tmp_path / "starts"), "--json")
+    found = {each["what"]: each for each in alone(*words).json()["findings"]}
+    assert found["activation_checkpointing full"]["good"]
+    assert not found["activation_checkpointing selective"]["good"]
+    assert "invalid choice: 'selective'" in found["activation_checkpointing selective"]["told"]

@@ -1,0 +1,186 @@
+"""The tiny starts by which an adapter is checked: of several batches, and of other dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.cost_model.parameters import is_cpu
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.capabilities import capabilities_of_adapter
+from evaluators.adapter.rendering import in_one_start
+from evaluators.trial import TrialProtocol, TrialRequest
+from search_spaces.dimension import fixed_default, offers_bf16
+from search_spaces.machine import Machine
+from search_spaces.program import ProgramCapabilities
+from search_spaces.rules import findings
+from search_spaces.strategy import Scalar, Strategy, setting_text, strategy_with
+from search_spaces.transformer import Transformer
+
+FEW, MANY = 1, 4
+PLAIN, MORE_BATCHES, MORE_SAMPLES = f"GAS {FEW}", f"GAS {MANY}", f"MBS {MANY}"
+ONE_START = f"GAS {FEW} and {MANY}"
+OF_BATCHES = (PLAIN, MORE_BATCHES, MORE_SAMPLES, ONE_START)
+"""The starts that are held against one another. Any other one has to train, and no more."""
+CHECKED_ITERATIONS = 8
+"""After the warm-up: a median over so many stands, though some come late."""
+TRIED_ITERATIONS = 2
+"""Of a start that has to train, and no more."""
+MOST_OWN_VALUES = 3
+USUAL_TIME_LIMIT_S = 600.0
+
+_COMPANIONS: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"sequence_parallel": True},
+    {"pipeline_parallel": 2, "gradient_accumulation_steps": 2},
+    {"tensor_parallel": 2},
+    {"tensor_parallel": 2, "sequence_parallel": True},
+)
+"""What else a layout may need before a dimension can have another value, the least first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckStarts:
+    """The starts of one adapter.
+
+    Attributes:
+        requests: by name, those of `OF_BATCHES` first.
+        untried: dimensions that the adapter varies, and this machine or model cannot.
+    """
+
+    requests: Mapping[str, TrialRequest]
+    untried: tuple[str, ...]
+
+
+def check_starts(
+    adapter: Adapter,
+    transformer: Transformer,
+    machine: Machine,
+    folder: Path,
+    *,
+    time_limit_s: float = USUAL_TIME_LIMIT_S,
+    batches_alone: bool = False,
+) -> CheckStarts:
+    """Return the starts: one micro-batch of one sample, four, one of four samples, and one
+    micro-batch and then four, those but the first where the adapter can say so; then one for each
+    other value of each other dimension that the adapter varies.
+
+    Args:
+        time_limit_s: of each start.
+        batches_alone: none for other dimensions.
+    """
+    layouts = _CheckedLayouts(adapter=adapter, transformer=transformer, machine=machine)
+    strategies = dict(layouts.of_batches())
+    untried = []
+    if not batches_alone:
+        for name, values in layouts.other_values().items():
+            tried = dict(layouts.of_dimension(name, values))
+            strategies.update(tried)
+            untried += [] if tried else [name]
+    requests = {}
+    for number, (name, strategy) in enumerate(strategies.items(), start=1):
+        accumulations = (
+            (FEW, MANY) if name == ONE_START else (strategy.gradient_accumulation_steps,)
+        )
+        measured = CHECKED_ITERATIONS if name in OF_BATCHES else TRIED_ITERATIONS
+        requests[name] = TrialRequest(
+            token=f"check-{number}",
+            transformer=transformer,
+            machine=machine,
+            strategy=strategy,
+            protocol=TrialProtocol(
+                accumulations=accumulations,
+                measured_iterations=measured,
+                time_limit_s=time_limit_s,
+            ),
+            directory=folder / f"check-{number}",
+        )
+    return CheckStarts(requests=requests, untried=tuple(untried))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CheckedLayouts:
+    """The layouts that a machine can try of an adapter's trainer."""
+
+    adapter: Adapter
+    transformer: Transformer
+    machine: Machine
+
+    @property
+    def program(self) -> ProgramCapabilities:
+        return capabilities_of_adapter(self.adapter)
+
+    @property
+    def plain(self) -> Strategy:
+        """The simplest layout that the trainer runs; the very simplest where it runs none."""
+        values: dict[str, Any] = {
+            "tensor_parallel": 1,
+            "pipeline_parallel": 1,
+            "micro_batch_size": FEW,
+            "gradient_accumulation_steps": FEW,
+            "zero_stage": 0,
+            "num_nodes": 1,
+            "activation_checkpointing": "none",
+            "precision": fixed_default("precision", self.machine)[0],
+        }
+        for name, value in self.program.fixed:
+            values[name] = fixed_default(name, self.machine)[0] if value is None else value
+        for own in self.adapter.dimensions:
+            if own.searched:
+                values[own.name] = own.values[0]
+        stages = (0, 1, 2, 3) if "zero_stage" in self.adapter.varied else (values["zero_stage"],)
+        layouts = [strategy_with(values | {"zero_stage": stage}) for stage in stages]
+        return next(self._legal(layouts), layouts[0])
+
+    def of_batches(self) -> Iterator[tuple[str, Strategy]]:
+        yield PLAIN, self.plain
+        if "gradient_accumulation_steps" in self.adapter.varied:
+            yield MORE_BATCHES, self.plain.with_accumulation(MANY)
+        if "micro_batch_size" in self.adapter.varied:
+            yield MORE_SAMPLES, replace(self.plain, micro_batch_size=MANY)
+        many = self.plain.with_accumulation(MANY)
+        if "gradient_accumulation_steps" in self.adapter.varied and in_one_start(
+            self.adapter, self.transformer, self.machine, many, FEW
+        ):
+            yield ONE_START, many
+
+    def other_values(self) -> dict[str, tuple[Scalar, ...]]:
+        """Return the dimensions besides the batch that the adapter varies, with the values to try:
+        those of kernels and precisions that the machine has."""
+        on_cpu = is_cpu(self.machine)
+        half: tuple[Scalar, ...] = ("bf16",) * offers_bf16(self.machine) + ("fp16",) * (not on_cpu)
+        values: dict[str, tuple[Scalar, ...]] = {
+            "activation_checkpointing": ("none", "selective", "full"),
+            "zero_stage": (0, 1, 2, 3),
+            "tensor_parallel": (2,),
+            "pipeline_parallel": (2,),
+            "virtual_stages": (2,),
+            "sequence_parallel": (True,),
+            "flash_attention": () if on_cpu else (True, False),
+            "precision": half,
+        }
+        values = {name: each for name, each in values.items() if name in self.adapter.varied}
+        return values | {own.name: own.values[:MOST_OWN_VALUES] for own in self.adapter.dimensions}
+
+    def of_dimension(self, name: str, values: Iterable[Scalar]) -> Iterator[tuple[str, Strategy]]:
+        """Yield the simplest legal layout with each value that the plain one does not have."""
+        for value in values:
+            if self.plain.value(name) == value or self.adapter.usual.get(name) == value:
+                continue
+            layouts = (
+                strategy_with({**self.plain.as_dict(), **companion, name: value})
+                for companion in _COMPANIONS
+                if all(each in self.adapter.varied for each in companion)
+            )
+            for strategy in self._legal(layouts):
+                yield f"{name} {setting_text(value)}", strategy
+                break
+
+    def _legal(self, layouts: Iterable[Strategy]) -> Iterator[Strategy]:
+        for strategy in layouts:
+            judged = (strategy, self.transformer, self.machine)
+            found = findings(*judged, program=self.program)
+            if not any(finding.severity == "refuse" for finding in found):
+                yield strategy
