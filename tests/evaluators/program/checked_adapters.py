@@ -154,7 +154,7 @@ MISTAKES: Mapping[str, Mistake] = {
         .replace("--x", "--accumulate"),
     ),
     "the global batch for the micro-batch": Mistake(
-        places=_changed(ARGUMENTS, "{micro_batch_size}", "{global_batch_size}"), unseen=True
+        places=_changed(ARGUMENTS, "{micro_batch_size}", "{global_batch_size}")
     ),
     "the global batch for the micro-batch, which is echoed": Mistake(
         reading=MILLISECONDS + ECHO,
