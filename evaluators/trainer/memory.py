@@ -15,7 +15,10 @@ from typing import Protocol
 import torch
 
 GIB = 2**30
+M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
+MAPPED_FROM_BYTES = 2**17
+"""An allocation of so many bytes has pages of its own (glibc's initial value)."""
 THREAD_STACK_BYTES = 2**20
 
 
@@ -86,13 +89,16 @@ def status_bytes(field: str) -> int:
 
 
 def keep_address_space_small() -> None:
-    """Give all threads one heap, and each a small stack.
+    """Give all threads one heap and each a small stack, and return what a tensor held at once.
 
     Otherwise each of gloo's threads takes 64 MiB of address space for a heap and 8 for a stack,
-    which would count as the model's.
+    which would count as the model's. And glibc raises the size from which an allocation has pages
+    of its own with each that is freed: tensors then lie in the heap, which stays as large as it
+    ever was, and by how much depends on the order in which threads ran.
     """
     libc = ctypes.CDLL(None)
     libc.mallopt(M_ARENA_MAX, 1)
+    libc.mallopt(M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
     attributes = ctypes.create_string_buffer(64)
     libc.pthread_attr_init(attributes)
     libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(THREAD_STACK_BYTES))

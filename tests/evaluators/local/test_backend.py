@@ -144,9 +144,12 @@ def test_an_unknown_trial_is_left_out(backend: LocalBackend, tmp_path: Path) -> 
 def test_memory_limits_what_fits(
     backend: LocalBackend, tmp_path: Path, layout: Strategy, status: TrialState
 ) -> None:
-    """One layout does not fit; less of a batch, recomputation, or a share of the model does."""
+    """One layout does not fit; less of a batch, recomputation, or a share of the model does.
+
+    The first takes 0.069 GiB, whatever else the machine does, and the others at most 0.039.
+    """
     ranks = layout.tensor_parallel * layout.pipeline_parallel
-    asked: dict[str, Any] = {"transformer": WIDE, "memory_gib": 0.11, "measured_iterations": 1}
+    asked: dict[str, Any] = {"transformer": WIDE, "memory_gib": 0.052, "measured_iterations": 1}
     trial = request(tmp_path, layout, ranks=ranks, **asked)
     outcome = run(backend, trial)
     assert outcome.status is status, outcome.error
@@ -155,7 +158,7 @@ def test_memory_limits_what_fits(
         assert "allocate" in outcome.error
         assert outcome.measurements == ()
     else:
-        assert max(outcome.peak_memory_gib) <= 0.11
+        assert max(outcome.peak_memory_gib) <= 0.052
 
 
 def test_a_time_limit_ends_a_trial(backend: LocalBackend, tmp_path: Path) -> None:
