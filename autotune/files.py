@@ -1,4 +1,4 @@
-"""The one atomic write: a file is there whole, or not at all; and whether a disk was full.
+"""The one atomic write: a file is there whole, or not at all; and whether a file system failed.
 
 It stands here, below the evaluators and the server that write with it too, because the client
 library, which may import neither, keeps artefacts with it.
@@ -12,6 +12,8 @@ from pathlib import Path
 from uuid import uuid4
 
 OUT_OF_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+FAILING = OUT_OF_ROOM | {errno.EROFS, errno.EIO, errno.ESTALE}
+"""Errors of a file system that is full, read-only or does not answer, which may pass."""
 
 
 def write_whole(
@@ -48,6 +50,14 @@ def write_whole(
     return path
 
 
-def is_out_of_room(error: BaseException) -> bool:
-    """Return whether it could not be written for want of room, which may come."""
-    return isinstance(error, OSError) and error.errno in OUT_OF_ROOM
+def is_file_system_failure(error: BaseException) -> bool:
+    """Return whether a file system is to blame, and not the file; see `FAILING`."""
+    return isinstance(error, OSError) and error.errno in FAILING
+
+
+def is_missing(error: OSError) -> bool:
+    """Return True for a file that is not there or not to be read; raise what a failing file system
+    said, of which nothing follows about its files."""
+    if is_file_system_failure(error):
+        raise error
+    return True

@@ -1,4 +1,4 @@
-"""What is said of a disk that had no room for what a trial writes."""
+"""What is said of a file system that did not take what a trial writes."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import errno
 import os
 from pathlib import Path
 
+from autotune.files import OUT_OF_ROOM, is_file_system_failure
+
 MIB = 2**20
 LEAST_FREE_BYTES = 65_536
 """With less a log may have ended before it said why."""
 
 
-def out_of_room(folder: Path, code: int = errno.ENOSPC) -> str:
-    """Return that the disk of `folder` was full, and what is free there now.
+def unwritable(folder: Path, code: int = errno.ENOSPC) -> str:
+    """Return that the file system of `folder` was full, and what is free there now; or that it was
+    read-only, or did not answer.
 
-    What it says is the same for all trials of one disk, so that it shows that they ended alike.
+    The text is the same for all trials of one file system, which shows that they ended alike.
 
     Args:
         code: the errno with which something could not be written.
     """
+    if code not in OUT_OF_ROOM:
+        return f"the file system of {folder.parent} could not be written ({os.strerror(code)})"
     there = _nearest(folder)
     room = os.statvfs(there)
     free, size = room.f_bavail * room.f_frsize // MIB, room.f_blocks * room.f_frsize // MIB
@@ -28,12 +33,14 @@ def out_of_room(folder: Path, code: int = errno.ENOSPC) -> str:
     return f"the disk was full ({os.strerror(code)}): {said}"
 
 
-def is_full(folder: Path) -> bool:
+def is_unwritable(folder: Path) -> bool:
     """Return whether nothing to speak of can be written there now; a quota is not seen."""
     try:
         room = os.statvfs(_nearest(folder))
-    except OSError:
-        return False
+    except OSError as error:
+        return is_file_system_failure(error)
+    if room.f_flag & os.ST_RDONLY:
+        return True
     return room.f_bavail * room.f_frsize < LEAST_FREE_BYTES or _takes_no_more_files(room)
 
 

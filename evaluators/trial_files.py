@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autotune.files import write_whole
+from autotune.files import is_missing, write_whole
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import strategy_with
@@ -56,8 +56,11 @@ def read_result(directory: Path) -> TrialOutcome | None:
     try:
         data = json.loads((directory / RESULT).read_text(encoding="utf-8"))
         return TrialOutcome.from_dict(data)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    except OSError as error:
+        is_missing(error)
+    except (ValueError, KeyError, TypeError):
+        pass
+    return None
 
 
 def log_tail(directory: Path, *, lines: int = 40, most_bytes: int = 16_384) -> str:

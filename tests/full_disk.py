@@ -25,6 +25,13 @@ class FullDisk:
     def make_room(self) -> None:
         self._mount("remount,size=8m,nr_inodes=1000")
 
+    def forbid_writing(self) -> None:
+        """Let nobody write, as a file system does that met an error; nothing may be open there."""
+        self._mount("remount,ro")
+
+    def allow_writing(self) -> None:
+        self._mount("remount,rw")
+
     def _mount(self, options: str) -> None:
         subprocess.run(_mounting(self.folder, options), capture_output=True, check=True)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from autotune.files import is_file_system_failure
 from autotune.schemas import TrialState
 from evaluators.attempt.abandonment import abandoned_duration_s, write_abandoned
 from evaluators.attempt.attempt import CANCELLED, Attempt, attempts_of
@@ -14,6 +16,8 @@ from evaluators.program import AttemptEnd
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import write_result
 
+PATIENCE_S = 120.0
+PAUSE_S = 1.0
 log = logging.getLogger(__name__)
 
 
@@ -45,12 +49,7 @@ def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOu
         attempt: the last one. What those before it held of nodes counts, too.
         read: what the attempt left; this may take long.
     """
-    try:
-        outcome = read()
-    except Exception as error:
-        log.exception("what a trial left could not be read")
-        reason = f"what it left could not be read: {type(error).__name__}: {error}"
-        outcome = without_run(attempt, TrialState.CRASHED, reason)
+    outcome = _read_patiently(attempt, read)
     earlier_s = sum(
         abandoned_duration_s(earlier.folder)
         for earlier in attempts_of(attempt.request)
@@ -64,6 +63,23 @@ def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOu
     except OSError:
         log.warning("a trial's result could not be written", exc_info=True)
     return outcome
+
+
+def _read_patiently(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
+    """Return what an attempt left; while its file system fails, wait up to PATIENCE_S."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return read()
+        except Exception as error:
+            failing = is_file_system_failure(error)
+            if failing and time.monotonic() < until:
+                time.sleep(PAUSE_S)
+                continue
+            log.exception("what a trial left could not be read")
+            reason = f"what it left could not be read: {type(error).__name__}: {error}"
+            status = TrialState.LOST if failing else TrialState.CRASHED
+            return without_run(attempt, status, reason)
 
 
 def without_run(attempt: Attempt, status: TrialState, error: str) -> TrialOutcome:

@@ -142,6 +142,7 @@ class Polling:
         command_limit_s: after which a Slurm command, or a question to Ray, is given up.
         settle_s: after so long a job that was submitted is in the queue, accounting knows of one
             that ended, and a file that a node wrote is seen here.
+        accounting_limit_s: so long accounting is waited for that does not yet know how a job ended.
         full_queue_pause_s: before sbatch is tried again after the limit on jobs in the queue was
             reached.
     """
@@ -151,6 +152,7 @@ class Polling:
     interval_s: Annotated[float, number(0.05, 3600, unit="s")] = 5.0
     command_limit_s: Annotated[float, number(0.1, 3600, unit="s")] = 30.0
     settle_s: Annotated[float, number(0.1, 3600, unit="s")] = 3.0
+    accounting_limit_s: Annotated[float, number(0.1, 3600, unit="s")] = 60.0
     full_queue_pause_s: Annotated[float, number(0.1, 3600, unit="s")] = 10.0
 
 

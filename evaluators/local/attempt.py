@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune.files import OUT_OF_ROOM, write_whole
+from autotune.files import FAILING, write_whole
 from autotune.schemas import TrialState
 from evaluators import time_limit
 from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str]) -> int:
             if mine and (outcome := LocalAttempt(request, profile).run()):
                 write_result(folder, outcome)
     except OSError as error:
-        if error.errno in OUT_OF_ROOM:
+        if error.errno in FAILING:
             return error.errno
         raise
     return 0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import evaluators
-from autotune.files import is_out_of_room
+from autotune.files import is_file_system_failure
 from evaluators.local.without_result import unwritten, without_result
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
@@ -59,7 +59,7 @@ class LocalBackend:
         try:
             request.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            if is_out_of_room(error):
+            if is_file_system_failure(error):
                 raise
             reason = f"no directory for it: {error}"
             self._unwritten[request.token] = without_result(request, reason)

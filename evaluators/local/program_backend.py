@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import evaluators
-from autotune.files import OUT_OF_ROOM, is_out_of_room
+from autotune.files import FAILING, is_file_system_failure
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.local.attempt import write_attempt
@@ -58,7 +58,7 @@ class LocalProgramBackend:
             write_attempt(request, self._profile)
             process = _started(request.directory)
         except OSError as error:
-            if is_out_of_room(error):
+            if is_file_system_failure(error):
                 raise
             reason = f"it could not be started: {error}"
             self._unwritten[request.token] = without_result(request, reason)
@@ -131,7 +131,7 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
 def _ended_without_result(running: _RunningAttempt) -> TrialOutcome:
     if running.cancelled:  # before it could write one
         return without_result(running.request, "cancelled", status=TrialState.CANCELLED)
-    if running.process.returncode in OUT_OF_ROOM:
+    if running.process.returncode in FAILING:
         return unwritten(running.request, running.process.returncode)
     try:
         text = (running.request.directory / ERRORS).read_text(encoding="utf-8", errors="replace")

@@ -6,9 +6,9 @@ import os
 import socket
 from datetime import UTC, datetime
 
-from autotune.files import OUT_OF_ROOM
+from autotune.files import FAILING
 from autotune.schemas import TrialState
-from evaluators.disk_room import out_of_room
+from evaluators.disk_room import unwritable
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG, log_tail
 
@@ -34,6 +34,6 @@ def unwritten(request: TrialRequest, code: int) -> TrialOutcome:
 
     A full disk says nothing about the strategy, and the trial is lost rather than crashed.
     """
-    if code in OUT_OF_ROOM:
-        return without_result(request, out_of_room(request.directory, code), status=TrialState.LOST)
+    if code in FAILING:
+        return without_result(request, unwritable(request.directory, code), status=TrialState.LOST)
     return without_result(request, f"the result could not be written: {os.strerror(code)}")

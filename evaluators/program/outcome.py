@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.schemas import TrialState
-from evaluators.disk_room import is_full, out_of_room
+from evaluators.disk_room import is_unwritable, unwritable
 from evaluators.program.power import Energy
 from evaluators.program.program import AttemptEnd
 from evaluators.training_log import Cause, CauseKind, TrainingLog, read_log
@@ -75,8 +75,8 @@ def failure_of(ended: AttemptEnd, cause: Cause | None, folder: Path) -> AttemptF
         return AttemptFailure(status=status, error=cause.error)
     code = "no exit code" if ended.exit_code is None else f"exit code {ended.exit_code}"
     error = f"it ended with {code}, and its log does not say why"
-    if is_full(folder):  # a program whose log cannot be written has nowhere to say so
-        error = f"it ended with {code}, and {out_of_room(folder)}"
+    if is_unwritable(folder):  # a program whose log cannot be written has nowhere to say so
+        error = f"it ended with {code}, and {unwritable(folder)}"
         return AttemptFailure(status=TrialState.LOST, error=error)
     return AttemptFailure(status=TrialState.CRASHED, error=error)
 

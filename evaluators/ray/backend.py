@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from autotune.files import is_out_of_room
+from autotune.files import is_file_system_failure
 from autotune.schemas import TrialState
 from evaluators.attempt.attempt import attempts_of
 from evaluators.attempt.attempt_state import AttemptState
@@ -202,7 +202,7 @@ class RayBackend:
             works[trial.attempt.name] = work_of(trial.attempt, self._profile, self._program)
             trial.note(taken=False)
         except (InvalidInput, OSError, ValueError) as error:
-            if is_out_of_room(error):
+            if is_file_system_failure(error):
                 raise  # it waits for room: what could not be written down would be told later
             never = never_prepared(error)
             endings.settle(trial, never.status, never.error)

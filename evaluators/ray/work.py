@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from autotune.cost_model.parameters import is_cpu
 from evaluators.attempt.attempt import Attempt
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import container_words, environment_lines
@@ -37,7 +38,7 @@ def keeper_name(trials: Path) -> str:
 def bundle_of(machine: Machine, profile: ClusterProfile) -> dict[str, float]:
     """Return what a trial has of each of its nodes: all GPUs or, where there are none, CPUs."""
     gpus, cpus = machine.gpus_per_node, profile.tasks.cpus_per_task
-    if machine.gpu == "none" or "CPU" in machine.gpu:
+    if is_cpu(machine):
         return {"CPU": gpus * (cpus or 1)}
     return {"GPU": gpus, **({"CPU": gpus * cpus} if cpus else {})}
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.files import write_whole
+from autotune.files import is_missing, write_whole
 from evaluators.attempt.abandonment import ABANDONED
 from evaluators.attempt.attempt import ENDED, LOG
 
@@ -77,11 +77,16 @@ class AttemptFiles:
 
 
 def read_attempt_files(folder: Path) -> AttemptFiles:
-    """Return what is there; files that are cut, empty or unreadable count as far as they go."""
+    """Return what is there; files that are cut, empty or unreadable count as far as they go.
+
+    Raises:
+        OSError: the file system fails; of what is there nothing is known.
+    """
     try:
         # On NFS a listing sees what a look for one file may not see yet.
         names = set(os.listdir(folder))
-    except OSError:
+    except OSError as error:
+        is_missing(error)
         return AttemptFiles()
     intended_at = _intended_at(folder / INTENT) if INTENT in names else None
     return AttemptFiles(
@@ -124,7 +129,10 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except OSError as error:
+        is_missing(error)
+        return {}
+    except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -152,13 +160,19 @@ def _claim(path: Path) -> Claim | None:
     try:
         job_id, at, nodes = path.read_text(encoding="utf-8").split(maxsplit=2)
         return Claim(job_id=job_id, at=float(at), nodes=nodes.strip())
-    except (OSError, ValueError):
-        return None
+    except OSError as error:
+        is_missing(error)
+    except ValueError:
+        pass
+    return None
 
 
 def _end(path: Path) -> ScriptEnd | None:
     try:
         code, began_at, ended_at = path.read_text(encoding="utf-8").split()
         return ScriptEnd(exit_code=int(code), began_at=float(began_at), ended_at=float(ended_at))
-    except (OSError, ValueError):
-        return None
+    except OSError as error:
+        is_missing(error)
+    except ValueError:
+        pass
+    return None

@@ -152,7 +152,8 @@ class JobAttempt:
                 return self._submit_again()
             case AskAccounting(stay=stay):
                 since = min(self.files.intended_at or math.inf, time.time())
-                self._tracker.look_up(self.name, since=since - LOOK_BACK_S)
+                nodes = self.files.claim.nodes if self.files.claim else ""
+                self._tracker.look_up(self.name, since=since - LOOK_BACK_S, nodes=nodes)
                 return stay
         return decision
 

@@ -19,7 +19,12 @@ from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles
 from evaluators.slurm.jobs import SlurmJob
 from evaluators.slurm.pending_reasons import why_pending
-from evaluators.slurm.srun_log import failed_nodes, why_never_launched, why_no_step
+from evaluators.slurm.srun_log import (
+    failed_nodes,
+    why_ended,
+    why_never_launched,
+    why_no_step,
+)
 from evaluators.trial import TrialProgress
 
 FOLDER_NOT_SHARED = (
@@ -49,9 +54,12 @@ class JobStatus:
         asked_at: when the newest status call began that was answered; None: none was.
         absent_since: when the first of the newest status calls began that showed no waiting or
             running job of the name; None while there is one, or nothing was asked.
-        accounted: accounting was asked since then too, or there is none.
+        accounted: accounting was asked since then too, or there is none; and the states of the
+            attempt's nodes were.
+        accounting: whether this cluster keeps any, as far as is known.
+        failed_nodes: nodes of the attempt that are down.
         now: when this is decided upon.
-        settle_s: see `Polling`.
+        settle_s, accounting_limit_s: see `Polling`.
     """
 
     now: float
@@ -59,11 +67,20 @@ class JobStatus:
     asked_at: float | None = None
     absent_since: float | None = None
     accounted: bool = False
+    accounting: bool = False
+    failed_nodes: frozenset[str] = frozenset()
     settle_s: float = Polling.settle_s
+    accounting_limit_s: float = Polling.accounting_limit_s
 
     @property
     def settled(self) -> bool:
         return self.absent_since is not None and self.now - self.absent_since >= self.settle_s
+
+    @property
+    def awaits_accounting(self) -> bool:
+        """Whether accounting, which records an end some time after it, may yet tell of the job."""
+        waited_s = self.now - (self.now if self.absent_since is None else self.absent_since)
+        return waited_s < self.accounting_limit_s and (self.accounting or not self.accounted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,14 +187,15 @@ def blame_slurm(decision: EndAttempt, log_end: str, *, cancelled: bool) -> Ended
     """
     end = decision.end
     # srun may exit with 0 where the only node of a step failed, or none of its tasks was started.
-    failed = bool(failed_nodes(log_end))
+    blame = "NODE_FAIL" if failed_nodes(log_end) else why_ended(log_end)
     refusal = why_never_launched(log_end) or (why_no_step(log_end) if end.exit_code else "")
-    if end.status is not None or not (failed or refusal):
+    if end.status is not None or not (blame or refusal):
         return decision
     if cancelled:
         return EndAttempt(end=replace(end, status=TrialState.CANCELLED, reason="cancelled"))
-    if failed:
-        return AbandonAttempt(end=replace(end, status=TrialState.NODE_FAIL, reason=NODE_FAILED))
+    if blame:
+        status, reason = _NOT_ITS_FAULT[blame]
+        return AbandonAttempt(end=replace(end, status=status, reason=reason))
     reason = f"Slurm did not start its step: {refusal}"
     return RefusedStep(end=replace(end, status=TrialState.LOST, reason=reason))
 
@@ -216,9 +234,9 @@ class _Case:
             return self._end(TrialState.TIMEOUT, f"it exceeded its time limit of {limit_s:g} s")
         if self.job and self.job.finished:
             return self._job_finished(self.job)
-        if self.job or self.status.absent_since is None:
+        if self.job:
             return self._stay()  # until Slurm has said why
-        return self._end(None)
+        return self._forgotten(self._end(None))
 
     def begun(self, begun_by: float) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
         """Decide on an attempt that a job began, and that does not say how it ended."""
@@ -226,11 +244,8 @@ class _Case:
         if job is None:
             if self.cancelled and self.status.absent_since is not None:
                 return self._cancel()
-            if not self.status.settled:
-                return self._stay()
-            if not self.status.accounted:
-                return AskAccounting(stay=self._stay())
-            return self._abandon(TrialState.LOST, "its job vanished from Slurm without a word")
+            vanished = "its job vanished from Slurm without a word"
+            return self._forgotten(self._abandon(TrialState.LOST, vanished))
         if job.finished:
             return self._job_finished(job)
         if job.waits and not job.suspended and (self.status.asked_at or 0.0) > begun_by:
@@ -250,6 +265,20 @@ class _Case:
             return self._cancel()
         return SubmitAgain() if self.status.accounted else AskAccounting(stay=self._stay())
 
+    def _forgotten(
+        self, otherwise: EndAttempt | AbandonAttempt
+    ) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+        """Decide on an attempt that began and whose job the queue no longer shows.
+
+        Its nodes may be down, accounting may yet tell how it ended, and if neither does within a
+        time limit it is `otherwise`.
+        """
+        if self.status.failed_nodes:
+            return self._abandon(*_NOT_ITS_FAULT["NODE_FAIL"])
+        if not self.status.settled:
+            return self._stay()
+        return AskAccounting(stay=self._stay()) if self.status.awaits_accounting else otherwise
+
     def _job_finished(self, job: SlurmJob) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
         """Decide on an attempt whose job has ended, by what Slurm says of it."""
         if self.cancelled:
@@ -262,7 +291,7 @@ class _Case:
                     return AskAccounting(stay=self._stay()) if self.status.settled else self._stay()
                 who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
                 reason = f"its job was cancelled by {who}, and not by this campaign"
-                return self._end(TrialState.CANCELLED, reason)
+                return self._abandon(TrialState.CANCELLED, reason)
             case "TIMEOUT" | "DEADLINE" | "OUT_OF_MEMORY":
                 return self._end(*_ENDED_BY_SLURM[job.state])
         return self._end(None) if self.files.end else self._without_a_word(job)

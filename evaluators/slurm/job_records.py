@@ -24,6 +24,7 @@ class _Record:
 
     Attributes:
         since: when it was first to be submitted (epoch): an older job is of something else.
+        looked_up_at: when accounting was last asked since `absent_since` (`steady_time`).
         ids: of jobs that are ours whatever the clocks say.
     """
 
@@ -31,7 +32,7 @@ class _Record:
     since: float
     ids: set[str] = field(default_factory=set)
     absent_since: float | None = None
-    accounted: bool = False
+    looked_up_at: float | None = None
     ended_jobs: list[SlurmJob] = field(default_factory=list)
     failed_nodes: frozenset[str] | None = None
 
@@ -43,9 +44,10 @@ class JobRecords:
         asked_at: when the newest answered status call began (`steady_time`); None: none was.
     """
 
-    def __init__(self, *, settle_s: float) -> None:
+    def __init__(self, *, settle_s: float, accounting_limit_s: float) -> None:
         self.asked_at: float | None = None
         self._settle_s = settle_s
+        self._accounting_limit_s = accounting_limit_s
         self._records: dict[str, _Record] = {}
         self._jobs: Mapping[str, tuple[SlurmJob, ...]] = {}
 
@@ -93,7 +95,7 @@ class JobRecords:
     def note_submitted(self, name: str, submitted: SubmitStatus) -> None:
         """Take in how its submission stands; what was seen of it before counts no more."""
         if record := self._records.get(name):
-            record.submitted, record.absent_since, record.accounted = submitted, None, False
+            record.submitted, record.absent_since, record.looked_up_at = submitted, None, None
             if submitted.job_id:
                 record.ids.add(submitted.job_id)
 
@@ -109,8 +111,11 @@ class JobRecords:
             jobs=tuple(jobs.values()),
             asked_at=self.asked_at,
             absent_since=record.absent_since,
-            accounted=record.accounted or not accounting,
+            accounted=record.looked_up_at is not None,
+            accounting=accounting,
+            failed_nodes=self.failed_nodes(name),
             settle_s=self._settle_s,
+            accounting_limit_s=self._accounting_limit_s,
         )
 
     def failed_nodes(self, name: str) -> frozenset[str]:
@@ -121,11 +126,18 @@ class JobRecords:
         self._jobs, self.asked_at = by_name(jobs), asked_at
         for name, record in self._records.items():
             if any(not job.finished for job in self.ours(self._jobs.get(name, ()))):
-                record.absent_since, record.accounted = None, False
+                record.absent_since, record.looked_up_at = None, None
             elif record.absent_since is None and record.submitted.is_before(asked_at):
                 record.absent_since = asked_at
 
-    def take_in_accounting(self, names: Iterable[str], jobs: Iterable[SlurmJob]) -> None:
+    def looked_up_since(self, name: str, at: float) -> bool:
+        """Return whether accounting was asked about this name since then (`steady_time`)."""
+        record = self._records.get(name)
+        return bool(record and record.looked_up_at and record.looked_up_at > at)
+
+    def take_in_accounting(
+        self, names: Iterable[str], jobs: Iterable[SlurmJob], *, now: float
+    ) -> None:
         """Take in what accounting knows of these names.
 
         Only of jobs that have ended: one that a rolled-back controller has forgotten runs on for
@@ -135,7 +147,7 @@ class JobRecords:
         for name in self._records.keys() & set(names):
             ended = [job for job in known.get(name, ()) if job.finished]
             self._records[name].ended_jobs = ended
-            self._records[name].accounted = True
+            self._records[name].looked_up_at = now
 
     def node_failures(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
         """Return by name the nodes of jobs that a node's failure ended, until it is known which."""

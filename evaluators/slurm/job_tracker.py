@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -36,6 +36,14 @@ from evaluators.slurm.submit_queue import (
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _LookUp:
+    """What is asked about a name beside the queue; see `JobTracker.look_up`."""
+
+    since: float
+    nodes: str
+
+
 class JobTracker:
     """One for each process and Slurm. Safe to use from several threads.
 
@@ -49,10 +57,12 @@ class JobTracker:
         self.version = 0
         self._schedule = PollSchedule(interval_s=polling.interval_s)
         self._wake = threading.Condition()
-        self._records = JobRecords(settle_s=polling.settle_s)
+        self._records = JobRecords(
+            settle_s=polling.settle_s, accounting_limit_s=polling.accounting_limit_s
+        )
         self._queue = SubmitQueue(full_pause_s=polling.full_queue_pause_s)
         self._cancellations = Cancellations(settle_s=polling.settle_s)
-        self._to_look_up: dict[str, float] = {}
+        self._to_look_up: dict[str, _LookUp] = {}
         self._wanted = self._hurry = False
         self._accounting = True
         self._trouble, self._silent_since, self._silent_from = "", 0.0, 0.0
@@ -112,11 +122,17 @@ class JobTracker:
                 self._hurry = self._hurry or hurry
                 self._wake_up()
 
-    def look_up(self, name: str, *, since: float) -> None:
-        """Ask accounting about this name's jobs, from that epoch on."""
+    def look_up(self, name: str, *, since: float, nodes: str = "") -> None:
+        """Ask accounting about this name's jobs, and whether its nodes are down.
+
+        Args:
+            since: of the jobs (epoch).
+            nodes: that the job had, as Slurm writes them; empty where it had none.
+        """
         with self._wake:
-            if name not in self._to_look_up:
-                self._to_look_up[name] = since
+            due = steady_time() - self._schedule.interval_s
+            if name not in self._to_look_up and not self._records.looked_up_since(name, due):
+                self._to_look_up[name] = _LookUp(since=since, nodes=nodes)
                 self._wake_up()
 
     def forget(self, name: str) -> None:
@@ -241,16 +257,19 @@ class JobTracker:
         """Find out which nodes failed before anybody reads that some did."""
         with self._wake:
             failures = self._records.node_failures(jobs)
-        if not failures:
-            return
+        for name, nodes in self._down_among(failures).items():
+            with self._wake:
+                self._records.note_failed_nodes(name, nodes)
+
+    def _down_among(self, nodes_of: Mapping[str, str]) -> dict[str, frozenset[str]]:
+        """Return by name which of its nodes are down; nothing where Slurm does not answer."""
+        if not nodes_of:
+            return {}
         try:
             down = self.slurm.down_nodes()
-            failed = {name: down & set(self.slurm.nodes(text)) for name, text in failures.items()}
+            return {name: down & set(self.slurm.nodes(text)) for name, text in nodes_of.items()}
         except SlurmError:
-            return
-        with self._wake:
-            for name, nodes in failed.items():
-                self._records.note_failed_nodes(name, nodes)
+            return {}
 
     def _cancel_due(self, jobs: Sequence[SlurmJob]) -> None:
         now = steady_time()
@@ -295,8 +314,14 @@ class JobTracker:
             names = dict(self._to_look_up)
             self._schedule.asked(now=time.monotonic())
         jobs: list[SlurmJob] = []
+        down = self._down_among({name: each.nodes for name, each in names.items() if each.nodes})
+        with self._wake:
+            for name, nodes in down.items():
+                if nodes:
+                    self._records.note_failed_nodes(name, nodes)
         try:
-            jobs = self.slurm.sacct(names, since=min(names.values()))
+            if self._accounting:
+                jobs = self.slurm.sacct(names, since=min(each.since for each in names.values()))
         except AccountingDisabled:
             self._accounting = False
         except SlurmUnavailable as error:
@@ -308,7 +333,7 @@ class JobTracker:
             log.warning("accounting gives no answer: %s", error)
         with self._wake:
             self._to_look_up = {k: v for k, v in self._to_look_up.items() if k not in names}
-            self._records.take_in_accounting(names, jobs)
+            self._records.take_in_accounting(names, jobs, now=steady_time())
 
     def _fell_silent(self, message: str, *, asking: bool = False) -> None:
         """Send nothing until a status call is answered; `asking`: one has just not been."""

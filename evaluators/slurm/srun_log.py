@@ -17,6 +17,11 @@ _NOT_CREATED = re.compile(
 _NEVER_LAUNCHED = re.compile(
     r"srun: error: (timeout waiting for task launch, started 0 of \d+ tasks)"
 )
+_ENDED_BY_SLURM = re.compile(
+    r"^(?:srun|slurmstepd): error: \*\*\* (?:JOB|STEP) .* DUE TO (NODE FAILURE|PREEMPTION)",
+    re.MULTILINE,
+)
+_STATES = {"NODE FAILURE": "NODE_FAIL", "PREEMPTION": "PREEMPTED"}
 _TASKS_ENDED = re.compile(r"srun: error: \S+: tasks? ")
 _SLURMS_WORDS = ("srun:", "slurmstepd:")
 # Only a step has a daemon, and tasks that end; and a srun that had to wait for it says so.
@@ -26,6 +31,13 @@ _THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Ste
 def failed_nodes(log_end: str) -> frozenset[str]:
     """Return the nodes that srun says have failed under its step."""
     return frozenset(_NODE_FAILED.findall(log_end))
+
+
+def why_ended(log_end: str) -> str:
+    """Return the state of a job that a node's failure or a preemption ended, by the words of the
+    daemon of its step; empty where it says neither."""
+    said = _ENDED_BY_SLURM.search(log_end)
+    return _STATES[said.group(1)] if said else ""
 
 
 def why_no_step(log_end: str) -> str:

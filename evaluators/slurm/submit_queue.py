@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from autotune.files import is_out_of_room
+from autotune.files import is_file_system_failure
 from evaluators.slurm.attempt_files import write_intent, write_job
 from evaluators.slurm.batch_script import JOB_SCRIPT
 from evaluators.slurm.commands import Slurm, SlurmRefused, SlurmUnavailable
@@ -116,7 +116,9 @@ def submit(submission: Submission, slurm: Slurm) -> SubmitStatus:
         write_intent(submission.folder, name=submission.name, at=time.time())
     except (OSError, ValueError) as error:
         # Of a trial that ended for want of room no result could be written down.
-        return _status(SubmitState.QUEUED if is_out_of_room(error) else SubmitState.FAILED, error)
+        return _status(
+            SubmitState.QUEUED if is_file_system_failure(error) else SubmitState.FAILED, error
+        )
     try:
         job_id = slurm.sbatch(submission.folder / JOB_SCRIPT)
     except SlurmUnavailable as error:

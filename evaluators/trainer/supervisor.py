@@ -14,11 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from autotune.files import OUT_OF_ROOM
+from autotune.files import FAILING
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators import time_limit
-from evaluators.disk_room import out_of_room
+from evaluators.disk_room import unwritable
 from evaluators.processes import processor_time_s
 from evaluators.trainer.device import device_of_trials, gpu_count
 from evaluators.trainer.failure import root_cause
@@ -163,8 +163,8 @@ class Supervisor:
 def _failed(raised: Exception, folder: Path) -> tuple[TrialState, str]:
     """Return the trial's state and error where the supervisor itself failed: for want of room on
     the disk, say, which is no fault of the strategy."""
-    if isinstance(raised, OSError) and raised.errno in OUT_OF_ROOM:
-        return TrialState.LOST, out_of_room(folder, raised.errno)
+    if isinstance(raised, OSError) and raised.errno in FAILING:
+        return TrialState.LOST, unwritable(folder, raised.errno)
     return TrialState.CRASHED, f"supervisor: {type(raised).__name__}: {raised}"
 
 

@@ -96,6 +96,7 @@ class ClaimedCampaign:
         self._read: CampaignSnapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
         self._started: list[Trial] = []
+        self._waits_for = ""
         self._belief = SearchBelief(store, lambda: self._snapshot)
 
     def advance(self, newest: int) -> bool:
@@ -143,6 +144,18 @@ class ClaimedCampaign:
                     self._polling.cancel(self._started)
             self.release()
             self.at_rest = True
+
+    def wait(self, reason: str) -> None:
+        """Note in which file system's failure the next step has to wait; empty: in none."""
+        if reason == self._waits_for:
+            return
+        with self._store.transaction() as session:
+            row = renew(session, self.lease)
+            if row.state in WORKED_ON:
+                confirming = row.state == CampaignState.CONFIRMING
+                shown = while_confirming(row.reason, reason) if confirming else reason
+                change_state(session, row, CampaignState(row.state), reason=shown)
+        self._waits_for = reason
 
     def pause(self, reason: str) -> None:
         """Pause the campaign, unless it rests already."""

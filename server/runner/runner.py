@@ -11,6 +11,7 @@ import structlog
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
+from autotune.files import is_file_system_failure
 from search_spaces.errors import InvalidInput
 from server.data_folder import closed_folder
 from server.runner.backends import EvaluatorBackends
@@ -241,7 +242,8 @@ class Runner:
             return changed
 
     def _step(self, campaign: ClaimedCampaign) -> bool:
-        """Take a step; pause for want of disk, wait for a database, and fail for anything else.
+        """Take a step; wait for a file system or a database that fails, pause where the database's
+        disk is full, and fail for anything else.
 
         Return whether anything changed.
 
@@ -251,11 +253,16 @@ class Runner:
             DatabaseReplaced: it is another one.
         """
         try:
-            return campaign.advance(self._newest[campaign.lease.campaign_id])
+            changed = campaign.advance(self._newest[campaign.lease.campaign_id])
+            campaign.wait("")
+            return changed
         except (LeaseLost, NotFound, DatabaseReplaced):
             raise
         except Exception as error:
-            if is_full_disk(error):
+            if is_file_system_failure(error):
+                log.warning("file_system_failure", error=str(error))
+                campaign.wait(f"waits for a file system: {error}")
+            elif is_full_disk(error):
                 log.error("disk_full", error=cause(error))
                 campaign.pause(DISK_FULL)
             elif isinstance(error, OperationalError | InterfaceError):

@@ -155,14 +155,16 @@ def reason_to_end_search(
 ) -> str | None:
     """Return why no further trial of the search may start; None while one may.
 
-    The confirmations' node-hours are kept back from the budget, each at the cost of an average
-    trial on the most nodes.
+    A cancelled trial counts for its node-hours alone: somebody else has ended it, and another one
+    takes its place. The confirmations' node-hours are kept back from the budget, each at the cost
+    of an average trial on the most nodes.
     """
     node_hours = NodeHours(campaign, trials)
     confirmations = campaign.request.protocol.confirmations
     reserved_nodes = min(campaign.request.nodes, nodes_at_hand(campaign))
     reserve = node_hours.expected(reserved_nodes * confirmations)
-    searched = sum(trial.purpose != "confirmation" and not trial.withdrawn for trial in trials)
+    asked = [trial for trial in trials if trial.state is not TrialState.CANCELLED]
+    searched = sum(trial.purpose != "confirmation" for trial in asked)
     has_ended = any(trial.duration_s for trial in trials)
     return reason_to_stop(
         campaign.request.budget,

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from autotune.calibration import Calibration
-from autotune.files import is_out_of_room
+from autotune.files import is_file_system_failure
 from autotune.resolution import strategy_of
 from autotune.schemas import Campaign, Trial, TrialState
 from evaluators.backend import Backend
@@ -124,7 +124,7 @@ class TrialPolling:
             try:
                 self._backend.submit(request)
             except OSError as error:
-                if not is_out_of_room(error):
+                if not is_file_system_failure(error):
                     raise
                 reason = f"its folder cannot be written: {error.strerror}"
                 self._without_room[trial.token] = TrialProgress(phase="waiting", reason=reason)

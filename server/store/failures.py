@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.exc import DBAPIError
 
-from autotune.files import is_out_of_room
+from autotune.files import OUT_OF_ROOM
 
 
 def cause(error: BaseException) -> str:
@@ -14,8 +14,8 @@ def cause(error: BaseException) -> str:
 
 def is_full_disk(error: BaseException) -> bool:
     """Return whether the database's disk, or this host's, has no room left."""
-    if is_out_of_room(error):
-        return True
+    if isinstance(error, OSError):
+        return error.errno in OUT_OF_ROOM
     if not isinstance(error, DBAPIError):
         return False
     return (

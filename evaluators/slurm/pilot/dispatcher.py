@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.files import is_out_of_room
+from autotune.files import is_file_system_failure
 from autotune.schemas import TrialState
 from evaluators.attempt.abandonment import write_abandoned
 from evaluators.attempt.attempt_state import AttemptState
@@ -237,7 +237,7 @@ class Dispatcher:
             prepare(trial.attempt, place, context.profile, context.program)
             process = start(trial.attempt, place, environment=context.tracker.slurm.environment())
         except (OSError, ValueError) as error:
-            if is_out_of_room(error):
+            if is_file_system_failure(error):
                 return f"its folder cannot be written: {error}"
             never = never_prepared(error)
             self._endings.settle(trial, never.status, never.error)

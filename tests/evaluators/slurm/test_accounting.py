@@ -11,7 +11,7 @@ import pytest
 
 from autotune.schemas import TrialState
 from evaluators.attempt.attempt import Attempt
-from evaluators.cluster.profile import Scheduling
+from evaluators.cluster.profile import Retries, Scheduling
 from evaluators.slurm.preflight import check
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import point_at, require_slurm
@@ -31,8 +31,6 @@ pytestmark = pytest.mark.xdist_group("slurm")
 
 # The queue forgets a job two seconds after its end: then accounting alone knows it.
 OPTIONS = {"MinJobAge": "2", "AccountingStorageEnforce": "limits"}
-ACCOUNTED = replace(PROFILE, polling=replace(PROFILE.polling, settle_s=4.0))
-"""Accounting knows of an end some two seconds after it."""
 
 
 @pytest.fixture(scope="module")
@@ -51,20 +49,25 @@ def backends(accounted: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ba
 
 
 def test_who_cancelled_a_job_is_said(backends: Backends, tmp_path: Path) -> None:
-    backend, trial = backends.make("sleep 1000", profile=ACCOUNTED), request(tmp_path)
+    """Accounting knows of it some two seconds later, so it is asked only then."""
+    once = replace(
+        PROFILE, polling=replace(PROFILE.polling, settle_s=4.0), retries=Retries(attempts=1)
+    )
+    backend, trial = backends.make("sleep 1000", profile=once), request(tmp_path)
     backend.submit(trial)
     job_id = wait(lambda: standing(backend, trial).job_id)
     backends.cluster.command("scancel", str(job_id))
     (cancelled,) = finish(backend, trial)
     assert cancelled.status is TrialState.CANCELLED
     by = f"its job was cancelled by user {os.geteuid()}, and not by this campaign"
-    assert cancelled.error == by
+    assert (cancelled.error or "").startswith(by)
 
 
+@pytest.mark.parametrize("back", [False, True], ids=["the node is down", "it is up again"])
 def test_a_job_that_the_queue_has_forgotten_is_looked_up(
-    backends: Backends, tmp_path: Path
+    backends: Backends, tmp_path: Path, back: bool
 ) -> None:
-    """Its node failed while no service was there."""
+    """Its node failed while no service was there. Its state tells, or accounting, however late."""
     backend, trial = backends.make("sleep 1000"), request(tmp_path)
     backend.submit(trial)
     wait_begun(backend, trial)
@@ -73,7 +76,10 @@ def test_a_job_that_the_queue_has_forgotten_is_looked_up(
     backends.cluster.down(node)
     name = Attempt(request=trial, number=1).name
     wait(lambda: name not in backends.cluster.command("squeue", "--states=all", "--format=%j"))
-    (outcome,) = finish(backends.make(profile=ACCOUNTED), trial)
+    if back:
+        backends.cluster.resume(node)
+    at_once = replace(PROFILE, polling=replace(PROFILE.polling, settle_s=0.1))
+    (outcome,) = finish(backends.make(profile=at_once), trial)
     assert outcome.status is TrialState.OK
     assert '"node_fail"' in (trial.directory / "attempt-1" / "abandoned.json").read_text()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import Attempt
+from evaluators.cluster.profile import Retries
 from evaluators.slurm.job_decision import FOLDER_NOT_SHARED
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.trials import (
     PROFILE,
+    SLOW_FIRST,
     Backends,
     begun,
     finish,
@@ -85,27 +89,34 @@ def test_a_job_that_comes_too_late_only_ends(
     assert not begun(trial)
 
 
-def test_a_job_that_somebody_else_cancelled_says_so(
+def test_a_trial_whose_job_somebody_else_cancelled_runs_again(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
-    """Without accounting nobody can say who; one ran, and one was held."""
-    backend = backends.make(ENDLESS)
-    running, held = request(tmp_path, "running"), request(tmp_path, "held")
-    backend.submit(running)
-    holding = backends.make(
-        ENDLESS, profile=replace(PROFILE, slurm=replace(PROFILE.slurm, directives=("--hold",)))
-    )
+    """Up to a limit. Without accounting nobody can say who did it; one ran, and one was held."""
+    cancelled = replace(PROFILE, retries=Retries(attempts=2))
+    backend, trial = backends.make(SLOW_FIRST), request(tmp_path, "running")
+    hold = replace(cancelled, slurm=replace(PROFILE.slurm, directives=("--hold",)))
+    holding, held = backends.make(ENDLESS, profile=hold), request(tmp_path, "held")
+    backend.submit(trial)
     holding.submit(held)
-    job_id = wait(lambda: begun(running) and standing(backend, running).job_id)
-    shown = wait(
-        lambda: (s := standing(holding, held)).reason == "held by the user (JobHeldUser)" and s
-    )
-    slurm.command("scancel", job_id, shown.job_id)
-    ended = [*finish(backend, running), *finish(holding, held)]
-    assert {o.status for o in ended} == {TrialState.CANCELLED}
-    assert {o.error for o in ended} == {
-        "its job was cancelled by somebody else, and not by this campaign"
-    }
+    wait_begun(backend, trial)
+    slurm.command("scancel", wait(lambda: standing(backend, trial).job_id))
+    for number in (1, 2):
+        name = Attempt(request=held, number=number).name
+        wait(lambda: holding.poll([held]) and name in queue(slurm))  # noqa: B023
+        slurm.command("scancel", f"--name={name}")
+    (ended,) = finish(backend, trial)
+    assert ended.status is TrialState.OK
+    abandoned = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
+    by = "its job was cancelled by somebody else, and not by this campaign"
+    assert (abandoned["status"], abandoned["reason"]) == ("cancelled", by)
+    (given_up,) = finish(holding, held)
+    assert given_up.status is TrialState.CANCELLED
+    assert given_up.error == f"{by}, in each of 2 attempts"
+
+
+def queue(slurm: Cluster) -> list[str]:
+    return slurm.command("squeue", "--noheader", "--format=%j").split()
 
 
 def test_a_held_job_waits_until_it_is_released(

@@ -85,6 +85,7 @@ def in_a_word(decision: Decision) -> str:
 
 PENDING = job("PENDING", reason="Priority", started_at=None, ended_at=None, nodes="")
 RUNNING = job("RUNNING", ended_at=None)
+DOWN = frozenset({"n02"})
 
 
 CASES = [
@@ -98,7 +99,7 @@ CASES = [
     (NOTHING, status(job("NODE_FAIL")), "abandoned: node_fail"),
     (NOTHING, status(job("BOOT_FAIL")), "abandoned: node_fail"),
     (NOTHING, status(job("PREEMPTED")), "abandoned: preempted"),
-    (NOTHING, status(job("CANCELLED")), "ended: cancelled"),
+    (NOTHING, status(job("CANCELLED")), "abandoned: cancelled"),
     (NOTHING, status(job("CANCELLED"), accounted=False), "ask accounting"),
     (NOTHING, status(job("FAILED")), "ended: crashed"),
     (NOTHING, status(job("FAILED"), quiet_s=1), "completing"),
@@ -126,7 +127,7 @@ CASES = [
     (BEGUN, status(job("NODE_FAIL")), "abandoned: node_fail"),
     (BEGUN, status(job("PREEMPTED")), "abandoned: preempted"),
     (BEGUN, status(job("PENDING", reason="BeginTime")), "abandoned: preempted"),
-    (BEGUN, status(job("CANCELLED")), "ended: cancelled"),
+    (BEGUN, status(job("CANCELLED")), "abandoned: cancelled"),
     (BEGUN, status(job("TIMEOUT")), "ended: timeout"),
     (BEGUN, status(job("DEADLINE")), "ended: timeout"),
     (BEGUN, status(job("OUT_OF_MEMORY")), "ended: oom"),
@@ -149,7 +150,19 @@ CASES = [
     (ended(1), status(job("OUT_OF_MEMORY")), "ended: oom"),
     (ended(143), status(job("NODE_FAIL")), "abandoned: node_fail"),
     (ended(143), status(job("PREEMPTED")), "abandoned: preempted"),
-    (ended(143), status(job("CANCELLED")), "ended: cancelled"),
+    (ended(143), status(job("CANCELLED")), "abandoned: cancelled"),
+    # the queue has forgotten its job: by the nodes, by accounting, and at last by its files
+    (ended(1), status(quiet_s=1), "completing"),
+    (ended(1), status(accounted=False), "ask accounting"),
+    (ended(1), replace(status(), accounting=True), "ask accounting"),
+    (ended(1), replace(status(quiet_s=59), accounting=True), "ask accounting"),
+    (ended(1), replace(status(quiet_s=60), accounting=True), "ended: as its files say"),
+    (ended(1), status(quiet_s=60, accounted=False), "ended: as its files say"),
+    (ended(1), replace(status(accounted=False), failed_nodes=DOWN), "abandoned: node_fail"),
+    (ended(0), replace(status(), failed_nodes=DOWN), "ended: as its files say"),
+    (BEGUN, replace(status(), accounting=True), "ask accounting"),
+    (BEGUN, replace(status(quiet_s=60), accounting=True), "abandoned: lost"),
+    (BEGUN, replace(status(accounted=False), failed_nodes=DOWN), "abandoned: node_fail"),
 ]
 
 
@@ -208,7 +221,7 @@ def test_a_job_is_waited_for_from_when_sbatch_ended() -> None:
 def test_who_cancelled_it_is_said_where_accounting_knows() -> None:
     by_hand = job("CANCELLED", cancelled_by=1234)
     decision = decide(BEGUN, status(by_hand, accounted=False), time_limit_s=LIMIT_S)
-    assert isinstance(decision, EndAttempt)
+    assert isinstance(decision, AbandonAttempt)
     assert decision.end.reason == "its job was cancelled by user 1234, and not by this campaign"
 
 

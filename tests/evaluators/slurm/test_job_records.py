@@ -24,7 +24,7 @@ def job(state: str = "RUNNING", job_id: str = "7", **others: Any) -> SlurmJob:
 
 
 def watching(state: SubmitState = SubmitState.TRIED, *, job_id: str | None = "7") -> JobRecords:
-    records = JobRecords(settle_s=SETTLE_S)
+    records = JobRecords(settle_s=SETTLE_S, accounting_limit_s=60.0)
     records.add(NAME, SubmitStatus(state=state, at=NOW, job_id=job_id), since=NOW)
     return records
 
@@ -63,7 +63,7 @@ def test_a_status_call_of_before_it_was_sent_does_not_count() -> None:
 
 
 def test_one_that_is_followed_later_finds_its_job_in_an_earlier_status_call() -> None:
-    records = JobRecords(settle_s=SETTLE_S)
+    records = JobRecords(settle_s=SETTLE_S, accounting_limit_s=60.0)
     records.take_in([job()], asked_at=NOW + 10)
     records.add(NAME, SubmitStatus(state=SubmitState.TRIED, at=NOW), since=NOW)
     assert states(records) == ["RUNNING"]
@@ -96,7 +96,7 @@ def test_accounting_is_believed_about_the_dead_alone() -> None:
     """A job that a rolled-back controller has forgotten runs on there for ever."""
     records = watching()
     records.take_in([], asked_at=NOW + 5)
-    records.take_in_accounting([NAME], [job(), job("NODE_FAIL", "7")])
+    records.take_in_accounting([NAME], [job(), job("NODE_FAIL", "7")], now=NOW)
     assert states(records) == ["NODE_FAIL"]
     assert records.status(NAME, now=NOW, accounting=True).accounted
 

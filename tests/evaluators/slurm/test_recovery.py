@@ -318,6 +318,26 @@ def test_a_node_that_vanishes_is_no_fault_of_the_trial(
         assert outcome.host != node
 
 
+def test_a_failed_node_is_seen_where_no_accounting_tells_of_it(
+    make_slurm: MakeCluster, tmp_path: Path
+) -> None:
+    """The queue forgets the job two seconds after its end, while no service is there."""
+    cluster = make_slurm(nodes=2, options={"MinJobAge": "2"})
+    with Backends(cluster) as backends:
+        backend, trial = backends.make("sleep 1000"), request(tmp_path)
+        backend.submit(trial)
+        wait_begun(backend, trial)
+        node = wait(lambda: standing(backend, trial).host)
+        backend.close()
+        cluster.down(node)
+        name = Attempt(request=trial, number=1).name
+        wait(lambda: name not in cluster.command("squeue", "--states=all", "--format=%j"))
+        (outcome,) = finish(backends.make(), trial)
+        assert outcome.status is TrialState.OK
+        assert outcome.host != node
+        assert '"node_fail"' in (trial.directory / "attempt-1" / "abandoned.json").read_text()
+
+
 def test_a_search_started_again_elsewhere_is_not_confused_by_the_first(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:

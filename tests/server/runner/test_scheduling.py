@@ -42,14 +42,13 @@ def test_what_says_nothing_of_a_strategy_is_not_told_and_a_refusal_only_rules_it
     assert [o.state for o in search_trials(found)] == ["refused"]
 
 
-def test_a_trial_that_was_withdrawn_from_a_queue_is_not_of_the_budget(store: Store) -> None:
+@pytest.mark.parametrize("node_hours", [0.0, 0.5], ids=["in the queue", "while it ran"])
+def test_a_trial_that_was_cancelled_is_not_of_the_budget(store: Store, node_hours: float) -> None:
     campaign = created(store, budget={"max_trials": 2})
     trials = with_trials(store, campaign, 2)
     assert reason_to_end_search(campaign, trials, now=NOW) is not None
-    withdrawn = ended(trials[:1], TrialState.CANCELLED, node_hours=0.0)
-    assert reason_to_end_search(campaign, [*withdrawn, trials[1]], now=NOW) is None
-    ran = ended(trials[:1], TrialState.CANCELLED, node_hours=0.5)
-    assert reason_to_end_search(campaign, [*ran, trials[1]], now=NOW) is not None
+    cancelled = ended(trials[:1], TrialState.CANCELLED, node_hours=node_hours)
+    assert reason_to_end_search(campaign, [*cancelled, trials[1]], now=NOW) is None
 
 
 @pytest.mark.parametrize(
