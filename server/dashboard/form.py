@@ -87,7 +87,7 @@ SEARCHES: dict[SearchMethod, str] = {
     "grid": "a pruned grid",
 }
 
-LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes", "settings": "Trainer dimensions"}
+LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes", "settings": "Adapter dimensions"}
 DIMENSION_HINTS = {
     "tensor_parallel": "such as 1, 2, 4, 8",
     "micro_batch_size": "such as 4..20 step 4",
