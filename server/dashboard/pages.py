@@ -79,7 +79,6 @@ def progress_context(session: Session, source: FigureSource, *, logged: int | No
         logged: the trial whose log is shown.
     """
     campaign = source.campaign
-    pending = pending_trials(source)
     maximum = max(campaign.request.budget.max_trials, campaign.trials)
     done = campaign.state is CampaignState.DONE
     labels = [(a, ACTION_LABELS.get(a, a.capitalize())) for a in ACTIONS[campaign.state]]
@@ -92,21 +91,15 @@ def progress_context(session: Session, source: FigureSource, *, logged: int | No
         "running": running(campaign),
         "not_started": why_not_started(session, campaign),
         "elapsed_s": elapsed_s(campaign),
-        "pending": pending[:MOST_PENDING],
-        "more_pending": len(pending) - MOST_PENDING if len(pending) > MOST_PENDING else 0,
+        "pending": source.pending[:MOST_PENDING],
+        "more_pending": len(source.pending[MOST_PENDING:]),
         "logged": logged,
     }
 
 
-def pending_trials(source: FigureSource) -> list[Trial]:
-    """Return the trials that have not ended, those that run before those that wait."""
-    pending = [trial for trial in source.trials if trial.state is TrialState.PENDING]
-    return sorted(pending, key=lambda trial: (trial.phase != "running", trial.number))
-
-
 def logged_trial(source: FigureSource, settings: Settings) -> int | None:
     """Return the first trial that runs and has a log."""
-    running = [trial for trial in pending_trials(source)[:1] if trial.phase == "running"]
+    running = [trial for trial in source.pending[:1] if trial.phase == "running"]
     return next((t.number for t in running if log_file(t, settings) is not None), None)
 
 

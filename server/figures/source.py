@@ -157,5 +157,11 @@ class FigureSource:
         return [t for t in self.trials if t.state is TrialState.OK and t.metrics is not None]
 
     @cached_property
+    def pending(self) -> list[Trial]:
+        """Trials that have not ended, those that run before those that wait."""
+        pending = [trial for trial in self.trials if trial.state is TrialState.PENDING]
+        return sorted(pending, key=lambda trial: (trial.phase != "running", trial.number))
+
+    @cached_property
     def recommendation(self) -> Recommendation | None:
         return recommend(self.campaign, self.trials)
