@@ -80,6 +80,10 @@ RESOURCES = (
 )
 
 
+WRITE_PATIENCE_S = 2.0
+"""How long a request waits while another process holds the lock of an SQLite file."""
+
+
 class Application(FastAPI):
     """The service, with all that its description has to say."""
 
@@ -103,7 +107,7 @@ def create_app(settings: Settings) -> FastAPI:
         InvalidInput: the database's URL is not one, or a secret's file cannot be used.
     """
     closed_folder(closed_folder(settings.data_dir) / settings.trials_dir.name)
-    store = Store(settings.url)
+    store = Store(settings.url, patience_s=WRITE_PATIENCE_S)
     store.upgrade()
     app = Application(
         title="autotune",

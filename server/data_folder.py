@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import structlog
 
+FILE = stat.S_IRUSR | stat.S_IWUSR
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 log = structlog.get_logger(__name__)
+
+
+def closed_file(path: Path) -> BinaryIO:
+    """Return a file, opened to append to it, that this user alone may read and write (0600)."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE)
+    with suppress(OSError):  # of another user's
+        os.fchmod(descriptor, FILE)  # one of an earlier version
+    return os.fdopen(descriptor, "ab")
 
 
 def closed_folder(folder: Path) -> Path:

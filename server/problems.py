@@ -11,7 +11,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
@@ -20,7 +20,7 @@ from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server import request_id
 from server.store.errors import Conflict, DatabaseReplaced, NotAllowed, NotFound
-from server.store.failures import cause, is_full_disk
+from server.store.failures import cause, is_damaged, is_full_disk
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 200
@@ -84,6 +84,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(NotAllowed, _forbidden)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(OperationalError, _storage)
+    app.add_exception_handler(DatabaseError, _damaged)
     app.add_exception_handler(PoolTimeout, _busy)
     app.add_exception_handler(DatabaseReplaced, _replaced)
     app.add_exception_handler(OSError, _storage)
@@ -138,6 +139,23 @@ def _storage(request: Request, error: Exception) -> Response:
     log.error("database_unavailable", error=cause(error))
     detail = "the database does not answer now; nothing was stored"
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
+
+
+def _damaged(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Return 503 for a database whose file cannot be read."""
+    if not is_damaged(error):
+        raise error
+    log.error("database_damaged", error=cause(error))
+    return damaged(cause(error))
+
+
+def damaged(told: str) -> Response:
+    """Return 503, with what the database said of its file, until that is replaced."""
+    detail = (
+        f"the database's file is damaged ({told}): stop the service, move the file away, and put a "
+        "backup in its place with `autotune restore`"
+    )
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
 
 def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001

@@ -13,12 +13,12 @@ from platformdirs import user_data_path
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
-from autotune.client.address import HOST, PORT, config_path
+from autotune.client.address import HOST, PORT, config_path, configuration
 from autotune.schemas import EMAIL_ADDRESS, EmailAddress, EvaluatorName
 from search_spaces.errors import InvalidInput
 
@@ -217,7 +217,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  (signature of the library)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        toml = TomlConfigSettingsSource(settings_cls, toml_file=config_path())
+        toml = InitSettingsSource(settings_cls, dict(configuration(config_path())))
         return init_settings, env_settings, toml
 
     @property

@@ -12,6 +12,7 @@ from typing import Any
 from platformdirs import user_config_path
 
 from search_spaces.errors import InvalidInput
+from search_spaces.nesting import demand_shallow
 
 CONFIG_VARIABLE = "AUTOTUNE_CONFIG"
 HOST, PORT = "127.0.0.1", 8765
@@ -42,9 +43,11 @@ def configuration(path: Path) -> Mapping[str, Any]:
     """Return what the file says; nothing where there is none. Raises InvalidInput for one that is
     no TOML."""
     try:
-        return tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text())
+        demand_shallow(table)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = f"the configuration cannot be read: {error}"
         raise InvalidInput("config", str(path), reason, valid="a TOML file") from error
+    return table

@@ -14,6 +14,7 @@ import yaml
 
 from evaluators.adapter.template import written
 from search_spaces.errors import InvalidInput, closest
+from search_spaces.nesting import demand_shallow
 
 FORMATS = ("json", "yaml", "yml", "toml")
 
@@ -41,6 +42,7 @@ class ConfigFile:
             raise InvalidInput("file", name, "of no known format", valid=", ".join(FORMATS))
         try:
             table = _parsed(ending, text)
+            demand_shallow(table)
         except (ValueError, RecursionError, yaml.YAMLError) as error:
             told = " ".join(str(error).split())
             raise InvalidInput("file", name, f"not {ending.upper()}: {told}") from error

@@ -35,13 +35,24 @@ LARGEST = 10**30
 """Magnitude of a number: no count of anything comes near."""
 LONGEST_TEXT = 10_000
 
+MOST_DIGITS = 30
+"""Of `round`, on either side of the point: no number has more, and each more takes longer."""
+
+
+def _rounded(value: Any, digits: int = 0, *more: Any) -> Any:
+    """Round as Python does, which for a whole number and -100,000,000 digits would not return."""
+    if more or not isinstance(digits, int) or abs(digits) > MOST_DIGITS:
+        raise ValueError(f"round takes a number and -{MOST_DIGITS} to {MOST_DIGITS} digits")
+    return round(value, digits) if digits else round(value)
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
     "float": float,
     "int": int,
     "max": max,
     "min": min,
-    "round": round,
+    "round": _rounded,
     "str": str,
 }
 CONSTANTS: Mapping[str, Value] = {"True": True, "False": False, "None": None}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import InvalidInput, closest
+from search_spaces.nesting import demand_shallow
 
 LARGEST_FILE_BYTES = 1_000_000  # a model's or a machine's file is far smaller than this
 
@@ -49,6 +50,8 @@ def read_toml(path: Path, *, field: str) -> dict[str, Any]:
     """Return a user's TOML file; raises InvalidInput where it is not TOML."""
     text = read_text(path, field=field)
     try:
-        return tomllib.loads(text)
+        table = tomllib.loads(text)
+        demand_shallow(table)
     except (ValueError, RecursionError) as error:  # ValueError also for a number of 5,000 digits
         raise InvalidInput(field, str(path), f"the file is not TOML: {error}") from error
+    return table

@@ -20,6 +20,7 @@ from search_spaces.catalog.hugging_face import model_from_hugging_face
 from search_spaces.catalog.shapes import model_from_table
 from search_spaces.catalog.sizes import conventional_shape, known_size, parameters_of_size
 from search_spaces.errors import InvalidInput
+from search_spaces.nesting import demand_shallow
 from search_spaces.transformer import Transformer
 
 FOLDER = "models"
@@ -80,6 +81,7 @@ def read_model(path: Path) -> Transformer:
     text = read_text(path, field="model")
     try:
         config = json.loads(text)
+        demand_shallow(config)
     except (ValueError, RecursionError) as error:
         raise InvalidInput("model", str(path), f"the file is not JSON: {error}") from error
     if not isinstance(config, dict):

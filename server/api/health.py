@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from autotune.schemas import Wire
 from server.api.dependencies import StoreOf, problems
-from server.problems import problem
+from server.problems import damaged, problem
 
 router = APIRouter(tags=["health"])
 
@@ -30,7 +30,9 @@ def alive() -> Health:
 
 @router.get("/readyz", response_model=Health, responses=problems(503))
 def ready(store: StoreOf) -> Health | Response:
-    """Tell whether the database answers and has the schema that this version expects."""
+    """Tell whether the database answers, is whole, and has the schema that this version expects."""
+    if damage := store.damage():
+        return damaged(damage)
     if fault := store.schema_fault():
         detail = f"the database does not fit this service: {fault}"
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail)

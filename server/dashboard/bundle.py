@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from autotune.files import write_whole
+from server.data_folder import closed_folder
 
 VEGA_LITE_VERSION = "6.4"
 """The Vega-Lite that the installed Altair writes for."""
@@ -35,7 +36,7 @@ def bundle_path(cache: Path) -> Path:
     """
     target = cache / f"{bundle_name()}.gz"
     if not target.exists():
-        cache.mkdir(parents=True, exist_ok=True)
+        closed_folder(cache)
         subprocess.run(
             [sys.executable, "-m", "server.dashboard.bundle", str(target)],
             check=True,

@@ -12,7 +12,7 @@ from typing import IO
 
 import structlog
 
-from server.data_folder import closed_folder
+from server.data_folder import closed_file, closed_folder
 from server.settings import Settings
 
 FIRST_DELAY_S = 0.5
@@ -82,7 +82,7 @@ class RunnerSupervisor:
         What it writes before it has opened its log goes there as well.
         """
         try:
-            with self.log_path.open("ab") as output:
+            with closed_file(self.log_path) as output:
                 child = spawn(self._settings, output)
         finally:
             self._started.set()

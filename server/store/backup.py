@@ -178,6 +178,8 @@ def _go_on_after(connection: Connection, table: str, last: int) -> None:
 
 def _check(copy: Path, file: Path) -> None:
     """Raise InvalidInput where the copy of `file` is no SQLite database, or a damaged one."""
+    if not copy.stat().st_size:
+        raise InvalidInput("file", str(file), NO_BACKUP, valid=OF_BACKUP)
     try:
         with closing(sqlite3.connect(copy)) as connection:
             answer = connection.execute("PRAGMA quick_check").fetchone()[0]

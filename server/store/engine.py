@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
-from sqlite3 import OperationalError
+from sqlite3 import DatabaseError, OperationalError, connect
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -18,7 +19,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from search_spaces.errors import InvalidInput
 from server.store.identity import hold_to_database, hold_to_file
 
-BUSY_TIMEOUT_MS = 15_000
+PATIENCE_S = 15.0
+"""How long a write waits while another process writes to an SQLite file."""
 PAGES_KIB = 256
 """What an SQLite connection keeps of the file for itself. Of SQLite's own 2 MB a service has up to
 thirty, of pages that the kernel keeps once for all."""
@@ -26,6 +28,8 @@ POOL_SIZE = 20
 POOL_TIMEOUT_S = 10
 """How long a request waits for a connection while all are in use."""
 
+APPLICATION_ID = 0x61757475
+"""By which `file` and SQLite's own programs tell autotune's databases."""
 WRITING = "writing"
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "cifs", "smb3", "smbfs", "beegfs", "afs", "ceph"}
@@ -55,14 +59,15 @@ def parse_url(database_url: str) -> URL:
     return url
 
 
-def build_engine(database_url: str) -> Engine:
-    """Return the engine of a database; raises InvalidInput for what `parse_url` refuses."""
+def build_engine(database_url: str, *, patience_s: float = PATIENCE_S) -> Engine:
+    """Return the engine of a database; raises InvalidInput for what `parse_url` refuses, and for an
+    SQLite file that is empty."""
     url = parse_url(database_url)
     if url.get_dialect().name == "postgresql":
         engine = create_engine(url, pool_pre_ping=True, **POOL)
         hold_to_database(engine)
         return engine
-    return _sqlite(url)
+    return _sqlite(url, patience_s)
 
 
 def journal_mode(*, shared: bool) -> str:
@@ -70,9 +75,9 @@ def journal_mode(*, shared: bool) -> str:
     return "DELETE" if shared else "WAL"
 
 
-def _set_journal_mode(connection: SqliteConnection, mode: str) -> None:
+def _set_journal_mode(connection: SqliteConnection, mode: str, patience_s: float) -> None:
     """Set the mode, which the file keeps. SQLite does not wait for the lock that this needs."""
-    ends = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    ends = time.monotonic() + patience_s
     while True:
         try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0].upper() != mode:
@@ -84,10 +89,16 @@ def _set_journal_mode(connection: SqliteConnection, mode: str) -> None:
             time.sleep(0.01)
 
 
-def _sqlite(url: URL) -> Engine:
+def _sqlite(url: URL, patience_s: float) -> Engine:
     """Return the engine of an SQLite file, whose folder is made where there is none."""
     file = Path(str(url.database)).absolute()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not file.exists():
+        _make(file)
+    elif not file.stat().st_size:
+        reason = "the file is empty: a database was lost here, or never written"
+        valid = "a new database, which is made where there is no file, or a backup"
+        raise InvalidInput("database_url", str(file), reason, valid=valid)
     _close_to_others(file)
     url = url.set(database=str(file))
     engine = create_engine(url, **POOL)
@@ -101,8 +112,8 @@ def _sqlite(url: URL) -> Engine:
     def configure(connection: SqliteConnection, record: Any) -> None:  # noqa: ARG001
         # The driver's own implicit BEGIN is switched off: `begin` below says which kind is meant.
         connection.isolation_level = None
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        _set_journal_mode(connection, journal)
+        connection.execute(busy_timeout(patience_s))
+        _set_journal_mode(connection, journal, patience_s)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA cache_size = {-PAGES_KIB}")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -117,10 +128,25 @@ def _sqlite(url: URL) -> Engine:
     return engine
 
 
+def busy_timeout(patience_s: float) -> str:
+    """Return the statement with which an SQLite connection waits so long for a lock."""
+    return f"PRAGMA busy_timeout = {round(1000 * patience_s)}"
+
+
+def _make(file: Path) -> None:
+    """Make a database without tables, which is there as a whole or not at all: an empty file is one
+    that was lost."""
+    with suppress(OSError, DatabaseError), TemporaryDirectory(dir=file.parent) as folder:
+        new = Path(folder) / file.name
+        with closing(connect(new)) as connection:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        with suppress(FileExistsError):  # another process was first
+            os.link(new, file)
+    # What keeps it from being made, SQLite says; a file system may have no links, too.
+
+
 def _close_to_others(file: Path) -> None:
     """Let this user alone read and write the database; what SQLite puts beside it follows suit."""
-    with suppress(OSError):  # what else keeps it from being made, SQLite says
-        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm", "-journal"))):
         with suppress(OSError):
             part.chmod(0o600)

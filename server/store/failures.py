@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from sqlalchemy.exc import DBAPIError
 
 from autotune.files import OUT_OF_ROOM
+
+DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def cause(error: BaseException) -> str:
     """Return what the database or the system said, without the statement that it was about."""
     return str(error.orig if isinstance(error, DBAPIError) else error).strip()
+
+
+def is_damaged(error: BaseException) -> bool:
+    """Return whether an SQLite file is none, or cannot be read any more."""
+    found = error.orig if isinstance(error, DBAPIError) else error
+    code: int = getattr(found, "sqlite_errorcode", 0) & 0xFF  # without its extension
+    return code in DAMAGED
 
 
 def is_full_disk(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from server.data_folder import closed_file
 from server.store.advisory_lock import AdvisoryLock
 from server.store.errors import InUse
 from server.store.store import Store
@@ -46,7 +47,7 @@ def ownership(store: Store, role: Role, *, patience_s: float = PATIENCE_S) -> It
 @contextmanager
 def _file_lock(store: Store, role: Role) -> Iterator[None]:
     database = Path(str(store.engine.url.database))
-    with database.with_name(f"{database.name}.{role}.lock").open("w") as file:
+    with closed_file(database.with_name(f"{database.name}.{role}.lock")) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 
-from sqlalchemy import Connection, column, func, inspect, select, table
+from sqlalchemy import Connection, ExceptionContext, column, event, func, inspect, select, table
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
 from server.store.announcements import write_announced
-from server.store.engine import WRITING, build_engine
+from server.store.engine import PATIENCE_S, WRITING, build_engine, busy_timeout
 from server.store.errors import NewerSchema
+from server.store.failures import cause, is_damaged
+from server.store.tables import CampaignRow, EventRow, TrialRow
 
 UPGRADE_LOCK = 0x6D696772
 VERSION = table("alembic_version", column("version_num"))
@@ -22,12 +25,20 @@ VERSION = table("alembic_version", column("version_num"))
 class Store:
     """All campaigns, trials and events of one database.
 
+    Args:
+        patience_s: how long a write waits while another process writes to an SQLite file; an
+            upgrade of the schema waits for PATIENCE_S.
+
     Raises:
-        InvalidInput: the URL names neither an SQLite file nor a PostgreSQL database.
+        InvalidInput: the URL names neither an SQLite file nor a PostgreSQL database, or a file that
+            is empty.
     """
 
-    def __init__(self, database_url: str) -> None:
-        self.engine = build_engine(database_url)
+    def __init__(self, database_url: str, *, patience_s: float = PATIENCE_S) -> None:
+        self.engine = build_engine(database_url, patience_s=patience_s)
+        self._patience_s = patience_s
+        self._damage = ""
+        event.listen(self.engine, "handle_error", self._note_damage)
 
     @property
     def dialect(self) -> str:
@@ -69,6 +80,7 @@ class Store:
             if self.dialect == "sqlite":
                 # Rebuilding a table drops the old one, which would cascade to what refers to it.
                 connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
+                connection.exec_driver_sql(busy_timeout(PATIENCE_S))
                 connection.rollback()
             connection = connection.execution_options(**{WRITING: True})
             with connection.begin():
@@ -77,6 +89,7 @@ class Store:
                 migrate(connection)
             if self.dialect == "sqlite":
                 connection.exec_driver_sql("PRAGMA foreign_keys = ON")
+                connection.exec_driver_sql(busy_timeout(self._patience_s))
                 connection.rollback()
 
     def revision(self) -> str | None:
@@ -101,6 +114,18 @@ class Store:
             return "it has no tables of autotune"
         writer = "a later" if _is_newer(revision) else "an earlier"
         return f"{writer} version of autotune wrote it (schema {revision}; this one has {ours})"
+
+    def damage(self) -> str:
+        """Return what is wrong with the database's file, as far as any use of it has shown, and as
+        the newest rows show; empty where nothing is."""
+        with suppress(DatabaseError), self.session() as session:
+            for table in (CampaignRow, TrialRow, EventRow):
+                session.scalars(select(table).order_by(table.id.desc()).limit(1)).first()
+        return self._damage
+
+    def _note_damage(self, context: ExceptionContext) -> None:
+        if is_damaged(context.original_exception):
+            self._damage = cause(context.original_exception)
 
     def close(self) -> None:
         self.engine.dispose()

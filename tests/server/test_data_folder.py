@@ -10,6 +10,7 @@ import pytest
 from server.app import create_app
 from server.data_folder import closed_folder
 from server.settings import Settings
+from tests.server.conftest import opened_store
 
 
 def mode(path: Path) -> int:
@@ -17,11 +18,14 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["new", "of an earlier version"])
-def test_a_service_closes_its_folder_and_its_database(tmp_path: Path, *, earlier: bool) -> None:
+def test_a_service_closes_its_folder_and_its_database(
+    tmp_path: Path, migrated: Path, *, earlier: bool
+) -> None:
     folder = tmp_path / "data"
     if earlier:
         folder.mkdir(mode=0o755)
-        folder.joinpath("autotune.db").touch(0o644)
+        opened_store(Settings(data_dir=folder), migrated).close()
+        folder.joinpath("autotune.db").chmod(0o644)
     app = create_app(Settings(data_dir=folder))
     with app.state.store.transaction():  # as something is written
         inside = {path.name: mode(path) for path in folder.iterdir()}

@@ -40,7 +40,9 @@ def test_what_moves_the_service_moves_the_client(
         assert client.base_url == "https://tune.example"
 
 
-def test_a_configuration_that_is_none_is_named(configuration: Path) -> None:
-    configuration.write_text("port: 9001")
-    with pytest.raises(InvalidInput, match="the configuration cannot be read"):
-        default_url()
+@pytest.mark.parametrize("text", ["port: 9001", f"{'a.' * 20_000}a = 1"])
+def test_a_configuration_that_is_none_is_named(configuration: Path, text: str) -> None:
+    configuration.write_text(text)
+    for read in (default_url, Settings):
+        with pytest.raises(InvalidInput, match="the configuration cannot be read"):
+            read()

@@ -106,6 +106,8 @@ def test_nothing_but_a_fault_comes_of_nonsense(text: str) -> None:
         ("(" * (DEEPEST + 1) + "1" + ")" * (DEEPEST + 1), "nested more than"),
         ("not " * (DEEPEST + 1) + "1", "nested more than"),
         ("1+" * LONGEST + "1", "over 2,000 characters"),
+        ("round(123456, -100000000)", "-30 to 30 digits"),
+        ("round(1.5, 10000000)", "-30 to 30 digits"),
         ("1 2", "goes on with '2'"),
         ("", "has its end where a value should be"),
     ],

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import sqlite3
+import time
+from contextlib import closing
+
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -8,7 +12,7 @@ from server.app import create_app
 from server.settings import Settings
 from server.store import Store
 from server.store.engine import POOL
-from tests.server.asking import created
+from tests.server.asking import body, created, with_trials
 from tests.server.entitled import entitled
 
 
@@ -36,6 +40,36 @@ def test_a_database_that_cannot_answer_is_a_503(client: TestClient, store: Store
     assert answer.status_code == 503
     assert answer.headers["Retry-After"]
     assert "campaigns" not in answer.json()["detail"], "what the database said is for the log"
+
+
+def test_a_damaged_file_is_a_503_of_everything(
+    client: TestClient, store: Store, sqlite_settings: Settings
+) -> None:
+    with_trials(store, created(store), 50)
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    store.engine.dispose()
+    file = sqlite_settings.data_dir / "autotune.db"
+    with file.open("r+b") as database:
+        database.seek(4096)
+        database.write(b"\xff" * (file.stat().st_size - 4096))
+    for path in ("/api/v1/campaigns/1", "/readyz", "/api/v1/campaigns", "/campaigns/1"):
+        answer = client.get(path)
+        assert answer.status_code == 503, path
+        assert "the database's file is damaged" in answer.json()["detail"], path
+
+
+def test_a_write_does_not_wait_long_for_a_locked_file(
+    client: TestClient, sqlite_settings: Settings
+) -> None:
+    with closing(sqlite3.connect(sqlite_settings.data_dir / "autotune.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        answer = client.post("/api/v1/campaigns", json=body())
+        assert answer.status_code == 503
+        assert answer.headers["Retry-After"]
+        assert time.monotonic() - began < 10
+        assert client.get("/api/v1/campaigns").json()["items"] == []
 
 
 def test_when_all_connections_are_in_use_it_is_a_503(

@@ -44,6 +44,8 @@ def test_a_killed_runner_is_started_again_and_a_stopped_one_is_gone(
     first = process.pid
     assert first is not None
     until(lambda: "runner_started" in process.log_path.read_text())
+    modes = {path.name: path.stat().st_mode & 0o077 for path in process.log_path.parent.iterdir()}
+    assert not any(modes.values()), modes
     psutil.Process(first).kill()
     until(lambda: process.pid not in {None, first})
     second = process.pid

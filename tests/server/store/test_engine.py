@@ -40,6 +40,20 @@ def test_sqlite_is_set_up(tmp_path: Path) -> None:
     store.close()
 
 
+def test_an_empty_file_is_no_new_database(tmp_path: Path) -> None:
+    """It was one, and a file that is made is whole at once."""
+    file = tmp_path / "autotune.db"
+    Store(f"sqlite:///{file}").close()
+    assert file.stat().st_size > 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["autotune.db"]
+    Store(f"sqlite:///{file}").close()
+    file.write_bytes(b"")
+    with pytest.raises(InvalidInput, match="the file is empty"):
+        Store(f"sqlite:///{file}")
+    assert not file.stat().st_size
+
+
 def test_foreign_keys_are_enforced(store: Store) -> None:
     statement = "INSERT INTO events (campaign_id, kind) VALUES (99, 'campaign')"
     with pytest.raises(IntegrityError), store.engine.begin() as connection:
