@@ -1,4 +1,4 @@
-"""What is said of a file system that did not take what a trial writes."""
+"""Why a trial's files could not be written: its file system was full, read-only or silent."""
 
 from __future__ import annotations
 

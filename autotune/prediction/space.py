@@ -11,10 +11,27 @@ from autotune.resolution import machine_shape, model_shape, space_of, subject_of
 from autotune.schemas import BrokenRule, Objective, SpaceQuery, SpaceReport, SpaceSpec
 from autotune.search.layouts import Layouts
 from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import PROGRAM_RULE, RULES, program_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+
+def queried_space(
+    query: SpaceQuery, transformer: Transformer, machine: Machine, *, program: ProgramCapabilities
+) -> SearchSpace:
+    """Return the space that is asked about, on all nodes unless it names `num_nodes`; raises
+    InvalidInputs as `space_of` does."""
+    return space_of(
+        query.space,
+        transformer,
+        machine,
+        nodes=query.nodes,
+        program=program,
+        widest=query.nodes,
+    )
 
 
 def space_report(query: SpaceQuery, *, program: ProgramCapabilities = ANY_PROGRAM) -> SpaceReport:
@@ -27,14 +44,7 @@ def space_report(query: SpaceQuery, *, program: ProgramCapabilities = ANY_PROGRA
         InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`.
     """
     transformer, machine = subject_of(query.model, query.machine)
-    space = space_of(
-        query.space,
-        transformer,
-        machine,
-        nodes=query.nodes,
-        program=program,
-        widest=query.nodes,
-    )
+    space = queried_space(query, transformer, machine, program=program)
     estimated = estimate(transformer, machine, space.lattice())
     obstacle = obstacle_of(space, estimated, spec=query.space)
     return report_of(space, estimated, warnings=[obstacle.reason] if obstacle else [])

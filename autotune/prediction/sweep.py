@@ -13,8 +13,8 @@ from autotune.cost_model.estimate import Estimate, estimate
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates
 from autotune.prediction.fitting import probably_fits
-from autotune.prediction.space import obstacle_of
-from autotune.resolution import machine_shape, model_shape, space_of, strategy_shape, subject_of
+from autotune.prediction.space import obstacle_of, queried_space
+from autotune.resolution import machine_shape, model_shape, strategy_shape, subject_of
 from autotune.schemas import CalibrationSummary, CampaignCreate, SpaceQuery, Sweep, SweepRow
 from autotune.search import few_nodes
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -51,14 +51,7 @@ def sweep(
     started = perf_counter()
     transformer, machine = subject_of(query.model, query.machine)
     calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
-    space = space_of(
-        query.space,
-        transformer,
-        machine,
-        nodes=query.nodes,
-        program=program,
-        widest=query.nodes,
-    )
+    space = queried_space(query, transformer, machine, program=program)
     lattice = space.lattice()
     refuse_too_large(lattice)
     estimated = estimate(transformer, machine, lattice, parameters=calibration.parameters)

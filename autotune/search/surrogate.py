@@ -15,9 +15,8 @@ from autotune.search.layouts import Floats, Integers
 class CalibratedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # untyped library
     """Predicts the objective that DeepHyper minimises, from the calibrated cost model.
 
-    The calibration was fitted to the trials that DeepHyper is told, and to what DeepHyper cannot be
-    told: their peaks of memory, trials still running, other campaigns' trials. `fit` only notes the
-    best value.
+    The calibration was fitted to the same trials, and to what DeepHyper has no place for: peaks of
+    memory, running trials, other campaigns' trials. So `fit` only notes the best value.
 
     A layout whose log rate is expected `lead` above the best measured one, with deviation `s`, is
     predicted at `best - w lead` with deviation `w s`. DeepHyper's expected improvement (Jones et
