@@ -9,7 +9,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import TypeVar
 
 import structlog
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -21,15 +20,18 @@ from server.store.errors import Conflict
 from server.store.users import Account, account_of, add_user, note_use
 from server.tokens import new_token, token_hash, user_of
 
-T = TypeVar("T")
 MOST_KEYS = 100
-MOST_SESSIONS = 10_000
+"""Of one user; the oldest goes."""
+MOST_SESSIONS = 1000
+"""Of one user; the oldest ends."""
 SESSION_S = 7 * 24 * 3600.0
 MOST_FAILURES = 10
-"""Tokens that are not known, from one address within FAILURES_S, before the sign-in page refuses
-any."""
+"""Wrong tokens of one user, from one address within FAILURES_S, before the sign-in page refuses
+any. Users who share an address, as behind a proxy, keep each other from nothing."""
 FAILURES_S = 300.0
-MOST_ADDRESSES = 10_000
+LONGEST_NAME = 64
+MOST_COUNTED = 10_000
+"""Pairs of an address and a user whose wrong tokens are counted."""
 log = structlog.get_logger(__name__)
 
 
@@ -64,7 +66,7 @@ class Access:
         self._lock = threading.Lock()
         self._entries: OrderedDict[str, BrowserSession] = OrderedDict()
         self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     @property
     def is_group(self) -> bool:
@@ -116,7 +118,7 @@ class Access:
         """Return a key with which one browser may come in, once, as the caller."""
         key, begun = secrets.token_urlsafe(24), self._session_of(caller)
         with self._lock:
-            _put(self._entries, key, begun, most=MOST_KEYS)
+            _keep(self._entries, key, begun, most=MOST_KEYS)
         return key
 
     def session(self, key: str) -> str | None:
@@ -146,19 +148,23 @@ class Access:
             return None
         return account
 
-    def may_try(self, address: str) -> bool:
-        """Return whether an address may present another token on the sign-in page."""
+    def may_try(self, address: str, token: str) -> bool:
+        """Return whether an address may present this token, or another one of its user, on the
+        sign-in page."""
         with self._lock:
-            tried = self._failures.get(address)
+            tried = self._failures.get(_guessed(address, token))
             while tried and time.monotonic() - tried[0] > FAILURES_S:
                 tried.popleft()
             return not tried or len(tried) < MOST_FAILURES
 
-    def note_failure(self, address: str) -> None:
+    def note_failure(self, address: str, token: str) -> None:
         with self._lock:
-            tried = self._failures.get(address) or deque(maxlen=MOST_FAILURES)
+            counted = _guessed(address, token)
+            tried = self._failures.setdefault(counted, deque(maxlen=MOST_FAILURES))
             tried.append(time.monotonic())
-            _put(self._failures, address, tried, most=MOST_ADDRESSES)
+            self._failures.move_to_end(counted)
+            while len(self._failures) > MOST_COUNTED:
+                self._failures.popitem(last=False)
 
     def _session_of(self, caller: Caller, account: Account | None = None) -> BrowserSession:
         account = account or self.account(caller.name or "")
@@ -170,7 +176,7 @@ class Access:
 
     def _begun(self, begun: BrowserSession) -> str:
         cookie = secrets.token_urlsafe(32)
-        _put(self._sessions, cookie, begun, most=MOST_SESSIONS)
+        _keep(self._sessions, cookie, begun, most=MOST_SESSIONS)
         return cookie
 
 
@@ -178,9 +184,16 @@ def caller_for(account: Account) -> Caller:
     return Caller(name=account.name or None, scope=account.scope)
 
 
-def _put(kept: OrderedDict[str, T], key: str, value: T, *, most: int) -> None:
-    """Keep a value, and of all no more than the last `most`."""
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
+def _guessed(address: str, token: str) -> tuple[str, str]:
+    """Return from where, and of which user, a wrong token is counted."""
+    return address, user_of(token)[:LONGEST_NAME]
+
+
+def _keep(
+    kept: OrderedDict[str, BrowserSession], key: str, begun: BrowserSession, *, most: int
+) -> None:
+    """Keep what a browser has begun, and of its user's no more than the last `most`."""
+    kept[key] = begun
+    own = [other for other, each in kept.items() if each.user == begun.user]
+    for other in own[:-most]:
+        del kept[other]

@@ -61,12 +61,12 @@ async def sign_in(request: Request) -> Response:
     told = parse_qs(body[:LONGEST_FORM].decode("utf-8", "replace"))
     token, to = told.get("token", [""])[0].strip(), _own(told.get("to", ["/"])[0])
     address = address_of(request.scope)
-    if not access.may_try(address):
+    if not access.may_try(address, token):
         status = HTTPStatus.TOO_MANY_REQUESTS
         return locked_page(request, access, to=to, refusal=TOO_OFTEN, status=status)
     account = await run_in_threadpool(access.known, token)
     if account is None:
-        access.note_failure(address)
+        access.note_failure(address, token)
         return locked_page(request, access, to=to, refusal=UNKNOWN)
     if account.revoked:
         return locked_page(request, access, to=to, refusal=REVOKED)

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from autotune.schemas import UserCreate
-from server.api.access import MOST_FAILURES
+from server.api.access import MOST_FAILURES, MOST_KEYS, MOST_SESSIONS, Access
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store
@@ -255,11 +255,33 @@ def test_a_key_lets_the_browser_of_its_own_user_in(group: Group) -> None:
 
 
 def test_failed_sign_ins_are_limited(group: Group) -> None:
+    guess = f"sue.{'x' * 43}"
     for _ in range(MOST_FAILURES):
-        assert group.client.post("/enter", data={"token": "sue.guess"}).status_code == 401
+        assert group.client.post("/enter", data={"token": guess}).status_code == 401
     answer = group.client.post("/enter", data={"token": group.tokens["sue"]})
     assert answer.status_code == 429
     assert "Set-Cookie" not in answer.headers
+    assert group.client.post("/enter", data={"token": group.tokens["sam"]}).status_code == 200
+
+
+def test_a_users_many_keys_and_sessions_end_their_own(group: Group) -> None:
+    def key(name: str) -> str:
+        return str(group.ask(name, "POST", "/browser-keys").json()["key"])
+
+    theirs, first = key("sam"), key("sue")
+    access: Access = group.app.state.access
+    cookie = access.session(key("sam"))
+    for _ in range(MOST_KEYS):
+        key("sue")
+    assert group.client.get(f"/enter?key={first}").status_code == 401
+    assert group.client.get(f"/enter?key={theirs}").status_code == 200
+    account = access.account("sue")
+    assert account is not None
+    for _ in range(MOST_SESSIONS + 1):
+        last = access.sign_in(account)
+    assert access.of_session(last) == account
+    assert cookie is not None
+    assert access.of_session(cookie) == access.account("sam")
 
 
 def test_pages_offer_what_one_may_do(group: Group) -> None:
