@@ -14,7 +14,7 @@ from search_spaces.dimension import DimensionChoice
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, PublishedRow, read
+from tests.benchmarks.accuracy.tables import MEMORY, OPTIONAL, THROUGHPUT, PublishedRow, read
 
 Cells = dict[str, object]
 
@@ -59,7 +59,7 @@ def written(path: Path, rows: Sequence[Mapping[str, object]], columns: Sequence[
 def timed(folder: Path, *rows: Mapping[str, object]) -> list[PublishedRow]:
     """PLAIN rows of a table of times with these cells changed, as they are read."""
     changed = [{**PLAIN, **row} for row in rows]
-    return read(written(folder / "throughput.csv", changed, THROUGHPUT), THROUGHPUT)
+    return read(written(folder / "throughput.csv", changed, (*THROUGHPUT, *OPTIONAL)), THROUGHPUT)
 
 
 def remembered(folder: Path, *rows: Mapping[str, object]) -> list[PublishedRow]:

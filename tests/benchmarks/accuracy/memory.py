@@ -20,7 +20,15 @@ from tests.benchmarks.accuracy.configurations import usual_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import sheet_of, unknown_gpu
 from tests.benchmarks.accuracy.noise import contradictions, noise_floor
-from tests.benchmarks.accuracy.stacks import Stack, kept, named, offloaded, shaped, stacks_of
+from tests.benchmarks.accuracy.stacks import (
+    NOT_DESCRIBED,
+    Stack,
+    kept,
+    named,
+    offloaded,
+    shaped,
+    stacks_of,
+)
 from tests.benchmarks.accuracy.tables import PublishedRow
 from tests.benchmarks.accuracy.throughput import LEAST_HELD_OUT, SEED, Progress, mape, mean
 
@@ -88,6 +96,7 @@ def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack]
         rows,
         {
             "on a GPU whose data sheet is not known": unknown_gpu,
+            **NOT_DESCRIBED,
             "calculated, not measured": _calculated,
             "neither fitted nor failed": lambda row: row["status"] not in (FAILED, *FITTED),
             "offload to the host, not covered": offloaded,

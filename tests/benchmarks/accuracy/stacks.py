@@ -87,6 +87,26 @@ def named(stacks: Sequence[Stack]) -> dict[str, Stack]:
     return {name(stack): stack for stack in stacks}
 
 
+BLOCK_FORMATS = ("mxfp8", "nvfp4")
+
+
+def in_block_format(row: PublishedRow) -> bool:
+    """Products of 8 or 4 bits with a scale for each block, which the cost model does not have."""
+    return row["precision"].casefold() in BLOCK_FORMATS
+
+
+def with_experts(row: PublishedRow) -> bool:
+    """A mixture of experts, which no shape of the cost model describes."""
+    return (row.number("num_experts") or 0) > 1
+
+
+NOT_DESCRIBED: Mapping[str, Callable[[PublishedRow], bool]] = {
+    "mixture of experts, not covered": with_experts,
+    "mxfp8 or nvfp4, not covered": in_block_format,
+}
+"""Reasons to leave a row out of every benchmark on tables."""
+
+
 def offloaded(row: PublishedRow) -> bool:
     """States on the host, which the cost model does not have."""
     return "offload" in row["framework"].casefold()

@@ -46,8 +46,11 @@ THROUGHPUT = (
 MEMORY = (*WORDS, *CHOICES, *SIZES, *SWITCHES, "gpu_memory_gb", "memory_kind", "peak_memory_gb")
 """Columns of a table of peak memory."""
 
+OPTIONAL = ("num_experts",)
+"""Columns that are read where a table has them."""
+
 TEXT = {*WORDS, *CHOICES, "memory_kind"}
-MAY_BE_ZERO = {*SWITCHES, "gated_mlp"}
+MAY_BE_ZERO = {*SWITCHES, "gated_mlp", "num_experts"}
 
 
 class TableError(ValueError):
@@ -119,7 +122,7 @@ def _check_header(path: Path, header: Sequence[str], columns: Sequence[str]) -> 
 def _row(place: str, cells: Mapping[str, str], columns: Sequence[str]) -> PublishedRow:
     if None in cells:  # where csv puts what lies beyond the header
         raise TableError(f"{place}: has more cells than the header")
-    stripped = {name: cells.get(name, "").strip() for name in columns}
+    stripped = {name: cells.get(name, "").strip() for name in (*columns, *OPTIONAL)}
     return PublishedRow(
         place=place,
         words={name: cell for name, cell in stripped.items() if name in TEXT},

@@ -79,6 +79,8 @@ def test_repeats_are_measurements_of_their_own(tmp_path: Path) -> None:
         ({"status": "oom"}, "out of memory or not ended"),
         ({"iteration_time_s": ""}, "no iteration time"),
         ({"framework": "HF + ZeRO 3 + Full Offload"}, "offload to the host, not covered"),
+        ({"precision": "mxfp8"}, "mxfp8 or nvfp4, not covered"),
+        ({"num_experts": 128}, "mixture of experts, not covered"),
         ({"num_layers": ""}, "no shape or layout"),
         ({"hidden_size": ""}, "no shape or layout"),
         ({"tensor_parallel": ""}, "no shape or layout"),

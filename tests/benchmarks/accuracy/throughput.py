@@ -21,6 +21,7 @@ from tests.benchmarks.accuracy.hardware import unknown_gpu
 from tests.benchmarks.accuracy.noise import noise_floor
 from tests.benchmarks.accuracy.stacks import (
     LEAST_ROWS,
+    NOT_DESCRIBED,
     RESULTS,
     Stack,
     independent,
@@ -84,6 +85,7 @@ def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack]
         rows,
         {
             "on a GPU whose data sheet is not known": unknown_gpu,
+            **NOT_DESCRIBED,
             "out of memory or not ended": lambda row: row["status"] != "ok",
             "no iteration time": lambda row: not row.known("iteration_time_s"),
             "offload to the host, not covered": offloaded,

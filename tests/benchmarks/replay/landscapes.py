@@ -14,7 +14,15 @@ from search_spaces.machine import Machine
 from tests.benchmarks.accuracy.configurations import samples, usual_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import unknown_gpu
-from tests.benchmarks.accuracy.stacks import ONE_NODE, Stack, kept, offloaded, shaped, stacks_of
+from tests.benchmarks.accuracy.stacks import (
+    NOT_DESCRIBED,
+    ONE_NODE,
+    Stack,
+    kept,
+    offloaded,
+    shaped,
+    stacks_of,
+)
 from tests.benchmarks.accuracy.tables import PublishedRow
 
 LEAST_STRATEGIES = 12
@@ -102,6 +110,7 @@ def usable(rows: Iterable[PublishedRow], facts: Facts) -> tuple[list[PublishedRo
         rows,
         {
             "on a GPU whose data sheet is not known": unknown_gpu,
+            **NOT_DESCRIBED,
             "neither ended nor out of memory": lambda row: (
                 row["status"] not in ("ok", OUT_OF_MEMORY)
             ),
