@@ -166,12 +166,18 @@ def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
     return list(by_layout.values())
 
 
-def place(contender: Contender) -> tuple[bool, bool, bool, float, Strategy]:
-    """Return what contenders are ranked by, lowest first."""
+def place(
+    contender: Contender, *, confirming: bool = False
+) -> tuple[bool, bool, bool, float, Strategy]:
+    """Return what contenders are ranked by, lowest first.
+
+    Args:
+        confirming: rank it as confirmed.
+    """
     return (
         contender.failed_confirmation,
         not contender.keeps_headroom,
-        not contender.confirmed,
+        not (contender.confirmed or confirming),
         -contender.rate,
         contender.strategy,
     )

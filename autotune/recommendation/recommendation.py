@@ -45,27 +45,23 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     """Return the strategies to measure once more, best first; empty when that is done.
 
     They are the `protocol.confirmations` best layouts by what the search measured, or projects
-    from fewer nodes, less those
-    with a confirmation already, in whatever state but withdrawn. For one whose confirmation failed
-    the next in line is taken; and when all have ended, any that still stands clearly above the best
-    confirmed one, which a search figure that was too good can bring about. No more than twice as
-    many are started in all.
+    from fewer nodes. A confirmation that runs or has succeeded counts whatever the ranking has
+    become since: a later release may project another layout ahead. For one whose confirmation
+    failed the next in line is taken; and when all have ended, any that still stands clearly above
+    the best confirmed one, which a search figure that was too good can bring about. Withdrawn ones
+    do not count. No more than twice as many are started in all.
     """
     wanted = campaign.request.protocol.confirmations
     searched = [t for t in trials if t.purpose != "confirmation"]
     confirmations = [t for t in trials if t.purpose == "confirmation" and not t.withdrawn]
+    started = {_layout(t) for t in confirmations}
     pending_or_ok = {TrialState.PENDING, TrialState.OK}
-    # Successful ones last: they decide where a layout was confirmed more than once.
-    by_success = sorted(confirmations, key=lambda trial: trial.state is TrialState.OK)
-    started = {_layout(t): t.state in pending_or_ok for t in by_success}
+    standing = {_layout(t) for t in confirmations if t.state in pending_or_ok}
     ranked = _within_bounds(all_contenders(campaign, searched))
     ranked = sorted(ranked, key=lambda contender: -contender.rate)
-    chosen = [
-        contender for contender in ranked if started.get(contender.strategy.layout_key(), True)
-    ][:wanted]
     missing = [
-        contender.strategy for contender in chosen if contender.strategy.layout_key() not in started
-    ]
+        contender.strategy for contender in ranked if contender.strategy.layout_key() not in started
+    ][: max(0, wanted - len(standing))]
     if not missing and not any(t.state is TrialState.PENDING for t in confirmations):
         missing = _above_the_confirmed(_within_bounds(all_contenders(campaign, trials)))
     return missing[: max(0, 2 * wanted - len(confirmations))]

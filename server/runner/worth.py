@@ -9,8 +9,8 @@ from statistics import fmean
 from autotune.calibration import Observation
 from autotune.cost_model import Parameters
 from autotune.recommendation import all_contenders, place, training_cost
-from autotune.resolution import machine_of
-from autotune.schemas import Campaign, Trial
+from autotune.resolution import machine_of, strategy_of
+from autotune.schemas import Campaign, Trial, TrialState
 from autotune.search import (
     Proposal,
     Proposer,
@@ -96,10 +96,22 @@ def worth_confirming(
 ) -> list[Strategy]:
     """Return the best itself, where it is wanted, and those that may still turn out better.
 
+    A layout whose confirmation runs is ranked as a confirmed one: after an upgrade another may lead
+    by its projection, and is then a runner-up.
+
     Args:
         known: the trials as the proposer reads them.
     """
-    ranked = sorted(all_contenders(campaign, trials), key=place)
+    pending = (trial for trial in trials if trial.state is TrialState.PENDING)
+    again = {
+        strategy_of(trial.strategy).layout_key()
+        for trial in pending
+        if trial.purpose == "confirmation"
+    }
+    ranked = sorted(
+        all_contenders(campaign, trials),
+        key=lambda each: place(each, confirming=each.strategy.layout_key() in again),
+    )
     seconds = {each.strategy.layout_key(): each.metrics.iteration_time_s for each in ranked}
     best = next(iter(seconds), None)
     others = [strategy for strategy in wanted if strategy.layout_key() != best]

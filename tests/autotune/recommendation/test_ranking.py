@@ -48,6 +48,18 @@ def test_a_confirmation_done_or_under_way_is_not_started_again(state: TrialState
     assert strategies_to_confirm(campaign(confirmations=2), trials) == [B]
 
 
+@pytest.mark.parametrize("state", [TrialState.OK, TrialState.PENDING])
+def test_a_confirmation_counts_whichever_layout_leads_now(state: TrialState) -> None:
+    """As when a later release ranks otherwise: so many are measured again as were asked for."""
+    trials = [
+        trial(1, A, seconds=1.0),
+        trial(2, B, seconds=1.01),
+        trial(3, B, seconds=1.01, purpose="confirmation", state=state),
+    ]
+    assert strategies_to_confirm(campaign(confirmations=1), trials) == []
+    assert strategies_to_confirm(campaign(confirmations=2), trials) == [A]
+
+
 def test_a_confirmation_that_was_withdrawn_from_a_queue_is_started_again() -> None:
     trials = [trial(1, A, seconds=1), trial(2, B, seconds=2)]
     again = trial(3, A, purpose="confirmation", state=TrialState.CANCELLED, node_hours=0.0)

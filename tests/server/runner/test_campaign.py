@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import select
 
-from autotune.recommendation import recommend
+from autotune.recommendation import all_contenders, recommend
 from autotune.schemas import BudgetExtension, Campaign, CampaignState, TrialState
 from evaluators.trial import TrialOutcome
 from server.runner.runner import Runner
 from server.store.campaigns import cancel_campaign, extend_campaign, pause_campaign, resume_campaign
 from server.store.events import events_since, last_event_id
 from server.store.leases import free_the_gone
-from server.store.tables import CampaignRow
+from server.store.tables import CampaignRow, TrialRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 from tests.server.statements import statements_of
@@ -404,6 +406,39 @@ def test_a_second_runner_takes_over_what_the_first_left(running: Running) -> Non
     after = {trial.number: trial for trial in running.trials(campaign)}
     assert {number: after[number] for number in before} == before
     assert len({trial.token for trial in after.values()}) == len(after)
+
+
+@pytest.mark.parametrize("confirmations", [1, 3])
+def test_an_upgrade_amid_a_confirmation_starts_no_other(
+    running_on_sqlite: Running, confirmations: int
+) -> None:
+    """The earlier release ranked a layout first that is now a runner-up. One confirmation is worth
+    it, and it is running."""
+    store = running_on_sqlite.store
+    campaign = created(
+        store,
+        budget={"max_trials": 5, "stop_early": True, "train_tokens": 1e7},
+        protocol={"confirmations": confirmations},
+        time_scale=0.002,
+    )
+    running_on_sqlite.until(lambda: running_on_sqlite.campaign(campaign).confirmations > 0)
+    running_on_sqlite.runner.close()
+    trials = running_on_sqlite.trials(campaign)
+    assert (trials[-1].purpose, trials[-1].state) == ("confirmation", TrialState.PENDING)
+    _, second = all_contenders(campaign, trials[:-1])[:2]
+    earlier = second.shape.model_dump(mode="json", exclude={"settings", "virtual_stages"})
+    with store.transaction() as session:
+        for row in session.scalars(select(TrialRow).where(TrialRow.campaign_id == campaign.id)):
+            row.versions = {"autotune": "0.1"}
+        session.get_one(TrialRow, trials[-1].id).strategy = earlier
+    shutil.rmtree(running_on_sqlite.settings.trial_dir(trials[-1].token))
+    upgraded = Running(running_on_sqlite.settings, store)
+    done = upgraded.until_state(campaign, "done")
+    upgraded.runner.close()
+    assert done.confirmations == 1
+    confirmed = running_on_sqlite.trials(campaign)[-1]
+    assert confirmed.state is TrialState.OK
+    assert confirmed.strategy == second.shape
 
 
 def test_pending_rows_that_never_started_are_started(running_on_sqlite: Running) -> None:
