@@ -20,7 +20,7 @@ from autotune.calibration.settings import own_levels
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
-from autotune.cost_model.parameters import Parameters
+from autotune.cost_model.parameters import Parameters, prior_spread
 from autotune.cost_model.strategies import Strategies, total
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
@@ -46,6 +46,10 @@ MACHINE_FIGURES = (
     "inter_node_gb_per_s",
 )
 """What time and memory follow from on a machine: where these are equal, a calibration holds."""
+
+
+TOLD_BY_TRIALS = 0.5
+"""Of what was believed before: trials that leave less of a constant's deviation have told it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -158,7 +162,7 @@ class Calibration:
             fitted = quantity.parameters(posterior.z)
             metadata = {field.name: field.metadata for field in fields(Parameters)}
             for name, deviation in zip(quantity.names, deviations, strict=False):
-                spread = float(metadata[name]["spread"])
+                spread = prior_spread(self.machine, name)
                 yield CalibratedConstant(
                     name=name,
                     unit=metadata[name]["unit"],
@@ -176,6 +180,16 @@ class Calibration:
                 prior_spread=SPREAD,
                 spread=self.power.deviation,
             )
+
+    @property
+    def assumed_ramp(self) -> float | None:
+        """Return how many times its ideal length a pipeline's bubble is taken to have, where that
+        is assumed and trials have not told; None where it is the ideal one, or they have."""
+        for constant in self.constants:
+            if constant.name == "pipeline_ramp" and constant.prior != 1.0:
+                told = constant.spread < TOLD_BY_TRIALS * constant.prior_spread
+                return None if told else constant.value
+        return None
 
     def forecast(self, transformer: Transformer, lattice: Lattice) -> Forecast:
         """Return what would be measured of each strategy of `lattice`."""

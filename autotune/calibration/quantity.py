@@ -11,7 +11,7 @@ import numpy as np
 from autotune.calibration.settings import MEMORY_SPREAD, TIME_SPREAD, OwnLevels, effects
 from autotune.cost_model.columns import SHAPE, Array, Columns
 from autotune.cost_model.memory import memory_parts
-from autotune.cost_model.parameters import Parameters
+from autotune.cost_model.parameters import Parameters, prior_spread
 from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_parts
 from autotune.cost_model.strategies import GIB, TERA, Strategies, total
 from search_spaces.machine import Machine
@@ -71,8 +71,7 @@ class Quantity:
 
     @cached_property
     def _spreads(self) -> Array:
-        spreads = {each.name: each.metadata["spread"] for each in fields(Parameters)}
-        return np.array([spreads[name] for name in self.names])
+        return np.array([prior_spread(self.machine, name) for name in self.names])
 
     def parameters(self, z: Array) -> Parameters:
         """Return the constants at `z`, shape (c,), or (k, c): then each is a column of shape (k,

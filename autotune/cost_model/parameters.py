@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_model.families import CPU, FAMILIES
+from autotune.cost_model.families import CPU, FAMILIES, SPREADS
 from search_spaces.machine import Machine
 
 Constant = float | NDArray[np.float64]
@@ -319,6 +319,16 @@ class Parameters:
         name = machine.gpu.casefold()
         known = (family for key, family in FAMILIES.items() if key in name)
         return cls(**next(known, {}))
+
+
+def prior_spread(machine: Machine, name: str) -> float:
+    """Return the standard deviation of the logarithm of a constant, before anything is measured."""
+    gpu = machine.gpu.casefold()
+    known = (spreads for key, spreads in SPREADS.items() if key in gpu and not is_cpu(machine))
+    spread = next(known, {}).get(name)
+    if spread is not None:
+        return spread
+    return float(Parameters.__dataclass_fields__[name].metadata["spread"])
 
 
 def is_cpu(machine: Machine) -> bool:

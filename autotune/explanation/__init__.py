@@ -16,8 +16,10 @@ from autotune.explanation.parts import (
     ComparedStrategy,
     Origin,
     StrategyParts,
+    bubble_note,
     compared_of,
     parts_of,
+    time_words,
 )
 from autotune.explanation.rates import BelievedRates
 from autotune.explanation.scaling import ScalingCurve, ScalingPoint, scaling
@@ -47,6 +49,7 @@ __all__ = [
     "ScalingPoint",
     "SpaceEdge",
     "StrategyParts",
+    "bubble_note",
     "compare",
     "compared_of",
     "edges",
@@ -59,4 +62,5 @@ __all__ = [
     "parts_of",
     "remedies_of",
     "scaling",
+    "time_words",
 ]

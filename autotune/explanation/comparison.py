@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.dimension_words import COST_WORDS, capitalised, percent, told_apart
-from autotune.explanation.parts import TIME_WORDS, Origin, StrategyParts
+from autotune.explanation.parts import Origin, StrategyParts
 from search_spaces.strategy import Strategy
 
 HARDLY = 0.01
@@ -82,7 +82,7 @@ def _sentence(
         return f"{_cost(name, tells, winner, longer)}; no formula tells why: {own}"
     if longer >= TWICE:
         most = max(differences, key=lambda part: differences[part])
-        share = f"{percent(other.shares[most])} of its time is {TIME_WORDS[most]}"
+        share = f"{percent(other.shares[most])} of its time is {other.words[most]}"
         return f"{_cost(name, tells, winner, longer)}: {share}"
     head = _cost(name, tells, winner, longer)
     order = sorted(differences, key=lambda part: -differences[part])
@@ -90,10 +90,10 @@ def _sentence(
     savings = [part for part in reversed(order) if differences[part] <= -HARDLY][:SAVINGS]
     said = []
     if losses:
-        lost = [f"{percent(differences[part])} to {TIME_WORDS[part]}" for part in losses]
+        lost = [f"{percent(differences[part])} to {other.words[part]}" for part in losses]
         said.append(f"loses {' and '.join(lost)}")
     if savings:
-        saved = [f"{percent(differences[part])} in {TIME_WORDS[part]}" for part in savings]
+        saved = [f"{percent(differences[part])} in {other.words[part]}" for part in savings]
         said.append(f"saves {' and '.join(saved)}")
     return f"{head}: it {' and '.join(said)}" if said else head
 

@@ -52,6 +52,21 @@ TIME_WORDS: Mapping[str, str] = {
     "stragglers": "waiting for slower GPUs",
 }
 
+
+def bubble_note(calibration: Calibration) -> str:
+    """Return what is assumed of the pipeline's bubble, and no trial has told; empty where nothing
+    is."""
+    ramp = calibration.assumed_ramp
+    if ramp is None:
+        return ""
+    return f"assumed to be {ramp:.2g} times the ideal one, after two scaling figures of the Frontier study"
+
+
+def time_words(note: str) -> Mapping[str, str]:
+    """Return TIME_WORDS, with the note of `bubble_note` at the bubble."""
+    return {**TIME_WORDS, "bubble": f"{TIME_WORDS['bubble']} ({note})"} if note else TIME_WORDS
+
+
 MEMORY_WORDS: Mapping[str, str] = {
     "parameters": "parameters",
     "gradients": "gradients",
@@ -102,6 +117,7 @@ class StrategyParts:
             it.
         memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
         fit_probability: that memory suffices; 1 where a peak was measured.
+        bubble_note: what is assumed of the bubble; empty where nothing is.
         sentence: what takes most of a step.
     """
 
@@ -122,12 +138,18 @@ class StrategyParts:
     memory_limit_gib: float
     gpu_memory_gib: float
     fit_probability: float
+    bubble_note: str
     sentence: str
 
     @property
     def shares(self) -> Mapping[str, float]:
         """Of the step's time, by part."""
         return {name: part / self.iteration_time_s for name, part in self.time_parts_s.items()}
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """For each of `time_parts_s`."""
+        return time_words(self.bubble_note)
 
 
 def compared_of(recommendation: Recommendation) -> list[ComparedStrategy]:
@@ -192,6 +214,7 @@ def parts_of(
     forecast = calibration.forecast(transformer, lattice)
     work = np.exp(log_work(lattice, transformer, machine, objective=objective))
     limit = machine.memory_gib * float(calibration.parameters.usable_memory)
+    note = bubble_note(calibration)
     told = []
     for row, each in enumerate(compared):
         predicted = float(forecast.iteration_time_s[row])
@@ -226,15 +249,16 @@ def parts_of(
                 memory_limit_gib=limit,
                 gpu_memory_gib=machine.memory_gib,
                 fit_probability=1.0 if ran else float(forecast.fit_probability[row]),
-                sentence=_sentence(times, seconds),
+                bubble_note=note,
+                sentence=_sentence(times, seconds, time_words(note)),
             )
         )
     return told
 
 
-def _sentence(times: Mapping[str, float], seconds: float) -> str:
+def _sentence(times: Mapping[str, float], seconds: float, words: Mapping[str, str]) -> str:
     most = sorted(times, key=lambda name: -times[name])[:SHOWN]
     shares = [percent(times[name] / seconds) for name in most]
-    first, *others = zip(shares, (TIME_WORDS[name] for name in most), strict=True)
+    first, *others = zip(shares, (words[name] for name in most), strict=True)
     said = [f"{first[0]} is {first[1]}", *(" ".join(each) for each in others)]
     return f"Of a step {', '.join(said[:-1])} and {said[-1]}"

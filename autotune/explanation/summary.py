@@ -8,7 +8,7 @@ from autotune.calibration import Calibration
 from autotune.explanation.comparison import compare
 from autotune.explanation.edge import BeyondEdge, EdgeReport, edges
 from autotune.explanation.failures import Remedy, explain_failures
-from autotune.explanation.parts import StrategyParts, compared_of, parts_of
+from autotune.explanation.parts import StrategyParts, bubble_note, compared_of, parts_of
 from autotune.resolution import strategy_of, strategy_shape, transformer_of
 from autotune.schemas import (
     Campaign,
@@ -61,6 +61,7 @@ def explain(
         simulated=campaign.simulated,
         memory_limit_gib=limit,
         gpu_memory_gib=machine.memory_gib,
+        time_note=bubble_note(calibration),
         strategies=strategies,
         edges=beyond,
         failures=failures,

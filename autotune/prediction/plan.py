@@ -13,7 +13,7 @@ from autotune.baseline import baseline_of
 from autotune.calibration import Calibration
 from autotune.cost_model import Estimate, estimate
 from autotune.cost_model.columns import Columns
-from autotune.explanation import TIME_PARTS, remedies_of
+from autotune.explanation import TIME_PARTS, bubble_note, remedies_of
 from autotune.objectives import unknown_objective
 from autotune.plan_sentences import plan_sentence
 from autotune.prediction.campaign_cost import campaign_cost
@@ -119,6 +119,7 @@ def _what_to_try(
         "baseline": customary,
         "over_baseline": best[0].objective / customary.objective if customary else None,
         "cost": cost,
+        "time_note": bubble_note(calibration),
         "gain": candidates.gain(cost, tokens=request.budget.train_tokens),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.calibration import Calibration, calibration_for
-from autotune.explanation import memory_budget
+from autotune.explanation import bubble_note, memory_budget
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
 from autotune.schemas import (
@@ -147,5 +147,6 @@ def _figures(
         "data_parallel": strategy.data_parallel(machine.gpus_per_node),
         "memory_limit_gib": machine.memory_gib * float(calibration.parameters.usable_memory),
         "time_parts_s": {k: float(v[0]) for k, v in forecast.time_parts_s.items()},
+        "time_note": bubble_note(calibration) if strategy.pipeline_parallel > 1 else "",
         "memory_parts_gib": {k: float(v[0]) for k, v in forecast.memory_parts_gib.items()},
     }

@@ -93,6 +93,8 @@ class Explanation(Wire):
     """Memory of a GPU that can be used, GiB."""
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
+    time_note: str = ""
+    """What is assumed of the pipeline's bubble, and no trial has told; empty where nothing is."""
     strategies: list[ExplainedStrategy]
     """The winner, its runners-up and the baseline; empty while nothing has succeeded."""
     edges: SpaceEdges | None = None

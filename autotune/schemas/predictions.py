@@ -190,6 +190,8 @@ class Prediction(Wire):
     """Time of a step by part (`products`, `attention`, `elementwise`, `recomputation`,
     `tensor_parallel`, `bubble`, `pipeline_transfer`, `data_parallel`, `optimizer`, `host`,
     `stragglers`), s."""
+    time_note: str = ""
+    """What is assumed of the pipeline's bubble, and no trial has told; empty where nothing is."""
     memory_parts_gib: dict[str, float] = Field(default_factory=dict)
     """Peak memory by part (`parameters`, `gradients`, `optimizer`, `activations`, `recomputation`,
     `logits`, `zero3_gather`, `overhead`), GiB."""

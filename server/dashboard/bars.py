@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.dimension_words import percent, told_apart
-from autotune.explanation import MEMORY_WORDS, TIME_WORDS
+from autotune.explanation import MEMORY_WORDS, time_words
 from autotune.resolution import strategy_of
 from autotune.schemas import ExplainedStrategy, Explanation
 from autotune.wording import figure
@@ -77,7 +77,7 @@ def time_chart(explanation: Explanation) -> BarChart:
         explanation.strategies,
         [each.time_parts_s for each in explanation.strategies],
         lengths=[each.relative_cost / longest for each in explanation.strategies],
-        words=TIME_WORDS,
+        words=time_words(explanation.time_note),
         colours="time",
         values=[_time(each, simulated=explanation.simulated) for each in explanation.strategies],
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.explanation import MEMORY_WORDS, TIME_WORDS
+from autotune.explanation import MEMORY_WORDS, TIME_WORDS, time_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.plan_sentences import HARDLY, tokens
 from autotune.resolution import strategy_of
@@ -86,7 +86,7 @@ def plan_context(plan: CampaignPlan) -> dict[str, Any]:
         "rows": rows[: len(plan.best)],
         "baseline": rows[-1] if baseline else None,
         "common": SEPARATOR.join(common),
-        "time_legend": _legend([each.time_parts_s for each in shown], TIME_WORDS),
+        "time_legend": _legend([each.time_parts_s for each in shown], time_words(plan.time_note)),
         "memory_legend": _legend([each.memory_parts_gib for each in shown], MEMORY_WORDS),
         "found": gain_words(plan.gain.rate_gain) if plan.gain else "",
         "found_at_most": gain_words(plan.gain.rate_gain_high) if plan.gain else "",

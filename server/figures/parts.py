@@ -115,6 +115,8 @@ class PartsFigure(DrawnFigure):
         # The baseline is last; where it is the best itself, the first runner-up is told instead.
         against = [each for each in others if each.strategy.role == "baseline"] or others
         caption = f"{against[0].sentence}." if against else f"{winner.sentence}."
+        if winner.bubble_note and winner.bubble_note not in caption:
+            caption = f"{caption} The pipeline's bubble is {winner.bubble_note}."
         return cls(
             **source.head(title="Where the time goes", caption=caption),
             table=_table(bars, TIME_WORDS, unit="%", simulated=source.campaign.simulated),

@@ -95,6 +95,7 @@ def prediction(answer: Prediction) -> RenderableType:
             ],
             padding=(0, 6),
         ),
+        *([Text(f"pipeline_bubble: {answer.time_note}")] if answer.time_note else []),
         *(["", _memory_changes(answer)] if answer.memory_changes else []),
     )
 

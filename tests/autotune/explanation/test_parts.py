@@ -6,18 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.calibration import general_knowledge
+from autotune.calibration import Calibration, general_knowledge
 from autotune.explanation import (
     MEMORY_WORDS,
     TIME_PARTS,
     TIME_WORDS,
     ComparedStrategy,
+    bubble_note,
     compare,
     compared_of,
     parts_of,
 )
 from autotune.schemas import TrialState
+from search_spaces.catalog import load_machine
 from search_spaces.strategy import Strategy
+from tests.autotune.calibration.examples import GENERAL, SPACE, trials
 from tests.autotune.cost_model.examples import FRONTIER, GPT_22B, GPT_175B
 from tests.autotune.cost_model.study import SETTINGS
 from tests.autotune.recommendation.examples import A, B, C, D, answer, trial
@@ -147,3 +150,14 @@ def test_a_recommendation_says_where_each_figure_is_from() -> None:
     )
     assert compared_of(far)[0].time_origin == "projected"
     assert compared_of(far)[0].memory_origin == "projected"
+
+
+def test_a_bubble_that_is_assumed_is_said_to_be_until_trials_tell_it() -> None:
+    [piped] = parts_of([of(BEST)], FRONTIER_KNOWN, GPT_175B)
+    note = "assumed to be 4 times the ideal one, after two scaling figures of the Frontier study"
+    assert f"the pipeline's bubble ({note})" in piped.sentence
+    assert bubble_note(general_knowledge(load_machine("dgx-h100"))) == ""
+    steady = replace(GENERAL, pipeline_ramp=1.0)
+    told = Calibration.of(FRONTIER, trials(SPACE[:60], steady))
+    assert bubble_note(told) == ""
+    assert float(told.parameters.pipeline_ramp) == pytest.approx(1.0, rel=0.25)
