@@ -61,12 +61,12 @@ FAMILIES: Mapping[str, Mapping[str, float]] = {
 """Constants that differ from the generic GPU's, by a part of the GPU's name in lower case."""
 
 SPREADS: Mapping[str, Mapping[str, float]] = {
-    # The ramp rests on two scaling figures of one study, whatever their cause. Much wider than this,
-    # a single trial of a short pipeline would move it far.
+    # The ramp rests on two scaling figures of one study. Were it believed much less than this, one
+    # trial of a short pipeline would move it far.
     "mi250": {"pipeline_ramp": 0.2},
 }
-"""Standard deviations of the logarithm of such constants, where they are not those of `Parameters`:
-what is taken from little is believed little."""
+"""Standard deviations of the logarithm of constants that are taken from little, where they are not
+those of `Parameters`."""
 
 CPU: Mapping[str, float] = {
     # One rank is one process on a core or two: no launch queue, no device context, and its limit

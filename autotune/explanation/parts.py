@@ -59,7 +59,8 @@ def bubble_note(calibration: Calibration) -> str:
     ramp = calibration.assumed_ramp
     if ramp is None:
         return ""
-    return f"assumed to be {ramp:.2g} times the ideal one, after two scaling figures of the Frontier study"
+    times = f"{ramp:.2g} times the ideal one"
+    return f"assumed to be {times}, after two scaling figures of the Frontier study"
 
 
 def time_words(note: str) -> Mapping[str, str]:

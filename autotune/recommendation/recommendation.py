@@ -35,10 +35,8 @@ UNFINISHED = frozenset(
 )
 
 TOKENS_PER_PARAMETER = 20.0
-"""At which a model of a given training cost is best (Hoffmann et al. 2022, arXiv:2203.15556)."""
-
-MOST_TOKENS = 300e9
-"""Unless a user says more: what GPT-3 was trained with (Brown et al. 2020, arXiv:2005.14165)."""
+"""Assumed where a user says nothing, as by the Frontier study (Dash et al. 2023, arXiv:2312.12705):
+with so many a model of a given training cost is best (Hoffmann et al. 2022, arXiv:2203.15556)."""
 
 
 def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[Strategy]:
@@ -167,8 +165,7 @@ def training_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrainingCost |
 def training_tokens(campaign: Campaign) -> float:
     """Return what the figures of a whole training are for."""
     asked = campaign.request.budget.train_tokens or campaign.request.tokens
-    parameters = transformer_of(campaign.model).parameters
-    return asked or min(TOKENS_PER_PARAMETER * parameters, MOST_TOKENS)
+    return asked or TOKENS_PER_PARAMETER * transformer_of(campaign.model).parameters
 
 
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:

@@ -149,8 +149,7 @@ class CampaignCreate(Wire):
     """How each trial measures."""
     tokens: Tokens | None = None
     """Training tokens that the recommendation's days and energy are for, unless
-    `budget.train_tokens` says it; where nothing is said, 20 for each parameter, and 300e9 at
-    most."""
+    `budget.train_tokens` says it; where nothing is said, 20 for each parameter."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of all that is drawn at random."""
     search: SearchMethod = "calibrated"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +25,11 @@ def packaged_names(folder: str) -> tuple[str, ...]:
 def read_packaged(folder: str, name: str) -> dict[str, Any]:
     """Return one file of the catalog; the name must be one of `packaged_names`."""
     return tomllib.loads((files(__package__) / folder / f"{name}.toml").read_text("utf-8"))
+
+
+def known_name(choice: str, known: Iterable[str]) -> str | None:
+    """Return the name that is meant, whatever its case; None where there is none."""
+    return next((name for name in known if name.casefold() == choice.strip().casefold()), None)
 
 
 def unknown_name(field: str, value: str, known: list[str], *, also: str = "") -> InvalidInput:

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from search_spaces.catalog.files import packaged_names, read_packaged, read_toml, unknown_name
+from search_spaces.catalog.files import (
+    known_name,
+    packaged_names,
+    read_packaged,
+    read_toml,
+    unknown_name,
+)
 from search_spaces.catalog.gpus import gpu_kind
 from search_spaces.catalog.local import LOCAL, local_machine
 from search_spaces.catalog.table import TableField, checked, refuse_all
@@ -128,16 +134,17 @@ def machine_names() -> list[str]:
 
 
 def load_machine(choice: str) -> Machine:
-    """Return a preset by its name; `local` is read off the machine that this runs on.
+    """Return a preset by its name in any case; `local` is read off the machine that this runs on.
 
     Raises:
         InvalidInput: field `machine`, with the closest names.
     """
-    if choice == LOCAL:
-        return local_machine()
-    if choice not in machine_names():
+    name = known_name(choice, machine_names())
+    if name is None:
         raise unknown_name("machine", choice, machine_names())
-    return machine_from_table({"name": choice} | read_packaged(FOLDER, choice))
+    if name == LOCAL:
+        return local_machine()
+    return machine_from_table({"name": name} | read_packaged(FOLDER, name))
 
 
 def read_machine(path: Path) -> Machine:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.catalog.files import (
+    known_name,
     packaged_names,
     read_packaged,
     read_text,
@@ -34,7 +35,7 @@ def model_names() -> list[str]:
 
 
 def load_model(choice: str) -> Transformer:
-    """Return a preset by its name, or the shape for a bare size such as "13B" or "350M".
+    """Return a preset by its name in any case, or the shape for a bare size such as "13B".
 
     A size by which a model is known takes that model's shape: GPT-3's family, with the Frontier
     study's 22B and 1T and OPT's 30B; Llama's 7B, 8B, 65B, 70B and 405B. Another takes a GPT-3-like
@@ -43,14 +44,37 @@ def load_model(choice: str) -> Transformer:
     Raises:
         InvalidInput: field `model`, with the closest names.
     """
-    if choice in model_names():
-        return _preset(choice)
+    if preset := known_name(choice, model_names()):
+        return _preset(preset)
     size = parameters_of_size(choice)
     if size is None:
         raise unknown_name("model", choice, model_names(), also='; or a bare size such as "13B"')
     name = "".join(choice.split()).upper()
     known = known_size(size, _sized_presets())
     return replace(known, name=name) if known else conventional_shape(size, name=name)
+
+
+def meaning_of_size(model: Transformer) -> str:
+    """Return which preset a bare size was taken for, or that a GPT-3-like shape was assumed; empty
+    for a model that was not asked for by its size."""
+    try:
+        size = parameters_of_size(model.name)
+    except InvalidInput:  # a file whose name is a size that no model has
+        return ""
+    if size is None or not _is_shaped_as(model, load_model(model.name)):
+        return ""
+    for preset in _sized_presets().values():
+        if _is_shaped_as(model, preset):
+            return f"the shape of {preset.name}"
+    return "a GPT-3-like shape, assumed for this size"
+
+
+def _is_shaped_as(model: Transformer, other: Transformer) -> bool:
+    """Return whether two models differ in nothing but name, sequence length and vocabulary."""
+    alike = replace(
+        other, name=model.name, seq_length=model.seq_length, vocab_size=model.vocab_size
+    )
+    return model == alike
 
 
 def _preset(name: str) -> Transformer:

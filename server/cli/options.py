@@ -331,7 +331,7 @@ class ProgramOptions(OptionGroup):
             return "ray"
         if self.evaluator is None and self.profile is not None:
             return "slurm"
-        return self.evaluator or ("local" if machine == LOCAL else "simulated")
+        return self.evaluator or ("local" if machine.casefold() == LOCAL else "simulated")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,11 @@ def refused(table: dict[str, Any]) -> dict[str, InvalidInput]:
     return {problem.field: problem for problem in refusal.value.problems}
 
 
+def test_names_are_known_in_any_case() -> None:
+    assert load_machine("Frontier") == load_machine("frontier")
+    assert load_machine("LOCAL") is load_machine("local")
+
+
 def test_frontier() -> None:
     frontier = load_machine("frontier")
     assert (frontier.gpus_per_node, frontier.memory_gib, frontier.peak_tflops) == (8, 64, 191.5)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.catalog import load_model, model_names, read_model
+from search_spaces.catalog.models import meaning_of_size
 from search_spaces.errors import InvalidInput, InvalidInputs
 
 PUBLISHED_PARAMETERS = {
@@ -113,6 +114,22 @@ def test_a_bare_size_gives_the_shape_that_is_known_by_it(
         heads,
     )
     assert model.name == "".join(size.split()).upper()
+
+
+@pytest.mark.parametrize(
+    ("choice", "meaning"),
+    [
+        ("70B", "the shape of llama-3-70b"),
+        ("22b", "the shape of gpt-22b"),
+        ("32B", "a GPT-3-like shape, assumed for this size"),
+        ("Llama-3-70B", ""),
+    ],
+)
+def test_what_a_size_was_taken_for_is_said(choice: str, meaning: str) -> None:
+    model = load_model(choice)
+    assert meaning_of_size(model) == meaning
+    assert meaning_of_size(replace(model, seq_length=4096)) == meaning
+    assert meaning_of_size(replace(model, num_layers=4)) == ""
 
 
 def test_a_size_of_llama_is_llama_in_all_else() -> None:

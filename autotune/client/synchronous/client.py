@@ -109,8 +109,7 @@ class Client(Predictions, Calibrations):
             budget: when it ends, the fields of `Budget`: {"max_trials": 30,
                 "max_node_hours": 20.0, "train_tokens": "300B"}.
             protocol: how a trial measures, the fields of `ProtocolSpec`.
-            tokens: that days and energy are told for; 20 for each parameter where not given, at
-                most 300e9.
+            tokens: that days and energy are told for; 20 for each parameter where not given.
             screen_nodes: on how few nodes trials of the search may run: "auto", "off", a number.
             screen_layers: with how few of the model's layers they run, in shorter pipelines on
                 fewer nodes: "off", a number.

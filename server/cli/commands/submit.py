@@ -192,7 +192,7 @@ def submit(
         typer.Option(
             "--tokens",
             help="Tokens that days and energy are told for, and nothing else.  \\[default: "
-            "--train-tokens, else 20 for each parameter, at most 300B]",
+            "--train-tokens, else 20 for each parameter]",
         ),
     ] = None,
     seed: Annotated[

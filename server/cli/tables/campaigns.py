@@ -16,6 +16,7 @@ from server.cli.tables.elements import (
     facts,
     figure,
     mark,
+    model_line,
     moment,
     percent,
     said_once,
@@ -84,7 +85,7 @@ def campaign(item: Campaign) -> Table:
         [
             ("campaign", f"{item.id} {item.name}".strip()),
             ("outcome", ": ".join(filter(None, [_outcome(item), item.reason]))),
-            ("model", item.model.name),
+            ("model", model_line(item.model)),
             ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
             ("evaluator", f"{item.request.evaluator}{profile} ({mark(item.simulated)})"),
             (

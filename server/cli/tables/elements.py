@@ -9,8 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import CalibrationSummary, MachineShape, StrategyShape
+from autotune.resolution import transformer_of
+from autotune.schemas import CalibrationSummary, MachineShape, ModelShape, StrategyShape
 from autotune.wording import figure
+from search_spaces.catalog.models import meaning_of_size
 from search_spaces.strategy import Strategy
 from server.dashboard.wording import (
     duration,
@@ -34,6 +36,7 @@ __all__ = [
     "headed",
     "iteration_expected",
     "mark",
+    "model_line",
     "moment",
     "not_started",
     "parameters",
@@ -121,6 +124,19 @@ def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Tabl
 def strategy_line(shape: StrategyShape) -> str:
     """Return `TP 4 · PP 8 · MBS 2 …`, as everywhere else."""
     return Strategy(**vars(shape)).short()
+
+
+def model_line(shape: ModelShape) -> str:
+    """Return what a model's name was resolved to."""
+    model = transformer_of(shape)
+    told = [
+        f"{model.num_layers} layers of {model.hidden_size}",
+        f"{model.num_attention_heads} heads",
+        f"sequence {model.seq_length}",
+        f"{parameters(model.parameters)} parameters",
+        meaning_of_size(model),
+    ]
+    return f"{model.name}: {', '.join(filter(None, told))}"
 
 
 def with_unit(value: float | None, unit: str) -> str:

@@ -26,6 +26,7 @@ from server.cli.tables.elements import (
     facts,
     figure,
     headed,
+    model_line,
     percent,
     plural,
     probability,
@@ -78,7 +79,7 @@ def prediction(answer: Prediction) -> RenderableType:
         for r in answer.reasons
     ]
     head = [
-        ("model", answer.model.name),
+        ("model", model_line(answer.model)),
         ("machine", answer.machine.name),
         ("strategy", strategy_line(answer.strategy)),
     ]
@@ -195,7 +196,7 @@ def space(report: SpaceReport) -> RenderableType:
     return Group(
         facts(
             [
-                ("model", report.model.name),
+                ("model", model_line(report.model)),
                 ("machine", report.machine.name),
                 *dimensions,
                 ("points", f"{report.raw:,}"),
@@ -268,7 +269,7 @@ def sweep(answer: Sweep) -> RenderableType:
     return Group(
         facts(
             [
-                ("model", answer.model.name),
+                ("model", model_line(answer.model)),
                 ("machine", answer.machine.name),
                 (
                     "strategies",

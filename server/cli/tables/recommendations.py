@@ -174,9 +174,10 @@ def runner_up(answer: Recommendation, item: Ranked) -> Table:
 
 
 def _cost(training: TrainingCost) -> str:
+    assumed = " (assumed: 20 for each parameter; --tokens of submit says how many)"
     return (
-        f"{parameters(training.tokens)} tokens: {figure(training.days)} days, "
-        f"{with_unit(training.node_hours, 'node-hours')}"
+        f"{parameters(training.tokens)} tokens{assumed if training.assumed else ''}: "
+        f"{figure(training.days)} days, {with_unit(training.node_hours, 'node-hours')}"
     )
 
 

@@ -12,6 +12,7 @@ from server.cli.tables.elements import (
     figure,
     headed,
     mark,
+    model_line,
     probability,
     rests_on,
     seconds,
@@ -29,7 +30,7 @@ def scaling(study: ScalingStudy) -> RenderableType:
     return Group(
         facts(
             [
-                ("model", study.model.name),
+                ("model", model_line(study.model)),
                 ("machine", study.machine.name),
                 ("strategy", strategy_line(study.strategy)),
                 ("rests on", basis),

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from autotune.recommendation import recommend
-from autotune.resolution import machine_shape, model_shape
+from autotune.resolution import machine_shape, model_shape, transformer_of
 from autotune.schemas import TrialState
 from search_spaces.catalog import load_model
 from tests.autotune.recommendation.examples import MACHINE, A, B, C, D, answer, campaign, trial
@@ -56,14 +56,15 @@ def test_training_takes_whole_iterations_of_the_global_batch() -> None:
     )
 
 
-def test_without_tokens_a_training_is_of_twenty_a_parameter_and_no_more_than_300_billion() -> None:
+def test_without_tokens_a_training_is_of_twenty_a_parameter() -> None:
     asked = campaign(tokens=None)
     trials = [trial(1, A, seconds=2.0)]
     tiny = asked.model_copy(update={"model": model_shape(load_model("tiny"))})
-    for question, tokens in ((asked, 300e9), (tiny, 20 * load_model("tiny").parameters)):
+    for question in (asked, tiny):
         found = recommend(question, trials)
         assert found is not None
-        assert found.training.tokens == tokens
+        assert found.training.tokens == 20 * transformer_of(question.model).parameters
+        assert found.training.assumed
 
 
 def test_energy_of_a_training_is_what_its_own_layout_drew() -> None:
