@@ -22,7 +22,10 @@ DimensionChoice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
 AUTO = "auto"
 MAIN = DIMENSIONS[:6]  # automatic where nothing is said; the others are fixed
 LAYOUT = ("tensor_parallel", "pipeline_parallel", "micro_batch_size", "zero_stage")
-"""What a layout is made of. A choice for one of these names layouts, and nothing is added then."""
+"""What a layout is made of. A choice for one of these names layouts: nothing is added then, but for
+what the program itself says is searched."""
+MEMORY_FOR_TIME = ("sequence_parallel", "activation_checkpointing")
+"""In the order in which a space that gets too large gives up searching them."""
 MOST_VALUES = 1024  # of one dimension: more is a slip, and would not be searched anyhow
 
 SWITCHES = ("sequence_parallel", "flash_attention")
@@ -119,32 +122,31 @@ def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
 def unsaid(
     values: Mapping[str, tuple[Scalar, ...]], machine: Machine, program: ProgramCapabilities
 ) -> Mapping[str, tuple[Scalar, ...]]:
-    """Return what dimensions that trade time for a GPU's memory take where nothing is said of them
-    nor of the layout.
+    """Return the automatic values of the dimensions that trade time for memory.
 
     Which is best depends on the layout, so they are part of the search, but for what only repeats
     another strategy: with FlashAttention no scores are kept, so selective checkpointing saves no
     memory, and only works the attention out twice (Megatron-DeepSpeed ignores it then); without
-    tensor parallelism there are no ranks to cut sequences over. On CPUs nothing is added: there it
-    is not memory that decides.
+    tensor parallelism there are no ranks to cut sequences over. On CPUs memory rarely decides, so
+    there only the dimensions that the program itself searches are returned.
 
     Args:
         values: of the other dimensions.
 
     Returns:
-        Dimension -> values, in the order in which they are given up where a space gets too large.
+        Dimension -> values, in the order of `MEMORY_FOR_TIME`.
     """
-    if machine.peak_tflops is None:
-        return {}
     cut = (False, True) if program.sequence_parallel else (False,)
     flash_alone = values["flash_attention"] == (True,)
     kinds = program.activation_checkpointing
-    return {
+    found: dict[str, tuple[Scalar, ...]] = {
         "sequence_parallel": cut if max(values["tensor_parallel"], key=int) != 1 else (False,),
         "activation_checkpointing": tuple(
             kind for kind in kinds if kind != "selective" or not flash_alone
         ),
     }
+    searched = MEMORY_FOR_TIME if machine.peak_tflops is not None else program.searched
+    return {name: found[name] for name in MEMORY_FOR_TIME if name in searched}
 
 
 def default_precision(machine: Machine) -> str:

@@ -85,6 +85,8 @@ class ProgramCapabilities:
             what is usual on the machine.
         refusals: what else it cannot run.
         own: dimensions that it has and others have not.
+        searched: those of activation_checkpointing and sequence_parallel that are searched unless
+            a choice names them, on CPUs and where layouts are named, too.
     """
 
     name: str
@@ -96,6 +98,7 @@ class ProgramCapabilities:
     fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
     own: tuple[OwnDimension, ...] = ()
+    searched: tuple[str, ...] = ()
 
 
 ANY_PROGRAM = ProgramCapabilities(name="some program")

@@ -279,14 +279,16 @@ def _widened(
     machine: Machine,
     program: ProgramCapabilities,
 ) -> dict[str, tuple[Scalar, ...]]:
-    """Return the dimensions with more values of those that nothing was said of, where the layouts
-    are automatic and there is room."""
-    if any(choices.get(name, AUTO) != AUTO for name in LAYOUT):
-        return dict(dimensions)
-    more = unsaid(dimensions, machine, program)
+    """Return the dimensions, with the automatic values of those that trade time for memory where
+    there is room and no choice names them: all of them if the layouts are automatic, otherwise
+    those that the program searches."""
+    named_layouts = any(choices.get(name, AUTO) != AUTO for name in LAYOUT)
     fixed = dict(program.fixed)
     wider = {
-        name: values for name, values in more.items() if name not in choices and name not in fixed
+        name: values
+        for name, values in unsaid(dimensions, machine, program).items()
+        if name not in choices and name not in fixed
+        if name in program.searched or not named_layouts
     }
     while wider and _points({**dimensions, **wider}) > MOST_AUTOMATIC_POINTS:
         del wider[next(iter(wider))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from evaluators.adapter.adapter import Adapter, AdapterRefusal
 from evaluators.adapter.expression import ExpressionFault, parse
 from evaluators.adapter.rendering import NEUTRAL, names_of
-from search_spaces.dimension import Scalar
+from search_spaces.dimension import MEMORY_FOR_TIME, Scalar
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.strategy import DIMENSIONS, Strategy
@@ -53,4 +53,5 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
             for refusal in adapter.refuse
         ),
         own=adapter.dimensions,
+        searched=tuple(name for name in MEMORY_FOR_TIME if name in adapter.varied),
     )

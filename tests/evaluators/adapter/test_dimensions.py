@@ -10,9 +10,12 @@ from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.reading import read_adapter
 from evaluators.adapter.rendering import StartPlan, start_of
+from search_spaces.dimension import DimensionChoice
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
-from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
+from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 
 FILE = """command = ["train"]
 [dimension.overlap]
@@ -57,6 +60,29 @@ def test_dimensions_of_its_own_are_searched_but_for_what_it_refuses(tmp_path: Pa
     told = {(each["overlap"], each["bucket"], each["kernel"]) for each in settings}
     assert told == {(False, 12.5, "fused"), (False, 100, "fused"), (True, 100, "fused")}
     assert found.enumerate().removed["program"] == len(found.lattice()) / 3
+
+
+@pytest.mark.parametrize("machine", [MACHINE, replace(MACHINE, peak_tflops=300.0)])
+@pytest.mark.parametrize("named", [{}, {"tensor_parallel": [1, 2]}, {"zero_stage": 1}])
+def test_a_switch_that_the_file_mentions_is_searched_unless_it_is_named(
+    tmp_path: Path, machine: Machine, named: dict[str, DimensionChoice]
+) -> None:
+    program = capabilities_of_adapter(my_script(tmp_path))
+
+    def legal(**more: DimensionChoice) -> Lattice:
+        choices = named | more
+        return SearchSpace.build(
+            MODEL, machine, nodes=1, choices=choices, program=program
+        ).lattice()
+
+    found = legal()
+    switches = zip(found["activation_checkpointing"], found["sequence_parallel"], strict=True)
+    assert {(str(kind), bool(cut)) for kind, cut in switches} == {
+        (kind, cut) for kind in ("none", "full") for cut in (False, True)
+    }
+    found = legal(activation_checkpointing="full", sequence_parallel=False)
+    assert set(found["activation_checkpointing"]) == {"full"}
+    assert not found["sequence_parallel"].any()
 
 
 ON_DEMAND = FILE.replace("values = [false, true]", "values = [true, false]\nsearched = false")
