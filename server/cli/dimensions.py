@@ -187,14 +187,17 @@ class PredictedOptions(StrategyOptions):
         return gas
 
 
+SEARCHED = "on GPUs where no layout is named, or with an adapter that mentions it"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpaceOptions(DimensionOptions):
     """What may be tried in each dimension."""
 
     PANEL: ClassVar[str] = "What may be tried: auto, 4, 1,2,4, 4..20 or 4..20 step 4 (4:20:4)"
     DEFAULTS: ClassVar[Mapping[str, object]] = {
-        "activation_checkpointing": "full; none,full on GPUs where no layout is named",
-        "sequence_parallel": "off; both on GPUs where no layout is named",
+        "activation_checkpointing": f"full; none,full {SEARCHED}",
+        "sequence_parallel": f"off; both {SEARCHED}",
     }
 
     preset: Annotated[
