@@ -83,11 +83,11 @@ class LifeSpans:
 
 def has_failed(trial: Trial) -> bool:
     """Whether it ended as no trial of these questions does by itself. Memory is short in
-    simulated ones alone."""
-    fine = {TrialState.PENDING, TrialState.OK, TrialState.CANCELLED}
+    simulated ones alone; nobody cancels a campaign, and a pause withdraws only what waits."""
+    fine = {TrialState.PENDING, TrialState.OK}
     if trial.simulated:
         fine.add(TrialState.OOM)
-    return trial.state not in fine
+    return trial.state not in fine and not trial.withdrawn
 
 
 def _words(fault: InflictedFault) -> str:

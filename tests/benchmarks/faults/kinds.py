@@ -129,6 +129,14 @@ def lose_slurm_node(stage: Stage, chance: random.Random) -> list[str]:
     return []
 
 
+def cancel_job(stage: Stage, chance: random.Random) -> list[str]:
+    """As an administrator would; the allocation of a pilot is a job as well."""
+    assert stage.slurm
+    if jobs := sorted(stage.slurm.jobs()):
+        stage.slurm.command("scancel", chance.choice(jobs), check=False)  # it may be over by now
+    return []
+
+
 def lose_ray_node(stage: Stage, chance: random.Random) -> list[str]:
     assert stage.ray
     stage.ray.kill_node()
@@ -189,6 +197,7 @@ def kinds_for(stage: Stage) -> list[FaultKind]:
         (stage.slurm, "slurmctld stopped for a while", 1, hang_controller),
         (stage.slurm, "sbatch killed", 1, kill_sbatch),
         (stage.slurm, "node of Slurm lost", 3, lose_slurm_node),
+        (stage.slurm, "job cancelled by somebody else", 2, cancel_job),
         (stage.ray, "node of Ray killed", 2, lose_ray_node),
         (stage.ray, "head of Ray killed", 1, lose_ray),
     ]
@@ -204,6 +213,7 @@ _BACKENDS: dict[Callable[[Stage, random.Random], list[str]], str] = {
     hang_controller: "slurm",
     kill_sbatch: "slurm",
     lose_slurm_node: "slurm",
+    cancel_job: "slurm",
     lose_ray_node: "ray",
     lose_ray: "ray",
 }
