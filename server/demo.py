@@ -1,5 +1,5 @@
-"""The demonstration: a service of its own, a campaign of real trials beside a simulated one, and a
-second real one that starts from what the first has shown."""
+"""The demonstration: a service, a campaign of real trials beside a simulated one, and a second real
+campaign that starts from what the first has shown."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ START_LIMIT_S = 60.0
 END_LIMIT_S = 10.0
 
 CPU_MEMORY_GIB = 0.036
-"""Of each rank without a GPU. The layouts of the tiny model hold 0.02 to 0.05 GiB there, so that
-some of them run out of memory for real, as large ones do on a cluster."""
+"""Memory of each rank on a machine without GPUs. Layouts of the tiny model take 0.02 to 0.05 GiB
+there, so some of them run out of memory for real."""
 
 TINY: CampaignInput = {
     "name": "demo: real trials on this machine",
     "model": "tiny",
     "machine": "local",
     "evaluator": "local",
-    # Every GAS is measured and none follows from the law, which a busy machine's noise upsets.
+    # One GAS, so that every rate is measured: a busy machine's noise upsets the law of two.
     "space": {"preset": "tiny-local", "gradient_accumulation_steps": 4},
     "budget": {"max_trials": 15},
     "protocol": {"confirmations": 2, "time_limit_s": 60.0},
@@ -66,16 +66,19 @@ LONGER: CampaignInput = {
     "protocol": {"confirmations": 1, "time_limit_s": 60.0},
 }
 SIMULATED: CampaignInput = {
-    "name": "demo: 175B on Frontier, simulated",
-    "model": "gpt-175b",
-    "machine": "frontier",
-    "nodes": 16,
-    "pool_nodes": 32,
+    "name": "demo: Llama 3 70B on 8 DGX H100, simulated",
+    "model": "llama-3-70b",
+    "machine": "dgx-h100",
+    "nodes": 8,
     "evaluator": "simulated",
-    "space": {"preset": "table-v"},
-    "budget": {"max_trials": 24},
-    "time_scale": 0.005,
+    # torchtitan's own preset for this model on 64 GPUs: FSDP over 8-way tensor parallelism.
+    # torchtitan/models/llama3/train_configs/llama3_70b.toml at 038d5fd1
+    "baseline": "tp=8,pp=1,mbs=8,zero=3,sequence_parallel=on,activation_checkpointing=full",
+    "space": {"global_batch_size": 512},
+    "time_scale": 0.003,
 }
+"""The question of a team that has trained with a published recipe so far: 4 million tokens a step,
+as Llama 3 began with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,23 +126,23 @@ def run(
         Failed: a campaign fails.
         InvalidInput: the port is in use.
     """
-    folder = (data_dir or Path(tempfile.mkdtemp(prefix="autotune-demo-"))).absolute()
+    folder = (data_dir or Path(tempfile.mkdtemp(prefix="autotune-demo-"))).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     number = free_port(HOST, preferred=PREFERRED_PORT) if port is None else usable_port(HOST, port)
     url = f"http://{HOST}:{number}"
+    note(f"starting a service at {url}; everything is kept in {folder}")
     with _service(folder, number) as process:
-        note(f"pages: {_browser_address(url)}   (everything is kept in {folder})")
+        note(f"watch it in a browser: {_browser_address(url)}")
         results = asyncio.run(_campaigns(url, folder, simulated=simulated))
         for result in results:
             _show(result)
-        note(f"pages of {url}, for one more browser: {_browser_address(url)}")
         if json:
             document = {"dashboard_url": url, "campaigns": [r.as_dict() for r in results]}
             text(jsonlib.dumps(document))
         judge(results)
         if once:
             return
-        note("serving on; Ctrl-C ends it")
+        note(f"the service runs until Ctrl-C; for another browser: {_browser_address(url)}")
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):  # the way to end it, and no failure
             process.wait()

@@ -17,11 +17,13 @@ from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.prediction import check_campaign
 from autotune.resolution import machine_shape, model_shape
-from autotune.schemas import Campaign, CampaignCreate, CampaignState, MachineShape
+from autotune.schemas import Campaign, CampaignCreate, CampaignState
 from search_spaces.catalog import load_machine, load_model
 from server import demo
 from server.cli.failures import Failed
+from server.cli.port import usable_port
 from tests.requirement import require
+from tests.server.cli.conftest import Autotune
 
 
 def has_torch() -> bool:
@@ -39,9 +41,7 @@ def fewer(question: CampaignInput, trials: int) -> CampaignInput:
 
 
 @pytest.mark.long
-def test_once_as_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require(has_torch(), "torch and DeepSpeed")
     monkeypatch.setattr(demo, "TINY", fewer(demo.TINY, 1))
     monkeypatch.setattr(demo, "LONGER", fewer(demo.LONGER, 1))
@@ -49,20 +49,25 @@ def test_once_as_json(
     monkeypatch.setattr(demo, "CPU_MEMORY_GIB", 0.2)
     monkeypatch.setattr(demo, "SIMULATED", fewer(demo.SIMULATED, 6))
     before = _children()
-    demo.run(once=True, port=None, data_dir=tmp_path, json=True)
-    said = capsys.readouterr()
+    port = usable_port(demo.HOST, 0)
+    monkeypatch.setenv("AUTOTUNE_PORT", str(port))
+    monkeypatch.setenv("AUTOTUNE_DATA_DIR", str(tmp_path))
+    said = Autotune()("demo", "--once", "--json")
+    assert said.code == 0, said.err
     document = json.loads(said.out.strip().splitlines()[-1])
+    assert document["dashboard_url"] == f"http://{demo.HOST}:{port}"
     real, simulated, longer = document["campaigns"]
     assert (real["model"], real["machine"], real["evaluator"]) == ("tiny", "local", "local")
     assert (real["simulated"], simulated["simulated"]) == (False, True)
     assert real["trials"] == 1
     assert real["best"]["metrics"]["tokens_per_s"] > 0
     assert real["best"]["metrics"]["loss"] > 0
-    assert simulated["best"]["strategy"]["num_nodes"] in {12, 16}
+    assert simulated["speedup_over_baseline"] > 1.3
     (start,) = longer["started_from"]
     assert (start["campaign_id"], start["trials"]) == (1, 1)
     assert longer["start_worth"]["trials"] == 1
     assert document["dashboard_url"] in said.err
+    assert "llama-3-70b on dgx-h100: 1/6 · 0 failed · best" in said.err
     assert "started from" in said.out
     assert "(measured)" in said.out
     assert "(simulated)" in said.out
@@ -94,8 +99,8 @@ def failed_campaign() -> Campaign:
         reason="no trial succeeded",
         simulated=True,
         request=request,
-        model=model_shape(load_model("gpt-175b")),
-        machine=frontier(),
+        model=model_shape(load_model("llama-3-70b")),
+        machine=machine_shape(load_machine("dgx-h100")),
         created_at=datetime.now(UTC),
         started_at=None,
         finished_at=None,
@@ -112,8 +117,9 @@ def _children() -> set[int]:
 
 
 def test_only_a_machine_without_gpus_is_given_less_memory() -> None:
-    assert demo.limited(frontier()).memory_gib == 64
-    without = frontier().model_copy(update={"peak_tflops": None})
+    with_gpus = machine_shape(load_machine("dgx-h100"))
+    assert demo.limited(with_gpus) == with_gpus
+    without = with_gpus.model_copy(update={"peak_tflops": None})
     assert demo.limited(without).memory_gib == demo.CPU_MEMORY_GIB
 
 
@@ -122,7 +128,3 @@ def test_its_campaigns_are_accepted() -> None:
     here = {"machine": demo.limited(local)}
     for question in ({**demo.TINY, **here}, {**demo.LONGER, **here}, demo.SIMULATED):
         assert check_campaign(CampaignCreate.model_validate(question)).lattice()
-
-
-def frontier() -> MachineShape:
-    return machine_shape(load_machine("frontier"))

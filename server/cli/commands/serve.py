@@ -31,24 +31,34 @@ def demo(
     simulated: Annotated[
         bool,
         typer.Option(
-            "--simulated", help="Only GPT-175B on Frontier: nothing is trained, PyTorch not needed."
+            "--simulated",
+            help="Only the simulated campaign: nothing trains, and PyTorch may be absent.",
         ),
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option("--port", help="Port of the pages.  \\[default: 8765, or a free one]"),
+        typer.Option(
+            "--port",
+            envvar="AUTOTUNE_PORT",
+            show_envvar=False,
+            help="Port of the pages.  \\[default: AUTOTUNE_PORT, else 8765 or a free one]",
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            "--data-dir", help="Where everything is kept.  \\[default: a new temporary folder]"
+            "--data-dir",
+            envvar="AUTOTUNE_DATA_DIR",
+            show_envvar=False,
+            help="Where everything is kept.  \\[default: AUTOTUNE_DATA_DIR, else a new temporary "
+            "folder]",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """See it work: start a service, tune three models, print what it recommends.
 
-    A tiny GPT is tuned by real training runs on this machine; GPT-175B on 16 nodes of Frontier is
+    A tiny GPT is tuned by real training runs on this machine. Llama 3 70B on 8 DGX H100 nodes is
     simulated. It takes about two minutes, then the pages stay up until Ctrl-C. With --json the
     last line of stdout is one JSON object.
     """

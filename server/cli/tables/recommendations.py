@@ -16,6 +16,7 @@ from autotune.schemas import (
     Recommendation,
     SpaceStanding,
     TrainingCost,
+    TrainingSaving,
 )
 from server.cli.tables.elements import (
     NO_VALUE,
@@ -37,13 +38,17 @@ from server.dashboard.wording import fits, neighbour_state, projected_from, stan
 
 def baseline(item: Baseline) -> Table:
     """Return the layout that the result is told against, and how it stands."""
+    return facts(_baseline(item))
+
+
+def _baseline(item: Baseline | None) -> list[tuple[str, str]]:
+    if item is None:
+        return []
     figures = f": {with_unit(item.metrics.tokens_per_s, 'tokens/s')}" if item.metrics else ""
-    return facts(
-        [
-            ("baseline", f"{strategy_line(item.strategy)}{figures}"),
-            ("against it", item.comparison),
-        ]
-    )
+    return [
+        ("baseline", f"{strategy_line(item.strategy)}{figures}"),
+        ("against it", item.comparison),
+    ]
 
 
 def recommendation(answer: Recommendation) -> RenderableType:
@@ -126,8 +131,8 @@ def recommendation_in_brief(answer: Recommendation) -> Table:
             ("iteration", f"{seconds(metrics.iteration_time_s)} ({mark(answer.simulated)})"),
             ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
             *_standing(answer),
-            *([("baseline", answer.baseline.comparison)] if answer.baseline else []),
-            ("to train", _cost(answer.training)),
+            *_baseline(answer.baseline),
+            ("to train", _cost(answer.training) + _saving(answer.saving)),
             ("found by", f"{answer.trials} trials, {answer.failures} of them failed"),
         ]
     )
@@ -179,6 +184,13 @@ def _cost(training: TrainingCost) -> str:
         f"{parameters(training.tokens)} tokens{assumed if training.assumed else ''}: "
         f"{figure(training.days)} days, {with_unit(training.node_hours, 'node-hours')}"
     )
+
+
+def _saving(saving: TrainingSaving | None) -> str:
+    if saving is None or saving.days <= 0.0:
+        return ""
+    node_hours = with_unit(saving.node_hours, "node-hours")
+    return f"; {figure(saving.days)} days and {node_hours} less than with the baseline"
 
 
 def _energy(training: TrainingCost) -> str:
