@@ -19,6 +19,7 @@ COMPOSED: list[dict[str, Any]] = [
     yaml.safe_load((FOLDER / name).read_text()) for name in ("compose.yaml", "compose.slurm.yaml")
 ]
 SERVICES = [service for file in COMPOSED for service in file["services"].values()]
+DIGEST = r"@sha256:[0-9a-f]{64}"
 OF_CLIENTS = {"AUTOTUNE_URL", "AUTOTUNE_TOKEN_FILE"}
 
 
@@ -49,9 +50,12 @@ def test_nothing_is_root_or_unpinned_and_no_secret_is_in_the_environment() -> No
         assert service["init"]
         assert "healthcheck" in service
         assert not re.search(r"://\w+:", str(service["environment"])), "a password in an URL"
-        assert re.search(r":[\d.]+-\w+$", service["image"]) or "build" in service, name
+        assert re.search(rf":[\d.]+-\w+{DIGEST}$", service["image"]) or "build" in service, name
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["read_only"]
     recipe = (FOLDER / "Dockerfile").read_text()
-    assert re.search(r"^ARG BASE=\S+:\w+-\d{8}-slim$", recipe, re.MULTILINE)
+    assert re.search(rf"^ARG BASE=\S+:\w+-\d{{8}}-slim{DIGEST}$", recipe, re.MULTILINE)
     stages = re.split(r"^FROM ", recipe, flags=re.MULTILINE)
     for stage in stages:
         if "ENTRYPOINT" in stage:
