@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 HASHED := --quiet --require-hashes --no-deps
 OURS := --quiet --no-build-isolation --editable
 
-.PHONY: demo test test-bare check bench client examples install install-dev clean lock slurm-up slurm-down
+.PHONY: demo test test-bare check bench client readme examples install install-dev clean lock slurm-up slurm-down
 
 demo: $(VENV)/.installed ## install, tune three models, print what it recommends, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
@@ -22,14 +22,8 @@ PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
 test: $(VENV)/.installed-dev ## install, then run every test
 	$(TESTING) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-# What depends on programs that a machine may lack; the rest is the same everywhere, and so is what
-# runs on SQLite. Ray comes with the installation and is never hidden.
-BARE_TESTS := tests/cluster $(addprefix tests/evaluators/,artefacts cluster program slurm) \
-  $(addprefix tests/server/,api cli dashboard slurm store runner/test_slurm.py runner/test_kill.py) \
-  --ignore=tests/server/cli/checks/test_ray.py -k "not sqlite"
-
-test-bare: $(VENV)/.installed-dev ## these tests as on a machine without Slurm, PostgreSQL and Chromium
-	$(TESTING) .ci/bare $(BIN)/python -m pytest $(PARALLEL) $(BARE_TESTS) $(ARGS)
+test-bare: $(VENV)/.installed-dev ## run every test as on a machine that lacks what it may: .ci/bare
+	$(TESTING) .ci/bare $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/ruff check .
@@ -54,6 +48,9 @@ endif
 
 client: $(VENV)/.installed-dev ## write the client that waits anew from the one that is awaited
 	$(BIN)/python -m tests.autotune.client.generation
+
+readme: $(VENV)/.installed-dev ## run the README's command again, and take its pictures
+	$(TESTING) $(BIN)/python -m tests.readme
 
 examples: $(VENV)/.installed-dev ## record the answers that the reference of the API shows
 	$(TESTING) $(BIN)/python -m tests.server.api.recording

@@ -1,0 +1,37 @@
+"""The README: its command prints what it shows, and its other commands exist."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from typer.main import get_command
+
+from server.cli.application import app
+from tests.readme import README, SHOWN, with_output
+
+TEXT = README.read_text(encoding="utf-8")
+
+
+def test_its_command_prints_what_it_shows() -> None:
+    assert SHOWN.search(TEXT)
+    assert _timeless(with_output(TEXT)) == _timeless(TEXT), "run: make readme"
+
+
+def test_its_commands_are_some() -> None:
+    top: Any = get_command(app)
+    typed = re.findall(r"autotune ((?:[a-z]+ ?)+)([^`\n]*)", "\n".join(_code()))
+    assert {words.split()[0] for words, _ in typed} > {"sweep", "doctor", "serve", "submit"}
+    for words, options in typed:
+        command = top.commands[words.split()[0]].loaded
+        flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+        own = options.partition(" && ")[0].partition("#")[0]
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", own)) <= flags, words
+
+
+def _timeless(text: str) -> str:
+    return re.sub(r"in [\d.]+ m?s$", "in …", text, flags=re.MULTILINE)
+
+
+def _code() -> list[str]:
+    return re.findall(r"```(?:console)?\n(.*?)```", TEXT, re.DOTALL)
