@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from shutil import which
 
 import pytest
 
@@ -13,6 +14,7 @@ from autotune.client import CampaignHandle, CampaignInput, calls
 from autotune.schemas import Campaign, CampaignCreate
 from autotune.trial_table import COLUMNS
 from tests.autotune.client.conftest import STRATEGY
+from tests.requirement import require
 from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -57,8 +59,6 @@ def test_a_question_is_spelled_out_and_defaults_are_the_commands(service: Served
     with Client(service.url) as client:
         simulated = client.dry_run(model="gpt-22b", machine="frontier", nodes=2)
         assert simulated.space.machine.name == "frontier"
-        on_slurm = client.dry_run(model="gpt-22b", nodes=2, slurm={"profile": "frontier"})
-        assert on_slurm.space.machine.name == "frontier"
         bound = client.space(model="gpt-22b", slurm={"profile": "frontier"})
         assert bound.machine.name == "frontier"
         assert bound.dimensions["sequence_parallel"] == [False]
@@ -76,6 +76,13 @@ def test_a_question_is_spelled_out_and_defaults_are_the_commands(service: Served
     )
     assert json.loads(predicted.body or b"")["evaluator"] == "local"
     assert question({"model": "tiny", "machine": "frontier"}).evaluator == "simulated"
+
+
+def test_a_campaign_on_slurm_has_the_machine_of_its_profile(service: Served) -> None:
+    require(which("sbatch"), "sbatch (Debian: slurm-client), without which no job can be asked for")
+    with Client(service.url) as client:
+        planned = client.dry_run(model="gpt-22b", nodes=2, slurm={"profile": "frontier"})
+    assert planned.space.machine.name == "frontier"
 
 
 def test_fields_of_a_newer_service_are_passed_over(finished: CampaignHandle) -> None:
