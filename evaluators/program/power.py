@@ -19,7 +19,7 @@ LEAST_SAMPLES = 3
 #               with the first of them, and of the second "N/A (Secondary die)" or 0.0.
 # `sample` looks each second whether the process that started it is still its parent, and ends when
 # it is not. It gives way to everything else on its core. Epochs are whole seconds before bash 5.
-SAMPLER = r"""node="${SLURMD_NODENAME:-$(hostname -s)}"
+SAMPLER = r"""node="${SLURMD_NODENAME:-$(uname -n | cut -d. -f1)}"
 say() { printf '[autotune power] %s %s\n' "$node" "$1"; }
 ask() {
     case "$1" in

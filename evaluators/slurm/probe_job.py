@@ -32,7 +32,7 @@ SETTLE_S = 10.0
 PAUSE_S = 1.0
 
 _MARK = "[autotune probe] "
-_NODE = f"""printf '{_MARK}{{"node": "%s"}}\\n' "${{SLURMD_NODENAME:-$(hostname -s)}}"
+_NODE = f"""printf '{_MARK}{{"node": "%s"}}\\n' "${{SLURMD_NODENAME:-$(uname -n | cut -d. -f1)}}"
 """
 _RANK = f"""
 import json, os, re, shutil, subprocess, sys, tempfile

@@ -81,7 +81,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)
     with serving(folder / "data", "--no-runner") as served:
-        asked = httpx2.post(f"{served.url}/api/v1/campaigns", json=body(), headers=served.headers)
+        asked = httpx2.post(
+            f"{served.url}/api/v1/campaigns",
+            json=body(),
+            headers=served.headers,
+            trust_env=False,
+        )
         assert asked.status_code == 201
         yield served
 
