@@ -52,7 +52,7 @@ def take_picture(path: Path) -> None:
     """Write a picture of the page of the demo's simulated campaign."""
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as service:
         with Client(service.url) as client:
-            campaign = client.create(**{**SIMULATED, "time_scale": 0.0}).wait(timeout_s=LIMIT_S)
+            campaign = client.create(**SIMULATED).wait(timeout_s=LIMIT_S)
             address = client.browser_address()
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
