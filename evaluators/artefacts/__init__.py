@@ -31,6 +31,7 @@ from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import arguments, variants
 from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
+from evaluators.frameworks.megatron_deepspeed.defects import defects_of
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -119,12 +120,16 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
     on = "random tokens, as the trials did" if "DATA_PATH" not in needs else "your dataset"
     if launch.profile and launch.profile.megatron and launch.profile.megatron.data_path:
         on = "the dataset of the cluster profile"
-    return LaunchScript(
-        file=file,
-        needs=_needs(needs),
-        remark=f"It trains {TRAIN_ITERS} iterations on {on}; TRAIN_ITERS and LEARNING_RATE, which "
-        "no trial tuned, are yours to set.",
+    remark = (
+        f"It trains {TRAIN_ITERS} iterations on {on}; TRAIN_ITERS and LEARNING_RATE, which no "
+        "trial tuned, are yours to set."
     )
+    defects = defects_of(launch.place.megatron.path if launch.place.megatron else "")
+    if met := next((d for d in defects if d.hits(launch.transformer, launch.strategy)), None):
+        others = [each for each in (MEGATRON_LM, NEMO) if _with_ready(each)(launch)]
+        instead = f" Files for {' and '.join(others)} lie beside it." if others else ""
+        remark = f"It will not start: {met.because}; needed: {met.valid}.{instead}"
+    return LaunchScript(file=file, needs=_needs(needs), remark=remark)
 
 
 def _needs(meanings: Mapping[str, str]) -> list[LaunchNeed]:

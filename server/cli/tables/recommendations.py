@@ -70,6 +70,7 @@ def recommendation(answer: Recommendation) -> RenderableType:
             f"{with_unit(answer.node_hours, 'node-hours')}",
         ),
         ("files", ", ".join(answer.artefacts)),
+        *([("launch", answer.launch.remark)] if answer.launch else []),
     ]
     return Group(
         facts([*best, *_standing(answer)]),

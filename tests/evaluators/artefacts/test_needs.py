@@ -19,6 +19,7 @@ from tests.evaluators.artefacts.test_megatron_deepspeed import (
     profile_of,
     script,
 )
+from tests.evaluators.frameworks.strategies import STRATEGIES
 
 __all__ = ["cluster"]
 
@@ -72,6 +73,16 @@ def test_the_bundled_trainers_script_runs_as_it_is() -> None:
 
 def test_where_no_file_launches_anything_there_is_no_script() -> None:
     assert launch_script(launch(), ["nemo.yaml"]) is None
+
+
+def test_a_script_that_no_known_commit_can_train_says_so() -> None:
+    """Of a simulated campaign, for which nobody has named a checkout."""
+    cut = launch(STRATEGIES["ZeRO-2 with tensor parallelism"])
+    for subject, starts in ((cut, False), (launch(), True)):
+        told = launch_script(subject, artefact_names(subject))
+        assert told is not None
+        assert ("index out of range in self" not in told.remark) == starts
+        assert ("Files for megatron-lm" not in told.remark) == starts
 
 
 def test_the_remark_says_what_is_trained_on() -> None:
