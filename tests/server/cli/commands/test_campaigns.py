@@ -112,7 +112,7 @@ def test_show_says_of_each_trial_why_it_was_chosen(autotune: Autotune, finished:
     assert told.count(" likely to fit; about ") == told.count(" node-hours.") == len(trials)
     assert all(trial["expected"]["node_hours"] > 0 for trial in trials)
     first = " ".join(autotune("show", finished, "--trial", "1").out.split())
-    assert "chosen The layout that the result is told against. Predicted " in first
+    assert "chosen The baseline. Predicted " in first
     assert "GiB on the fullest rank" in first
 
 
@@ -126,10 +126,10 @@ def test_show_says_what_a_campaign_started_from(autotune: Autotune, finished: st
     told = autotune("show", numbers[0])
     assert "started from" in told.out
     assert "trials of campaign" in told.out
-    assert "error of its predictions" in told.out
+    assert "the prediction error " in told.out
     started = autotune("show", numbers[0], "--json").json()["campaign"]["started_from"]
     assert finished in [str(start["campaign_id"]) for start in started]
-    assert "nothing, as asked" in autotune("show", numbers[1]).out
+    assert "scratch, as requested" in autotune("show", numbers[1]).out
 
 
 def test_show_one_trial_with_its_log(autotune: Autotune, finished: str) -> None:
