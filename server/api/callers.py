@@ -56,6 +56,11 @@ class Caller:
         return self.scope == "admin"
 
     @property
+    def reader(self) -> str | None:
+        """Return who sees no private campaigns of others; None for whoever sees all."""
+        return None if self.is_admin else self.name
+
+    @property
     def shown(self) -> str:
         return self.name or "the service's own user"
 

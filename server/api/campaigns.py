@@ -250,7 +250,6 @@ def _replay(store: Store, idempotency: IdempotencyKey | None) -> Campaign | None
 
 @router.get("", responses=problems())
 def listing(
-    store: StoreOf,
     campaigns: CampaignListOf,
     caller: CallerOf,
     state: Annotated[
@@ -263,17 +262,15 @@ def listing(
     limit: Annotated[int, Query(ge=1, le=500, description="Campaigns of a page at most.")] = 50,
 ) -> CampaignPage:
     """List campaigns, newest first unless another order is asked for."""
-    with store.session() as session:
-        return campaigns.page(
-            session,
-            state=state,
-            owner=owner or None,
-            search=search,
-            sort=sort,
-            cursor=cursor,
-            limit=limit,
-            sees=caller.sees,
-        )
+    return campaigns.page(
+        state=state,
+        owner=owner or None,
+        search=search,
+        sort=sort,
+        cursor=cursor,
+        limit=limit,
+        reader=caller.reader,
+    )
 
 
 @router.get("/{campaign_id:positive}", response_model=Campaign, responses=problems(404))

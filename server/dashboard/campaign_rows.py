@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from sqlalchemy.orm import Session
-
 from autotune.schemas import CampaignPage, ListedCampaign
 from search_spaces.errors import InvalidInput
-from server.store.campaign_list import NEWEST_FIRST, CampaignList, Sees, all_seen
+from server.store.campaign_list import NEWEST_FIRST, CampaignList
 from server.store.events import last_event_id
+from server.store.store import Store
 
 WIDTH, HEIGHT, MARGIN = 96.0, 24.0, 2.0
 """Of a line of best figures, in units of its own."""
@@ -74,14 +73,15 @@ def address(asked: ListQuestion) -> str:
 
 
 def context(
-    session: Session, campaigns: CampaignList, asked: ListQuestion, *, sees: Sees = all_seen
+    store: Store, campaigns: CampaignList, asked: ListQuestion, *, reader: str | None = None
 ) -> dict[str, Any]:
     """Return what the list shows; a sentence in its place where it cannot be had so."""
-    last_event = last_event_id(session)
+    with store.session() as session:
+        last_event = last_event_id(session)
     asked = replace(asked, search=asked.search.strip(), owner=asked.owner or None)
     first, refusal, page = replace(asked, cursor=None), "", CampaignPage(items=[])
     try:
-        page = campaigns.page(session, **vars(asked), sees=sees)
+        page = campaigns.page(**vars(asked), reader=reader)
     except InvalidInput as error:
         refusal = f"{error.reason[:1].upper()}{error.reason[1:]}."
     return {

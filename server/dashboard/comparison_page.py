@@ -12,7 +12,7 @@ from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
 from search_spaces.errors import InvalidInput
 from server.api.callers import Caller, CallerOf
 from server.api.comparisons import Ids, comparison_of, distinct_ids
-from server.api.dependencies import CampaignListOf, CampaignsOf, RecommendationsOf, StoreOf
+from server.api.dependencies import CampaignListOf, CampaignsOf, RecommendationsOf
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_recommendations import KeptRecommendations
 from server.dashboard.bundle import bundle_name
@@ -27,7 +27,6 @@ router = APIRouter(prefix="/compare")
 @router.get("")
 def page(
     request: Request,
-    store: StoreOf,
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
     listed: CampaignListOf,
@@ -38,8 +37,7 @@ def page(
     two of them what there is to choose from."""
     words = [word.strip() for part in ids or [] for word in part.split(",") if word.strip()]
     found, refusal = _compared(campaigns, recommendations, words, caller) if words else (None, "")
-    with store.session() as session:
-        choices = listed.page(session, sees=caller.sees).items
+    choices = listed.page(reader=caller.reader).items
     context: dict[str, Any] = {
         "here": "compare",
         "bundle": bundle_name(),

@@ -93,9 +93,8 @@ def campaigns(
     sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
 ) -> Response:
-    with store.session() as session:
-        asked = ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
-        context = campaign_rows.context(session, kept, asked, sees=caller.sees)
+    asked = ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
+    context = campaign_rows.context(store, kept, asked, reader=caller.reader)
     return render(request, "campaigns.html", context)
 
 
@@ -110,9 +109,8 @@ def campaigns_fragment(
     sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
 ) -> Response:
-    with store.session() as session:
-        asked = ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
-        context = campaign_rows.context(session, kept, asked, sees=caller.sees)
+    asked = ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
+    context = campaign_rows.context(store, kept, asked, reader=caller.reader)
     return render(request, "_campaigns.html", context)
 
 

@@ -21,8 +21,8 @@ from server.store.store import Store
 from server.store.tables import Base, CampaignRow
 
 BATCH_ROWS = 1000
-OF_THIS_SERVICE = frozenset({"runners", "notices"})
-"""Tables that tell of what runs now and is still to be sent, and that say nothing elsewhere."""
+NOT_COPIED = frozenset({"runners", "notices", "listings"})
+"""Tables that tell of what runs now and is still to be sent, and one that follows from others."""
 NO_BACKUP = "it is no backup of a database of autotune"
 OF_BACKUP = "a file that `autotune backup` wrote"
 
@@ -135,7 +135,7 @@ def _writing(store: Store) -> Iterator[Connection]:
 
 def _copy(source: Connection, target: Connection) -> CopiedRows:
     """Copy all tables, each after those that it refers to, and the last id given in each."""
-    kept = [table for table in Base.metadata.sorted_tables if table.name not in OF_THIS_SERVICE]
+    kept = [table for table in Base.metadata.sorted_tables if table.name not in NOT_COPIED]
     rows = {table.name: _copy_table(table, source, target) for table in kept}
     for table, last in _last_ids(source).items():
         _go_on_after(target, table, last)

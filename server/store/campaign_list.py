@@ -1,23 +1,21 @@
-"""Lists of campaigns: narrowed by words, in any order, read again only where one has changed."""
+"""Lists of campaigns: searched, sorted and paged by the database, and read again only where one has
+changed."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, and_, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from autotune.campaign_outcome import outcome_of_campaign
-from autotune.resolution import strategy_of
 from autotune.schemas import (
-    Campaign,
     CampaignPage,
     CampaignState,
     ListedCampaign,
@@ -27,14 +25,13 @@ from autotune.schemas import (
 from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.campaigns import campaigns_of
+from server.store.listings import LAST_EVENT, Listings
 from server.store.shared_names import models_in, share_names
-from server.store.tables import CampaignRow, EventRow, TrialRow
+from server.store.store import Store
+from server.store.tables import CampaignRow, ListingRow, TrialRow
 
 MOST_CAMPAIGNS = 2000
 """Six kilobytes each, and more where one has started from many others."""
-
-AT_ONCE = 500
-"""Campaigns that one statement names: databases limit how many values it may have."""
 
 POINTS = 32
 """Of a campaign's best figure so far."""
@@ -45,67 +42,83 @@ NEWEST_FIRST = "-id"
 
 Shape = TypeVar("Shape", ModelShape, MachineShape)
 
-SortKey = str | float | datetime | None
-SORTS: Mapping[str, Callable[[ListedCampaign], SortKey]] = {
-    "id": lambda campaign: campaign.id,
-    "name": lambda campaign: campaign.name.casefold(),
-    "outcome": lambda campaign: campaign.outcome,
-    "model": lambda campaign: campaign.model.name.casefold(),
-    "machine": lambda campaign: campaign.machine.name.casefold(),
-    "nodes": lambda campaign: campaign.request.nodes,
-    "evaluator": lambda campaign: campaign.request.evaluator,
-    "best_strategy": lambda campaign: strategy_words(campaign) or None,
-    "best_objective": lambda campaign: campaign.best_objective,
-    "best_mfu": lambda campaign: campaign.best_mfu,
-    "trials": lambda campaign: campaign.trials,
-    "failures": lambda campaign: campaign.failures,
-    "node_hours": lambda campaign: campaign.node_hours,
-    "created_at": lambda campaign: campaign.created_at,
-    "owner": lambda campaign: campaign.owner,
+SORTS: Mapping[str, InstrumentedAttribute[Any]] = {
+    "id": CampaignRow.id,
+    "name": ListingRow.name,
+    "outcome": ListingRow.outcome,
+    "model": ListingRow.model,
+    "machine": ListingRow.machine,
+    "nodes": ListingRow.nodes,
+    "evaluator": ListingRow.evaluator,
+    "best_strategy": ListingRow.best_strategy,
+    "best_objective": ListingRow.best_objective,
+    "best_mfu": ListingRow.best_mfu,
+    "trials": ListingRow.trials,
+    "failures": ListingRow.failures,
+    "node_hours": ListingRow.node_hours,
+    "created_at": CampaignRow.created_at,
+    "owner": ListingRow.owner,
 }
 
 
-class Sees(Protocol):
-    """Whether who asks may see a campaign."""
-
-    def __call__(self, *, owner: str | None, private: bool) -> bool: ...
-
-
-def all_seen(*, owner: str | None, private: bool) -> bool:  # noqa: ARG001
-    return True
-
-
-def strategy_words(campaign: Campaign) -> str:
-    """Return the recommended layout in one line; empty where there is none."""
-    return strategy_of(campaign.best_strategy).short() if campaign.best_strategy else ""
-
-
 @dataclass(frozen=True, kw_only=True)
-class _Mark:
-    """A campaign's state, who sees it, and its last event: what was read of it stands until that
-    grows."""
+class CampaignOrder:
+    """By what a list is sorted; of campaigns that are level the newest comes first, and those
+    without the figure come last either way."""
 
-    state: str
-    owner: str | None
-    private: bool
-    event: int
+    name: str
+    falling: bool
+
+    @property
+    def column(self) -> InstrumentedAttribute[Any]:
+        return SORTS[self.name]
+
+    @classmethod
+    def of(cls, sort: str) -> CampaignOrder:
+        """Read a name of SORTS, with a leading `-` for falling order; raises InvalidInput."""
+        name = sort.removeprefix("-")
+        if name not in SORTS:
+            near = closest(name, SORTS)
+            reason = "campaigns cannot be sorted by it"
+            reason += f"; meant {' or '.join(near)}?" if near else ""
+            valid = ", ".join(SORTS) + "; with a leading - for falling order"
+            raise InvalidInput("sort", sort, reason, valid=valid)
+        return cls(name=name, falling=sort.startswith("-"))
+
+    def sorted(self, query: Select[Any]) -> Select[Any]:
+        order = self.column.desc() if self.falling else self.column.asc()
+        if self.name == "id":
+            return query.order_by(order)
+        return query.order_by(self.column.is_(None), order, CampaignRow.id.desc())
+
+    def after(self, value: Any, campaign_id: int) -> ColumnElement[bool]:
+        """Return what holds of all that follow a campaign with this figure."""
+        older = CampaignRow.id < campaign_id
+        if self.name == "id":
+            return older if self.falling else CampaignRow.id > campaign_id
+        if value is None:
+            return and_(self.column.is_(None), older)
+        beyond = self.column < value if self.falling else self.column > value
+        return or_(beyond, and_(self.column == value, older), self.column.is_(None))
 
 
 class CampaignList:
-    """The campaigns of one database; any thread may ask.
+    """The campaigns of one database; any thread may ask. What is shown of a campaign is kept until
+    something happens in it."""
 
-    One query tells which have changed; those alone are read again. With more than `most` campaigns
-    a search through all of them costs time.
-    """
-
-    def __init__(self, most: int = MOST_CAMPAIGNS) -> None:
+    def __init__(self, store: Store, most: int = MOST_CAMPAIGNS) -> None:
+        self._store = store
+        self._listings = Listings(store)
         self._most = most
         self._lock = threading.Lock()
         self._kept: OrderedDict[int, tuple[int, ListedCampaign]] = OrderedDict()
 
+    def refresh(self) -> None:
+        """Write down what lists sort and search by, so that the first need not wait for it."""
+        self._listings.refresh()
+
     def page(
         self,
-        session: Session,
         *,
         state: CampaignState | None = None,
         owner: str | None = None,
@@ -113,7 +126,7 @@ class CampaignList:
         sort: str = NEWEST_FIRST,
         cursor: str | None = None,
         limit: int = 50,
-        sees: Sees = all_seen,
+        reader: str | None = None,
     ) -> CampaignPage:
         """Return a page of campaigns, newest first where nothing else is asked.
 
@@ -124,54 +137,46 @@ class CampaignList:
             search: words that each stand somewhere in what a list shows, in any case; several
                 in quotation marks stand there so: `frontier "tp 8"`.
             sort: a name of SORTS, falling where it begins with `-`.
-            sees: tells by its owner, and by whether it is private, which campaigns there are for
-                who asks.
+            reader: the user who asks, and sees no private campaigns of others; None sees all.
 
         Raises:
             InvalidInput: the sort or the cursor is not one.
         """
-        key, falling = _sort(sort)
+        order = CampaignOrder.of(sort)
         after = None if cursor is None else int(cursors.decode(cursor, parts=1)[0] or 0)
-        marks = _marks(session)
-        ids = sorted(
-            (
-                number
-                for number, mark in marks.items()
-                if (state is None or mark.state == state)
-                and (owner is None or mark.owner == owner)
-                and sees(owner=mark.owner, private=mark.private)
-            ),
-            reverse=True,
-        )
-        if not search.strip() and sort == NEWEST_FIRST:
-            ids = [number for number in ids if after is None or number < after][: limit + 1]
-            found = self._read(session, ids, marks)
-        else:
-            words = [quoted or word for quoted, word in WORDS.findall(search.casefold())]
-            found = [each for each in self._read(session, ids, marks) if _has(each, words)]
-            found = _following(_sorted(found, key, falling=falling), after)
-        more = len(found) > limit
-        return CampaignPage(
-            items=found[:limit], next=cursors.encode([found[limit - 1].id]) if more else None
-        )
+        conditions = _conditions(state=state, owner=owner, reader=reader)
+        with_listings = bool(search.strip()) or sort != NEWEST_FIRST
+        if with_listings:
+            self._listings.refresh()  # before a view is open: without a WAL it would wait for that
+            words = _words(search)
+            conditions += [ListingRow.text.contains(word, autoescape=True) for word in words]
+        with self._store.session() as session:
+            query = select(CampaignRow.id).where(*conditions)
+            if with_listings:
+                query = query.join(ListingRow, ListingRow.campaign_id == CampaignRow.id)
+            if after is not None:
+                value = _value(session, query, order, after) if with_listings else after
+                query = query.where(order.after(value, after))
+            ids = session.scalars(order.sorted(query).limit(limit + 1)).all()
+            found = self._read(session, ids[:limit])
+        more = len(ids) > limit
+        return CampaignPage(items=found, next=cursors.encode([ids[limit - 1]]) if more else None)
 
-    def _read(
-        self, session: Session, ids: Sequence[int], marks: Mapping[int, _Mark]
-    ) -> list[ListedCampaign]:
+    def _read(self, session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
         """Return the campaigns of these ids, in their order."""
+        events = _events(session, ids)
         with self._lock:
             kept = {number: self._kept[number] for number in ids if number in self._kept}
         found = {
             number: campaign
             for number, (event, campaign) in kept.items()
-            if event == marks[number].event and _starts_stand(campaign, marks)
+            if event == events.get(number)
         }
+        found = _whose_starts_stand(session, found)
         fresh = _listed(session, [number for number in ids if number not in found])
         with self._lock:
-            for number in [number for number in self._kept if number not in marks]:
-                del self._kept[number]
             for campaign in fresh:
-                self._kept[campaign.id] = (marks[campaign.id].event, campaign)
+                self._kept[campaign.id] = (events.get(campaign.id, 0), campaign)
             for number in found:
                 if number in self._kept:
                     self._kept.move_to_end(number)
@@ -181,44 +186,78 @@ class CampaignList:
         return [found[number] for number in ids if number in found]
 
 
-def _marks(session: Session) -> dict[int, _Mark]:
-    newest = select(func.max(EventRow.id)).where(EventRow.campaign_id == CampaignRow.id)
-    query = select(
-        CampaignRow.id,
-        CampaignRow.state,
-        CampaignRow.owner,
-        CampaignRow.private,
-        func.coalesce(newest.scalar_subquery(), 0),
-    )
+def _conditions(
+    *, state: CampaignState | None, owner: str | None, reader: str | None
+) -> list[ColumnElement[bool]]:
+    """Return what holds of all campaigns of a list."""
+    conditions: list[ColumnElement[bool]] = []
+    if state is not None:
+        conditions.append(CampaignRow.state == state)
+    if owner is not None:
+        conditions.append(CampaignRow.owner == owner)
+    if reader is not None:
+        conditions.append(or_(CampaignRow.private.is_(False), CampaignRow.owner == reader))
+    return conditions
+
+
+def _words(search: str) -> list[str]:
+    """Return what is looked for; PostgreSQL takes no NUL in a text."""
+    found = WORDS.findall(search.casefold().replace("\0", " "))
+    return [quoted or word for quoted, word in found]
+
+
+def _value(session: Session, query: Select[Any], order: CampaignOrder, campaign_id: int) -> Any:
+    """Return the figure of the campaign with which the page before ended; raises InvalidInput where
+    that is no more in the list."""
+    found = session.execute(
+        query.with_only_columns(order.column).where(CampaignRow.id == campaign_id)
+    ).first()
+    if found is None:
+        reason = f"campaign {campaign_id}, where the page before ended, is no longer in this list"
+        valid = "the first page, which needs no cursor"
+        raise InvalidInput("cursor", campaign_id, reason, valid=valid)
+    return found[0]
+
+
+def _events(session: Session, ids: Sequence[int]) -> dict[int, int]:
+    """Return the last event of each of these campaigns."""
+    query = select(CampaignRow.id, LAST_EVENT).where(CampaignRow.id.in_(ids))
+    return dict(session.execute(query).all())
+
+
+def _whose_starts_stand(
+    session: Session, campaigns: Mapping[int, ListedCampaign]
+) -> dict[int, ListedCampaign]:
+    """Return those that tell what is true of campaigns that they started from, which may have been
+    deleted since."""
+    starts = {start.campaign_id for each in campaigns.values() for start in each.started_from or ()}
+    if not starts:
+        return dict(campaigns)
+    there = set(session.scalars(select(CampaignRow.id).where(CampaignRow.id.in_(starts))))
     return {
-        number: _Mark(state=state, owner=owner, private=private, event=event)
-        for number, state, owner, private, event in session.execute(query)
+        number: each
+        for number, each in campaigns.items()
+        if all(
+            start.deleted == (start.campaign_id not in there) for start in each.started_from or ()
+        )
     }
-
-
-def _starts_stand(campaign: Campaign, marks: Mapping[int, _Mark]) -> bool:
-    """Return whether what it says of campaigns that it started from holds: these may be deleted."""
-    starts = campaign.started_from or []
-    return all(start.deleted == (start.campaign_id not in marks) for start in starts)
 
 
 def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
     """Read these campaigns from their rows, in any order."""
-    found = []
-    for start in range(0, len(ids), AT_ONCE):
-        some = ids[start : start + AT_ONCE]
-        rows = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(some))).all()
-        campaigns = campaigns_of(session, rows)
-        courses = _best_so_far(session, some)
-        found += [
-            ListedCampaign.model_construct(
-                **dict(campaign)
-                | {"model": _kept_once(campaign.model), "machine": _kept_once(campaign.machine)},
-                outcome=outcome_of_campaign(campaign),
-                best_so_far=[] if campaign.request.study else courses.get(campaign.id, []),
-            )
-            for campaign in campaigns
-        ]
+    if not ids:
+        return []
+    rows = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all()
+    courses = _best_so_far(session, ids)
+    found = [
+        ListedCampaign.model_construct(
+            **dict(campaign)
+            | {"model": _kept_once(campaign.model), "machine": _kept_once(campaign.machine)},
+            outcome=outcome_of_campaign(campaign),
+            best_so_far=[] if campaign.request.study else courses.get(campaign.id, []),
+        )
+        for campaign in campaigns_of(session, rows)
+    ]
     for each in found:
         share_names(models_in(each))
     return found
@@ -251,62 +290,3 @@ def thinned(course: Sequence[float]) -> list[float]:
     count = min(len(course), POINTS)
     last = len(course) - 1
     return [course[round(last * i / max(count - 1, 1))] for i in range(count)]
-
-
-def _sort(sort: str) -> tuple[Callable[[ListedCampaign], SortKey], bool]:
-    """Return what to sort by, and whether it falls; raises InvalidInput."""
-    name = sort.removeprefix("-")
-    if name not in SORTS:
-        near = closest(name, SORTS)
-        reason = "campaigns cannot be sorted by it"
-        reason += f"; meant {' or '.join(near)}?" if near else ""
-        valid = ", ".join(SORTS) + "; with a leading - for falling order"
-        raise InvalidInput("sort", sort, reason, valid=valid)
-    return SORTS[name], sort.startswith("-")
-
-
-def _sorted(
-    campaigns: Iterable[ListedCampaign],
-    key: Callable[[ListedCampaign], SortKey],
-    *,
-    falling: bool,
-) -> list[ListedCampaign]:
-    """Return them in order; of those that are level the newest first."""
-    with_key: list[tuple[Any, ListedCampaign]] = []
-    without = []
-    for campaign in campaigns:
-        value = key(campaign)
-        if value is None:
-            without.append(campaign)
-        else:
-            with_key.append((value, campaign))
-    with_key.sort(key=lambda pair: pair[0], reverse=falling)
-    return [campaign for _, campaign in with_key] + without
-
-
-def _has(campaign: ListedCampaign, words: Sequence[str]) -> bool:
-    shown = (
-        f"#{campaign.id}",
-        campaign.name,
-        campaign.model.name,
-        campaign.machine.name,
-        campaign.request.evaluator,
-        "simulated" if campaign.simulated else "real trials",
-        campaign.owner or "",
-        campaign.outcome,
-        campaign.reason,
-        strategy_words(campaign),
-    )
-    text = " ".join(shown).casefold()
-    return all(word in text for word in words)
-
-
-def _following(campaigns: Sequence[ListedCampaign], after: int | None) -> list[ListedCampaign]:
-    """Return those that follow the one of this id; raises InvalidInput where it is not there."""
-    if after is None:
-        return list(campaigns)
-    for place, campaign in enumerate(campaigns):
-        if campaign.id == after:
-            return list(campaigns[place + 1 :])
-    reason = f"campaign {after}, with which the page before ended, is no more in this list"
-    raise InvalidInput("cursor", after, reason, valid="the first page, which needs no cursor")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Float, Integer
+from sqlalchemy import BigInteger, DateTime, Dialect, Float, Integer, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -13,6 +13,9 @@ from sqlalchemy.types import TypeDecorator
 
 Identity = BigInteger().with_variant(Integer, "sqlite")
 """64 bits; on SQLite the type that its row ids need."""
+
+Folded = Text().with_variant(Text(collation="C"), "postgresql")
+"""A text in one case, in the order of its characters' numbers, as Python has it."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from server.store.columns import Identity, UtcDateTime
+from server.store.columns import Folded, Identity, UtcDateTime
 
 Json = dict[str, Any]
 NAMES = {
@@ -92,6 +92,33 @@ class CampaignRow(Base):
     own_runner: Mapped[bool] = mapped_column(default=False, server_default=false())
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     idempotency_hash: Mapped[str | None] = mapped_column(String(64))
+
+
+class ListingRow(Base):
+    """What lists of campaigns sort and search by, as it followed from a campaign after its last
+    `event`; texts in one case. `text` is all that is searched. See `server.store.listings`.
+    """
+
+    __tablename__ = "listings"
+
+    campaign_id: Mapped[int] = mapped_column(
+        ForeignKey("campaigns.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    event: Mapped[int] = mapped_column(Identity)
+    name: Mapped[str | None] = mapped_column(Folded)
+    outcome: Mapped[str | None] = mapped_column(Folded)
+    model: Mapped[str | None] = mapped_column(Folded)
+    machine: Mapped[str | None] = mapped_column(Folded)
+    evaluator: Mapped[str | None] = mapped_column(Folded)
+    owner: Mapped[str | None] = mapped_column(Folded)
+    nodes: Mapped[int | None]
+    best_strategy: Mapped[str | None] = mapped_column(Folded)
+    best_objective: Mapped[float | None]
+    best_mfu: Mapped[float | None]
+    trials: Mapped[int]
+    failures: Mapped[int]
+    node_hours: Mapped[float]
+    text: Mapped[str] = mapped_column(Folded)
 
 
 class TrialRow(Base):

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from autotune.recommendation import recommend
 from autotune.schemas import CampaignState, ListedCampaign, TrialMetrics, TrialState
 from search_spaces.errors import InvalidInput
 from server.store import Store
-from server.store.campaign_list import POINTS, CampaignList, thinned
-from server.store.campaigns import campaign_row, change_state, delete_campaign
+from server.store.campaign_list import POINTS, SORTS, CampaignList, thinned
+from server.store.campaigns import campaign_row, campaigns_of, change_state, delete_campaign
+from server.store.listings import listing_of
+from server.store.tables import CampaignRow
 from server.store.trials import all_trials, finish_trial, insert_trials
 from tests.server.asking import STRATEGY, created, ended
 from tests.server.statements import statements_of
@@ -24,17 +31,16 @@ def moved(store: Store, campaign_id: int, state: CampaignState, reason: str = ""
         change_state(session, campaign_row(session, campaign_id), state, reason=reason)
 
 
-def listed(store: Store, campaigns: CampaignList, **asked: object) -> list[ListedCampaign]:
+def listed(campaigns: CampaignList, **asked: object) -> list[ListedCampaign]:
     """All pages of two, one after the other."""
     found: list[ListedCampaign] = []
     cursor = None
-    with store.session() as session:
-        while True:
-            page = campaigns.page(session, **asked, cursor=cursor, limit=2)  # type: ignore[arg-type]
-            found += page.items
-            cursor = page.next
-            if cursor is None:
-                return found
+    while True:
+        page = campaigns.page(**asked, cursor=cursor, limit=2)  # type: ignore[arg-type]
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            return found
 
 
 @pytest.fixture
@@ -54,7 +60,7 @@ def four(store: Store) -> list[int]:
 
 @pytest.mark.usefixtures("four")
 def test_a_campaign_is_listed_with_what_it_found(store: Store) -> None:
-    fresh, too_big, slow, fast = listed(store, CampaignList())
+    fresh, too_big, slow, fast = listed(CampaignList(store))
     outcomes = [each.outcome for each in (fast, slow, too_big, fresh)]
     assert outcomes == ["found", "paused", "nothing ran", "queued"]
     assert [each.best_so_far for each in (fast, slow, too_big)] == [[5.0, 5.0, 9.0], [3.0], []]
@@ -80,29 +86,98 @@ def test_a_campaign_is_listed_with_what_it_found(store: Store) -> None:
         ({"search": "budget"}, ["fast"]),
         ({"state": CampaignState.PAUSED}, ["slow"]),
         ({"search": "nowhere"}, []),
+        ({"search": "5%"}, []),
+        ({"search": "_ast"}, []),
+        ({"search": "\0fast"}, ["fast"]),
+        ({"sort": "owner"}, ["fresh", "too big", "slow", "fast"]),
+        ({"sort": "-created_at"}, ["fresh", "too big", "slow", "fast"]),
     ],
 )
 def test_it_is_sorted_and_searched_over_all_pages(
     store: Store, asked: dict[str, object], found: list[str]
 ) -> None:
-    assert [each.name for each in listed(store, CampaignList(), **asked)] == found
+    assert [each.name for each in listed(CampaignList(store), **asked)] == found
 
 
 def test_only_what_has_changed_is_read_again(store: Store, four: list[int]) -> None:
-    campaigns = CampaignList()
-    listed(store, campaigns)
+    campaigns = CampaignList(store)
+    listed(campaigns)
     with statements_of(store) as statements:
-        again = listed(store, campaigns)
-    assert len(statements) == len(again) / 2, "one for each page"
+        again = listed(campaigns)
+    assert len(statements) == len(again), "two for each page: its ids and their last events"
     moved(store, four[3], CampaignState.CANCELLED)
     with store.transaction() as session:
         delete_campaign(session, four[0])
-    changed = listed(store, campaigns)
+    changed = listed(campaigns)
     assert [(each.name, each.outcome) for each in changed[:2]] == [
         ("fresh", "cancelled"),
         ("too big", "nothing ran"),
     ]
     assert len(changed) == 3
+
+
+def test_each_order_is_that_of_the_figures_and_of_code_points(store: Store) -> None:
+    """Collations of databases differ."""
+    for name in ("b", "A", "a b", "a-b", "Zoë", "éa", "ab", "Ab"):
+        told(store, [(1, "search", float(len(name)))], name=name)
+    created(store, name="nothing yet")
+    campaigns = CampaignList(store)
+    for sort in (sign + name for name in SORTS for sign in ("", "-")):
+        found = [each.id for each in listed(campaigns, sort=sort)]
+        assert sorted(found) == list(range(1, 10)), sort
+        with store.session() as session:
+            rows = campaigns_of(session, [campaign_row(session, number) for number in found])
+        figures: list[dict[str, Any]] = [
+            {"id": row.id, "created_at": row.created_at} | listing_of(row) for row in rows
+        ]
+        keys = [each[sort.removeprefix("-")] for each in figures]
+        there = [key for key in keys if key is not None]
+        assert keys[: len(there)] == sorted(there, reverse=sort.startswith("-")), sort
+
+
+@pytest.mark.parametrize("asked", [{}, {"search": "campaign"}, {"sort": "-best_mfu"}])
+def test_of_many_campaigns_those_of_a_page_alone_are_read(
+    store: Store, asked: dict[str, str]
+) -> None:
+    for number in range(10):
+        created(store, name=f"campaign {number}")
+    campaigns, loaded = CampaignList(store), []
+
+    def note(row: CampaignRow, context: object) -> None:  # noqa: ARG001
+        loaded.append(row.id)
+
+    campaigns.refresh()
+    event.listen(CampaignRow, "load", note)
+    try:
+        page = campaigns.page(**asked, limit=3)  # type: ignore[arg-type]
+    finally:
+        event.remove(CampaignRow, "load", note)
+    assert [each.id for each in page.items] == sorted(loaded, reverse=True) == [10, 9, 8]
+
+
+def test_a_private_campaign_is_in_no_list_of_others(store: Store) -> None:
+    mine, theirs = created(store, private=True), created(store, private=True)
+    with store.transaction() as session:
+        campaign_row(session, mine.id).owner = "ann"
+        campaign_row(session, theirs.id).owner = "bob"
+    campaigns = CampaignList(store)
+    for asked in ({}, {"search": "22b"}, {"sort": "name"}):
+        assert [each.id for each in listed(campaigns, reader="ann", **asked)] == [mine.id]
+        assert listed(campaigns, reader="cat", **asked) == []
+        assert len(listed(campaigns, **asked)) == 2
+
+
+def test_a_list_is_sorted_by_what_was_known_while_nothing_can_be_written(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'autotune.db'}", patience_s=0.05)
+    store.upgrade()
+    campaigns, first = CampaignList(store), created(store)
+    campaigns.refresh()
+    created(store)
+    with closing(sqlite3.connect(store.shown)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert [each.id for each in listed(campaigns, sort="name")] == [first.id]
+    assert len(listed(campaigns, sort="name")) == 2
+    store.close()
 
 
 def test_what_is_projected_is_listed_so(store: Store) -> None:
@@ -119,8 +194,8 @@ def test_what_is_projected_is_listed_so(store: Store) -> None:
             trial,
             ended(TrialState.OK, objective=1.0, metrics=TrialMetrics.model_validate(figures)),
         )
-    campaigns = CampaignList()
-    [found] = listed(store, campaigns)
+    campaigns = CampaignList(store)
+    [found] = listed(campaigns)
     with store.session() as session:
         answer = recommend(found, all_trials(session, campaign.id))
     assert answer is not None
@@ -135,8 +210,8 @@ def test_what_is_projected_is_listed_so(store: Store) -> None:
 def test_what_is_no_order_and_no_place_in_it_is_refused(
     store: Store, asked: dict[str, str]
 ) -> None:
-    with store.session() as session, pytest.raises(InvalidInput):
-        CampaignList().page(session, **asked)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput):
+        CampaignList(store).page(**asked)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [1, 2, POINTS, POINTS + 1, 1000])

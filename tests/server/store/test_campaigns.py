@@ -73,33 +73,30 @@ def test_campaigns_are_listed_newest_first_in_pages(store: Store) -> None:
     ids = [created(store).id for _ in range(5)]
     seen: list[int] = []
     cursor = None
-    with store.session() as session:
-        while True:
-            page = CampaignList().page(session, cursor=cursor, limit=2)
-            assert len(page.items) <= 2
-            seen += [campaign.id for campaign in page.items]
-            cursor = page.next
-            if cursor is None:
-                break
+    while True:
+        page = CampaignList(store).page(cursor=cursor, limit=2)
+        assert len(page.items) <= 2
+        seen += [campaign.id for campaign in page.items]
+        cursor = page.next
+        if cursor is None:
+            break
     assert seen == ids[::-1]
 
 
 def test_campaigns_are_listed_by_state(store: Store) -> None:
     first, _ = created(store), created(store)
     moved(store, first, CampaignState.DONE)
-    with store.session() as session:
-        done = CampaignList().page(session, state=CampaignState.DONE)
-        paused = CampaignList().page(session, state=CampaignState.PAUSED)
+    done = CampaignList(store).page(state=CampaignState.DONE)
+    paused = CampaignList(store).page(state=CampaignState.PAUSED)
     assert [campaign.id for campaign in done.items] == [first.id]
     assert paused.items == []
 
 
 def test_a_cursor_that_is_none_is_refused(store: Store) -> None:
-    with store.session() as session:
-        for cursor in ("nonsense", "W10", "W251bGxd", "W3RydWVd", "WyJhIl0", "WzFlOTld", "é"):
-            with pytest.raises(InvalidInput) as caught:
-                CampaignList().page(session, cursor=cursor)
-            assert caught.value.field == "cursor"
+    for cursor in ("nonsense", "W10", "W251bGxd", "W3RydWVd", "WyJhIl0", "WzFlOTld", "é"):
+        with pytest.raises(InvalidInput) as caught:
+            CampaignList(store).page(cursor=cursor)
+        assert caught.value.field == "cursor"
 
 
 ALLOWED: dict[Command, dict[CampaignState, CampaignState]] = {

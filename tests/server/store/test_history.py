@@ -223,7 +223,7 @@ def test_a_start_outlives_the_campaigns_that_it_came_from(store: Store) -> None:
     with store.session() as session:
         assert earlier_observations(session, later.id) == [observation(first)]
         (start,) = get_campaign(session, later.id).started_from or []
-        listed = CampaignList().page(session).items
+    listed = CampaignList(store).page().items
     assert (start.campaign_id, start.name, start.deleted) == (first.id, first.name, True)
     assert [campaign.started_from for campaign in listed] == [[start]]
     delete(store, later)
