@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import CampaignCreate, PredictionQuery, RayChoice, SpaceQuery
+from autotune.schemas import AdapterFile, CampaignCreate, PredictionQuery, RayChoice, SpaceQuery
+from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
+from evaluators.adapter.reading import read_sent_adapter
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
 from evaluators.program.support import capabilities_of, unsupported
 from evaluators.trainer import unsupported_within
@@ -22,18 +24,23 @@ RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
 """Whatever says where trials are run, by the fields `evaluator`, `slurm`, `ray` and `adapter`."""
 
 
-def chosen_program(request: RunChoice, settings: Settings) -> ProgramCapabilities:
+def chosen_program(
+    request: RunChoice, settings: Settings, *, as_admin: bool = False
+) -> ProgramCapabilities:
     """Return what the program of a request's trials can do; raises InvalidInput as `chosen_profile`
     does."""
-    return program_of(request, chosen_profile(request, settings))
+    return program_of(request, chosen_profile(request, settings, as_admin=as_admin))
 
 
-def chosen_profile(request: RunChoice, settings: Settings) -> ClusterProfile | None:
+def chosen_profile(
+    request: RunChoice, settings: Settings, *, as_admin: bool = False
+) -> ClusterProfile | None:
     """Return the profile of the cluster that trials run on, with the adapter of their trainer;
     None where they run on none and train with the bundled trainer.
 
     The slurm evaluator needs one. The ray evaluator may do with an address, which is then the
-    profile's, and this machine with an adapter.
+    profile's, and this machine with an adapter. Of a service that a group shares admins alone may
+    send an adapter's file, unless its settings allow it to all.
 
     Raises:
         InvalidInput: fields `slurm`, `ray`, those in them, and `adapter`.
@@ -41,19 +48,31 @@ def chosen_profile(request: RunChoice, settings: Settings) -> ClusterProfile | N
     profile = _cluster_profile(request, settings.profiles_dir)
     if not request.adapter:
         return profile
+    sent = request.adapter if isinstance(request.adapter, AdapterFile) else None
+    name = sent.name if sent else request.adapter
+    if sent and settings.group and not (as_admin or settings.allow_adapter_files):
+        reason = "on a service that a group shares only admins may send an adapter's file"
+        raise InvalidInput("adapter", name, reason, valid="a name of `autotune adapter list`")
     if request.evaluator == "simulated":
         reason = "the simulated evaluator runs no trainer"
-        raise InvalidInput("adapter", request.adapter, reason, valid="another evaluator")
+        raise InvalidInput("adapter", name, reason, valid="another evaluator")
     try:
-        adapter = load_adapter(request.adapter, folder=settings.adapters_dir)
+        adapter = _adapter_of(request.adapter, settings.adapters_dir)
     except InvalidInput as fault:
         reason = fault.reason if fault.field == "adapter" else str(fault)
-        raise InvalidInput("adapter", request.adapter, reason, valid=fault.valid) from fault
+        raise InvalidInput("adapter", name, reason, valid=fault.valid) from fault
     except InvalidInputs as faults:
         valid = "an adapter without faults"
-        raise InvalidInput("adapter", request.adapter, str(faults), valid=valid) from faults
+        raise InvalidInput("adapter", name, str(faults), valid=valid) from faults
     ground = profile or ClusterProfile(name="local")
     return replace(ground, program="adapter", adapter=adapter)
+
+
+def _adapter_of(choice: str | AdapterFile, folder: Path) -> Adapter:
+    if isinstance(choice, str):
+        return load_adapter(choice, folder=folder)
+    path = Path(choice.folder) / f"{choice.name}.toml"
+    return read_sent_adapter(choice.text, path, files=choice.files)
 
 
 def _cluster_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
@@ -136,10 +155,10 @@ def reasons_not_to_run(
     return [refused] if refused else []
 
 
-def refusals_of(query: PredictionQuery, settings: Settings) -> list[str]:
+def refusals_of(query: PredictionQuery, settings: Settings, *, as_admin: bool = False) -> list[str]:
     """Return why the program that a query chooses cannot run its strategy; nothing where model or
     machine are unknown, of which somebody else complains."""
-    profile = chosen_profile(query, settings)
+    profile = chosen_profile(query, settings, as_admin=as_admin)
     try:
         transformer, machine = transformer_of(query.model), machine_of(query.machine)
     except (InvalidInput, InvalidInputs):

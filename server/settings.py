@@ -88,6 +88,11 @@ class Settings(BaseSettings):
     ray_addresses: tuple[str, ...] = Field(
         (), description="Ray clusters that a shared service connects to, besides its profiles'"
     )
+    allow_adapter_files: bool = Field(
+        False,
+        description="whether users of a shared service who are no admins may send adapters' files, "
+        "whose commands run as the service's user",
+    )
     lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its campaigns")
     poll_interval_s: float = Field(0.25, gt=0, description="pause between a runner's rounds")
     most_campaigns: int = Field(

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from autotune.files import write_whole
-from autotune.schemas import FigureForm, MachineChoice, MachineShape, ModelChoice, ModelShape
+from autotune.schemas import (
+    AdapterFile,
+    FigureForm,
+    MachineChoice,
+    MachineShape,
+    ModelChoice,
+    ModelShape,
+)
 from search_spaces.errors import InvalidInput
 
 ModelInput = str | Path | ModelShape
 """A preset's name, a bare size such as "13B", a file (read here, not by the service), a shape."""
 MachineInput = str | Path | MachineShape
+AdapterInput = str | Path | AdapterFile
+"""A name that the service knows, or a TOML file, read here with the files that it names."""
 
 FIGURE_FORMS: tuple[FigureForm, ...] = ("svg", "png", "pdf", "vega.json", "json")
 """A longer end before that with which it ends itself."""
@@ -44,6 +54,31 @@ def machine_choice(machine: MachineInput) -> MachineChoice:
     from search_spaces.catalog import read_machine
 
     return machine_shape(read_machine(machine))
+
+
+def adapter_choice(adapter: AdapterInput) -> str | AdapterFile:
+    """Return an adapter's file as the service takes it, with the files that its `base` names; names
+    stay as they are.
+
+    Raises:
+        InvalidInput, InvalidInputs: `adapter`: one of the files cannot be read, or is too large.
+    """
+    if not isinstance(adapter, Path):
+        return adapter
+    from autotune.validation import validated
+    from search_spaces.catalog.files import parse_toml, read_text
+
+    text = read_text(adapter, field="adapter")
+    base = parse_toml(text, adapter, field="adapter").get("base")
+    paths = base.values() if isinstance(base, Mapping) else ()
+    files = {
+        path: read_text(adapter.parent / Path(path).expanduser(), field="adapter")
+        for path in paths
+        if isinstance(path, str)
+    }
+    folder = str(adapter.parent.absolute())
+    told = {"name": adapter.stem, "text": text, "folder": folder, "files": files}
+    return validated(AdapterFile, told)
 
 
 def figure_form(path: Path, *, field: str = "path") -> FigureForm:

@@ -120,6 +120,7 @@ if TYPE_CHECKING:
         Budget as Budget,
         BudgetExtension as BudgetExtension,
         CampaignChange as CampaignChange,
+        AdapterFile as AdapterFile,
         CampaignCreate as CampaignCreate,
         PredictionQuery as PredictionQuery,
         ProtocolSpec as ProtocolSpec,
@@ -288,6 +289,7 @@ HOMES = {
     "requests": (
         "NO_BASELINE",
         "NO_CALIBRATION",
+        "AdapterFile",
         "Budget",
         "BudgetExtension",
         "CampaignChange",

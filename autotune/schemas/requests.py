@@ -14,7 +14,7 @@ from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Sur
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
 from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.studies import StudySpec
-from autotune.schemas.wire import Label, Positive, Wire, storable
+from autotune.schemas.wire import Description, Label, Positive, Wire, storable
 
 Tokens = Annotated[
     float,
@@ -109,6 +109,26 @@ ScreenNodes = Literal["auto", "off"] | Positive
 ScreenLayers = Literal["off"] | Positive
 
 
+LARGEST_ADAPTER = 65_536
+AdapterText = Annotated[str, Field(max_length=LARGEST_ADAPTER), AfterValidator(storable)]
+
+
+class AdapterFile(Wire):
+    """An adapter's own file, with the user's files that its `base` names."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$")]
+    """Name of the file without `.toml`."""
+    text: AdapterText
+    """Its content: TOML."""
+    folder: Annotated[str, Field(max_length=4096, pattern=r"^/"), AfterValidator(storable)]
+    """Absolute path of its folder on the machines that run the trials: scripts lie there."""
+    files: dict[Description, AdapterText] = Field(default_factory=dict, max_length=20)
+    """Contents of the files that `base` names, by the paths that it has."""
+
+
+AdapterChoice = Annotated[Label, Field(max_length=50)] | AdapterFile
+
+
 class CampaignCreate(Wire):
     """One question: how should this model be laid out on these nodes?"""
 
@@ -129,9 +149,11 @@ class CampaignCreate(Wire):
     """With the slurm evaluator, and only with it."""
     ray: RayChoice | None = None
     """With the ray evaluator, and only with it."""
-    adapter: Annotated[Label, Field(max_length=50)] = ""
-    """A trainer of the service, as `autotune adapter list` has them; empty: the bundled one, or
-    that of the profile. It is named, and never given: its command runs in every trial."""
+    adapter: AdapterChoice = ""
+    """A trainer of the service, as `autotune adapter list` has them, or an adapter's file; empty:
+    the bundled one, or that of the profile. The command in a file runs in every trial, as the
+    service's user, so a service that a group shares takes files of admins alone unless its settings
+    allow others'."""
     objective: Objective = "tokens_per_s"
     """What is to be as high as possible."""
     min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
@@ -209,9 +231,9 @@ class ProgramChoice(Wire):
     """With the slurm evaluator, and only with it."""
     ray: RayChoice | None = None
     """With the ray evaluator, and only with it."""
-    adapter: Annotated[Label, Field(max_length=50)] = ""
-    """A trainer of the service, as `autotune adapter list` has them; empty: the bundled one, or
-    that of the profile."""
+    adapter: AdapterChoice = ""
+    """A trainer of the service, as `autotune adapter list` has them, or an adapter's file; empty:
+    the bundled one, or that of the profile."""
 
 
 class SpaceQuery(ProgramChoice):

@@ -25,7 +25,7 @@ from evaluators.adapter.faults import AdapterFaults
 from evaluators.adapter.names import AT_START, EVERYWHERE, OF_FIRST, OF_ONE_START, OF_STRATEGY
 from evaluators.adapter.place import Place
 from evaluators.adapter.template import template
-from search_spaces.catalog.files import read_text, read_toml
+from search_spaces.catalog.files import parse_toml, read_text
 from search_spaces.dimension import values_of
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.program import OwnDimension
@@ -60,18 +60,34 @@ def read_adapter(path: Path) -> Adapter:
     Raises:
         InvalidInput, InvalidInputs: the file cannot be read, or something in it is refused.
     """
+    return _read(path, read_text(path, field="adapter"), None)
+
+
+def read_sent_adapter(text: str, path: Path, *, files: Mapping[str, str]) -> Adapter:
+    """Return the adapter in the text of a TOML file at `path` of whoever sent it; `files` are the
+    texts of the files that its `base` names. Nothing at these paths is read.
+
+    Raises:
+        InvalidInput, InvalidInputs: something in it is refused.
+    """
+    return _read(path, text, files)
+
+
+def _read(path: Path, text: str, files: Mapping[str, str] | None) -> Adapter:
     if not NAME.fullmatch(path.stem):
         reason = "not the name of an adapter"
         valid = "up to 50 letters, digits, dots, - and _"
         raise InvalidInput("adapter", path.name, reason, valid=valid)
-    return _AdapterTable(read_toml(path, field="adapter"), path).adapter()
+    return _AdapterTable(parse_toml(text, path, field="adapter"), path, files).adapter()
 
 
 class _AdapterTable:
     """One file's table while it is read."""
 
-    def __init__(self, table: Mapping[str, Any], path: Path) -> None:
-        self._table, self._path = table, path
+    def __init__(
+        self, table: Mapping[str, Any], path: Path, files: Mapping[str, str] | None
+    ) -> None:
+        self._table, self._path, self._files = table, path, files
         self._faults = AdapterFaults(source=str(path))
 
     def adapter(self) -> Adapter:
@@ -172,13 +188,20 @@ class _AdapterTable:
         texts = {}
         for name, file in self._texts("base").items():
             try:
-                text = read_text(self._path.parent / Path(file).expanduser(), field=f"base.{name}")
+                text = self._own_text(file, field=f"base.{name}")
                 file_of(name, text)
             except InvalidInput as problem:
                 self._faults.add(f"base.{name}", file, problem.reason, valid=problem.valid)
             else:
                 texts[name] = text
         return texts
+
+    def _own_text(self, file: str, *, field: str) -> str:
+        if self._files is None:
+            return read_text(self._path.parent / Path(file).expanduser(), field=field)
+        if file not in self._files:
+            raise InvalidInput(field, file, "its text was not sent with the adapter")
+        return self._files[file]
 
     def _places(
         self, section: str, table: Mapping[str, Any], known: Sequence[str]

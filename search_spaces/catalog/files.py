@@ -54,7 +54,12 @@ def read_text(path: Path, *, field: str) -> str:
 
 def read_toml(path: Path, *, field: str) -> dict[str, Any]:
     """Return a user's TOML file; raises InvalidInput where it is not TOML."""
-    text = read_text(path, field=field)
+    return parse_toml(read_text(path, field=field), path, field=field)
+
+
+def parse_toml(text: str, path: Path, *, field: str) -> dict[str, Any]:
+    """Return the table in a user's TOML text; raises InvalidInput, which names `path`, where it is
+    not TOML."""
     try:
         table = tomllib.loads(text)
         demand_shallow(table)

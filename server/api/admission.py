@@ -45,8 +45,8 @@ class Admitted:
     profile: ClusterProfile | None
 
 
-def admit(request: CampaignCreate, settings: Settings) -> Admitted:
-    """Return the campaign's space and profile.
+def admit(request: CampaignCreate, settings: Settings, *, as_admin: bool = False) -> Admitted:
+    """Return the campaign's space and profile, for an admin or any other user.
 
     Raises:
         InvalidInputs: all that keeps its trials from being run, for real if that is asked.
@@ -55,7 +55,7 @@ def admit(request: CampaignCreate, settings: Settings) -> Admitted:
     _collect(problems, lambda: demand_known_ray(request, settings))
     if problems:
         raise InvalidInputs(problems)
-    profile = _collect(problems, lambda: chosen_profile(request, settings))
+    profile = _collect(problems, lambda: chosen_profile(request, settings, as_admin=as_admin))
     program = program_of(request, profile)
     space = _collect(problems, lambda: check_campaign(request, program=program))
     if space is not None and request.study is not None:

@@ -143,7 +143,8 @@ def create(
     """Create a campaign, or say what it would do."""
     if dry:
         response.status_code = HTTPStatus.OK
-        admitted = admit(with_study(store, request, caller), settings)
+        asked = with_study(store, request, caller)
+        admitted = admit(asked, settings, as_admin=caller.is_admin)
         return dry_run(admitted.request, admitted.space)
     idempotency = None
     if key:
@@ -176,7 +177,8 @@ def create_once(
     replayed = _replay(store, idempotency)
     if replayed is not None:
         return replayed
-    admitted = admit(with_study(store, request, caller), settings)
+    asked = with_study(store, request, caller)
+    admitted = admit(asked, settings, as_admin=caller.is_admin)
     space, profile = admitted.space, admitted.profile
     simulated = request.evaluator == "simulated"
     try:

@@ -49,13 +49,15 @@ class Plans:
         self._past: Kept[Sequence[PastTrial]] = Kept(STACKS_KEPT)
         self._fitted = lru_cache(maxsize=FITS_KEPT)(Calibration.of)
 
-    def of(self, request: CampaignCreate, *, owner: str | None = None) -> CampaignPlan:
+    def of(
+        self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
+    ) -> CampaignPlan:
         """Return the plan of a question that a user asks.
 
         Raises:
             InvalidInput, InvalidInputs: it cannot be asked. That nothing fits is an answer.
         """
-        profile = chosen_profile(request, self._settings)
+        profile = chosen_profile(request, self._settings, as_admin=as_admin)
         transformer, machine = subject_of(request.model, request.machine)
         problems = list(misplaced(request, machine))
         if request.study is not None:

@@ -69,10 +69,12 @@ QUESTION: dict[str, Any] = {
 
 @router.post("/spaces", responses=problems(403))
 def report(
-    query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)], settings: SettingsOf
+    query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)],
+    settings: SettingsOf,
+    caller: CallerOf,
 ) -> SpaceReport:
     """Count the strategies that there are, are legal, and fit, and what each rule removes."""
-    return space_report(query, program=chosen_program(query, settings))
+    return space_report(query, program=chosen_program(query, settings, as_admin=caller.is_admin))
 
 
 @router.post("/predictions", responses=problems(403))
@@ -80,10 +82,11 @@ def prediction(
     query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)],
     store: StoreOf,
     settings: SettingsOf,
+    caller: CallerOf,
 ) -> Prediction:
     """Tell of one strategy whether it is legal, its memory and its time, part by part."""
-    program = chosen_program(query, settings)
-    refusals = refusals_of(query, settings)
+    program = chosen_program(query, settings, as_admin=caller.is_admin)
+    refusals = refusals_of(query, settings, as_admin=caller.is_admin)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return predict(query, calibration, summary, program=program, refusals=refusals)
 
@@ -93,9 +96,10 @@ def ranking(
     query: Annotated[SweepQuery, Body(openapi_examples=SPACE)],
     store: StoreOf,
     settings: SettingsOf,
+    caller: CallerOf,
 ) -> Sweep:
     """Rank a whole space by its predicted rate, the best of it with intervals."""
-    program = chosen_program(query, settings)
+    program = chosen_program(query, settings, as_admin=caller.is_admin)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return sweep(query, calibration, summary, most=query.most, program=program)
 
@@ -108,4 +112,4 @@ def planned(
 ) -> CampaignPlan:
     """Tell of a campaign what is likely to fit, what is predicted best, what it would cost, and
     what it would find. It rests on the earlier trials that the campaign would start from."""
-    return plans.of(question, owner=caller.name)
+    return plans.of(question, owner=caller.name, as_admin=caller.is_admin)

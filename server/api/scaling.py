@@ -12,6 +12,7 @@ from autotune.resolution import strategy_of
 from autotune.schemas import ScalingKind, ScalingQuery, ScalingStudy, StrategyShape
 from search_spaces.errors import InvalidInput
 from server.api.calibrations import calibration_for
+from server.api.callers import CallerOf
 from server.api.dependencies import (
     CampaignId,
     CampaignsOf,
@@ -49,9 +50,10 @@ def predicted(
     query: Annotated[ScalingQuery, Body(openapi_examples=LAYOUT)],
     store: StoreOf,
     settings: SettingsOf,
+    caller: CallerOf,
 ) -> ScalingStudy:
     """Predict strong and weak scaling of a strategy's layout."""
-    program = chosen_program(query, settings)
+    program = chosen_program(query, settings, as_admin=caller.is_admin)
     calibration, summary = calibration_for(store, query.machine, query.calibration)
     return scaling_study(query, calibration, summary, program=program)
 

@@ -26,7 +26,7 @@ from search_spaces.errors import InvalidInput
 if TYPE_CHECKING:
     # Here, and not above: a command's --help need not wait for the client and its models.
     from autotune.client import Client
-    from autotune.schemas import MachineShape, ModelShape
+    from autotune.schemas import AdapterFile, MachineShape, ModelShape
     from server.settings import Settings
 
 CampaignId = Annotated[
@@ -306,10 +306,18 @@ class ProgramOptions(OptionGroup):
         str | None,
         typer.Option(
             "--adapter",
-            help="The trainer of the trials: a name of `autotune adapter list`.  \\[default: the "
-            "bundled one, or that of the profile]",
+            metavar="NAME|FILE",
+            help="The trainer of the trials: a name of `autotune adapter list`, or a TOML file of "
+            "yours.  \\[default: the bundled one, or that of the profile]",
         ),
     ] = None
+
+    def trainer(self) -> str | AdapterFile | None:
+        """Return the adapter as the service takes it; files are read here. Raises InvalidInput(s)
+        for one that cannot be read."""
+        from autotune.client.files import adapter_choice
+
+        return None if self.adapter is None else adapter_choice(name_or_file(self.adapter))
 
     @property
     def on_ray(self) -> bool:

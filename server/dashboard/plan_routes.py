@@ -47,8 +47,9 @@ def answer(
     caller: CallerOf,
     view: View,
 ) -> Response:
+    found = plans.of(question, owner=caller.name, as_admin=caller.is_admin)
     template = "_plan.html" if view == "page" else "_plan_brief.html"
-    return render(request, template, plan_context(plans.of(question, owner=caller.name)))
+    return render(request, template, plan_context(found))
 
 
 @router.post("/fragments/memory")
@@ -57,8 +58,10 @@ def memory(
     query: Annotated[PredictionQuery, Body()],
     store: StoreOf,
     settings: SettingsOf,
+    caller: CallerOf,
 ) -> Response:
-    return render(request, "_memory.html", memory_context(prediction(query, store, settings)))
+    answer = prediction(query, store, settings, caller)
+    return render(request, "_memory.html", memory_context(answer))
 
 
 @router.post("/fragments/scaling")
@@ -67,8 +70,9 @@ def scaling(
     query: Annotated[ScalingQuery, Body()],
     store: StoreOf,
     settings: SettingsOf,
+    caller: CallerOf,
 ) -> Response:
-    study = predicted(query, store, settings)
+    study = predicted(query, store, settings, caller)
     charts = [
         {
             "series": series,

@@ -13,7 +13,7 @@ from autotune.client.asynchronous.plot import AsyncPlot
 from autotune.client.asynchronous.predictions import AsyncPredictions
 from autotune.client.calls.campaigns import CampaignInput
 from autotune.client.calls.subject import RayInput, SlurmInput
-from autotune.client.files import MachineInput, ModelInput
+from autotune.client.files import AdapterInput, MachineInput, ModelInput
 from autotune.schemas import (
     Budget,
     CampaignComparison,
@@ -60,7 +60,7 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
         evaluator: EvaluatorName | None = None,
         slurm: SlurmInput | None = None,
         ray: RayInput | None = None,
-        adapter: str = "",
+        adapter: AdapterInput = "",
         pool_nodes: int | None = None,
         objective: Objective = "tokens_per_s",
         min_headroom_gib: float = 0.0,
@@ -96,8 +96,8 @@ class AsyncClient(AsyncPredictions, AsyncCalibrations):
                 with `ray`, "local" for the local machine, else "simulated".
             slurm: {"profile": …, "mode": "sbatch" or "pilot"}.
             ray: {"address": …, "profile": …}, one of them or both.
-            adapter: the trainer of the trials, a name that the service knows; the bundled one, or
-                that of the profile, where not given.
+            adapter: the trainer of the trials, a name that the service knows, or a Path to an
+                adapter's file; the bundled one, or that of the profile, where not given.
             pool_nodes: that trials may hold at the same time; `nodes` where not given.
             objective: what is to be as high as possible.
             min_headroom_gib: memory that the fullest GPU is to have left.

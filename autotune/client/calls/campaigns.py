@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from autotune.client.calls.call import Call, encoded, get, listed, post, reader
 from autotune.client.calls.subject import RayInput, SlurmInput, subject
-from autotune.client.files import MachineInput, ModelInput
+from autotune.client.files import AdapterInput, MachineInput, ModelInput, adapter_choice
 from autotune.schemas import (
     Budget,
     BudgetExtension,
@@ -51,7 +51,7 @@ class CampaignInput(_RequiredCampaignInput, total=False):
     pool_nodes: int | None
     slurm: SlurmInput | None
     ray: RayInput | None
-    adapter: str
+    adapter: AdapterInput
     objective: Objective
     min_headroom_gib: float
     baseline: str | StrategyShape | Mapping[str, Any] | None
@@ -112,6 +112,7 @@ def question(fields: CampaignInput) -> CampaignCreate:
         slurm=said.get("slurm"),
         ray=said.get("ray"),
     )
+    told["adapter"] = adapter_choice(said.get("adapter", ""))
     return validated(CampaignCreate, told | about)
 
 

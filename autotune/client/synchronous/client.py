@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from autotune.client import calls
 from autotune.client.calls.campaigns import CampaignInput
 from autotune.client.calls.subject import RayInput, SlurmInput
-from autotune.client.files import MachineInput, ModelInput
+from autotune.client.files import AdapterInput, MachineInput, ModelInput
 from autotune.client.synchronous.calibrations import Calibrations
 from autotune.client.synchronous.campaign import CampaignHandle
 from autotune.client.synchronous.plot import Plot
@@ -61,7 +61,7 @@ class Client(Predictions, Calibrations):
         evaluator: EvaluatorName | None = None,
         slurm: SlurmInput | None = None,
         ray: RayInput | None = None,
-        adapter: str = "",
+        adapter: AdapterInput = "",
         pool_nodes: int | None = None,
         objective: Objective = "tokens_per_s",
         min_headroom_gib: float = 0.0,
@@ -97,8 +97,8 @@ class Client(Predictions, Calibrations):
                 with `ray`, "local" for the local machine, else "simulated".
             slurm: {"profile": …, "mode": "sbatch" or "pilot"}.
             ray: {"address": …, "profile": …}, one of them or both.
-            adapter: the trainer of the trials, a name that the service knows; the bundled one, or
-                that of the profile, where not given.
+            adapter: the trainer of the trials, a name that the service knows, or a Path to an
+                adapter's file; the bundled one, or that of the profile, where not given.
             pool_nodes: that trials may hold at the same time; `nodes` where not given.
             objective: what is to be as high as possible.
             min_headroom_gib: memory that the fullest GPU is to have left.

@@ -137,7 +137,7 @@ def predict(
         query,
         *calibration.load(service),
         program=program_for(query),
-        refusals=refusals_of(query, Settings()),
+        refusals=refusals_of(query, Settings(), as_admin=True),
     )
     if json:
         document(answer)
@@ -233,7 +233,7 @@ def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str
         "evaluator": program.evaluator_for(name),
         "slurm": {"profile": profile} if profile is not None else None,
         "ray": program.ray(),
-        "adapter": program.adapter or "",
+        "adapter": program.trainer() or "",
     }
 
 
@@ -253,7 +253,7 @@ def program_for(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
     from server.programs import chosen_program
     from server.settings import Settings
 
-    return chosen_program(query, Settings())
+    return chosen_program(query, Settings(), as_admin=True)
 
 
 def _profiles_dir() -> Path:

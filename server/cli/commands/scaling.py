@@ -140,7 +140,7 @@ def _like(handle: CampaignHandle, trials: TrialOptions, *, rank: int) -> dict[st
         "like": handle.id,
         "evaluator": request.evaluator if own else trials.evaluator_for(name),
         "slurm": request.slurm if own else None,
-        "adapter": (request.adapter if own else trials.adapter) or "",
+        "adapter": (request.adapter if own else trials.trainer()) or "",
     }
 
 

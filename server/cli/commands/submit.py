@@ -262,7 +262,7 @@ def submit(
     optional: dict[str, Any] = chosen(
         slurm=trials.slurm(),
         ray=trials.ray(),
-        adapter=trials.adapter,
+        adapter=trials.trainer(),
         pool_nodes=trials.pool_nodes,
         objective=objective,
         min_headroom_gib=min_headroom_gib,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.users import add_user, renew_user, revoke_user
 from server.tokens import token_hash
+from tests.evaluators.adapter.samples import MACHINE, MODEL
 from tests.server.asking import body
 from tests.server.conftest import opened_store
 from tests.server.entitled import ADDRESS
@@ -339,6 +341,59 @@ def test_the_service_connects_to_ray_where_it_knows_it_alone(sqlite_settings: Se
         answer = group.ask("sue", "POST", "/campaigns", json=asked)
         assert answer.status_code == 422
         assert "Ray clusters that it knows alone (valid: 10.0.0.1:6379)" in answer.json()["detail"]
+
+
+SENT = body(
+    model=asdict(MODEL),
+    machine=asdict(MACHINE) | {"name": "local", "sources": []},
+    nodes=1,
+    pool_nodes=1,
+    evaluator="local",
+    space={"micro_batch_size": [1, 2]},
+    adapter={
+        "name": "mine",
+        "text": 'command = ["{python}", "train.py", "{micro_batch_size}"]\n'
+        "[[read]]\nlog = '(?P<step>\\d+) (?P<iteration_time_s>\\S+)'\n",
+        "folder": "/mine",
+    },
+)
+SUBJECT = {key: SENT[key] for key in ("model", "machine", "evaluator", "adapter")}
+ONE = {"tensor_parallel": 1, "pipeline_parallel": 1, "num_nodes": 1, "zero_stage": 0} | {
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/campaigns", SENT),
+        ("/campaigns?dry_run=true", SENT),
+        ("/plans", SENT),
+        ("/~/fragments/plan?view=page", SENT),
+        ("/spaces", SUBJECT),
+        ("/sweeps", SUBJECT),
+        ("/predictions", SUBJECT | {"strategy": ONE}),
+        ("/~/fragments/memory", SUBJECT | {"strategy": ONE}),
+        ("/predictions/scaling", SUBJECT | {"strategy": ONE}),
+        ("/~/fragments/scaling", SUBJECT | {"strategy": ONE}),
+    ],
+)
+def test_only_admins_send_adapter_files(group: Group, path: str, asked: dict[str, Any]) -> None:
+    refused = group.ask("sue", "POST", path, json=asked)
+    assert refused.status_code == 422
+    [error] = refused.json()["errors"]
+    assert error["field"] == "adapter"
+    assert "only admins may send an adapter's file" in error["reason"]
+    taken = group.ask("ann", "POST", path, json=asked)
+    assert taken.status_code in {200, 201}, taken.text
+
+
+def test_a_setting_lets_all_users_send_adapter_files(sqlite_settings: Settings) -> None:
+    allowed = {"group": True, "allow_adapter_files": True}
+    group = Group(sqlite_settings.model_copy(update=allowed))
+    with group.client:
+        assert group.made("sue", **SENT)
 
 
 class TestBehindAProxy:

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.schemas import TrialState
+from autotune.client.files import adapter_choice
+from autotune.schemas import AdapterFile, TrialState
+from evaluators.adapter.reading import read_adapter
+from evaluators.cluster import profile_from_dict
 from server.settings import Settings
 from server.store.campaigns import profile_of
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
@@ -76,6 +79,58 @@ def test_a_campaign_ends_with_a_recommendation_of_what_was_measured(
     )
     assert "[100/100] loss=" in again.stdout
     assert "2 ranks:" in again.stdout
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> AdapterFile:
+    """A file that the service does not have, as the client sends it."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    my_script(
+        folder, change=('command = ["{python}"', 'description = "sent"\ncommand = ["{python}"')
+    )
+    choice = adapter_choice(folder / "my-script.toml")
+    assert isinstance(choice, AdapterFile)
+    return choice
+
+
+def test_an_adapters_file_is_sent_with_the_question(
+    client: TestClient, running: Running, sent: AdapterFile
+) -> None:
+    expected = read_adapter(Path(sent.folder) / "my-script.toml")
+    for name in ("my.json", "my-script.toml"):  # the service reads neither
+        (Path(sent.folder) / name).unlink()
+    asked = CAMPAIGN | {"adapter": sent.model_dump()}
+    answer = client.post("/api/v1/campaigns", json=asked)
+    assert answer.status_code == 201, answer.text
+    number = answer.json()["id"]
+    with running.store.session() as session:
+        kept = profile_from_dict(profile_of(session, number) or {}, source="campaign")
+    assert kept.adapter == expected
+    assert expected.folder == sent.folder
+    assert "the adapter my-script" in client.get(f"/campaigns/{number}").text
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "told"),
+    [
+        ({"files": {}}, "adapter", "its text was not sent with the adapter"),
+        ({"text": "command = ["}, "adapter", "the file is not TOML"),
+        ({"text": 'comand = ["x"]'}, "adapter", "did you mean command?"),
+        ({"text": "#" * 65_537}, "adapter.text", "65536 characters"),
+        ({"folder": "here"}, "adapter.folder", "^/"),
+        ({"name": "../mine"}, "adapter.name", "should match"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(
+    client: TestClient, sent: AdapterFile, changes: dict[str, Any], field: str, told: str
+) -> None:
+    asked = CAMPAIGN | {"adapter": sent.model_dump() | changes}
+    answer = client.post("/api/v1/campaigns?dry_run=true", json=asked)
+    assert answer.status_code == 422
+    [error] = answer.json()["errors"]
+    assert error["field"] == field
+    assert told in f"{error['reason']} {error['valid']}"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 
+from tests.evaluators.adapter.samples import my_script
 from tests.server.cli.conftest import Autotune, Ran
 from tests.serving import COMMAND, Served, environment
 
@@ -209,6 +210,21 @@ def test_dry_run_submits_nothing(autotune: Autotune) -> None:
     assert "left out: activation_checkpointing=none" in ran.out
     assert autotune(*arguments, "--json").json()["node_hours_budget"] == 20
     assert autotune("ls", "--json").json() == before
+
+
+def test_an_adapters_file_is_sent_to_the_service(autotune: Autotune, tmp_path: Path) -> None:
+    my_script(tmp_path)
+    shape = ("--layers", "4", "--hidden", "64", "--heads", "4", "--seq-length", "32")
+    question = ("submit", *shape, "--vocab", "512", "--dry-run", "--json", "--adapter")
+    answer = autotune(*question, str(tmp_path / "my-script.toml"))
+    assert answer.code == 0, answer.err
+    assert answer.json()["space"]["dimensions"]["flash_attention"] == [True]
+    (tmp_path / "my.json").unlink()
+    for file in ("my-script.toml", "none.toml"):
+        refused = autotune(*question, str(tmp_path / file))
+        assert refused.code == 2
+        assert "--adapter" in refused.err
+        assert "the file cannot be read" in refused.err
 
 
 def test_ones_own_layout_is_read_before_anything_is_submitted(autotune: Autotune) -> None:
