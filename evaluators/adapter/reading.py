@@ -25,7 +25,7 @@ from evaluators.adapter.faults import AdapterFaults
 from evaluators.adapter.names import AT_START, EVERYWHERE, OF_FIRST, OF_ONE_START, OF_STRATEGY
 from evaluators.adapter.place import Place
 from evaluators.adapter.template import template
-from search_spaces.catalog.files import parse_toml, read_text
+from search_spaces.catalog.files import parse_toml, read_text, read_toml
 from search_spaces.dimension import values_of
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.program import OwnDimension
@@ -60,32 +60,33 @@ def read_adapter(path: Path) -> Adapter:
     Raises:
         InvalidInput, InvalidInputs: the file cannot be read, or something in it is refused.
     """
-    return _read(path, read_text(path, field="adapter"), None)
+    _demand_name(path)
+    return _AdapterTable(read_toml(path, field="adapter"), path).adapter()
 
 
 def read_sent_adapter(text: str, path: Path, *, files: Mapping[str, str]) -> Adapter:
     """Return the adapter in the text of a TOML file at `path` of whoever sent it; `files` are the
-    texts of the files that its `base` names. Nothing at these paths is read.
+    texts of the files that its `base` names. No file at these paths is opened.
 
     Raises:
         InvalidInput, InvalidInputs: something in it is refused.
     """
-    return _read(path, text, files)
+    _demand_name(path)
+    return _AdapterTable(parse_toml(text, path, field="adapter"), path, files).adapter()
 
 
-def _read(path: Path, text: str, files: Mapping[str, str] | None) -> Adapter:
+def _demand_name(path: Path) -> None:
     if not NAME.fullmatch(path.stem):
         reason = "not the name of an adapter"
         valid = "up to 50 letters, digits, dots, - and _"
         raise InvalidInput("adapter", path.name, reason, valid=valid)
-    return _AdapterTable(parse_toml(text, path, field="adapter"), path, files).adapter()
 
 
 class _AdapterTable:
     """One file's table while it is read."""
 
     def __init__(
-        self, table: Mapping[str, Any], path: Path, files: Mapping[str, str] | None
+        self, table: Mapping[str, Any], path: Path, files: Mapping[str, str] | None = None
     ) -> None:
         self._table, self._path, self._files = table, path, files
         self._faults = AdapterFaults(source=str(path))

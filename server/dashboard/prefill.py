@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from autotune.schemas import Campaign, CampaignCreate, MachineShape, ModelShape, SuggestedChange
+from autotune.schemas import (
+    AdapterFile,
+    Campaign,
+    CampaignCreate,
+    MachineShape,
+    ModelShape,
+    SuggestedChange,
+)
 from server.dashboard.form import LABELS, dimension_fields
 
 CHANGEABLE = ("nodes", *(field.name for field in dimension_fields()))
@@ -64,6 +71,8 @@ def inputs(request: CampaignCreate) -> dict[str, str]:
         told["model-given"] = "shape"
     if isinstance(machine, MachineShape):
         told["machine"] = machine.name
+    if isinstance(request.adapter, AdapterFile):
+        del told["adapter"]  # the form takes names alone
     if isinstance(told.get("baseline"), Mapping):
         said = dict(told["baseline"])
         said |= said.pop("settings", {})
