@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from autotune.measurement import SECONDS_PER_DAY, accumulations
+from autotune.model_needs import TOKENS_PER_PARAMETER
 from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.caveats import caveats
 from autotune.recommendation.pareto import pareto_fronts
@@ -33,10 +34,6 @@ RUNNERS_UP = 4
 UNFINISHED = frozenset(
     {CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING, CampaignState.PAUSED}
 )
-
-TOKENS_PER_PARAMETER = 20.0
-"""Assumed where a user says nothing, as by the Frontier study (Dash et al. 2023, arXiv:2312.12705):
-with so many a model of a given training cost is best (Hoffmann et al. 2022, arXiv:2203.15556)."""
 
 
 def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[Strategy]:

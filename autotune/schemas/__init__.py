@@ -77,6 +77,10 @@ if TYPE_CHECKING:
         FigureTable as FigureTable,
         PictureFormat as PictureFormat,
     )
+    from autotune.schemas.models import (
+        ModelNeeds as ModelNeeds,
+        ModelQuery as ModelQuery,
+    )
     from autotune.schemas.plans import (
         CampaignPlan as CampaignPlan,
         PlannedStrategy as PlannedStrategy,
@@ -248,6 +252,10 @@ HOMES = {
         "FigureOffers",
         "FigureTable",
         "PictureFormat",
+    ),
+    "models": (
+        "ModelNeeds",
+        "ModelQuery",
     ),
     "plans": (
         "CampaignPlan",

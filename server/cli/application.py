@@ -148,7 +148,7 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
         ),
         "models": CommandPlace(
             "catalog:models",
-            "List the models that have a name. Any size such as 13B, shape, or file works as well.",
+            "List the models that have a name, or print the memory and FLOPs that one takes.",
         ),
         "machines": CommandPlace(
             "catalog:machines",

@@ -23,6 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune submit --model 22B --profile frontier --nodes 4 --global-batch 512 --watch",
     ),
     "watch": ("autotune watch 3",),
+    "models": ("autotune models", "autotune models 22B --tokens 300B"),
     "profiles": (
         "autotune profiles",
         "autotune profiles generic > ~/.config/autotune/profiles/mysite.toml",

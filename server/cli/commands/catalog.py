@@ -8,32 +8,57 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from search_spaces.errors import InvalidInput
 from server.cli import tables
+from server.cli.options import name_or_file
 from server.cli.output import Json, document, note, out, text
 
 
-def models(json: Json = False) -> None:
-    """List the models that have a name. Any size such as 13B, shape, or file works as well."""
+def models(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Print the memory and the FLOPs that training this model takes: a name, a size "
+            "such as 13B, or a file.",
+        ),
+    ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--tokens",
+            help="Tokens of that training: 300B or 300e9.  \\[default: 20 per parameter]",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the models that have a name, or print the memory and FLOPs that one takes.
+
+    Every command takes any size such as 13B, and a file, as well as these names.
+    """
     from autotune.resolution import model_shape
     from search_spaces.catalog import load_model, model_names
 
+    if model is not None:
+        return _model_needs(model, tokens, json=json)
+    if tokens is not None:
+        reason = "the list of models has no training"
+        raise InvalidInput("tokens", tokens, reason, valid="--tokens with the name of a model")
     transformers = [load_model(name) for name in model_names()]
     if json:
         return document([model_shape(item) for item in transformers])
-    table = tables.elements.headed(
-        *("model", ">parameters", ">layers", ">hidden", ">heads", ">query groups", ">seq")
-    )
-    for item in transformers:
-        table.add_row(
-            item.name,
-            tables.elements.parameters(item.parameters),
-            str(item.num_layers),
-            str(item.hidden_size),
-            str(item.num_attention_heads),
-            str(item.num_query_groups),
-            str(item.seq_length),
-        )
-    return out().print(table)
+    return out().print(tables.models.models(transformers))
+
+
+def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
+    from autotune.client.files import model_choice
+    from autotune.model_needs import model_needs
+    from autotune.schemas import ModelQuery
+    from autotune.validation import validated
+
+    choice = model_choice(name_or_file(model))
+    answer = model_needs(validated(ModelQuery, {"model": choice, "tokens": tokens}))
+    return document(answer) if json else out().print(tables.models.needs(answer))
 
 
 def machines(json: Json = False) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from server.cli.tables import comparisons as comparisons
     from server.cli.tables import elements as elements
     from server.cli.tables import figures as figures
+    from server.cli.tables import models as models
     from server.cli.tables import predictions as predictions
     from server.cli.tables import recommendations as recommendations
     from server.cli.tables import scaling as scaling
@@ -29,6 +30,7 @@ MODULES = (
     "comparisons",
     "elements",
     "figures",
+    "models",
     "predictions",
     "recommendations",
     "scaling",

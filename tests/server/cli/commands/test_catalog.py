@@ -36,6 +36,34 @@ def test_the_catalog(alone: Autotune) -> None:
     assert {m["name"] for m in alone("machines", "--json").json()} >= {"local", "frontier"}
 
 
+@pytest.mark.parametrize(
+    ("name", "printed_gb"),
+    [
+        ("22B", (132, 88, 176, 396)),
+        ("175B", (1050, 700, 1400, 3150)),
+        ("1T", (6000, 4000, 8000, 18000)),
+    ],
+)
+def test_what_training_a_model_takes(
+    alone: Autotune, name: str, printed_gb: tuple[float, ...]
+) -> None:
+    """The memory table that the Frontier study printed, of its nominal sizes."""
+    found = alone("models", name, "--json").json()
+    parts = ("parameters_gb", "gradients_gb", "optimizer_gb", "memory_gb")
+    assert [found[part] for part in parts] == pytest.approx(printed_gb, rel=0.03)
+    assert found["tokens"] == 20 * found["parameters"]
+    assert found["assumed"]
+    assert found["flops_6n"] == pytest.approx(120 * found["parameters"] ** 2)
+    assert 1.0 < found["model_flops"] / found["flops_6n"] < 1.1
+    asked = alone("models", name, "--tokens", "300B", "--json").json()
+    assert (asked["tokens"], asked["assumed"]) == (300e9, False)
+    assert asked["flops_6n"] / found["flops_6n"] == pytest.approx(300e9 / found["tokens"])
+    text = alone("models", name).out
+    assert f"{found['memory_gb']:,.0f}" in text
+    assert "--tokens changes it" in text
+    assert "--tokens" in alone("models", "--tokens", "300B").err
+
+
 def test_listing_tells_ready_ones_from_ones_own(alone: Autotune, folder: Path) -> None:
     (folder / "mine.toml").write_text(MINE)
     ran = alone("profiles")

@@ -1,0 +1,41 @@
+"""The memory and the FLOPs that training a model takes, whatever its layout."""
+
+from __future__ import annotations
+
+from autotune.cost_model import state_bytes_per_parameter
+from autotune.resolution import model_shape, transformer_of
+from autotune.schemas import ModelNeeds, ModelQuery
+
+BYTES_PER_GB = 1e9
+
+TOKENS_PER_PARAMETER = 20.0
+"""Assumed where a user says nothing, as by the Frontier study (Dash et al. 2023, arXiv:2312.12705):
+with so many a model of a given training cost is best (Hoffmann et al. 2022, arXiv:2203.15556)."""
+
+
+def model_needs(query: ModelQuery) -> ModelNeeds:
+    """Return what training the model takes before a layout divides it.
+
+    The bytes are those of the Frontier study's memory table, in mixed precision with Adam. `6 N`
+    FLOPs per token is the rule of thumb of Kaplan et al. 2020 (arXiv:2001.08361).
+
+    Raises:
+        InvalidInput, InvalidInputs: field `model`.
+    """
+    transformer = transformer_of(query.model)
+    parameters = transformer.parameters
+    per_parameter = state_bytes_per_parameter()
+    gb = parameters / BYTES_PER_GB
+    tokens = query.tokens or TOKENS_PER_PARAMETER * parameters
+    return ModelNeeds(
+        model=model_shape(transformer),
+        parameters=parameters,
+        parameters_gb=float(per_parameter.parameters) * gb,
+        gradients_gb=float(per_parameter.gradients) * gb,
+        optimizer_gb=float(per_parameter.optimizer) * gb,
+        memory_gb=float(per_parameter.total) * gb,
+        tokens=tokens,
+        assumed=query.tokens is None,
+        flops_6n=6.0 * parameters * tokens,
+        model_flops=transformer.model_flops(1) / transformer.seq_length * tokens,
+    )
