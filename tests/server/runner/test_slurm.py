@@ -316,7 +316,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str, str]] = {
     ),
     "more nodes than there are": (
         "",
-        {"machine": QUESTION["machine"] | {"max_nodes": 64}, "nodes": 32, "space": {}},
+        {
+            "machine": QUESTION["machine"] | {"max_nodes": 64},
+            "nodes": 32,
+            "pool_nodes": 32,
+            "space": {},
+        },
         "nodes",
         "1 to 8",
     ),
