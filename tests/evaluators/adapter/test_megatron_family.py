@@ -33,6 +33,7 @@ from tests.evaluators.frameworks.readers import strategy_of
 
 FRONTIER = load_machine("frontier")
 GPT, LLAMA = load_model("gpt-22b"), load_model("llama-3-70b")
+GPT_175B, GPT_1T = load_model("gpt-175b"), load_model("gpt-1t")
 SHARDED = {"optim_grads": 2, "optim_grads_params": 3}
 """Megatron-FSDP's words -> the ZeRO stage that shards the same."""
 
@@ -82,7 +83,7 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
     adapter = load_adapter("megatron-bridge")
     asked = [
         (model, each)
-        for model, count in ((LLAMA, 120), (GPT, 80))
+        for model, count in ((LLAMA, 120), (GPT, 80), (GPT_175B, 30), (GPT_1T, 30))
         for each in random_strategies(adapter, model, FRONTIER, count)
     ]
     requests = []

@@ -44,7 +44,8 @@ FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
 LLAMA = load_model("llama-3-70b")
 SHORT = replace(GPT, num_layers=14)
-WANTED = {GPT: 70, LLAMA: 70, SHORT: 60}
+STUDY = [load_model(name) for name in ("gpt-175b", "gpt-1t")]
+WANTED = {GPT: 70, LLAMA: 70, SHORT: 60, **dict.fromkeys(STUDY, 30)}
 CHECKOUT = os.environ.get("AUTOTUNE_MEGATRON_LM", "")
 
 
