@@ -100,8 +100,9 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 def _answer(module: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
     variables = {**request["variables"], "RANK": "0", "WORLD_SIZE": str(request["world_size"])}
-    ranks = getattr(module, "MPI", MagicMock()).COMM_WORLD  # ORNL's fork asks MPI
-    ranks.Get_size.return_value, ranks.Get_rank.return_value = request["world_size"], 0
+    mpi: Any = getattr(module, "MPI", MagicMock())  # ORNL's fork asks it, and not the environment
+    mpi.COMM_WORLD.Get_size.return_value = request["world_size"]
+    mpi.COMM_WORLD.Get_rank.return_value = 0
     sys.argv = ["pretrain_gpt.py", *request["words"]]
     with environment(variables):
         try:
