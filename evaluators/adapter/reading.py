@@ -60,7 +60,7 @@ def read_adapter(path: Path) -> Adapter:
     Raises:
         InvalidInput, InvalidInputs: the file cannot be read, or something in it is refused.
     """
-    _demand_name(path)
+    demand_adapter_name(path)
     return _AdapterTable(read_toml(path, field="adapter"), path).adapter()
 
 
@@ -71,11 +71,12 @@ def read_sent_adapter(text: str, path: Path, *, files: Mapping[str, str]) -> Ada
     Raises:
         InvalidInput, InvalidInputs: something in it is refused.
     """
-    _demand_name(path)
+    demand_adapter_name(path)
     return _AdapterTable(parse_toml(text, path, field="adapter"), path, files).adapter()
 
 
-def _demand_name(path: Path) -> None:
+def demand_adapter_name(path: Path) -> None:
+    """Raise InvalidInput where no adapter may have the name of this file."""
     if not NAME.fullmatch(path.stem):
         reason = "not the name of an adapter"
         valid = "up to 50 letters, digits, dots, - and _"

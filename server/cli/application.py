@@ -165,7 +165,7 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
                 "list": CommandPlace("adapters:list_", "List the adapters that have a name."),
                 "show": CommandPlace("adapters:show", "Print an adapter's file."),
                 "new": CommandPlace(
-                    "adapters:new", "Write a first adapter from a trainer's help text and a log."
+                    "adapters:new", "Write a commented adapter to change, as a copy of another."
                 ),
                 "check": CommandPlace(
                     "adapters:check",

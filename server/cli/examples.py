@@ -32,10 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "adapter show": (
         "autotune adapter show template > ~/.config/autotune/adapters/my-script.toml",
     ),
-    "adapter new": (
-        "python train.py --help > help.txt; autotune adapter new my-script "
-        "--help-text help.txt --log train.log",
-    ),
+    "adapter new": ("autotune adapter new my-script --like template-hydra --folder .",),
     "doctor": ("autotune doctor", "autotune doctor --profile frontier --nodes 4 --live"),
     "top": ("autotune top", "autotune top --once --json"),
     "ls": ("autotune ls --state running", "autotune ls --search 175b --sort=-best_mfu"),

@@ -82,64 +82,40 @@ def show(
 
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the adapter; its file's.")],
-    help_text: Annotated[
-        Path | None,
-        typer.Option("--help-text", help="What the trainer prints when it is asked for --help."),
-    ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option("--log", help="What it prints while it trains, three iterations or more."),
-    ] = None,
+    like: Annotated[
+        str,
+        typer.Option(
+            "--like",
+            metavar="NAME",
+            help="What to start from, a name of `adapter list`: template, template-hydra, "
+            "huggingface-trainer, or any other.",
+        ),
+    ] = "template",
     folder: Annotated[
         Path | None, typer.Option("--folder", help="For the file; by default your adapters.")
     ] = None,
 ) -> None:
-    """Write a first adapter from a trainer's help text and a log.
+    """Write a commented adapter to change, as a copy of another.
 
-    Nothing is run. Options are known by names that are usual in the field; of the log's lines the
-    one that tells of iterations is looked for, with its time, loss and memory. What was not found
-    stands there as a comment. Called where the script lies, it has ranks run there.
+    With `--folder .` it lies beside your script: ranks then run there, and `--adapter ./NAME.toml`
+    sends it.
     """
     from autotune.files import write_whole
-    from evaluators.adapter.drafting.draft import draft_of
-    from evaluators.adapter.drafting.help_text import command_of
-    from evaluators.adapter.reading import read_adapter
+    from evaluators.adapter.catalog import adapter_file
+    from evaluators.adapter.reading import demand_adapter_name
     from server.settings import Settings
 
-    place = (folder or Settings().adapters_dir) / f"{name}.toml"
+    own = Settings().adapters_dir
+    place = (folder or own) / f"{name}.toml"
+    demand_adapter_name(place)
     if place.exists():
         raise InvalidInput("adapter", name, f"{place} is there already", valid="another name")
-    told = _contents(help_text)
-    command = command_of(told)
-    here = str(Path.cwd()) if any(_lies_here(word) for word in command or ("train.py",)) else ""
-    if here and len(command) == 1 and "/" not in command[0]:
-        command = (f"./{command[0]}",)  # a program by its bare name would be looked for in PATH
-    draft = draft_of(help_text=told, log=_contents(log), folder=here, command=command)
+    copied = adapter_file(like, folder=own).read_text(encoding="utf-8")
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(place, draft)
-    try:
-        adapter = read_adapter(place)
-    except (InvalidInput, InvalidInputs):
-        place.unlink()
-        raise
-    text(draft)
-    varied = ", ".join(sorted(adapter.varied - {"num_nodes"})) or "nothing yet"
-    note(f"{place} searches: {varied}")
-    note(f"read it, mend it, then try it: autotune adapter check {name}")
-
-
-def _lies_here(word: str) -> bool:
-    return not Path(word).is_absolute() and Path(word).is_file()
-
-
-def _contents(path: Path | None) -> str:
-    if path is None:
-        return ""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as problem:
-        reason = f"cannot be read: {problem.strerror}"
-        raise InvalidInput("adapter", str(path), reason, valid="a file of text") from problem
+    write_whole(place, copied)
+    text(copied)
+    tried = name if folder is None else place
+    note(f"change {place} to fit your script, then try it: autotune adapter check {tried}")
 
 
 def check(

@@ -18,9 +18,16 @@ memory_bandwidth_gb_per_s = 20
 intra_node_gb_per_s = 10
 inter_node_gb_per_s = 1
 """
-HELP = """usage: train.py [-h]
-  --micro-batch-size MICRO_BATCH_SIZE
-  --train-iters TRAIN_ITERS
+
+WITH_WORDS = """import json, sys, time
+told = dict(word.split("=", 1) for word in sys.argv[1:])
+work_s = 0.02 * int(told["data.batch_size"]) * int(told["trainer.accumulate_grad_batches"])
+with open(told["hydra.run.dir"] + "/metrics.jsonl", "w") as out:
+    for step in range(1, int(told["trainer.max_steps"]) + 1):
+        start = time.perf_counter()
+        time.sleep(work_s)
+        time_s = time.perf_counter() - start
+        print(json.dumps({"step": step, "time": time_s, "train/loss": 5.0}), file=out, flush=True)
 """
 
 
@@ -29,33 +36,43 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_ADAPTERS_DIR", str(tmp_path / "adapters"))
 
 
-def test_a_first_adapter_is_written_listed_and_shown(alone: Autotune, tmp_path: Path) -> None:
-    told, log = tmp_path / "help.txt", tmp_path / "log.txt"
-    told.write_text(HELP)
-    log.write_text("step 1 loss 5.1 in 20.5 ms\nstep 2 loss 5.0 in 10.5 ms\n")
-    words = ("adapter", "new", "mine", "--help-text", str(told), "--log", str(log))
+@pytest.mark.parametrize("like", ["template", "template-hydra", "huggingface-trainer"])
+def test_a_first_adapter_is_written_listed_and_shown(alone: Autotune, like: str) -> None:
+    words = ("adapter", "new", "mine", "--like", like)
     written = alone(*words)
     assert written.code == 0, written.err
-    assert "mine.toml searches: micro_batch_size" in written.err.replace("\n", " ")
-    assert alone("adapter", "show", "mine").out == written.out
-    assert "mine" in [each["name"] for each in alone("adapter", "list", "--json").json()]
+    assert alone("adapter", "show", "mine").out == written.out == alone("adapter", "show", like).out
+    [listed] = [e for e in alone("adapter", "list", "--json").json() if e["name"] == "mine"]
+    assert listed["from"] == "you"
+    assert "problem" not in listed
     again = alone(*words)
     assert again.code != 0
     assert "is there already" in again.err.replace("\n", " ")
-    missing = alone("adapter", "new", "other", "--log", str(tmp_path / "none.txt"))
-    assert missing.code != 0
-    assert "cannot be read: No such file" in missing.err.replace("\n", " ")
 
 
-def test_a_program_that_lies_here_is_started_here(
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(("mine", "--like", "hydra"), "did you mean template-hydra"), (("../a b",), "not the name")],
+)
+def test_an_adapter_like_none_is_not_written(
+    alone: Autotune, tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    refused = alone("adapter", "new", *words)
+    assert refused.code == 2
+    assert told in refused.err.replace("\n", " ")
+    assert not list(tmp_path.rglob("*.toml"))
+
+
+def test_the_file_for_hydra_starts_a_script_as_it_is(
     alone: Autotune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "trainer").touch()
-    (tmp_path / "help.txt").write_text("Usage: trainer --steps N")
-    written = alone("adapter", "new", "mine", "--help-text", "help.txt")
-    assert 'command = ["./trainer"]' in written.out
-    assert f'folder = "{tmp_path}"' in written.out
+    Path("train.py").write_text(WITH_WORDS)
+    Path("one.toml").write_text(MACHINE)
+    assert alone("adapter", "new", "mine", "--like", "template-hydra", "--folder", ".").code == 0
+    shape = ("--layers", "2", "--hidden", "64", "--heads", "4", "--seq-length", "32")
+    ran = alone("adapter", "check", "./mine.toml", *shape, "--machine", "./one.toml", "--json")
+    assert ran.json()["good"], ran.out
 
 
 def test_three_starts_are_judged(alone: Autotune, tmp_path: Path) -> None:
