@@ -14,6 +14,9 @@ Objective = Literal[
 """What a campaign makes as high as possible. The last two are the inverse of the node-hours and of
 the energy for a token."""
 
+TrainerName = Literal["megatron-bridge", "megatron-lm", "nemo", "torchtitan", "transformers"]
+"""A trainer that a recommendation can be launched with."""
+
 SearchMethod = Literal["calibrated", "deephyper", "random", "grid"]
 """What chooses the trials. `calibrated`: DeepHyper, by expected improvement, with the calibrated
 cost model as its surrogate. `deephyper`: DeepHyper as it comes, which knows what is legal and

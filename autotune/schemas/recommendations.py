@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from autotune.schemas.choices import Objective, ParetoCost, TrialState
+from autotune.schemas.choices import Objective, ParetoCost, TrainerName, TrialState
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Accumulation, TrialMetrics
 from autotune.schemas.wire import Wire
@@ -143,6 +143,19 @@ class LaunchScript(Wire):
     """What it trains on as it is, and for how long, in a sentence."""
 
 
+class TrainerOffer(Wire):
+    """A trainer that the best strategy can be launched with, or why it cannot."""
+
+    name: TrainerName
+    """The trainer, as `artefacts.zip` takes it."""
+    supported: bool
+    """Whether it can train the model with this strategy."""
+    reason: str
+    """Why it cannot, in a sentence; empty where it can."""
+    variables: list[LaunchNeed]
+    """What its files read from the environment; empty where there are none."""
+
+
 class Baseline(Wire):
     """The layout that a campaign measured first."""
 
@@ -248,3 +261,5 @@ class Recommendation(Wire):
     """Names of the files that launch it, each downloadable."""
     launch: LaunchScript | None = None
     """The one of `artefacts` to start with; null where there is none."""
+    trainers: list[TrainerOffer] = Field(default_factory=list)
+    """Trainers to launch the best with, whichever ran the trials; the best suited first."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.schemas import EvaluatorName, LaunchNeed, LaunchScript
+from autotune.schemas import EvaluatorName, LaunchNeed, LaunchScript, TrainerName, TrainerOffer
 from evaluators.adapter.rendering import refuse
 from evaluators.artefacts.adapter import (
     RANK_NEEDS,
@@ -18,6 +18,11 @@ from evaluators.artefacts.adapter import (
 )
 from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, sbatch_script
 from evaluators.artefacts.needs import megatron_needs
+from evaluators.artefacts.other_trainers import (
+    other_trainer_files,
+    trainers_for,
+    variables_of,
+)
 from evaluators.artefacts.ready_trainers import (
     MEGATRON_LM,
     NEMO,
@@ -38,7 +43,14 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-__all__ = ["Launch", "artefact_names", "artefacts", "launch_script"]
+__all__ = [
+    "Launch",
+    "artefact_names",
+    "artefacts",
+    "launch_script",
+    "trainer_artefacts",
+    "trainer_offers",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +142,53 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
         instead = f" Files for {' and '.join(others)} lie beside it." if others else ""
         remark = f"It will not start: {met.because}; needed: {met.valid}.{instead}"
     return LaunchScript(file=file, needs=_needs(needs), remark=remark)
+
+
+def trainer_artefacts(launch: Launch, trainer: TrainerName) -> dict[str, str]:
+    """Return the files that launch the strategy with a trainer, name -> text.
+
+    Raises:
+        InvalidInput: field `trainer`: why it cannot train with this strategy.
+    """
+    try:
+        return _with_trainer(launch, trainer)
+    except InvalidInput as problem:
+        others = [offer.name for offer in trainer_offers(launch) if offer.supported]
+        reason = _why_not(problem)
+        raise InvalidInput("trainer", trainer, reason, valid=", ".join(others)) from problem
+
+
+def trainer_offers(launch: Launch) -> list[TrainerOffer]:
+    """Return all trainers, best suited first, and why one of them cannot train the strategy."""
+    return [_offer(launch, name) for name in trainers_for(launch.machine)]
+
+
+def _offer(launch: Launch, trainer: TrainerName) -> TrainerOffer:
+    try:
+        _with_trainer(launch, trainer)
+    except InvalidInput as problem:
+        return TrainerOffer(name=trainer, supported=False, reason=_why_not(problem), variables=[])
+    variables = _needs(variables_of(trainer))
+    return TrainerOffer(name=trainer, supported=True, reason="", variables=variables)
+
+
+def _why_not(problem: InvalidInput) -> str:
+    if problem.field in ("strategy", "model"):
+        return problem.reason
+    return f"{problem.reason} (here {problem.field} is {problem.value})"
+
+
+def _with_trainer(launch: Launch, trainer: TrainerName) -> dict[str, str]:
+    return other_trainer_files(
+        launch.transformer,
+        launch.machine,
+        launch.strategy,
+        launch.place,
+        trainer=trainer,
+        name=launch.name,
+        job_file=LAUNCH_JOB,
+        rank_file=RANK_SCRIPT,
+    )
 
 
 def _needs(meanings: Mapping[str, str]) -> list[LaunchNeed]:

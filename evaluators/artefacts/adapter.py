@@ -3,6 +3,7 @@ every launcher can start."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 
@@ -42,6 +43,9 @@ RANK_NEEDS: Mapping[str, str] = {
 }
 """What a rank reads from its environment: name -> meaning."""
 
+AS_IT_IS: Mapping[str, str] = {}
+"""No word of the trainer is left to the shell."""
+
 _RANK = "rank.sh"
 _START_RANK = f'bash "$RUN_DIR/{_RANK}"'
 
@@ -77,12 +81,16 @@ def adapter_sbatch(
     profile: ClusterProfile,
     *,
     name: str,
+    shell: Mapping[str, str] = AS_IT_IS,
 ) -> str:
     """Return the whole launch as a job, with one task of srun for each GPU.
 
     It is started in a folder that all nodes see, as its trials were.
+
+    Args:
+        shell: text in the adapter -> the word of bash to put in its place.
     """
-    rank = own_rank_script(transformer, machine, strategy, profile, name=name)
+    rank = own_rank_script(transformer, machine, strategy, profile, name=name, shell=shell)
     sections = [
         head(transformer, machine, strategy, profile, name=name),
         "\n".join([DEFAULT, folder_of_job(name), ""]),
@@ -134,12 +142,20 @@ def own_rank_script(
     *,
     name: str,
     file: str = _RANK,
+    shell: Mapping[str, str] = AS_IT_IS,
 ) -> str:
     """Return the script of one rank by the profile's own adapter."""
     assert profile.adapter
     python = python_of(profile)
     return rank_script(
-        transformer, machine, strategy, profile.adapter, name=name, python=python, file=file
+        transformer,
+        machine,
+        strategy,
+        profile.adapter,
+        name=name,
+        python=python,
+        file=file,
+        shell=shell,
     )
 
 
@@ -152,6 +168,7 @@ def rank_script(
     name: str,
     python: str,
     file: str,
+    shell: Mapping[str, str] = AS_IT_IS,
 ) -> str:
     """Return bash; what it starts is what the trials started, for TRAIN_ITERATIONS iterations."""
     plan = StartPlan(
@@ -170,21 +187,29 @@ def rank_script(
         ranks=machine.gpus_per_node,
         file=file,
     )
-    lines = [head, *_files(start.files)]
-    lines += [f"export {each}={_word(value)}" for each, value in start.variables.items()]
-    lines.append(f"cd {_word(adapter.folder or _OUT)}")
-    words = " ".join(map(_word, start.words))
-    return "\n".join([*lines, f"exec {words}", ""])
+    words = _Words({_OUT: '"$out"', **shell})
+    lines = [head, *_files(start.files, words)]
+    lines += [f"export {each}={words.of(value)}" for each, value in start.variables.items()]
+    lines.append(f"cd {words.of(adapter.folder or _OUT)}")
+    command = " ".join(map(words.of, start.words))
+    return "\n".join([*lines, f"exec {command}", ""])
 
 
-def _files(files: Mapping[str, str]) -> Iterator[str]:
+class _Words:
+    """Words of bash, in which some texts are looked up where the script runs."""
+
+    def __init__(self, shell: Mapping[str, str]) -> None:
+        self._shell = shell
+        self._named = re.compile(f"({'|'.join(map(re.escape, shell))})")
+
+    def of(self, text: str) -> str:
+        parts = filter(None, self._named.split(text))
+        return "".join(self._shell.get(part) or shlex.quote(part) for part in parts) or "''"
+
+
+def _files(files: Mapping[str, str], words: _Words) -> Iterator[str]:
     """Yield what writes the trainer's files; the ranks of a node write the same."""
     for name, text in files.items():
-        lines = " ".join(map(_word, text.splitlines()))
+        lines = " ".join(map(words.of, text.splitlines()))
         partial, whole = f'"$out/{name}.$RANK"', f'"$out/{name}"'
         yield f"printf '%s\\n' {lines} >{partial}\nmv {partial} {whole}"
-
-
-def _word(text: str) -> str:
-    """Return a word of bash, in which the folder is still to be named."""
-    return '"$out"'.join(shlex.quote(part) if part else "" for part in text.split(_OUT)) or "''"

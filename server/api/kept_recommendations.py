@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.resolution import strategy_of
 from autotune.schemas import Ranked, Recommendation
-from evaluators.artefacts import Launch, artefact_names, launch_script
+from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_offers
 from evaluators.cluster import profile_from_dict
 from server.api.kept_by_trials import KeptByTrials
 from server.api.kept_campaigns import KeptCampaigns
@@ -75,12 +75,15 @@ def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
 
 
 def _launched(source: FigureSource) -> Recommendation | None:
-    """Return the recommendation with the names of its launch files and what the first of them
-    needs."""
+    """Return the recommendation with the names of its launch files, what the first of them needs,
+    and the trainers that it can be launched with."""
     recommendation = source.recommendation
     if recommendation is None:
         return None
     launch = launch_of(source, recommendation.best)
     names = sorted(artefact_names(launch))
     script = launch_script(launch, names)
-    return recommendation.model_copy(update={"artefacts": names, "launch": script})
+    offers = trainer_offers(launch)
+    return recommendation.model_copy(
+        update={"artefacts": names, "launch": script, "trainers": offers}
+    )

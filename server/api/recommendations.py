@@ -6,11 +6,11 @@ import io
 import zipfile
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from autotune.schemas import Explanation, Recommendation
-from evaluators.artefacts import artefacts
+from autotune.schemas import Explanation, Recommendation, TrainerName
+from evaluators.artefacts import Launch, artefacts, trainer_artefacts
 from search_spaces.errors import InvalidInput
 from server.api.dependencies import (
     AnswersOf,
@@ -30,6 +30,10 @@ router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["recommenda
 FileName = Annotated[
     str,
     Path(description="One of the recommendation's `artefacts`.", examples=["ds_config.json"]),
+]
+Trainer = Annotated[
+    TrainerName | None,
+    Query(description="The trainer to launch with, one of the recommendation's `trainers`."),
 ]
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -75,7 +79,7 @@ def artefact(
     rank: Rank = 1,
 ) -> PlainTextResponse:
     """Return one of the files that launch the strategy of this rank."""
-    files = files_of(campaigns, recommendations, campaign_id, rank=rank)
+    files = artefacts(launch_at(campaigns, recommendations, campaign_id, rank=rank))
     if file not in files:
         reason = f"there is no file {file!r}; there are {', '.join(files)}"
         raise NotFound("file", file, reason=reason)
@@ -96,11 +100,13 @@ def archive(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
     rank: Rank = 1,
+    trainer: Trainer = None,
 ) -> Response:
     """Return all files that launch the strategy in one archive; the same bytes for the same
-    strategy."""
-    files = files_of(campaigns, recommendations, campaign_id, rank=rank)
-    folder = f"campaign-{campaign_id}-rank-{rank}"
+    strategy. With a trainer they are those that launch it with that one."""
+    launch = launch_at(campaigns, recommendations, campaign_id, rank=rank)
+    files = trainer_artefacts(launch, trainer) if trainer else artefacts(launch)
+    folder = f"campaign-{campaign_id}-rank-{rank}" + (f"-{trainer}" if trainer else "")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as target:
         for name, text in files.items():
@@ -113,10 +119,10 @@ def archive(
     return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
 
 
-def files_of(
+def launch_at(
     campaigns: KeptCampaigns, recommendations: KeptRecommendations, campaign_id: int, *, rank: int
-) -> dict[str, str]:
-    """Return the launch files of the strategy of a rank, file name -> text.
+) -> Launch:
+    """Return the launch of the strategy of a rank.
 
     Raises:
         NotFound: there is no recommendation.
@@ -128,7 +134,7 @@ def files_of(
     if rank not in ranked:
         valid = f"1 to {max(ranked)}"
         raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
-    return artefacts(launch_of(campaigns.source(campaign_id, event), ranked[rank]))
+    return launch_of(campaigns.source(campaign_id, event), ranked[rank])
 
 
 def _attachment(name: str) -> dict[str, str]:

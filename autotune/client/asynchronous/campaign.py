@@ -26,6 +26,7 @@ from autotune.schemas import (
     FigureScheme,
     PictureFormat,
     ScalingStudy,
+    TrainerName,
     Trial,
 )
 
@@ -159,10 +160,13 @@ class AsyncCampaign(CampaignView):
         """Return the names of the files that `download` writes."""
         return (await self.best()).artefacts()
 
-    async def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
-        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`)."""
-        archive = await self._transport.send(calls.campaigns.archive(self.id, rank=rank))
-        return save_archive(archive, Path(path))
+    async def download(
+        self, path: str | Path, *, rank: int = 1, trainer: TrainerName | None = None
+    ) -> list[Path]:
+        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`);
+        those of `trainer`, or else those that launch it as the trials ran."""
+        call = calls.campaigns.archive(self.id, rank=rank, trainer=trainer)
+        return save_archive(await self._transport.send(call), Path(path))
 
     async def pause(self) -> Self:
         return await self._control("pause")

@@ -33,6 +33,7 @@ from autotune.schemas import (
     StrategyShape,
     StudySpec,
     Surrogate,
+    TrainerName,
 )
 from autotune.validation import validated
 
@@ -172,9 +173,10 @@ def artefact(campaign_id: int, name: str, *, rank: int) -> Call[str]:
     return Call(method="GET", path=path, params={"rank": str(rank)}, read=bytes.decode)
 
 
-def archive(campaign_id: int, *, rank: int) -> Call[bytes]:
+def archive(campaign_id: int, *, rank: int, trainer: TrainerName | None) -> Call[bytes]:
     path = f"/campaigns/{campaign_id}/artefacts.zip"
-    return Call(method="GET", path=path, params={"rank": str(rank)}, read=bytes)
+    params = {"rank": str(rank)} | ({"trainer": trainer} if trainer else {})
+    return Call(method="GET", path=path, params=params, read=bytes)
 
 
 def scaling(campaign_id: int, *, rank: int, nodes: Sequence[int]) -> Call[ScalingStudy]:

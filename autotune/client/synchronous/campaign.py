@@ -27,6 +27,7 @@ from autotune.schemas import (
     FigureScheme,
     PictureFormat,
     ScalingStudy,
+    TrainerName,
     Trial,
 )
 
@@ -158,10 +159,13 @@ class CampaignHandle(CampaignView):
         """Return the names of the files that `download` writes."""
         return (self.best()).artefacts()
 
-    def download(self, path: str | Path, *, rank: int = 1) -> list[Path]:
-        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`)."""
-        archive = self._transport.send(calls.campaigns.archive(self.id, rank=rank))
-        return save_archive(archive, Path(path))
+    def download(
+        self, path: str | Path, *, rank: int = 1, trainer: TrainerName | None = None
+    ) -> list[Path]:
+        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`);
+        those of `trainer`, or else those that launch it as the trials ran."""
+        call = calls.campaigns.archive(self.id, rank=rank, trainer=trainer)
+        return save_archive(self._transport.send(call), Path(path))
 
     def pause(self) -> Self:
         return self._control("pause")

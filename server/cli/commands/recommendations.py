@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.errors import ApiError
+from autotune.schemas import TrainerName
+from search_spaces.errors import InvalidInput
 from server.cli import tables
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from autotune.schemas import Campaign
 
 NOT_FOUND = 404
+TRAINER_JOB = "launch.sbatch"
+"""What `--for` writes beside the script of a rank."""
 
 
 def best(
@@ -27,6 +31,10 @@ def best(
         Path | None,
         typer.Option("--out", help="Write its files into this folder, or as one archive x.zip."),
     ] = None,
+    trainer: Annotated[
+        TrainerName | None,
+        typer.Option("--for", help="Write the files of this trainer, whichever ran the trials."),
+    ] = None,
     script: Annotated[
         bool, typer.Option("--script", help="Print the launch script alone.")
     ] = False,
@@ -34,6 +42,8 @@ def best(
     json: Json = False,
 ) -> None:
     """Print what a campaign recommends, and write the files that run it."""
+    if trainer and (script or out_dir is None):
+        raise InvalidInput("for", trainer, "a trainer has files to write", valid="--out as well")
     with service.client() as client:
         handle = client.campaign(campaign)
         answer = recommendation_of(handle)
@@ -42,7 +52,7 @@ def best(
         ranked = answer.at(rank)
         if script:
             return text(answer.launch_script(rank=rank))
-        written = handle.download(out_dir, rank=rank) if out_dir else []
+        written = handle.download(out_dir, rank=rank, trainer=trainer) if out_dir else []
     if json:
         found = {"chosen": ranked, "written": [str(path) for path in written]}
         return document(plain(answer.recommendation) | plain(found))
@@ -52,18 +62,26 @@ def best(
         out().print(tables.recommendations.runner_up(answer.recommendation, ranked))
     for path in written:
         note(f"wrote {path}")
-    note(_after_best(campaign, answer, out_dir, rank=rank))
+    offer = next((each for each in answer.recommendation.trainers if each.name == trainer), None)
+    for variable in offer.variables if offer else []:
+        note(f"set {variable.variable}: {variable.meaning}")
+    note(_after_best(campaign, answer, out_dir, rank=rank, trainer=trainer))
     return None
 
 
 def _after_best(
-    campaign: int, answer: RecommendationHandle, folder: Path | None, *, rank: int
+    campaign: int,
+    answer: RecommendationHandle,
+    folder: Path | None,
+    *,
+    rank: int,
+    trainer: TrainerName | None,
 ) -> str:
     """Return what may be done next with a recommendation."""
     if folder is None:
         which = "" if rank == 1 else f" --rank {rank}"
         return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
-    script = answer.launch_script_name
+    script = TRAINER_JOB if trainer else answer.launch_script_name
     if folder.suffix == ".zip":
         return f"next: `unzip {folder}`; `{script}` in it starts the training"
     start = "sbatch" if script.endswith(".sbatch") else "bash"

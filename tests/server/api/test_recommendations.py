@@ -91,3 +91,17 @@ def test_a_rank_or_a_file_that_is_not_there_is_told(client: TestClient, at: str)
     unknown = client.get(f"{at}/artefacts/run.sh")
     assert unknown.status_code == 404
     assert "launch.sbatch" in unknown.json()["detail"]
+
+
+def test_the_archive_of_another_trainer(client: TestClient, at: str) -> None:
+    for offer in Recommendation.model_validate(client.get(f"{at}/recommendation").json()).trainers:
+        answer = client.get(f"{at}/artefacts.zip", params={"trainer": offer.name})
+        if offer.supported:
+            names = zipfile.ZipFile(io.BytesIO(answer.content)).namelist()
+            assert [name.partition("/")[2] for name in names] == ["launch.sbatch", "train_rank.sh"]
+            assert names[0].endswith(f"-rank-1-{offer.name}/launch.sbatch")
+        else:
+            (error,) = answer.json()["errors"]
+            assert (answer.status_code, error["field"]) == (422, "trainer")
+            assert error["reason"] == offer.reason
+    assert client.get(f"{at}/artefacts.zip", params={"trainer": "keras"}).status_code == 422

@@ -151,6 +151,27 @@ def test_best_writes_its_files(autotune: Autotune, finished: str, tmp_path: Path
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
 
 
+def test_best_writes_the_files_of_another_trainer(
+    autotune: Autotune, finished: str, tmp_path: Path
+) -> None:
+    """Of the trainers that the recommendation lists; the others are refused with their reason."""
+    offers = autotune("best", finished, "--json").json()["trainers"]
+    assert {offer["supported"] for offer in offers} == {True, False}
+    for offer in offers:
+        folder = tmp_path / offer["name"]
+        ran = autotune("best", finished, "--out", str(folder), "--for", offer["name"])
+        if offer["supported"]:
+            assert {path.name for path in folder.iterdir()} == {"launch.sbatch", "train_rank.sh"}
+            assert "set TRAINER_DIR: " in ran.err
+            assert "sbatch launch.sbatch`" in ran.err
+        else:
+            assert (ran.code, folder.exists()) == (2, False)
+            assert offer["reason"] in " ".join(ran.err.split())
+    unwritten = autotune("best", finished, "--for", "nemo")
+    assert unwritten.code == 2
+    assert "--out as well" in unwritten.err
+
+
 def test_best_of_another_rank_and_as_an_archive(
     autotune: Autotune, finished: str, tmp_path: Path
 ) -> None:

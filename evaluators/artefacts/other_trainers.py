@@ -1,0 +1,131 @@
+"""A launch with a trainer that the user names, whichever one ran the trials."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from autotune.schemas import TrainerName
+from evaluators.adapter.catalog import adapter_file
+from evaluators.artefacts.adapter import adapter_sbatch, own_rank_script
+from evaluators.artefacts.ready_trainers import ready_adapter
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program.interpreter import ANY
+from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherTrainer:
+    """A trainer that files can be had for.
+
+    Attributes:
+        adapter: name of the ready adapter that describes it.
+        folder: what its ranks run in.
+        model_word: the word of its command that names a configuration of the model; empty where
+            the files shape the model.
+    """
+
+    adapter: str
+    folder: str
+    model_word: str = ""
+
+
+OTHER_TRAINERS: Mapping[TrainerName, OtherTrainer] = {
+    "megatron-lm": OtherTrainer(adapter="megatron-lm", folder="a checkout of Megatron-LM"),
+    "megatron-bridge": OtherTrainer(
+        adapter="megatron-bridge", folder="a checkout of Megatron-Bridge"
+    ),
+    "nemo": OtherTrainer(
+        adapter="nemo", folder="the folder of megatron_gpt_pretraining.py in NeMo 1"
+    ),
+    "torchtitan": OtherTrainer(
+        adapter="torchtitan-2026-08",
+        folder="a checkout of torchtitan of August 2026 or newer, with the tokenizer",
+        model_word="llama3_8b",
+    ),
+    "transformers": OtherTrainer(
+        adapter="huggingface-trainer",
+        folder="the folder of a train.py that reads TrainingArguments and loads the model",
+    ),
+}
+
+_FOLDER, _MODEL = "AUTOTUNE-TRAINER-DIR", "AUTOTUNE-MODEL-CONFIG"
+"""Stand for what the script looks up where it runs."""
+
+
+def trainers_for(machine: Machine) -> list[TrainerName]:
+    """Return all trainers, best suited first: on H100s that is Megatron-Bridge."""
+    names = list(OTHER_TRAINERS)
+    return sorted(names, key="megatron-bridge".__ne__) if "H100" in machine.gpu else names
+
+
+def variables_of(trainer: TrainerName) -> dict[str, str]:
+    """Return what the files read from the environment, variable -> meaning."""
+    other, default = OTHER_TRAINERS[trainer], _default_folder(trainer)
+    meanings = {"TRAINER_DIR": other.folder + (f"; by default {default}" if default else "")}
+    if other.model_word:
+        meanings["MODEL_CONFIG"] = f"the configuration of the model, such as {other.model_word}"
+    return meanings
+
+
+def other_trainer_files(
+    transformer: Transformer,
+    machine: Machine,
+    strategy: Strategy,
+    profile: ClusterProfile,
+    *,
+    trainer: TrainerName,
+    name: str,
+    job_file: str,
+    rank_file: str,
+) -> dict[str, str]:
+    """Return a Slurm job and the script of one rank, file name -> text.
+
+    Raises:
+        InvalidInput: the trainer cannot train the model, or not with this strategy.
+    """
+    other = OTHER_TRAINERS[trainer]
+    if other.model_word and not transformer.gated_mlp:
+        reason = f"{trainer} trains Llama models here, and {transformer.name} is none"
+        raise InvalidInput("model", transformer.name, reason)
+    ready = ready_adapter(other.adapter)
+    command = tuple(_MODEL if word == other.model_word else word for word in ready.command)
+    adapter = replace(ready, name=trainer, folder=_FOLDER, command=command)
+    shell = _lookups(trainer)
+    checks = "".join(f": {lookup}\n" for lookup in shell.values())
+    environment = profile.environment
+    asking = replace(environment, prologue=f"{environment.prologue}\n{checks}".lstrip())
+    place = replace(
+        profile,
+        program="adapter",
+        adapter=adapter,
+        environment=asking,
+        python=profile.python or ANY,
+    )
+    job = adapter_sbatch(transformer, machine, strategy, place, name=name, shell=shell)
+    rank = own_rank_script(
+        transformer, machine, strategy, place, name=name, file=rank_file, shell=shell
+    )
+    return {job_file: job, rank_file: rank}
+
+
+def _lookups(trainer: TrainerName) -> dict[str, str]:
+    """Return the word of bash for each text that stands for a variable; `~` is the home of the
+    user who runs the script."""
+    default = _default_folder(trainer).replace("~", "$HOME", 1)
+    meanings = variables_of(trainer)
+    folder = f":-{default}" if default else f":?{meanings['TRAINER_DIR']}"
+    lookups = {_FOLDER: f'"${{TRAINER_DIR{folder}}}"'}
+    if "MODEL_CONFIG" in meanings:
+        lookups[_MODEL] = f'"${{MODEL_CONFIG:?{meanings["MODEL_CONFIG"]}}}"'
+    return lookups
+
+
+def _default_folder(trainer: TrainerName) -> str:
+    """Return the adapter's folder as its file has it: a loaded one has the home of this service."""
+    text = adapter_file(OTHER_TRAINERS[trainer].adapter).read_text()
+    return str(tomllib.loads(text).get("folder", ""))

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.schemas import TrainerName
+from evaluators.artefacts import Launch, trainer_artefacts, trainer_offers
+from evaluators.cluster.profile import ClusterProfile, Megatron
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInput
+from search_spaces.strategy import Strategy
+
+ON_16_GPUS = Strategy(
+    tensor_parallel=4,
+    pipeline_parallel=2,
+    micro_batch_size=2,
+    gradient_accumulation_steps=8,
+    zero_stage=1,
+    num_nodes=2,
+)
+SHARDED = replace(ON_16_GPUS, zero_stage=3)
+REPLICAS = replace(ON_16_GPUS, tensor_parallel=1, pipeline_parallel=1)
+SIMULATED = Launch(
+    transformer=load_model("llama-3-8b"),
+    machine=load_machine("dgx-h100"),
+    strategy=ON_16_GPUS,
+    name="x",
+    evaluator="simulated",
+)
+
+MEGATRON = (
+    "--tensor-model-parallel-size 4",
+    "--pipeline-model-parallel-size 2",
+    "--micro-batch-size 2",
+    "--global-batch-size 32",
+)
+BRIDGE = (
+    "model.tensor_model_parallel_size=4",
+    "model.pipeline_model_parallel_size=2",
+    "train.micro_batch_size=2",
+    "train.global_batch_size=32",
+)
+NEMO = (
+    "'  tensor_model_parallel_size: 4'",
+    "'  pipeline_model_parallel_size: 2'",
+    "'  micro_batch_size: 2'",
+    "'  global_batch_size: 32'",
+)
+TORCHTITAN = (
+    "--parallelism.tensor_parallel_degree 4",
+    "--parallelism.pipeline_parallel_degree 2",
+    f"--training.num_tokens_per_microbatch_per_dp_rank {2 * 8192}",
+    f"--training.num_tokens_per_train_step {32 * 8192}",
+)
+TRANSFORMERS = ("--per_device_train_batch_size 2", "--gradient_accumulation_steps 8")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "strategy", "words"),
+    [
+        ("megatron-bridge", ON_16_GPUS, BRIDGE),
+        ("megatron-lm", ON_16_GPUS, MEGATRON),
+        ("nemo", ON_16_GPUS, NEMO),
+        ("torchtitan", SHARDED, TORCHTITAN),
+        ("transformers", REPLICAS, TRANSFORMERS),
+    ],
+)
+def test_the_files_of_a_trainer_hold_the_layout(
+    trainer: TrainerName, strategy: Strategy, words: tuple[str, ...]
+) -> None:
+    files = trainer_artefacts(replace(SIMULATED, strategy=strategy), trainer)
+    assert list(files) == ["launch.sbatch", "train_rank.sh"]
+    assert "#SBATCH --nodes=2" in files["launch.sbatch"]
+    for text in files.values():
+        assert [word for word in words if word not in text] == []
+        assert str(Path.home() / "torchtitan") not in text
+        assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
+def test_on_h100s_megatron_bridge_comes_first() -> None:
+    offered = [each.name for each in trainer_offers(SIMULATED)]
+    assert offered[0] == "megatron-bridge"
+    elsewhere = trainer_offers(replace(SIMULATED, machine=load_machine("frontier")))
+    assert elsewhere[0].name == "megatron-lm"
+    assert {each.name for each in elsewhere} == set(offered)
+
+
+GPT = replace(SIMULATED, transformer=load_model("gpt-22b"), strategy=SHARDED)
+
+
+@pytest.mark.parametrize(
+    ("launch", "trainer", "reason"),
+    [
+        (SIMULATED, "torchtitan", "it has replicas (ZeRO 0)"),
+        (SIMULATED, "transformers", "no word for tensor_parallel, which is 1 there"),
+        (GPT, "torchtitan", "gpt-22b is none"),
+        (GPT, "megatron-bridge", "not written for pipelines"),
+    ],
+)
+def test_a_trainer_that_cannot_train_the_layout_is_refused_with_the_reason(
+    launch: Launch, trainer: TrainerName, reason: str
+) -> None:
+    offers = {each.name: each for each in trainer_offers(launch)}
+    assert not offers[trainer].supported
+    assert reason in offers[trainer].reason
+    with pytest.raises(InvalidInput) as refused:
+        trainer_artefacts(launch, trainer)
+    assert (refused.value.field, refused.value.reason) == ("trainer", offers[trainer].reason)
+    usable = [each.name for each in offers.values() if each.supported]
+    assert refused.value.valid == ", ".join(usable)
+
+
+def test_the_job_follows_the_profile_whatever_ran_the_trials() -> None:
+    """Its interpreter is never the one of this service."""
+    megatron = Megatron(path="/apps/Megatron-DeepSpeed")
+    profile = ClusterProfile(name="mine", program="megatron-deepspeed", megatron=megatron)
+    for python in ("", "/apps/python"):
+        launch = replace(SIMULATED, evaluator="slurm", profile=replace(profile, python=python))
+        job = trainer_artefacts(launch, "megatron-lm")["launch.sbatch"]
+        assert f"exec {python or 'python3'} -m pretrain_gpt" in job
+        assert "/apps/Megatron-DeepSpeed" not in job
+
+
+def test_a_rank_starts_in_the_home_of_the_user_who_runs_it(tmp_path: Path) -> None:
+    launch = replace(SIMULATED, strategy=SHARDED)
+    script = trainer_artefacts(launch, "torchtitan")["train_rank.sh"]
+    (tmp_path / "torchtitan").mkdir()
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/bash\necho "$PWD $*"\n')
+    python.chmod(0o755)
+
+    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+        paths = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        return subprocess.run(
+            ["bash", "-c", script],
+            env=paths | {"OUT": str(tmp_path / "out"), "RANK": "0"} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    started = run(MODEL_CONFIG="llama3_70b").stdout
+    assert started.startswith(f"{tmp_path}/torchtitan -m torchtitan.train --module llama3")
+    assert "--config llama3_70b" in started
+    assert "the configuration of the model" in run().stderr
