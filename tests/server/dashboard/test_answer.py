@@ -84,6 +84,12 @@ def test_the_launch_script_says_what_it_needs_and_is_shown_and_copied(
     launch.get_by_role("button", name="Copy launch.sbatch").click()
     expect(launch.get_by_role("status")).to_have_text("Copied.")
     assert page.evaluate("navigator.clipboard.readText()").startswith("#!/bin/bash")
+    trainers = page.locator(".trainers")
+    expect(trainers.get_by_role("listitem")).to_have_count(5)
+    expect(trainers).to_contain_text("transformers: transformers has no word for")
+    with page.expect_download() as download:
+        trainers.get_by_role("link", name="megatron-bridge (zip)").click()
+    assert download.value.suggested_filename == f"campaign-{campaign.id}-rank-1-megatron-bridge.zip"
 
 
 def test_beyond_the_edge_is_one_click(service: Service, visit: Open) -> None:
