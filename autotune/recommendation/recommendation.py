@@ -26,7 +26,12 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
-from autotune.trial_energy import JOULES_PER_MWH, joules_per_token
+from autotune.trial_energy import (
+    JOULES_PER_MWH,
+    gpu_joules_per_token,
+    joules_per_token,
+    power_factor_of,
+)
 from search_spaces.strategy import Strategy
 
 RUNNERS_UP = 4
@@ -173,13 +178,15 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
     seconds = iterations * figures.iteration_time_s
     nodes = best.strategy.num_nodes
     joules = _joules_per_token(campaign, best)
-    joule = None if joules is None else iterations * tokens_per_iteration * joules
+    gpu_joules = _gpu_joules_per_token(campaign, best)
+    trained = iterations * tokens_per_iteration
     return TrainingCost(
         tokens=tokens,
         iterations=iterations,
         days=seconds / SECONDS_PER_DAY,
         node_hours=nodes * seconds / 3600.0,
-        energy_mwh=None if joule is None else joule / JOULES_PER_MWH,
+        energy_mwh=None if joules is None else trained * joules / JOULES_PER_MWH,
+        gpu_energy_mwh=None if gpu_joules is None else trained * gpu_joules / JOULES_PER_MWH,
         energy_sampled=figures.energy_sampled,
         assumed=not (campaign.request.budget.train_tokens or campaign.request.tokens),
     )
@@ -197,6 +204,29 @@ def _joules_per_token(campaign: Campaign, contender: Contender) -> float | None:
         contender.strategy,
         iteration_time_s=figures.iteration_time_s,
         timed=(),
+    )
+
+
+def _gpu_joules_per_token(campaign: Campaign, contender: Contender) -> float | None:
+    """Return the GPUs' part of what a token takes on all nodes; by the power figures alone where
+    the energy of all nodes is not known."""
+    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    figures, strategy = contender.metrics, contender.strategy
+    seconds = figures.iteration_time_s
+    factor = power_factor_of(
+        transformer,
+        machine,
+        strategy,
+        iteration_time_s=seconds,
+        tokens_per_joule=figures.tokens_per_joule,
+    )
+    return gpu_joules_per_token(
+        transformer,
+        machine,
+        strategy,
+        iteration_time_s=seconds,
+        timed=(),
+        power_factor=factor,
     )
 
 

@@ -92,8 +92,12 @@ class TrainingCost(Wire):
     energy_mwh: float | None
     """Energy of all nodes, hosts included, MWh; null where the machine's power figures are not
     known."""
+    gpu_energy_mwh: float | None = None
+    """Energy of the GPUs alone, MWh: `energy_mwh` without the rest of the nodes; null where their
+    power figures are not known."""
     energy_sampled: bool = False
-    """Whether the GPUs' part of that energy is what they drew; otherwise it is predicted."""
+    """Whether the GPUs' energy, alone and in `energy_mwh`, is what they drew; otherwise it is
+    predicted."""
     assumed: bool = False
     """Whether nobody has said how many tokens there will be."""
 

@@ -162,6 +162,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "rate_reached": rate_reached,
     "remark": remark,
     "saved": wording.saved,
+    "training_energy": wording.training_energy,
     "seconds": wording.seconds,
     "size": size,
     "standing_of": wording.standing_of,

@@ -15,9 +15,11 @@ from autotune.schemas import (
     Ranked,
     StartWorth,
     StrategyShape,
+    TrainingCost,
     TrainingSaving,
     Trial,
 )
+from autotune.trial_energy import JOULES_PER_MWH
 from autotune.wording import figure
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -267,6 +269,27 @@ def confirmed(best: Ranked) -> str:
     """Return how well the figures of the best are known."""
     known = "confirmed" if best.confirmed else "not confirmed"
     return projected_from(best) or known
+
+
+def energy_origin(*, sampled: bool) -> str:
+    return "sampled at the GPUs" if sampled else "predicted"
+
+
+def training_energy(training: TrainingCost) -> str:
+    """Return the energy of a training, of all nodes and of the GPUs alone, and its origin.
+
+    `112 MWh, hosts included (predicted); the GPUs alone 70 MWh = 252 GJ`. Empty where the power is
+    not known.
+    """
+    origin = energy_origin(sampled=training.energy_sampled)
+    said = []
+    if training.energy_mwh is not None:
+        said.append(f"{figure(training.energy_mwh)} MWh, hosts included ({origin})")
+    if training.gpu_energy_mwh is not None:
+        gigajoule = training.gpu_energy_mwh * JOULES_PER_MWH / 1e9
+        alone = f"{figure(training.gpu_energy_mwh)} MWh = {figure(gigajoule)} GJ"
+        said.append(f"the GPUs alone {alone}" + ("" if said else f" ({origin})"))
+    return "; ".join(said)
 
 
 def saved(saving: TrainingSaving) -> str:

@@ -148,8 +148,8 @@ def _answer(
     answer: RecommendationHandle | None, baseline: Baseline | None, explanation: Explanation
 ) -> Iterator[RenderableType]:
     """Yield what the campaign has come to, as far as it has."""
-    if answer is not None and answer.recommendation.standing is not None:
-        yield tables.recommendations.standing(answer.recommendation)
+    if answer is not None:
+        yield tables.recommendations.outlook(answer.recommendation)
     if baseline is not None:
         yield tables.recommendations.baseline(baseline)
     if explanation.sentences:

@@ -32,8 +32,14 @@ from server.cli.tables.elements import (
     with_unit,
     without_common,
 )
-from server.cli.tables.trials import energy_origin, metrics_facts
-from server.dashboard.wording import fits, neighbour_state, projected_from, standing_of
+from server.cli.tables.trials import metrics_facts
+from server.dashboard.wording import (
+    fits,
+    neighbour_state,
+    projected_from,
+    standing_of,
+    training_energy,
+)
 
 
 def baseline(item: Baseline) -> Table:
@@ -63,7 +69,7 @@ def recommendation(answer: Recommendation) -> RenderableType:
         ("best", strategy_line(answer.best.strategy)),
         *metrics_facts(answer.best.metrics, simulated=answer.simulated),
         ("status", status),
-        ("to train", _cost(answer.training) + _energy(answer.training)),
+        *_training(answer.training),
         (
             "found by",
             f"{answer.trials} trials, {answer.failures} failed, "
@@ -139,9 +145,9 @@ def recommendation_in_brief(answer: Recommendation) -> Table:
     )
 
 
-def standing(answer: Recommendation) -> Table:
-    """Return how sure it is that there is nothing better."""
-    return facts(_standing(answer))
+def outlook(answer: Recommendation) -> Table:
+    """Return how sure it is that there is nothing better, and what training with the best takes."""
+    return facts([*_standing(answer), *_training(answer.training)])
 
 
 def _standing(answer: Recommendation) -> list[tuple[str, str]]:
@@ -187,18 +193,16 @@ def _cost(training: TrainingCost) -> str:
     )
 
 
+def _training(training: TrainingCost) -> list[tuple[str, str]]:
+    energy = training_energy(training)
+    return [("to train", _cost(training)), *([("energy", energy)] if energy else [])]
+
+
 def _saving(saving: TrainingSaving | None) -> str:
     if saving is None or saving.days <= 0.0:
         return ""
     node_hours = with_unit(saving.node_hours, "node-hours")
     return f"; {figure(saving.days)} days and {node_hours} less than with the baseline"
-
-
-def _energy(training: TrainingCost) -> str:
-    if training.energy_mwh is None:
-        return ""
-    energy = with_unit(training.energy_mwh, "MWh")
-    return f", {energy}, hosts included ({energy_origin(training.energy_sampled)})"
 
 
 def _runners_up(items: Sequence[Ranked]) -> Group:

@@ -26,6 +26,7 @@ from server.cli.tables.elements import (
     with_unit,
     without_common,
 )
+from server.dashboard.wording import energy_origin
 
 
 def trials(items: Sequence[Trial]) -> Group:
@@ -136,10 +137,6 @@ def _for_a_token(metrics: TrialMetrics) -> str:
     million = with_unit(1e6 / metrics.tokens_per_node_hour, "node-hours a million tokens")
     if metrics.tokens_per_joule is None:
         return million
-    how = energy_origin(metrics.energy_sampled)
+    how = energy_origin(sampled=metrics.energy_sampled)
     joules = with_unit(1 / metrics.tokens_per_joule, "J a token")
     return f"{million}; {joules}, hosts included ({how})"
-
-
-def energy_origin(sampled: bool) -> str:
-    return "sampled at the GPUs" if sampled else "predicted"

@@ -10,7 +10,18 @@ from autotune.recommendation import recommend
 from autotune.resolution import machine_shape, model_shape, transformer_of
 from autotune.schemas import TrialState
 from search_spaces.catalog import load_model
-from tests.autotune.recommendation.examples import MACHINE, A, B, C, D, answer, campaign, trial
+from tests.autotune.cost_model.study import SETTINGS, TERA
+from tests.autotune.recommendation.examples import (
+    MACHINE,
+    MODEL,
+    A,
+    B,
+    C,
+    D,
+    answer,
+    campaign,
+    trial,
+)
 
 # --- a ranked strategy's own ---------------------------------------------------------------------
 
@@ -81,6 +92,22 @@ def test_energy_of_a_training_is_what_its_own_layout_drew() -> None:
     assert found.energy_mwh == pytest.approx(tokens / 0.5 / 3.6e9)
     assert found.energy_sampled
     assert found.days == plain.days
+    assert MACHINE.host_watt is not None
+    for each in (plain, found):
+        assert each.energy_mwh is not None
+        hosts_mwh = each.node_hours * MACHINE.host_watt / 1e6
+        assert each.gpu_energy_mwh == pytest.approx(each.energy_mwh - hosts_mwh)
+
+
+def test_energy_of_the_gpus_is_what_the_frontier_study_printed() -> None:
+    """284 GJ for 20 tokens per parameter of the 22B, at the rate that it printed."""
+    setting, percent_of_peak = SETTINGS[0]
+    assert MACHINE.peak_tflops is not None
+    flops = MODEL.hardware_flops(setting.batch, "full")
+    seconds = flops / (percent_of_peak / 100 * setting.gpus * MACHINE.peak_tflops * TERA)
+    training = answer([trial(1, setting.strategy, seconds=seconds)], tokens=20 * 22e9).training
+    assert training.gpu_energy_mwh is not None
+    assert training.gpu_energy_mwh * 3.6 == pytest.approx(284, rel=0.15)
 
 
 def test_energy_of_an_earlier_version_is_by_the_power_figures() -> None:
@@ -99,6 +126,7 @@ def test_energy_is_not_given_where_power_is_not_known(unknown: str) -> None:
     bare = one.metrics.model_copy(update={"tokens_per_joule": None})
     found = answer([one.model_copy(update={"metrics": bare})], machine=shape)
     assert found.training.energy_mwh is None
+    assert (found.training.gpu_energy_mwh is None) == (unknown == "gpu_max_watt")
 
 
 def test_counts_are_those_of_all_trials() -> None:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas import Campaign, StartedFrom, StartWorth, TrainingSaving, TrialPurpose
+from autotune.schemas import (
+    Campaign,
+    StartedFrom,
+    StartWorth,
+    TrainingCost,
+    TrainingSaving,
+    TrialPurpose,
+)
 from autotune.wording import figure
 from search_spaces.catalog import load_machine
 from server.dashboard.wording import (
@@ -23,6 +30,7 @@ from server.dashboard.wording import (
     saved,
     seconds,
     started_from,
+    training_energy,
     why_chosen,
 )
 from tests.autotune.recommendation.examples import A, trial
@@ -223,6 +231,25 @@ def test_a_layout_is_put_into_words_without_its_abbreviations() -> None:
     told = in_words(alone, machine)
     assert told.startswith("No layer is split; the layers form 16 pipeline stages")
     assert "there is one replica of the model, 8 micro-batches of 2 samples" in told
+
+
+def test_the_energy_of_a_training_names_what_it_counts() -> None:
+    both = TrainingCost(
+        tokens=4.4e11,
+        iterations=1,
+        days=1.0,
+        node_hours=1.0,
+        energy_mwh=112.0,
+        gpu_energy_mwh=70.0,
+        energy_sampled=True,
+    )
+    alone = both.model_copy(update={"energy_mwh": None, "energy_sampled": False})
+    neither = alone.model_copy(update={"gpu_energy_mwh": None})
+    assert [training_energy(each) for each in (both, alone, neither)] == [
+        "112 MWh, hosts included (sampled at the GPUs); the GPUs alone 70 MWh = 252 GJ",
+        "the GPUs alone 70 MWh = 252 GJ (predicted)",
+        "",
+    ]
 
 
 def test_what_is_saved_and_what_is_taken_more_are_told_apart() -> None:

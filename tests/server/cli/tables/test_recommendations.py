@@ -65,7 +65,7 @@ def test_a_front_is_shown_where_there_is_a_choice() -> None:
     assert "fastest on so many nodes" in both
     assert "fastest for so much energy" in both
     assert "energy predicted" in both
-    assert "hosts included (predicted)" in both
+    assert "MWh, hosts included (predicted); the GPUs alone" in both
     assert "all of them: TP 2 · PP 4 · MBS 1 · ZeRO-1" in both
     assert "fastest" not in printed(answer([wide]))
 
