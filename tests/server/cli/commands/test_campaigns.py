@@ -65,6 +65,7 @@ def test_show(autotune: Autotune, finished: str) -> None:
     told = " ".join(ran.out.split())
     assert "the customary layout (trial 1)" in told
     assert "why (simulated)" in told
+    assert "MWh, hosts included (predicted); the GPUs alone" in told
     assert "of a step " in told
     document = autotune("show", finished, "--state", "ok", "--json").json()
     assert {trial["state"] for trial in document["trials"]} == {"ok"}
