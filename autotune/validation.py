@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -68,6 +68,28 @@ def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireMode
 def known_fields() -> frozenset[str]:
     """Return the names of all fields of all wire models."""
     return frozenset(field for model in forms().values() for field in model.model_fields)
+
+
+REQUESTS = schemas.CampaignCreate.__module__
+
+
+@cache
+def fields_within(parent: str) -> frozenset[str]:
+    """Return the names of the fields of what a field of this name holds in a request."""
+    held = [
+        form
+        for model in forms().values()
+        if model.__module__ == REQUESTS and parent in model.model_fields
+        for form in _forms_in(model.model_fields[parent].annotation)
+    ]
+    return frozenset(field for form in held for field in form.model_fields)
+
+
+def _forms_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _forms_in(argument)
 
 
 def field_problems(errors: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
@@ -142,7 +164,9 @@ def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:
         reason, valid = "it is too long", f"at most {context['max_length']} {unit}"
         value = f"{str(value)[:SHOWN]}…"
     elif error["type"] == UNKNOWN:
-        near = closest(field.rpartition(".")[2], known_fields())
+        parent, _, name = field.rpartition(".")
+        within = fields_within(parent.rpartition(".")[2])
+        near = closest(name, within or known_fields()) or sorted(within)
         reason, valid = "there is no such field", " or ".join(near)
     elif error["type"] == "json_invalid":
         reason, field, value = f"not JSON: {context.get('error')}", "body", None

@@ -96,7 +96,7 @@ def _comparison(
     if rate is None:
         theirs = baseline.metrics.global_batch_size
         sentence += f", at a global batch of {batch} samples against {theirs}"
-    if abs(best.rate - (rate or baseline.rate)) <= best.uncertainty + baseline.uncertainty:
+    if not best.leads_by(max(speedup, 1.0 / speedup), over=baseline):
         sentence += ", which is within the spread of the trials"
     return speedup, sentence
 

@@ -96,13 +96,22 @@ class Contender:
 
     @property
     def uncertainty(self) -> float:
-        """Of the rate, in its unit: the spread of its trials, or REPEATABILITY if that is more."""
+        """Share of the rate that is uncertain: the spread of its trials, or REPEATABILITY if that
+        is more; above 1 where iterations differ by more than their median."""
         relative = self.metrics.iteration_time_spread_s / self.metrics.iteration_time_s
-        return self.rate * max(relative, REPEATABILITY)
+        return max(relative, REPEATABILITY)
 
     def beats(self, other: Contender) -> bool:
         """Return whether it is faster by more than both uncertainties together."""
-        return self.rate - other.rate > self.uncertainty + other.uncertainty
+        return self.rate * (1.0 - self.uncertainty) > other.rate * (1.0 + other.uncertainty)
+
+    def leads_by(self, ratio: float, *, over: Contender) -> bool:
+        """Return whether a ratio of the rates is more than both uncertainties leave open.
+
+        Uncertain rates lie between `rate / (1 + u)` and `rate (1 + u)`, so that a large spread of
+        the times makes a rate doubtful, and a tenfold one still tenfold.
+        """
+        return ratio > (1.0 + self.uncertainty) * (1.0 + over.uncertainty)
 
 
 _RATES = (

@@ -142,9 +142,9 @@ class CampaignCreate(Wire):
     """The most nodes that a strategy may use."""
     pool_nodes: Positive | None = None
     """Nodes that trials may hold at the same time; null: `nodes`."""
-    evaluator: EvaluatorName
+    evaluator: EvaluatorName = "simulated"
     """What runs the trials: the cost model with noise (`simulated`), this machine (`local`), or a
-    cluster (`slurm`, `ray`)."""
+    cluster (`slurm`, `ray`). Nothing is run where it is left out."""
     slurm: SlurmChoice | None = None
     """With the slurm evaluator, and only with it."""
     ray: RayChoice | None = None

@@ -43,14 +43,19 @@ class CampaignProgress:
     judged: list[Trial] = field(default_factory=list)
     best: float | None = None
     projected: bool = False
+    confirmed: int = 0
 
     @property
     def total(self) -> int:
-        """Trials of the search and confirmations, as far as the budget tells."""
+        """Trials of the search, as far as the budget tells; confirmations are counted apart."""
         if self.campaign.finished_at is not None:
-            return len(self.ended)
-        request = self.campaign.request
-        return max(request.budget.max_trials + request.protocol.confirmations, len(self.ended))
+            return self.searched
+        return max(self.campaign.request.budget.max_trials, self.searched)
+
+    @property
+    def searched(self) -> int:
+        """Trials of the search that have ended."""
+        return len(self.ended) - self.confirmed
 
     @property
     def title(self) -> str:
@@ -65,18 +70,23 @@ class CampaignProgress:
         if start is None or not ends or self.campaign.finished_at is not None:
             return ""
         each_s = (max(ends) - start).total_seconds() / len(self.ended)
-        return f"at most {duration(each_s * (self.total - len(self.ended)))} left"
+        confirmations = max(self.campaign.request.protocol.confirmations - self.confirmed, 0)
+        left = self.total - self.searched + confirmations
+        return f"at most {duration(each_s * left)} left"
 
     @property
     def figures(self) -> str:
-        """Return how many trials wait and failed, the best rate, and how long it may take."""
+        """Return how many trials wait, were confirmations and failed, the best rate, and how long
+        it may take."""
         unit = OBJECTIVE_UNITS[self.campaign.request.objective]
         best = f"best {figure(self.best)} {unit}" if self.best else "no result yet"
         if self.campaign.request.study is not None:
             best = "scaling study"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
         failed = f"{sum(self.ended.values())} failed"
-        told = [f"{waiting} waiting" if waiting else "", failed]
+        plural = "" if self.confirmed == 1 else "s"
+        confirmed = f"{self.confirmed} confirmation{plural}" if self.confirmed else ""
+        told = [f"{waiting} waiting" if waiting else "", confirmed, failed]
         origin = f"{'projected, ' if self.projected else ''}{mark(self.campaign.simulated)}"
         told += [f"{best} ({origin})", self.remaining]
         return " · ".join(filter(None, told))
@@ -93,6 +103,7 @@ class CampaignProgress:
         self.unfinished.pop(trial.number, None)
         if trial.withdrawn or trial.number in self.ended:
             return False
+        self.confirmed += trial.purpose == "confirmation"
         self.ended[trial.number] = trial.state not in {TrialState.OK, TrialState.CANCELLED}
         self._judge(trial)
         return True
@@ -166,7 +177,7 @@ class ProgressBoard:
         progress = self._campaigns[event.campaign_id]
         trial_ended = progress.apply(event)
         self._report_waiting(progress)
-        done, total = len(progress.ended), progress.total
+        done, total = progress.searched, progress.total
         if self._console.is_terminal:
             task = self._tasks[event.campaign_id]
             self._bars.update(task, completed=done, total=total, figures=progress.figures)

@@ -166,6 +166,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": wording.seconds,
     "size": size,
     "standing_of": wording.standing_of,
+    "step_spread": wording.step_spread,
     "started_from": wording.started_from,
     "sparkline": campaign_rows.sparkline,
     "strategy_line": wording.strategy_line,

@@ -18,6 +18,7 @@ from autotune.schemas import (
     TrainingCost,
     TrainingSaving,
     Trial,
+    TrialMetrics,
 )
 from autotune.trial_energy import JOULES_PER_MWH
 from autotune.wording import figure
@@ -25,6 +26,10 @@ from autotune.wording import figure
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
 CAMPAIGNS_SHOWN = 3
+
+
+UNEVEN = 0.5
+"""Spread of a step's time, as a share of it, from which on it is no error of a measurement."""
 
 
 def count(value: int) -> str:
@@ -188,6 +193,15 @@ def iteration_expected(trial: Trial) -> str:
 
 def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def step_spread(metrics: TrialMetrics) -> str:
+    """Return the spread of a step's time beside it: `± 12 ms`, or as a share of it where that is
+    half or more, of which ± would promise times below nothing."""
+    share = metrics.iteration_time_spread_s / metrics.iteration_time_s
+    if share < UNEVEN:
+        return f"± {seconds(metrics.iteration_time_spread_s)}"
+    return f"(uneven: iterations differ by {share:.0%})"
 
 
 def seconds(value: float | None) -> str:

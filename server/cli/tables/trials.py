@@ -26,7 +26,7 @@ from server.cli.tables.elements import (
     with_unit,
     without_common,
 )
-from server.dashboard.wording import energy_origin
+from server.dashboard.wording import energy_origin, step_spread
 
 
 def trials(items: Sequence[Trial]) -> Group:
@@ -114,9 +114,11 @@ def _parameters(metrics: TrialMetrics | None) -> list[tuple[str, str]]:
 
 def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]:
     efficiency = f", MFU {percent(metrics.mfu)}, HFU {percent(metrics.hfu)}" if metrics.mfu else ""
-    spread = seconds(metrics.iteration_time_spread_s)
     return [
-        ("iteration", f"{seconds(metrics.iteration_time_s)} ± {spread}, {mark(simulated)}"),
+        (
+            "iteration",
+            f"{seconds(metrics.iteration_time_s)} {step_spread(metrics)}, {mark(simulated)}",
+        ),
         (
             "throughput",
             f"{with_unit(metrics.tokens_per_s, 'tokens/s')}, "

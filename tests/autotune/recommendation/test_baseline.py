@@ -72,6 +72,21 @@ def test_a_difference_within_the_spread_is_called_one() -> None:
     assert found.baseline.comparison.endswith("within the spread of the trials.")
 
 
+def test_a_tenfold_gain_is_one_however_uneven_the_steps_are() -> None:
+    uneven = trial(2, B, seconds=1.0)
+    assert uneven.metrics is not None
+    spread = uneven.metrics.model_copy(update={"iteration_time_spread_s": 1.06})
+    found = answer(
+        [
+            trial(1, A, seconds=21.2, purpose="baseline"),
+            uneven.model_copy(update={"metrics": spread}),
+        ]
+    )
+    assert found.baseline is not None
+    assert "21.2 times as fast" in found.baseline.comparison
+    assert "spread" not in found.baseline.comparison
+
+
 def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
     trials = [trial(1, A, seconds=2.0, purpose="baseline")]
     found = answer(trials)

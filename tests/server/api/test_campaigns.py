@@ -211,6 +211,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a profile for no job": ({"slurm": {"profile": "frontier"}}, "slurm", "simulated evaluator"),
     "an unknown profile": (SLURM | {"slurm": {"profile": "fronteer"}}, "slurm.profile", "frontier"),
     "a profile's file": (SLURM | {"slurm": {"profile": "/etc/x.toml"}}, "slurm.profile", "generic"),
+    "a space's name": ({"space": {"name": "table-v"}}, "space.name", "or preset or"),
     "a profile's text": (SLURM | {"slurm": {"prologue": "id"}}, "slurm.prologue", "no such field"),
     "an unknown mode": (
         SLURM | {"slurm": {"profile": "frontier", "mode": "pilots"}},

@@ -28,5 +28,16 @@ def test_how_long_it_takes_at_most_follows_from_the_pace_so_far() -> None:
     progress = CampaignProgress(campaign())
     ended(progress, trial(1, 50.0))  # ended after a minute
     ended(progress, trial(2, None))
-    left = progress.total - 2
+    left = progress.total - 2 + progress.campaign.request.protocol.confirmations
     assert f"at most {left} min left" in progress.figures
+
+
+def test_confirmations_are_no_trials_of_the_search() -> None:
+    """With at most 12 trials it never counts to more."""
+    progress = CampaignProgress(campaign())
+    for number in range(1, progress.total + 1):
+        ended(progress, trial(number, 50.0))
+    most = progress.campaign.request.budget.max_trials
+    ended(progress, trial(most + 1, 51.0, purpose="confirmation"))
+    assert (progress.searched, progress.total) == (most, most)
+    assert "1 confirmation ·" in progress.figures

@@ -30,6 +30,7 @@ from server.dashboard.wording import (
     saved,
     seconds,
     started_from,
+    step_spread,
     training_energy,
     why_chosen,
 )
@@ -271,3 +272,12 @@ def test_what_is_saved_and_what_is_taken_more_are_told_apart() -> None:
 )
 def test_what_is_left_to_gain(share: float, words: str) -> None:
     assert gain(share) == words
+
+
+def test_a_spread_of_half_a_step_is_no_error_of_a_measurement() -> None:
+    metrics = trial(1, A, seconds=0.435).metrics
+    assert metrics is not None
+    steady = metrics.model_copy(update={"iteration_time_spread_s": 0.012})
+    assert step_spread(steady) == "± 12 ms"
+    uneven = steady.model_copy(update={"iteration_time_spread_s": 0.462})
+    assert step_spread(uneven) == "(uneven: iterations differ by 106%)"
