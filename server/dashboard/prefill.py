@@ -64,8 +64,10 @@ def filled(campaign: Campaign, asked: Mapping[str, str]) -> FilledForm:
 
 
 def inputs(request: CampaignCreate) -> dict[str, str]:
-    """Return what of a request differs from the form's defaults, input name -> text."""
+    """Return what of a request differs from the form's defaults, input name -> text; and the
+    evaluator, of which the form has a default of its own."""
     told = request.model_dump(mode="json", exclude_defaults=True)
+    told["evaluator"] = request.evaluator
     model, machine = request.model, request.machine
     if isinstance(model, ModelShape):
         told["model-given"] = "shape"
