@@ -34,7 +34,7 @@ def test_watching_ends_with_the_recommendation(autotune: Autotune, finished: str
     assert "best" in ran.out
     assert "simulated" in ran.out
     assert "TP " in ran.out
-    assert "6/6" in ran.err
+    assert "5/5 · 1 confirmation" in ran.err
 
 
 def test_watching_with_json_is_one_document(watched: Ran) -> None:

@@ -129,7 +129,7 @@ def test_watch_says_once_why_nothing_runs(
         campaigns.stand(trials[2:], phase="waiting", reason=FREE_NODES)
         campaigns.stand(trials[:1], phase="running")
         campaigns.end(queue, trials[0], TrialState.TIMEOUT, error="the time limit")
-        assert "1/33 · 2 waiting · 1 failed" in watching.stderr.readline()
+        assert "1/30 · 2 waiting · 1 failed" in watching.stderr.readline()
         for trial in trials[1:]:
             campaigns.end(queue, trial, TrialState.CANCELLED, duration_s=0.0)
         campaigns.move(queue, CampaignState.CANCELLED)
