@@ -55,9 +55,8 @@ def is_file_system_failure(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in FAILING
 
 
-def is_missing(error: OSError) -> bool:
-    """Return True for a file that is not there or not to be read; raise what a failing file system
-    said, of which nothing follows about its files."""
+def raise_if_failing(error: OSError) -> None:
+    """Raise an error of a failing file system, which says nothing about the file; return for any
+    other, such as a missing file."""
     if is_file_system_failure(error):
         raise error
-    return True

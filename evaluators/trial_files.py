@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autotune.files import is_missing, write_whole
+from autotune.files import raise_if_failing, write_whole
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import strategy_with
@@ -57,7 +57,7 @@ def read_result(directory: Path) -> TrialOutcome | None:
         data = json.loads((directory / RESULT).read_text(encoding="utf-8"))
         return TrialOutcome.from_dict(data)
     except OSError as error:
-        is_missing(error)
+        raise_if_failing(error)
     except (ValueError, KeyError, TypeError):
         pass
     return None

@@ -54,8 +54,8 @@ TIME_WORDS: Mapping[str, str] = {
 
 
 def bubble_note(calibration: Calibration) -> str:
-    """Return what is assumed of the pipeline's bubble, and no trial has told; empty where nothing
-    is."""
+    """Return which part of the time rests on an assumed pipeline bubble; empty once trials measured
+    it."""
     ramp = calibration.assumed_ramp
     if ramp is None:
         return ""

@@ -94,7 +94,7 @@ class Explanation(Wire):
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
     time_note: str = ""
-    """What is assumed of the pipeline's bubble, and no trial has told; empty where nothing is."""
+    """Which part of the time rests on an assumed pipeline bubble; empty once trials measured it."""
     strategies: list[ExplainedStrategy]
     """The winner, its runners-up and the baseline; empty while nothing has succeeded."""
     edges: SpaceEdges | None = None

@@ -76,7 +76,7 @@ class CampaignPlan(Wire):
     gain: CampaignGain | None = None
     """What it would find beyond the prediction; null where nothing fits."""
     time_note: str = ""
-    """What is assumed of the pipeline's bubble, and no trial has told; empty where nothing is."""
+    """Which part of the time rests on an assumed pipeline bubble; empty once trials measured it."""
     started_from: list[StartedFrom] = Field(default_factory=list)
     """Earlier trials of the machine and program that the figures rest on, and that a campaign would
     start from."""

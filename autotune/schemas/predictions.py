@@ -191,7 +191,7 @@ class Prediction(Wire):
     `tensor_parallel`, `bubble`, `pipeline_transfer`, `data_parallel`, `optimizer`, `host`,
     `stragglers`), s."""
     time_note: str = ""
-    """What is assumed of the pipeline's bubble, and no trial has told; empty where nothing is."""
+    """Which part of the time rests on an assumed pipeline bubble; empty once trials measured it."""
     memory_parts_gib: dict[str, float] = Field(default_factory=dict)
     """Peak memory by part (`parameters`, `gradients`, `optimizer`, `activations`, `recomputation`,
     `logits`, `zero3_gather`, `overhead`), GiB."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.files import is_missing, write_whole
+from autotune.files import raise_if_failing, write_whole
 from evaluators.attempt.abandonment import ABANDONED
 from evaluators.attempt.attempt import ENDED, LOG
 
@@ -86,7 +86,7 @@ def read_attempt_files(folder: Path) -> AttemptFiles:
         # On NFS a listing sees what a look for one file may not see yet.
         names = set(os.listdir(folder))
     except OSError as error:
-        is_missing(error)
+        raise_if_failing(error)
         return AttemptFiles()
     intended_at = _intended_at(folder / INTENT) if INTENT in names else None
     return AttemptFiles(
@@ -130,7 +130,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        is_missing(error)
+        raise_if_failing(error)
         return {}
     except ValueError:
         return {}
@@ -161,7 +161,7 @@ def _claim(path: Path) -> Claim | None:
         job_id, at, nodes = path.read_text(encoding="utf-8").split(maxsplit=2)
         return Claim(job_id=job_id, at=float(at), nodes=nodes.strip())
     except OSError as error:
-        is_missing(error)
+        raise_if_failing(error)
     except ValueError:
         pass
     return None
@@ -172,7 +172,7 @@ def _end(path: Path) -> ScriptEnd | None:
         code, began_at, ended_at = path.read_text(encoding="utf-8").split()
         return ScriptEnd(exit_code=int(code), began_at=float(began_at), ended_at=float(ended_at))
     except OSError as error:
-        is_missing(error)
+        raise_if_failing(error)
     except ValueError:
         pass
     return None
