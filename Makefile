@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 HASHED := --quiet --require-hashes --no-deps
 OURS := --quiet --no-build-isolation --editable
 
-.PHONY: demo test test-bare check bench client readme examples install install-dev clean lock slurm-up slurm-down
+.PHONY: demo test test-bare check bench readme examples install install-dev clean lock slurm-up slurm-down
 
 demo: $(VENV)/.installed ## install, tune three models, print what it recommends, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
@@ -45,9 +45,6 @@ else
 	@echo "Not judged: the search and the cost model on published measurements. With tables of them:"
 	@echo "  make bench THROUGHPUT=throughput.csv MEMORY=memory.csv (columns: tests/benchmarks/accuracy/tables.py)"
 endif
-
-client: $(VENV)/.installed-dev ## write the client that waits anew from the one that is awaited
-	$(BIN)/python -m tests.autotune.client.generation
 
 readme: $(VENV)/.installed-dev ## run the README's command again, and take its pictures
 	$(TESTING) $(BIN)/python -m tests.readme

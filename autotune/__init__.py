@@ -1,7 +1,7 @@
 """Finds the parallel layout with which a language model trains fastest on a cluster.
 
-`from autotune import Client` (or `AsyncClient`) talks to a running service; both are imported when
-first asked for, so that the pure parts of this package stay cheap to import.
+`from autotune import Client` talks to a running service; it is imported when first asked for, so
+that the pure parts of this package stay cheap to import.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotune.client import AsyncClient as AsyncClient
     from autotune.client import Client as Client
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["Client"]
 
 
 def __getattr__(name: str) -> Any:

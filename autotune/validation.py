@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, TypeVar, get_args
@@ -60,7 +60,7 @@ def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireMode
     except ValidationError as error:
         raise InvalidInputs(
             InvalidInput(problem.field, problem.value, problem.reason, valid=problem.valid)
-            for problem in field_problems(error.errors())
+            for problem in field_problems(error.errors(), known=wire_model.model_fields)
         ) from None
 
 
@@ -92,8 +92,13 @@ def _forms_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _forms_in(argument)
 
 
-def field_problems(errors: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
+def field_problems(
+    errors: Sequence[Mapping[str, Any]], *, known: Collection[str] = ()
+) -> list[FieldProblem]:
     """Return one problem for each refused field, but for no more than MOST_UNKNOWN unknown ones.
+
+    `known` are the outermost fields there are, from which the nearest to an unknown one is named;
+    those of all wire models where it is empty.
 
     A field that takes several forms (a name or a shape) yields an error for each form; those that
     point deepest tell what is wrong inside of the form that was meant, the others are dropped. The
@@ -105,7 +110,9 @@ def field_problems(errors: Sequence[Mapping[str, Any]]) -> list[FieldProblem]:
     for error in [*islice(others, MOST_ERRORS), *unknown[:MOST_UNKNOWN]]:
         outer, inner = _path(error["loc"])
         by_form.setdefault(outer, []).append((inner, error))
-    found = [problem for outer, members in by_form.items() for problem in _of_form(outer, members)]
+    found = [
+        problem for outer, members in by_form.items() for problem in _of_form(outer, members, known)
+    ]
     if len(unknown) > MOST_UNKNOWN:
         reason = f"there are no such fields; the first {MOST_UNKNOWN} are named"
         found.append(FieldProblem(field="unknown fields", value=len(unknown), reason=reason))
@@ -133,13 +140,15 @@ def _is_form(name: str) -> bool:
     return name in {"str", "int", "bool", "float"} or name in forms() or "[" in name or "-" in name
 
 
-def _of_form(outer: str, members: list[tuple[str, Mapping[str, Any]]]) -> list[FieldProblem]:
+def _of_form(
+    outer: str, members: list[tuple[str, Mapping[str, Any]]], known: Collection[str]
+) -> list[FieldProblem]:
     meant = [member for member in members if member[1]["type"] in {*TOO_LONG, "not_storable"}]
     deep = [member for member in members if member[0]]
     by_field: dict[str, list[FieldProblem]] = {}
     for inner, error in meant or deep or members:
         field = f"{outer}.{inner}" if inner else outer
-        by_field.setdefault(field, []).append(_problem(field, error))
+        by_field.setdefault(field, []).append(_problem(field, error, known))
     return [
         problems[0].model_copy(
             update={
@@ -151,7 +160,7 @@ def _of_form(outer: str, members: list[tuple[str, Mapping[str, Any]]]) -> list[F
     ]
 
 
-def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:
+def _problem(field: str, error: Mapping[str, Any], known: Collection[str]) -> FieldProblem:
     context = error.get("ctx", {})
     bounds = [text.format(context[k]) for k, text in BOUNDS.items() if k in context]
     valid = ", ".join(bounds) or KINDS.get(error["type"], "")
@@ -165,7 +174,7 @@ def _problem(field: str, error: Mapping[str, Any]) -> FieldProblem:
         value = f"{str(value)[:SHOWN]}…"
     elif error["type"] == UNKNOWN:
         parent, _, name = field.rpartition(".")
-        within = fields_within(parent.rpartition(".")[2])
+        within = fields_within(parent.rpartition(".")[2]) if parent else known
         near = closest(name, within or known_fields()) or sorted(within)
         reason, valid = "there is no such field", " or ".join(near)
     elif error["type"] == "json_invalid":

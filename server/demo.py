@@ -3,7 +3,6 @@ campaign that starts from what the first has shown."""
 
 from __future__ import annotations
 
-import asyncio
 import json as jsonlib
 import os
 import signal
@@ -16,14 +15,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import httpx2
 from rich.panel import Panel
 
-from autotune.client import AsyncCampaign, AsyncClient, AsyncRecommendation, CampaignInput, Client
+from autotune.client import CampaignHandle, CampaignInput, Client, RecommendationHandle
 from autotune.errors import ApiError
-from autotune.schemas import CampaignState, MachineShape, ModelShape
+from autotune.schemas import CampaignState, Event, MachineShape, ModelShape
 from evaluators.processes import die_with
 from server.cli.failures import Failed
 from server.cli.output import note, out, text
@@ -85,8 +86,8 @@ as Llama 3 began with."""
 class Result:
     """A campaign at rest, its recommendation where there is one, and the launch script."""
 
-    handle: AsyncCampaign
-    answer: AsyncRecommendation | None
+    handle: CampaignHandle
+    answer: RecommendationHandle | None
     script: Path | None
 
     @property
@@ -133,7 +134,7 @@ def run(
     note(f"starting a service at {url}; everything is kept in {folder}")
     with _service(folder, number) as process:
         note(f"watch it in a browser: {_browser_address(url)}")
-        results = asyncio.run(_campaigns(url, folder, simulated=simulated))
+        results = _campaigns(url, folder, simulated=simulated)
         for result in results:
             _show(result)
         if json:
@@ -206,27 +207,49 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None
     raise Failed(f"the service did not start: {lines[-1] if lines else 'it said nothing'} ({log})")
 
 
-async def _campaigns(url: str, folder: Path, *, simulated: bool) -> list[Result]:
+def _campaigns(url: str, folder: Path, *, simulated: bool) -> list[Result]:
     """Run two campaigns to their ends, side by side, and then the one that profits from them."""
-    async with AsyncClient(url) as client:
+    with Client(url) as client:
         if simulated:
-            return await _run(client, folder, [SIMULATED])
-        here = limited(await client.machine("local"))
+            return _run(client, folder, [SIMULATED])
+        here = limited(client.machine("local"))
         tiny: CampaignInput = {**TINY, "machine": here}
         longer: CampaignInput = {**LONGER, "machine": here}
-        return [
-            *await _run(client, folder, [tiny, SIMULATED]),
-            *await _run(client, folder, [longer]),
-        ]
+        return [*_run(client, folder, [tiny, SIMULATED]), *_run(client, folder, [longer])]
 
 
-async def _run(
-    client: AsyncClient, folder: Path, questions: Sequence[CampaignInput]
-) -> list[Result]:
-    handles = [await client.create(**question) for question in questions]
+def _run(client: Client, folder: Path, questions: Sequence[CampaignInput]) -> list[Result]:
+    handles = [client.create(**question) for question in questions]
     with ProgressBoard([handle.campaign for handle in handles]) as board:
-        await asyncio.gather(*(_follow(handle, board) for handle in handles))
-    return [await _result(handle, folder) for handle in handles]
+        for event in _events(handles):
+            board.update(event)
+    return [_result(handle, folder) for handle in handles]
+
+
+def _events(handles: Sequence[CampaignHandle]) -> Iterator[Event]:
+    """Yield the events of campaigns as they arrive, until all of them are at rest."""
+    arrived: SimpleQueue[Event | Exception | None] = SimpleQueue()
+
+    def follow(handle: CampaignHandle) -> None:
+        try:
+            for event in handle.watch():
+                arrived.put(event)
+            arrived.put(None)
+        except Exception as error:
+            arrived.put(error)
+
+    for handle in handles:
+        # Daemons: Ctrl-C ends the demonstration without waiting for them.
+        Thread(target=follow, args=(handle,), daemon=True).start()
+    followed = len(handles)
+    while followed:
+        item = arrived.get()
+        if isinstance(item, Exception):
+            raise item
+        if item is None:
+            followed -= 1
+        else:
+            yield item
 
 
 def limited(machine: MachineShape) -> MachineShape:
@@ -236,20 +259,15 @@ def limited(machine: MachineShape) -> MachineShape:
     return machine.model_copy(update={"memory_gib": CPU_MEMORY_GIB})
 
 
-async def _follow(handle: AsyncCampaign, board: ProgressBoard) -> None:
-    async for event in handle.watch():
-        board.update(event)
-
-
-async def _result(handle: AsyncCampaign, folder: Path) -> Result:
+def _result(handle: CampaignHandle, folder: Path) -> Result:
     """Return what came of a campaign, its recommendation downloaded where there is one."""
-    await handle.refresh()
+    handle.refresh()
     try:
-        answer = await handle.best()
+        answer = handle.best()
     except ApiError:
         return Result(handle=handle, answer=None, script=None)
     target = folder / "recommendations" / f"campaign-{handle.id}"
-    await handle.download(target)
+    handle.download(target)
     return Result(handle=handle, answer=answer, script=target / answer.launch_script_name)
 
 

@@ -9,9 +9,7 @@
             print(event.kind)
         print(campaign.best().launch_script())
 
-`AsyncClient` has the same methods to be awaited; `synchronous` is generated from `asynchronous`.
-What both share — requests, answers, retries, files — is in `calls`, `patience`, `following` and
-`files`. Nothing of the server is imported, and of the client only what is asked for.
+Nothing of the server is imported, and of the client only what is asked for.
 """
 
 from __future__ import annotations
@@ -20,26 +18,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotune.client.asynchronous.campaign import AsyncCampaign as AsyncCampaign
-    from autotune.client.asynchronous.client import AsyncClient as AsyncClient
-    from autotune.client.asynchronous.recommendation import (
-        AsyncRecommendation as AsyncRecommendation,
-    )
-    from autotune.client.calls.campaigns import CampaignInput as CampaignInput
-    from autotune.client.synchronous.campaign import CampaignHandle as CampaignHandle
-    from autotune.client.synchronous.client import Client as Client
-    from autotune.client.synchronous.recommendation import (
-        RecommendationHandle as RecommendationHandle,
-    )
+    from autotune.client.campaign import CampaignHandle as CampaignHandle
+    from autotune.client.client import Client as Client
+    from autotune.client.question import CampaignInput as CampaignInput
+    from autotune.client.recommendation import RecommendationHandle as RecommendationHandle
 
 HOMES = {
-    "AsyncCampaign": "asynchronous.campaign",
-    "AsyncClient": "asynchronous.client",
-    "AsyncRecommendation": "asynchronous.recommendation",
-    "CampaignInput": "calls.campaigns",
-    "CampaignHandle": "synchronous.campaign",
-    "Client": "synchronous.client",
-    "RecommendationHandle": "synchronous.recommendation",
+    "CampaignHandle": "campaign",
+    "CampaignInput": "question",
+    "Client": "client",
+    "RecommendationHandle": "recommendation",
 }
 __all__ = list(HOMES)
 

@@ -1,12 +1,9 @@
-"""Following a campaign's events over streams that may break. No I/O: the clients do that."""
+"""Following a campaign's events over streams that may break. No I/O: the transport does that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import httpx2
 
-from autotune.client.calls.call import PREFIX, reader
 from autotune.client.patience import (
     LOST_ON_THE_WAY,
     REFUSED_FOR_NOW,
@@ -14,9 +11,11 @@ from autotune.client.patience import (
     timeout,
     unreachable,
 )
-from autotune.client.views import AT_REST
-from autotune.schemas import Campaign, Event, TrialState
+from autotune.schemas import Campaign, CampaignState, Event, TrialState
 
+AT_REST = frozenset(
+    {CampaignState.PAUSED, CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED}
+)
 SILENCE_S = 60.0
 """The service sends at least a comment every 15 s: this long without is a broken connection."""
 LAST_WORDS_S = 1.0
@@ -24,8 +23,6 @@ LAST_WORDS_S = 1.0
 one there is none left."""
 SHORTEST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
-
-READ: Callable[[bytes | str], Event] = reader(Event)
 
 
 class Follower:
@@ -45,15 +42,11 @@ class Follower:
         self.ended = False
         self.turned = False
         self.wait_s = 0.0
-        self._campaign_id = campaign.id
+        self.campaign_id = campaign.id
         self._rests = campaign.state in AT_REST
         self._pending = campaign.pending
         self._last_id = str(after)
         self._failures = 0
-
-    @property
-    def path(self) -> str:
-        return f"{PREFIX}/campaigns/{self._campaign_id}/events"
 
     def headers(self) -> dict[str, str]:
         """Return the next stream's headers; it goes on after the last event that was read."""
@@ -74,7 +67,7 @@ class Follower:
         """Return the event of a message; None for others, such as those that keep alive."""
         if not message.id or not message.data:
             return None
-        event = READ(message.data)
+        event = Event.model_validate_json(message.data, extra="ignore")
         self._last_id = message.id
         self._failures = 0
         before = self._at_rest

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import httpx2
 
 from autotune.client.address import is_loopback
-from autotune.client.calls.call import Call
 from autotune.client.location import Authorization, Location
 from autotune.errors import ServiceUnreachable
 
@@ -33,7 +32,7 @@ def timeout(read_s: float) -> httpx2.Timeout:
 
 
 class ConnectionSettings(TypedDict):
-    """Keyword arguments that both kinds of HTTP client take."""
+    """Keyword arguments of the HTTP client."""
 
     base_url: str
     auth: Authorization
@@ -74,19 +73,25 @@ class Patience:
     longest_wait_s: float = 60.0
     stream_attempts: int = 30
 
-    def after_error(self, error: Exception, call: Call[Any], *, attempt: int) -> float | None:
-        """Return the seconds to wait before `call` is sent again; None where it is not."""
+    def after_error(self, error: Exception, *, attempt: int, repeatable: bool) -> float | None:
+        """Return the seconds to wait before a request is sent again; None where it is not.
+
+        Args:
+            repeatable: whether sending it twice does no more than sending it once, so that it may
+                be sent again after its connection broke without an answer.
+        """
         never_arrived = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
-        if attempt >= self.attempts or not (never_arrived or call.repeatable):
+        if attempt >= self.attempts or not (never_arrived or repeatable):
             return None
         return self.pause_s(attempt)
 
     def after_answer(
-        self, response: httpx2.Response, call: Call[Any], *, attempt: int
+        self, response: httpx2.Response, *, attempt: int, repeatable: bool
     ) -> float | None:
-        """Return the seconds to wait before `call` is sent again; None where `response` counts."""
+        """Return the seconds to wait before the request is sent again; None where `response` is its
+        answer."""
         status = response.status_code
-        again = status in REFUSED_FOR_NOW or (status in LOST_ON_THE_WAY and call.repeatable)
+        again = status in REFUSED_FOR_NOW or (status in LOST_ON_THE_WAY and repeatable)
         if attempt >= self.attempts or not again:
             return None
         wanted_s = retry_after_s(response.headers, now=datetime.now(UTC))

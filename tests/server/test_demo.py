@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.client import AsyncCampaign, CampaignInput
-from autotune.client.asynchronous.transport import AsyncTransport
+from autotune.client import CampaignHandle, CampaignInput
 from autotune.client.location import locate
 from autotune.client.patience import Patience
+from autotune.client.transport import Transport
 from autotune.prediction import check_campaign
 from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import Campaign, CampaignCreate, CampaignState
@@ -76,18 +76,13 @@ def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_campaign_without_a_result_is_a_failure(tmp_path: Path) -> None:
-    async def program() -> None:
-        transport = AsyncTransport(locate("http://127.0.0.1:9", token_file=None), Patience())
-        handle = AsyncCampaign(transport, failed_campaign())
+    location = locate("http://127.0.0.1:9", token_file=None)
+    with closing(Transport(location, Patience())) as transport:
+        handle = CampaignHandle(transport, failed_campaign())
         result = demo.Result(handle=handle, answer=None, script=tmp_path)
         assert result.as_dict()["best"] is None
-        try:
+        with pytest.raises(Failed, match="campaign 7 failed: no trial succeeded"):
             demo.judge([result])
-        finally:
-            await transport.close()
-
-    with pytest.raises(Failed, match="campaign 7 failed: no trial succeeded"):
-        asyncio.run(program())
 
 
 def failed_campaign() -> Campaign:

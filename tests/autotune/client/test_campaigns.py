@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import zipfile
 from contextlib import closing
@@ -10,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from autotune import AsyncClient, Client
+from autotune import Client
 from autotune.client import CampaignHandle
-from autotune.client.asynchronous.transport import AsyncTransport
 from autotune.client.files import save_archive
 from autotune.client.following import Follower
 from autotune.client.location import locate
 from autotune.client.patience import Patience
-from autotune.client.synchronous.transport import Transport
+from autotune.client.transport import Transport
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState
 from search_spaces.errors import InvalidInput
-from tests.autotune.client.conftest import CAMPAIGN, campaign_input
+from tests.autotune.client.conftest import campaign_input
 from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -131,42 +129,6 @@ def test_following_a_campaign_that_is_gone(service: Served, finished: CampaignHa
     ):
         list(transport.follow(Follower(gone, after=0)))
     assert refused.value.status == 404
-
-    async def program() -> None:
-        transport = AsyncTransport(locate(service.url, token_file=None), Patience())
-        try:
-            async for event in transport.follow(Follower(gone, after=0)):
-                raise AssertionError(event)
-        finally:
-            await transport.close()
-
-    with pytest.raises(ApiError, match="no campaign 10000"):
-        asyncio.run(program())
-
-
-def test_the_async_client(service: Served, tmp_path: Path) -> None:
-    async def program() -> None:
-        async with AsyncClient(service.url) as client:
-            first = await client.create(**CAMPAIGN)
-            second = await client.create(**campaign_input(seed=2))
-            numbers = [event.id async for event in first.watch()]
-            assert numbers == sorted(set(numbers))
-            await second.wait(timeout_s=60)
-            assert (await first.best()).launch_script_name == "launch.sbatch"
-            assert "#SBATCH" in await (await first.best()).launch_script()
-            assert len(await first.trials()) == len(await second.trials())
-            assert (await first.trial(1)).number == 1
-            plot = await first.plot("trajectory", by="node_hours")
-            assert (await plot.save(tmp_path / "search.svg")).read_text() == plot.svg
-            written = await first.download(tmp_path / "files")
-            assert {path.name for path in written} == set(await first.artefacts())
-            assert [c.id async for c in client.campaigns()][:2] == [second.id, first.id]
-            assert (await client.campaign(first.id)).at_rest
-            await first.delete()
-            with pytest.raises(ApiError):
-                await first.log(1)
-
-    asyncio.run(program())
 
 
 def test_figures_as_data_and_as_a_chart(finished: CampaignHandle) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
@@ -11,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune import AsyncClient, Client
-from autotune.client import (
-    CampaignHandle,
-    CampaignInput,
-)
+from autotune import Client
+from autotune.client import CampaignHandle, CampaignInput
 from autotune.errors import ApiError
-from autotune.schemas import CampaignCreate, CampaignState, ModelShape
+from autotune.schemas import CampaignCreate, ModelShape
 from search_spaces.errors import InvalidInput, InvalidInputs
 from tests.autotune.client.conftest import CAMPAIGN, STRATEGY, campaign_input
 from tests.serving import Served
@@ -104,27 +100,21 @@ def test_bad_input_is_told_before_anything_is_sent() -> None:
     assert [p.field for p in refused.value.problems] == ["nodes", "budget.max_trials"]
 
 
+def test_a_field_that_does_not_exist_or_lacks_is_named_before_anything_is_sent() -> None:
+    with Client("http://127.0.0.1:9") as nobody:
+        with pytest.raises(InvalidInputs, match=r"node=2: there is no such field \(valid: nodes"):
+            nobody.create(model="tiny", node=2)  # type: ignore[call-arg]
+        for ask in (nobody.create, nobody.dry_run, nobody.plan, nobody.space, nobody.sweep):
+            with pytest.raises(InvalidInputs, match="model=None: it is required"):
+                ask(machine="frontier")  # type: ignore[call-arg]
+
+
 def test_the_service_names_each_refused_field(client: Client) -> None:
     with pytest.raises(ApiError) as refused:
         client.create(**campaign_input(model="gpt-22c"))
     assert refused.value.status == 422
     assert refused.value.problem["errors"][0]["field"] == "model"
     assert "gpt-22b" in str(refused.value)
-
-
-def test_the_async_client_controls_and_gives_up(service: Served) -> None:
-    async def program() -> None:
-        async with AsyncClient(service.url) as client:
-            assert client.base_url == service.url
-            assert (await client.model("tiny")).name == "tiny"
-            handle = await client.create(**campaign_input(time_scale=1.0))
-            assert (await handle.extend(max_trials=8)).campaign.request.budget.max_trials == 8
-            assert (await handle.pause()).state == CampaignState.PAUSED
-            with pytest.raises(TimeoutError):
-                await (await handle.resume()).wait(timeout_s=0)
-            await (await handle.cancel()).wait(timeout_s=60)
-
-    asyncio.run(program())
 
 
 def test_the_documentation_runs(

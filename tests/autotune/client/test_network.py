@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from autotune import AsyncClient, Client
-from autotune.client import CampaignHandle, calls
+from autotune import Client
+from autotune.client import CampaignHandle
 from autotune.client.location import locate
 from autotune.client.patience import Patience, retry_after_s, settings
 from autotune.errors import ApiError, ServiceUnreachable
@@ -118,13 +117,19 @@ def test_retry_after_in_seconds_or_as_a_date(header: str, expected_s: float | No
 
 def test_patience_has_an_end() -> None:
     patience = Patience(attempts=2, longest_wait_s=10)
-    call = calls.catalog.models()
-    busy = httpx2.Response(503, headers={"Retry-After": "5"})
-    assert patience.after_answer(busy, call, attempt=1) == 5.0
-    assert patience.after_answer(busy, call, attempt=2) is None
-    too_long = httpx2.Response(503, headers={"Retry-After": "11"})
-    assert patience.after_answer(too_long, call, attempt=1) is None
-    assert patience.after_answer(httpx2.Response(404), call, attempt=1) is None
+
+    def wait_s(
+        status: int, after: str = "5", *, attempt: int = 1, repeatable: bool = True
+    ) -> float | None:
+        answer = httpx2.Response(status, headers={"Retry-After": after})
+        return patience.after_answer(answer, attempt=attempt, repeatable=repeatable)
+
+    assert wait_s(503) == 5.0
+    assert wait_s(503, attempt=2) is None
+    assert wait_s(503, "11") is None
+    assert wait_s(404) is None
+    assert wait_s(502) == 5.0
+    assert wait_s(502, repeatable=False) is None
     assert 0 < patience.pause_s(1) < patience.pause_s(3)
 
 
@@ -150,30 +155,6 @@ def test_watching_ends_when_the_service_stays_away(tmp_path: Path) -> None:
             served.process.terminate()
             with pytest.raises(ServiceUnreachable):
                 list(events)
-
-
-def test_the_async_client_on_a_bad_network(service: Served, finished: CampaignHandle) -> None:
-    async def program() -> None:
-        expected = [event.id for event in finished.watch()]
-        with flaky_proxy(service.url) as (url, proxy):
-            proxy.cuts = [0, 100_000, 3_000, 0]
-            async with AsyncClient(
-                url, token_file=service.token_file, patience=Patience(first_wait_s=0.01)
-            ) as client:
-                handle = await client.campaign(finished.id)
-                assert [event.id async for event in handle.watch()] == expected
-
-    asyncio.run(program())
-
-
-def test_the_async_client_finds_nobody() -> None:
-    async def program() -> None:
-        patience = Patience(attempts=2, first_wait_s=0.01)
-        async with AsyncClient("http://127.0.0.1:9", patience=patience) as nobody:
-            await nobody.models()
-
-    with pytest.raises(ServiceUnreachable):
-        asyncio.run(program())
 
 
 def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,274 @@
+"""A campaign as a handle: its trials, its figures, its answer, and what can be done to it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+from autotune.campaign_outcome import outcome_of_campaign
+from autotune.client.dataframe import dataframe
+from autotune.client.files import save_archive
+from autotune.client.following import AT_REST, Follower
+from autotune.client.plot import FigureInput, Plot, known_figure
+from autotune.client.recommendation import RecommendationHandle
+from autotune.client.transport import Transport, listed
+from autotune.html import facts
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.resolution import strategy_of
+from autotune.schemas import (
+    BudgetExtension,
+    Campaign,
+    CampaignChange,
+    CampaignState,
+    Event,
+    Explanation,
+    FigureForm,
+    FigureName,
+    FigureOffers,
+    FigureScheme,
+    PictureFormat,
+    Recommendation,
+    ScalingStudy,
+    TrainerName,
+    Trial,
+    TrialPage,
+)
+from autotune.validation import validated
+from autotune.wording import figure
+
+POLL_S = 0.5
+
+
+class CampaignHandle:
+    """One campaign; `campaign` is how it stood when last asked for."""
+
+    def __init__(self, transport: Transport, campaign: Campaign) -> None:
+        self._transport = transport
+        self.campaign = campaign
+
+    def __repr__(self) -> str:
+        return f"<campaign {self.id} {self.campaign.name!r} {self.state}>"
+
+    def _repr_html_(self) -> str:
+        item = self.campaign
+        outcome = outcome_of_campaign(item)
+        return facts(
+            f"Campaign {item.id}: {item.name}",
+            [
+                ("outcome", f"{outcome}: {item.reason}" if item.reason else outcome),
+                ("model", item.model.name),
+                ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
+                ("trials", f"{item.trials}, {item.failures} failed"),
+                *self._found(),
+                ("node-hours", figure(item.node_hours)),
+            ],
+        )
+
+    def _found(self) -> list[tuple[str, str]]:
+        """Return the recommendation so far; for a scaling study, what it measures."""
+        item, study = self.campaign, self.campaign.request.study
+        if study is not None:
+            nodes = ", ".join(map(str, study.nodes))
+            return [(f"{' and '.join(study.kinds)} scaling", f"on {nodes} nodes")]
+        unit = OBJECTIVE_UNITS[item.request.objective]
+        best = "–" if item.best_objective is None else f"{figure(item.best_objective)} {unit}"
+        layout = strategy_of(item.best_strategy).short() if item.best_strategy else "–"
+        projected = "projected, " if item.best_projected_from_nodes else ""
+        origin = f"{projected}{'simulated' if item.simulated else 'measured'}"
+        return [("recommended", f"{best} ({origin})"), ("layout", layout)]
+
+    @property
+    def id(self) -> int:
+        return self.campaign.id
+
+    @property
+    def state(self) -> CampaignState:
+        return self.campaign.state
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing works on it: paused, done, cancelled or failed, and no trial runs."""
+        return self.state in AT_REST and self.campaign.pending == 0
+
+    @property
+    def _path(self) -> str:
+        return f"/campaigns/{self.id}"
+
+    def refresh(self) -> Self:
+        self.campaign = self._transport.get(self._path, Campaign)
+        return self
+
+    def watch(self, *, after: int = 0) -> Iterator[Event]:
+        """Yield events from number `after` on (0: from the campaign's start), until it is at rest.
+
+        A broken connection is resumed where it broke, with no event lost or repeated.
+        """
+        self.refresh()
+        for event in self._transport.follow(Follower(self.campaign, after=after)):
+            self.campaign = event.campaign or self.campaign
+            yield event
+
+    def wait(self, *, timeout_s: float | None = None) -> Self:
+        """Wait until the campaign is at rest; raises TimeoutError after `timeout_s` seconds."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not self.refresh().at_rest:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(
+                    f"campaign {self.id} is still {self.state}; it goes on by itself"
+                )
+            time.sleep(min(POLL_S, left_s))
+        return self
+
+    def trials(
+        self,
+        *,
+        state: str | None = None,
+        purpose: str | None = None,
+        sort: str = "number",
+        limit: int | None = None,
+    ) -> list[Trial]:
+        """Return all trials, or those of one state or purpose; `sort` as in `-tokens_per_s`, and
+        the first `limit` of them where that is given."""
+        asked = {"state": state, "purpose": purpose, "sort": sort}
+        trials: list[Trial] = []
+        cursor: str | None = None
+        while True:
+            page = self._transport.get(
+                f"{self._path}/trials", TrialPage, {**asked, "cursor": cursor}
+            )
+            trials.extend(page.items)
+            cursor = page.next
+            if cursor is None or (limit is not None and len(trials) >= limit):
+                return trials[:limit]
+
+    def to_dataframe(self) -> Any:
+        """Return all trials as a pandas.DataFrame: a row each, by number, under flat names.
+
+        The columns are `autotune.trial_table.COLUMNS`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        return dataframe(self.trials())
+
+    def trial(self, number: int) -> Trial:
+        return self._transport.get(f"{self._path}/trials/{number}", Trial)
+
+    def log(self, number: int, *, lines: int = 200) -> str:
+        """Return the last lines of a trial's log."""
+        path = f"{self._path}/trials/{number}/log"
+        return self._transport.content(path, {"lines": lines}).decode()
+
+    def best(self) -> RecommendationHandle:
+        """Return the recommendation; raises ApiError with status 404 while there is none."""
+        found = self._transport.get(f"{self._path}/recommendation", Recommendation)
+        return RecommendationHandle(self._transport, found)
+
+    def scaling(self, *, rank: int = 1, nodes: Sequence[int] = ()) -> ScalingStudy:
+        """Return how the strategy at `rank` scales: measured where a trial ran it, predicted from
+        the trials elsewhere."""
+        params = {"rank": rank, "nodes": listed(nodes)}
+        return self._transport.get(f"{self._path}/scaling", ScalingStudy, params)
+
+    def figures(self) -> FigureOffers:
+        """Return which kinds of figures this campaign has, and why not the others."""
+        return self._transport.get(f"{self._path}/figures", FigureOffers)
+
+    def figure(self, kind: FigureName, **options: Unpack[FigureInput]) -> dict[str, Any]:
+        """Return a figure as data: its caption, its table and its series.
+
+        Raises ApiError with status 404 where the campaign has none of this kind, and says why.
+        """
+        figure: dict[str, Any] = json.loads(self._drawn("json", kind=kind, options=options))
+        return figure
+
+    def chart(
+        self, kind: FigureName, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+    ) -> dict[str, Any]:
+        """Return a figure as Vega-Lite with its rows."""
+        content = self._drawn("vega.json", kind=kind, scheme=scheme, options=options)
+        chart: dict[str, Any] = json.loads(content)
+        return chart
+
+    def picture(
+        self,
+        kind: FigureName,
+        picture: PictureFormat = "svg",
+        *,
+        scheme: FigureScheme = "light",
+        **options: Unpack[FigureInput],
+    ) -> bytes:
+        """Return a figure as a picture, with its title and caption."""
+        return self._drawn(picture, kind=kind, scheme=scheme, options=options)
+
+    def plot(
+        self, kind: FigureName, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
+    ) -> Plot:
+        """Return a figure as a notebook shows it, with its title and caption; `.save("map.pdf")`
+        writes it into a file.
+
+        Raises:
+            InvalidInput: field `kind`: there is no such figure.
+            ApiError: with status 404 where the campaign has none of this kind, and why.
+        """
+        fetch = partial(self._drawn, kind=kind, scheme=scheme, options=options)
+        return Plot(f"{kind} of campaign {self.id}", fetch)
+
+    def _drawn(
+        self, form: FigureForm, *, kind: str, options: FigureInput, scheme: FigureScheme = "light"
+    ) -> bytes:
+        path = f"{self._path}/figures/{known_figure(kind)}.{form}"
+        params: Mapping[str, Any] = {**options, "scheme": None if form == "json" else scheme}
+        return self._transport.content(path, params)
+
+    def explain(self) -> Explanation:
+        """Return why its best won and what lies beyond its space, or why nothing ran."""
+        return self._transport.get(f"{self._path}/explanation", Explanation)
+
+    def artefacts(self) -> list[str]:
+        """Return the names of the files that `download` writes."""
+        return self.best().artefacts()
+
+    def download(
+        self, path: str | Path, *, rank: int = 1, trainer: TrainerName | None = None
+    ) -> list[Path]:
+        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`);
+        those of `trainer`, or else those that launch it as the trials ran."""
+        params = {"rank": rank, "trainer": trainer}
+        archive = self._transport.content(f"{self._path}/artefacts.zip", params)
+        return save_archive(archive, Path(path))
+
+    def pause(self) -> Self:
+        return self._control("pause")
+
+    def resume(self) -> Self:
+        return self._control("resume")
+
+    def cancel(self) -> Self:
+        return self._control("cancel")
+
+    def _control(self, action: str) -> Self:
+        self.campaign = self._transport.post(f"{self._path}/{action}", Campaign)
+        return self
+
+    def extend(self, **budget: Any) -> Self:
+        """Raise the budget (the fields of `BudgetExtension`); a campaign that is done goes on."""
+        extension = validated(BudgetExtension, budget)
+        self.campaign = self._transport.post(f"{self._path}/extend", Campaign, extension)
+        return self
+
+    def change(self, *, name: str | None = None, private: bool | None = None) -> Self:
+        """Rename the campaign, or show it to the others of a group or to nobody else; None leaves
+        either as it is."""
+        change = validated(CampaignChange, {"name": name, "private": private})
+        self.campaign = self._transport.patch(self._path, Campaign, change)
+        return self
+
+    def delete(self) -> None:
+        self._transport.delete(self._path)

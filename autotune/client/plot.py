@@ -1,0 +1,61 @@
+"""Figures as pictures that a notebook shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict, get_args
+
+from autotune.client.files import figure_form
+from autotune.files import write_whole
+from autotune.schemas import FigureForm, FigureName, ParetoCost, ScalingKind
+from search_spaces.errors import InvalidInput, closest
+
+
+class FigureInput(TypedDict, total=False):
+    """What a figure may be narrowed to: `by` is of the trajectory ("trial", "time", "node_hours"),
+    `micro_batch_size` and `num_nodes` of the map, `against` of the Pareto front, `scaling` of
+    that figure."""
+
+    by: str
+    micro_batch_size: int
+    num_nodes: int
+    against: ParetoCost
+    scaling: ScalingKind
+
+
+class Plot:
+    """A figure, drawn by the service: a notebook shows it without JavaScript; `svg` is its text."""
+
+    def __init__(self, name: str, fetch: Callable[[FigureForm], bytes]) -> None:
+        self.name = name
+        self.svg = fetch("svg").decode()
+        self._fetch = fetch
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> Path:
+        """Write it in the format of the file's suffix: .svg as it is shown; .png, .pdf, .json (its
+        data) and .vega.json (Vega-Lite) as the campaign stands now.
+
+        Raises:
+            InvalidInput: field `path`: the suffix names none of these.
+            OSError: the file cannot be written.
+        """
+        target = Path(path)
+        form = figure_form(target)
+        return write_whole(target, self.svg if form == "svg" else self._fetch(form))
+
+
+def known_figure(kind: str) -> str:
+    """Return `kind`; raises InvalidInput, with the nearest name, for one that does not exist."""
+    kinds = get_args(FigureName)
+    if kind in kinds:
+        return kind
+    near = closest(kind, kinds, count=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise InvalidInput("kind", kind, f"there is no such figure{hint}", valid=", ".join(kinds))

@@ -1,0 +1,166 @@
+"""Requests over one pool of connections: sent again, answered, refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import httpx2
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from autotune.client.following import Follower
+from autotune.client.location import Location
+from autotune.client.patience import Patience, settings, unreachable
+from autotune.errors import ApiError
+from autotune.schemas import Event
+
+T = TypeVar("T")
+PREFIX = "/api/v1"
+REPEATABLE = frozenset({"GET", "DELETE"})
+"""Sending these twice does no more than sending them once."""
+
+Parameters = Mapping[str, str | int | None]
+"""Of a query; those that are None are not sent."""
+
+
+class Transport:
+    """Sends requests with patience.
+
+    Every method raises `ServiceUnreachable` where nothing answers, and `ApiError` where the service
+    refuses, or answers with something else than what is expected.
+    """
+
+    def __init__(self, location: Location, patience: Patience) -> None:
+        self.base_url = location.url
+        through = (
+            httpx2.HTTPTransport(uds=location.socket, verify=False) if location.socket else None
+        )
+        self._http = httpx2.Client(**settings(location), transport=through)
+        self._patience = patience
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str, answer: type[T], params: Parameters | None = None) -> T:
+        return read(self.send("GET", path, params=params), answer)
+
+    def content(self, path: str, params: Parameters | None = None) -> bytes:
+        """Return the body of an answer that is a file."""
+        return self.send("GET", path, params=params).content
+
+    def post(
+        self,
+        path: str,
+        answer: type[T],
+        document: BaseModel | None = None,
+        *,
+        params: Parameters | None = None,
+        key: str | None = None,
+    ) -> T:
+        """Send a document; with an idempotency `key` it may be sent again after a lost answer."""
+        return read(self.send("POST", path, params=params, document=document, key=key), answer)
+
+    def put(self, path: str, answer: type[T], document: BaseModel) -> T:
+        return read(self.send("PUT", path, document=document), answer)
+
+    def patch(self, path: str, answer: type[T], document: BaseModel) -> T:
+        return read(self.send("PATCH", path, document=document), answer)
+
+    def delete(self, path: str) -> None:
+        self.send("DELETE", path)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Parameters | None = None,
+        document: BaseModel | None = None,
+        key: str | None = None,
+    ) -> httpx2.Response:
+        """Return the answer to a request that was sent as often as patience allows."""
+        headers = {"Idempotency-Key": key} if key else {}
+        content = None
+        if document is not None:
+            headers["Content-Type"] = "application/json"
+            content = document.model_dump_json(exclude_unset=True).encode()
+        present = {name: value for name, value in (params or {}).items() if value is not None}
+        repeatable = method in REPEATABLE or key is not None
+        attempt = 1
+        while True:
+            try:
+                response = self._http.request(
+                    method, PREFIX + path, params=present, headers=headers, content=content
+                )
+            except httpx2.TransportError as error:
+                wait_s = self._patience.after_error(error, attempt=attempt, repeatable=repeatable)
+                if wait_s is None:
+                    raise unreachable(self.base_url, error) from error
+            else:
+                wait_s = self._patience.after_answer(
+                    response, attempt=attempt, repeatable=repeatable
+                )
+                if wait_s is None:
+                    if not response.is_success:
+                        raise refusal(response)
+                    return response
+            time.sleep(wait_s)
+            attempt += 1
+
+    def follow(self, follower: Follower) -> Iterator[Event]:
+        """Yield events until the follower has seen the end; broken streams are resumed."""
+        path = f"{PREFIX}/campaigns/{follower.campaign_id}/events"
+        while not follower.ended:
+            try:
+                with self._http.sse(
+                    path, headers=follower.headers(), timeout=follower.timeout()
+                ) as source:
+                    if follower.refused(source.response):
+                        source.response.read()
+                        raise refusal(source.response)
+                    for message in source:
+                        event = follower.take(message)
+                        if event is not None:
+                            yield event
+                        if follower.turned:
+                            break
+            except httpx2.TransportError as error:
+                follower.lost(error, self._patience, base_url=self.base_url)
+            time.sleep(follower.wait_s)
+
+
+def read(response: httpx2.Response, answer: type[T]) -> T:
+    """Return the body as `answer`; fields that this version does not know are ignored."""
+    try:
+        return TypeAdapter(answer).validate_json(response.content, extra="ignore")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "its body"
+        problem = {
+            "title": "Answer not understood",
+            "detail": f"what answers at {response.url} is no autotune service of this "
+            f"version: {where}: {first['msg']}",
+        }
+        raise ApiError(response.status_code, problem) from error
+
+
+def refusal(response: httpx2.Response) -> ApiError:
+    """Return the error of a refused request, made up where the body is no problem document."""
+    phrase = httpx2.codes.get_reason_phrase(response.status_code)
+    problem: dict[str, Any] = {
+        "title": phrase,
+        "status": response.status_code,
+        "detail": f"{response.request.method} {response.url} was answered with "
+        f"{response.status_code} {phrase}",
+    }
+    with suppress(ValueError):  # a proxy's page, for one
+        document = response.json()
+        problem |= document if isinstance(document, dict) else {}
+    return ApiError(response.status_code, problem)
+
+
+def listed(numbers: Sequence[int]) -> str | None:
+    """Return numbers as one parameter of a query; None where there are none."""
+    return ",".join(map(str, numbers)) or None
