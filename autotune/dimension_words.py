@@ -5,28 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from autotune.schemas import Objective
-from search_spaces.dimension import Scalar
-from search_spaces.strategy import Strategy, setting_text
-
-COUNTED: Mapping[str, str] = {
-    "tensor_parallel": "TP",
-    "pipeline_parallel": "PP",
-    "micro_batch_size": "MBS",
-    "gradient_accumulation_steps": "GAS",
-    "zero_stage": "ZeRO",
-    "virtual_stages": "VP",
-}
-SWITCHED: Mapping[str, str] = {
-    "sequence_parallel": "sequence parallelism",
-    "flash_attention": "FlashAttention",
-}
-NAMES: Mapping[str, str] = {
-    **COUNTED,
-    **SWITCHED,
-    "num_nodes": "the number of nodes",
-    "activation_checkpointing": "activation checkpointing",
-    "precision": "precision",
-}
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, Scalar, setting_text
+from search_spaces.strategy import Strategy
 
 RATE_WORDS: Mapping[Objective, str] = {
     "tokens_per_s": "the rate",
@@ -56,32 +36,35 @@ FEW = 3
 
 def dimension_name(dimension: str) -> str:
     """Return what a dimension is called; one of a trainer's own has its own name."""
-    return NAMES.get(dimension, dimension)
+    said = BY_NAME.get(dimension)
+    return dimension if said is None else said.words or said.short
 
 
 def value_words(dimension: str, value: Scalar) -> str:
     """Return a value with its dimension: `TP 8`, `16 nodes`, `full checkpointing`."""
-    if dimension in COUNTED:
-        return f"{COUNTED[dimension]} {value}"
-    if dimension in SWITCHED:
-        return f"{'with' if value else 'without'} {SWITCHED[dimension]}"
-    if dimension == "num_nodes":
-        return f"{value} node{'' if value == 1 else 's'}"
-    if dimension == "activation_checkpointing":
-        return "no checkpointing" if value == "none" else f"{value} checkpointing"
-    return str(value) if dimension in NAMES else f"{dimension} {setting_text(value)}"
+    head, middle, tail = _value_parts(dimension, value)
+    return f"{head}{middle}{tail}"
+
+
+def _value_parts(dimension: str, value: Scalar) -> tuple[str, str, str]:
+    """Return what stands before a value, the value, and what stands after it."""
+    said = BY_NAME.get(dimension)
+    if said is None:
+        return f"{dimension} ", setting_text(value), ""
+    if said.is_switch:
+        return "", f"{'with' if value else 'without'} {said.words}", ""
+    if said.noun:
+        noun = said.noun.removesuffix("s") if value == 1 else said.noun
+        return "", "no" if value == said.neutral else str(value), f" {noun}"
+    return "" if said.is_named else f"{said.short} ", str(value), ""
 
 
 def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
     """Return a choice of one or more values: `MBS 2, 4 or 8`, `2 or 4 nodes`."""
-    words = [value_words(dimension, value) for value in values]
-    if dimension in COUNTED:
-        words[1:] = [each.removeprefix(f"{COUNTED[dimension]} ") for each in words[1:]]
-    elif dimension in {"num_nodes", "activation_checkpointing"}:
-        words[:-1] = [each.rpartition(" ")[0] for each in words[:-1]]
-    elif dimension not in NAMES:
-        words[1:] = [setting_text(value) for value in values[1:]]
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    parts = [_value_parts(dimension, value) for value in values]
+    middles = [middle for _, middle, _ in parts]
+    listed = " or ".join(filter(None, [", ".join(middles[:-1]), middles[-1]]))
+    return f"{parts[0][0]}{listed}{parts[-1][2]}"
 
 
 def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
@@ -94,18 +77,11 @@ def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
 
 def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
     """Return a step from one value to another: `PP 8 to 16`, `full to no checkpointing`."""
-    if dimension in COUNTED:
-        return f"{COUNTED[dimension]} {one} to {other}"
-    if dimension in SWITCHED:
-        return SWITCHED[dimension] if other else f"doing without {SWITCHED[dimension]}"
-    if dimension == "num_nodes":
-        return f"{one} to {other} nodes"
-    if dimension == "activation_checkpointing":
-        kinds = ("no" if kind == "none" else str(kind) for kind in (one, other))
-        return f"{' to '.join(kinds)} checkpointing"
-    if dimension not in NAMES:
-        return f"{dimension} {setting_text(one)} to {setting_text(other)}"
-    return f"{one} to {other}"
+    said = BY_NAME.get(dimension)
+    if said is not None and said.is_switch:
+        return said.words if other else f"doing without {said.words}"
+    (head, first, _), (_, last, tail) = (_value_parts(dimension, each) for each in (one, other))
+    return f"{head}{first} to {last}{tail}"
 
 
 def told_apart(strategy: Strategy, other: Strategy, *, among: Collection[Strategy] = ()) -> str:
@@ -117,7 +93,7 @@ def told_apart(strategy: Strategy, other: Strategy, *, among: Collection[Strateg
     """
     every = dict.fromkeys((*strategy.dimensions, *other.dimensions))
     differing = [name for name in every if strategy.value(name) != other.value(name)]
-    telling = [name for name in differing if name != "gradient_accumulation_steps"] or differing
+    telling = [name for name in differing if name != ACCUMULATION] or differing
     alike = [each for each in among if each != strategy]
     said: list[str] = []
     for name in telling:

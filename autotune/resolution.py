@@ -29,12 +29,12 @@ from search_spaces.catalog import (
     machine_from_table,
     model_from_table,
 )
-from search_spaces.dimension import powers_of_two
+from search_spaces.dimensions import DIMENSIONS, powers_of_two
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 BATCH = "global_batch_size"

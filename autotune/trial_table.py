@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autotune.schemas import Expectation, Trial, TrialMetrics
-from search_spaces.strategy import DIMENSIONS
+from search_spaces.dimensions import DIMENSIONS
 
 _OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
 _COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.strategy import DIMENSIONS, Scalar, Strategy, strategy_with
+from search_spaces.dimensions import DIMENSIONS, Scalar, model_parallel, weight_parallel
+from search_spaces.strategy import Strategy, strategy_with
 
 Mask = NDArray[np.bool_]
 
@@ -69,12 +70,17 @@ class Lattice:
 
     @cached_property
     def model_parallel(self) -> NDArray[np.int64]:
-        return np.asarray(self["tensor_parallel"] * self["pipeline_parallel"], dtype=np.int64)
+        return np.asarray(model_parallel(self.__getitem__), dtype=np.int64)
 
     @cached_property
     def data_parallel(self) -> NDArray[np.int64]:
         """Replicas, shape (n,); 0 where the model needs more GPUs than there are."""
         return self.world_size // self.model_parallel
+
+    @cached_property
+    def weight_replicas(self) -> NDArray[np.int64]:
+        """GPUs that hold the same weights before ZeRO, shape (n,)."""
+        return np.asarray(self.world_size // weight_parallel(self.__getitem__), dtype=np.int64)
 
     @cached_property
     def global_batch_size(self) -> NDArray[np.int64]:

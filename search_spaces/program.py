@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+from search_spaces.dimensions import BY_NAME, NEUTRAL, Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.strategy import Scalar, Strategy
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 
@@ -24,6 +27,45 @@ class ProgramRefusal(Protocol):
 
     def refuses(self, strategy: Strategy, transformer: Transformer, machine: Machine) -> bool:
         """Whether it cannot run this strategy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LackingRefusal:
+    """Strategies that use a dimension which a program lacks."""
+
+    program: str
+    dimension: str
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return (self.dimension,)
+
+    @property
+    def because(self) -> str:
+        said = BY_NAME[self.dimension]
+        neutral = str(NEUTRAL[self.dimension]).lower()
+        return (
+            f"{self.program} has no {said.words or said.label.lower()}: "
+            f"{self.dimension} must be {neutral}"
+        )
+
+    def meets(self, strategy: Strategy) -> bool:
+        return bool(strategy.value(self.dimension) != NEUTRAL[self.dimension])
+
+    def refuses(
+        self,
+        strategy: Strategy,
+        transformer: Transformer,  # noqa: ARG002 (it lacks the dimension for every model)
+        machine: Machine,  # noqa: ARG002 (and on every machine)
+    ) -> bool:
+        return self.meets(strategy)
+
+
+def lacking(program: str, varied: Collection[str]) -> tuple[LackingRefusal, ...]:
+    """Return a refusal for each dimension that a program does not vary and could do without."""
+    return tuple(
+        LackingRefusal(program=program, dimension=name) for name in NEUTRAL if name not in varied
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +119,6 @@ class ProgramCapabilities:
         name: as sentences have it.
         uneven_stages: whether a pipeline's stages may have different numbers of layers.
         activation_checkpointing: the kinds that it has.
-        sequence_parallel: whether it cuts norms and residuals over the tensor-parallel ranks.
-        virtual_stages: whether it interleaves several stages of a pipeline on each rank.
         deepspeed: whether the limits of DeepSpeed's and Megatron-DeepSpeed's pipelines hold; where
             not, it names its own in `refusals`.
         fixed: the dimensions that it does not vary, with the value that each of them has; None:
@@ -92,13 +132,20 @@ class ProgramCapabilities:
     name: str
     uneven_stages: bool = True
     activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
-    sequence_parallel: bool = True
-    virtual_stages: bool = True
     deepspeed: bool = True
     fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
     own: tuple[OwnDimension, ...] = ()
     searched: tuple[str, ...] = ()
+
+    @cached_property
+    def _unvaried(self) -> frozenset[str]:
+        lacked = {each.dimension for each in self.refusals if isinstance(each, LackingRefusal)}
+        return frozenset(lacked | dict(self.fixed).keys())
+
+    def varies(self, dimension: str) -> bool:
+        """Return whether it can have several values of a dimension."""
+        return dimension not in self._unvaried
 
 
 ANY_PROGRAM = ProgramCapabilities(name="some program")

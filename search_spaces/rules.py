@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from search_spaces.batch import GlobalBatch
-from search_spaces.dimension import offers_bf16
+from search_spaces.dimensions import BY_NAME, DIVIDING, offers_bf16
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -108,6 +108,14 @@ def _uneven_world(lattice: Lattice) -> Mask:
     return np.asarray(lattice.world_size % lattice.model_parallel != 0)
 
 
+def _product(strategy: Strategy) -> str:
+    """Return what the GPUs of a replica are the product of: `tensor_parallel 8 x …`."""
+    values = ((name, strategy.value(name)) for name in DIVIDING)
+    return " x ".join(
+        f"{name} {value}" for name, value in values if value > 1 or BY_NAME[name].is_searched
+    )
+
+
 def program_masks(
     lattice: Lattice, transformer: Transformer, machine: Machine, program: ProgramCapabilities
 ) -> dict[str, Mask]:
@@ -150,11 +158,11 @@ _ALL = (
     ),
     Rule(
         name="world_size",
-        demand="tensor_parallel x pipeline_parallel divides the number of GPUs",
+        demand=f"{' x '.join(DIVIDING)} divides the number of GPUs",
         broken=lambda lattice, _: _uneven_world(lattice),
         reason=lambda s, to: (
-            f"tensor_parallel {s.tensor_parallel} x pipeline_parallel {s.pipeline_parallel} = "
-            f"{s.model_parallel} does not divide {s.world_size(to.machine.gpus_per_node)} GPUs "
+            f"{_product(s)} = {s.model_parallel} does not divide "
+            f"{s.world_size(to.machine.gpus_per_node)} GPUs "
             f"({s.num_nodes} node{'s' if s.num_nodes > 1 else ''} x {to.machine.gpus_per_node})"
         ),
     ),

@@ -11,29 +11,31 @@ from typing import Any
 import numpy as np
 
 from search_spaces.batch import GlobalBatch
-from search_spaces.dimension import (
+from search_spaces.choices import (
     AUTO,
-    LAYOUT,
-    MAIN,
     DimensionChoice,
-    Scalar,
     automatic,
     automatic_accumulations,
     fixed_default,
     unsaid,
     values_of,
 )
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, TABLE, Scalar
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.lattice import Lattice, settings_column
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import rule_masks
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 MOST_POINTS = 2_000_000  # enumerated in about two seconds and half a gigabyte
 MOST_AUTOMATIC_POINTS = 1_000_000  # to which a space may grow by what nothing was said of
-ACCUMULATION = "gradient_accumulation_steps"
+NAMING_LAYOUTS = tuple(
+    d.name for d in TABLE if d.is_searched and d.part != "nodes" and d.name != ACCUMULATION
+)
+"""A choice for one of these names layouts: nothing is added then, but for what the program itself
+says is searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class SearchSpace:
 
     Attributes:
         nodes: the most that a strategy may use.
-        dimensions: each of the eleven dimensions, and of the program's own, -> its values.
+        dimensions: each dimension, and each of the program's own, -> its values.
         program: that is to run the trials; what it cannot do is not legal.
         strategies: the only raw points; None where these are the grid of all dimensions.
     """
@@ -117,7 +119,7 @@ class SearchSpace:
         problems = list(_faults(nodes, machine, choices, program))
         values = dict(_unvaried(choices, machine, program, problems))
         for dimension in (name for name in DIMENSIONS if name not in values):
-            default: DimensionChoice | None = AUTO if dimension in MAIN else None
+            default: DimensionChoice | None = AUTO if BY_NAME[dimension].is_searched else None
             choice = choices.get(dimension, default)
             try:
                 if choice is None:
@@ -282,7 +284,7 @@ def _widened(
     """Return the dimensions, with the automatic values of those that trade time for memory where
     there is room and no choice names them: all of them if the layouts are automatic, otherwise
     those that the program searches."""
-    named_layouts = any(choices.get(name, AUTO) != AUTO for name in LAYOUT)
+    named_layouts = any(choices.get(name, AUTO) != AUTO for name in NAMING_LAYOUTS)
     fixed = dict(program.fixed)
     wider = {
         name: values

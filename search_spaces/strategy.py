@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
 
+from search_spaces.dimensions import (
+    DIMENSIONS,
+    IN_LINE,
+    LAYOUT,
+    Scalar,
+    model_parallel,
+    setting_text,
+)
 from search_spaces.transformer import ActivationCheckpointing
 
 Precision = Literal["fp32", "bf16", "fp16"]
-Scalar: TypeAlias = int | float | bool | str
-"""A value of a dimension; a number with a fraction of one of the trainer's own alone."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Strategy:
     """One point of the search: a parallel layout with its batch.
 
-    `world_size = num_nodes x gpus_per_node = tensor_parallel x pipeline_parallel x data_parallel`
+    `world_size = num_nodes x gpus_per_node = model_parallel x data_parallel`
     and `global_batch_size = micro_batch_size x gradient_accumulation_steps x data_parallel`.
 
     Attributes:
@@ -51,7 +58,7 @@ class Strategy:
     @property
     def model_parallel(self) -> int:
         """GPUs that hold one replica of the model."""
-        return self.tensor_parallel * self.pipeline_parallel
+        return int(model_parallel(partial(getattr, self)))
 
     def world_size(self, gpus_per_node: int) -> int:
         return self.num_nodes * gpus_per_node
@@ -78,35 +85,13 @@ class Strategy:
 
     def short(self) -> str:
         """Return one line for people: `TP 4 · PP 8 · MBS 2 · GAS 16 · ZeRO-1 · 16 nodes …`."""
-        parts = [
-            f"TP {self.tensor_parallel}",
-            f"PP {self.pipeline_parallel}",
-            f"MBS {self.micro_batch_size}",
-            f"GAS {self.gradient_accumulation_steps}",
-            f"ZeRO-{self.zero_stage}",
-            f"{self.num_nodes} node{'s' if self.num_nodes != 1 else ''}",
-        ]
-        if self.virtual_stages > 1:
-            parts.append(f"VP {self.virtual_stages}")
-        if self.sequence_parallel:
-            parts.append("SP")
-        kept = "no" if self.activation_checkpointing == "none" else self.activation_checkpointing
+        said = (dimension.brief(getattr(self, dimension.name)) for dimension in IN_LINE)
         own = (f"{name} {setting_text(value)}" for name, value in self.settings)
-        return " · ".join([*parts, f"{kept} ckpt", self.precision, *own])
+        return " · ".join([*filter(None, said), *own])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the value of each dimension, those of the trainer's own among them."""
         return {name: self.value(name) for name in self.dimensions}
-
-
-DIMENSIONS = tuple(field.name for field in fields(Strategy) if field.name != "settings")
-"""Those of every trainer."""
-LAYOUT = tuple(name for name in DIMENSIONS if name != "gradient_accumulation_steps")
-
-
-def setting_text(value: Scalar) -> str:
-    """Return a value of a dimension as people write it: `on`, `8`, `fused`."""
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def strategy_with(values: Mapping[str, Any]) -> Strategy:

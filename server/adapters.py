@@ -6,8 +6,8 @@ from pathlib import Path
 
 from autotune.schemas import AdapterSummary
 from evaluators.adapter.catalog import READY, adapter_file, adapter_names, load_adapter
+from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.strategy import DIMENSIONS
 
 EXAMPLES = ("template", "template-hydra")
 """Ready adapters that are there to be copied, for no trainer."""

@@ -10,12 +10,13 @@ from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate
 from autotune.resolution import campaign_space
 from autotune.schemas import NO_BASELINE, CampaignCreate, StrategyShape
-from search_spaces.dimension import MAIN, fixed_default
+from search_spaces.choices import fixed_default
+from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.rules import RULES, findings, rule_masks
-from search_spaces.space import ACCUMULATION, SearchSpace
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
 
 USUAL_ZERO_STAGE = 1
 
@@ -163,11 +164,12 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
     tensor, parameters = lattice["tensor_parallel"], space.transformer.parameters
     recipe = next(degree for most, degree in RECIPE_TENSOR_PARALLEL if parameters < most)
     unusual = np.zeros(len(lattice), dtype=np.int64)
-    for name in (name for name in DIMENSIONS if name not in (*MAIN, *BY_LAYOUT)):
-        unusual += lattice[name] != fixed_default(name, space.machine)[0]
-    for dimension in space.program.own:
-        if dimension.name in lattice.settings:
-            unusual += lattice[dimension.name] != dimension.values[0]
+    for dimension in TABLE:
+        if not dimension.is_searched and dimension.name not in BY_LAYOUT:
+            unusual += lattice[dimension.name] != fixed_default(dimension.name, space.machine)[0]
+    for own in space.program.own:
+        if own.name in lattice.settings:
+            unusual += lattice[own.name] != own.values[0]
     recomputed = [RECOMPUTED[kind] for kind in lattice["activation_checkpointing"].tolist()]
     falling_in_weight = (
         -lattice["num_nodes"],

@@ -19,43 +19,21 @@ from autotune.baseline.statement import (
     statement,
     words_of,
 )
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import TABLE, Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.transformer import Transformer
 
-VALUED: Mapping[str, str] = {
-    "--tensor-model-parallel-size": "tensor_parallel",
-    "--pipeline-model-parallel-size": "pipeline_parallel",
-    "--micro-batch-size": "micro_batch_size",
-    "--global-batch-size": BATCH,
-    "--zero-stage": "zero_stage",
-    "--num-virtual-stages-per-pipeline-rank": "virtual_stages",
-    "--recompute-granularity": "activation_checkpointing",
-    "--nnodes": "num_nodes",
-    "--num-nodes": "num_nodes",
+OPTIONS: Mapping[str, tuple[str, Scalar | None]] = {
+    "--global-batch-size": (BATCH, None),
+    **{
+        option: (dimension.name, value)
+        for dimension in TABLE
+        for option, value in dimension.megatron.items()
+        if option
+    },
 }
-"""Options whose value is that of a dimension; the nodes are the launcher's."""
+"""Option, or option and value -> dimension and what it means for it; None: the option's value."""
 
-SWITCHED: Mapping[str, tuple[str, Scalar]] = {
-    "--sequence-parallel": ("sequence_parallel", True),
-    "--use-distributed-optimizer": ("zero_stage", 1),
-    "--recompute-activations": ("activation_checkpointing", "selective"),
-    "--checkpoint-activations": ("activation_checkpointing", "full"),
-    "--deepspeed-activation-checkpointing": ("activation_checkpointing", "full"),
-    "--bf16": ("precision", "bf16"),
-    "--fp16": ("precision", "fp16"),
-    "--use-flash-attn": ("flash_attention", True),
-    "--use-flash-attn-v1": ("flash_attention", True),
-    "--use-flash-attn-v2": ("flash_attention", True),
-}
-CHOSEN: Mapping[tuple[str, str], tuple[str, Scalar]] = {
-    ("--attention-backend", "flash"): ("flash_attention", True),
-    ("--attention-backend", "unfused"): ("flash_attention", False),
-    ("--data-parallel-sharding-strategy", "no_shard"): ("zero_stage", 0),
-    ("--data-parallel-sharding-strategy", "optim"): ("zero_stage", 1),
-    ("--data-parallel-sharding-strategy", "optim_grads"): ("zero_stage", 2),
-    ("--data-parallel-sharding-strategy", "optim_grads_params"): ("zero_stage", 3),
-}
 LAYERS_OF_STAGE = "--num-layers-per-virtual-pipeline-stage"
 MODEL: Mapping[str, str] = {
     "--num-layers": "num_layers",
@@ -70,16 +48,14 @@ NOT_SEARCHED = ("--context-parallel-size", "--expert-model-parallel-size")
 """Ways to divide a model that a strategy has no dimension for."""
 
 DEFAULTS: Mapping[str, Scalar] = {
-    "tensor_parallel": 1,
-    "pipeline_parallel": 1,
-    "activation_checkpointing": "none",
-    "sequence_parallel": False,
-    "virtual_stages": 1,
+    dimension.name: value
+    for dimension in TABLE
+    if (value := dimension.megatron.get("")) is not None
 }
 OF_DEEPSPEED = "--deepspeed"
 """With it and no `--zero-stage` the stage stands in a file that only the user has."""
 
-KNOWN = (*VALUED, *SWITCHED, *{flag for flag, _ in CHOSEN}, LAYERS_OF_STAGE, *MODEL, *NOT_SEARCHED)
+KNOWN = (*(option.split()[0] for option in OPTIONS), LAYERS_OF_STAGE, *MODEL, *NOT_SEARCHED)
 ABOUT_LAYOUT = re.compile(r"parallel|zero|micro-batch|global-batch|recompute|checkpoint-act")
 ALIKE = 0.75
 """Of two options from which on the one that Megatron does not have is taken for a slip."""
@@ -115,15 +91,9 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
     given = list(_options(words_of(text)))
     for flag, value in given:
         shown = f"{flag} {value}".strip()
-        if flag in VALUED:
-            name = VALUED[flag]
-            said[name] = read_value(name, value, shown=shown, text=text)
-        elif flag in SWITCHED:
-            name, switched = SWITCHED[flag]
-            said[name] = switched
-        elif (flag, value) in CHOSEN:
-            name, switched = CHOSEN[flag, value]
-            said[name] = switched
+        if meant := OPTIONS.get(flag) or OPTIONS.get(f"{flag} {value}"):
+            name, means = meant
+            said[name] = read_value(name, value, shown=shown, text=text) if means is None else means
         elif flag == LAYERS_OF_STAGE:
             per_stage = int(read_value("virtual_stages", value, shown=shown, text=text))
         else:

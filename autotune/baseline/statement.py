@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from search_spaces.dimension import NAMED, SWITCHES, Scalar, describe_valid, values_of
+from search_spaces.choices import describe_valid, values_of
+from search_spaces.dimensions import BY_NAME, DIMENSIONS, TABLE, Scalar
 from search_spaces.errors import InvalidInput, closest
-from search_spaces.strategy import DIMENSIONS
 
 FIELD = "baseline"
 BATCH = "global_batch_size"
@@ -16,19 +16,9 @@ EXAMPLE = "tp=8,pp=4,mbs=1,zero=1"
 FORMS = f'such as "{EXAMPLE}", a line of Megatron\'s arguments, or "none"'
 
 SHORT: Mapping[str, str] = {
-    "tp": "tensor_parallel",
-    "pp": "pipeline_parallel",
-    "mbs": "micro_batch_size",
-    "gas": "gradient_accumulation_steps",
-    "zero": "zero_stage",
-    "nodes": "num_nodes",
+    **{key: dimension.name for dimension in TABLE for key in dimension.keys},
     "gbs": BATCH,
     "global_batch": BATCH,
-    "checkpointing": "activation_checkpointing",
-    "ckpt": "activation_checkpointing",
-    "sp": "sequence_parallel",
-    "flash": "flash_attention",
-    "vp": "virtual_stages",
 }
 KEYS: Mapping[str, str] = {**SHORT, **{name: name for name in (*DIMENSIONS, BATCH)}}
 """What may stand before `=`, and what it means."""
@@ -122,16 +112,16 @@ def read_value(name: str, value: str, *, shown: str, text: str) -> Scalar:
     Raises:
         InvalidInput: field `baseline`: the dimension has no such value.
     """
-    read: Scalar = value.lower()
-    if name in SWITCHES:
-        read = SWITCH_WORDS.get(value.lower(), value)
-    elif name not in NAMED:
-        read = int(value) if value.isascii() and value.isdigit() else value
     # A batch is a number of samples, as a micro-batch is.
-    dimension = "micro_batch_size" if name == BATCH else name
+    dimension = BY_NAME["micro_batch_size" if name == BATCH else name]
+    read: Scalar = value.lower()
+    if dimension.is_switch:
+        read = SWITCH_WORDS.get(value.lower(), value)
+    elif dimension.is_counted:
+        read = int(value) if value.isascii() and value.isdigit() else value
     try:
-        values_of(dimension, read)
+        values_of(dimension.name, read)
     except InvalidInput:
         reason = f"{shown}: this is no value of {name}"
-        raise InvalidInput(FIELD, text, reason, valid=describe_valid(dimension)) from None
+        raise InvalidInput(FIELD, text, reason, valid=describe_valid(dimension.name)) from None
     return read

@@ -22,10 +22,10 @@ from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
 from autotune.cost_model.parameters import Parameters, prior_spread
 from autotune.cost_model.strategies import Strategies, total
+from search_spaces.dimensions import Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.strategy import Scalar
 from search_spaces.transformer import Transformer
 
 COVERAGE = 0.8

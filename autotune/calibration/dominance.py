@@ -9,25 +9,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.calibration.sample import Sample
-from autotune.cost_model.columns import Array, Columns, Mask
+from autotune.cost_model.columns import CHECKPOINTING, Array, Columns, Mask
+from search_spaces.dimensions import TABLE, weight_parallel
 
-NOT_MORE = ("tensor_parallel", "pipeline_parallel", "context_parallel", "zero_stage")
-"""What divides memory: a strategy with more of it may need less."""
-
-NOT_LESS = ("micro_batch_size", "seq_length", "num_layers", "hidden_size", "vocab_size")
-"""What memory grows with."""
-
-SAVING = (
-    "full_checkpointing",
-    "selective_checkpointing",
-    "operation_checkpointing",
-    "sequence_parallel",
-    "flash_attention",
+NOT_MORE = (
+    *(d.name for d in TABLE if d.memory == "less" and not d.columns),
+    *CHECKPOINTING,
     "fused_norm",
 )
-"""Switches of which more save memory, or none."""
+"""What divides memory, and switches that save it: a strategy with more of it may need less."""
 
-EQUAL = ("virtual_stages", "gated_mlp", "tied_embeddings", "unfused_softmax", "flash_1", "fp32")
+NOT_LESS = (
+    *(d.name for d in TABLE if d.memory == "more"),
+    "seq_length",
+    "num_layers",
+    "hidden_size",
+    "vocab_size",
+)
+"""What memory grows with."""
+
+EQUAL = (
+    *(column for d in TABLE if d.memory == "either" for column in d.columns or (d.name,)),
+    "gated_mlp",
+    "tied_embeddings",
+    "unfused_softmax",
+    "flash_1",
+)
 
 MARGIN = 0.05
 """Of the memory: a peak that is nearer to it may not be one that always fits."""
@@ -102,7 +109,7 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
         return one, np.broadcast_to(others[name], len(others))
 
     result = np.ones((len(columns), len(others)), dtype=np.bool_)
-    for name in (*NOT_MORE, *SAVING):
+    for name in NOT_MORE:
         one, other = pair(name)
         result &= one <= other
     for name in NOT_LESS:
@@ -124,7 +131,7 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
 
 def _parts(columns: Columns) -> Array:
     """Return into how many parts the weights are cut, shape (n,)."""
-    cut = columns["tensor_parallel"] * columns["pipeline_parallel"]
+    cut = weight_parallel(columns.__getitem__)
     return np.broadcast_to(cut, len(columns))
 
 

@@ -17,6 +17,7 @@ from autotune.calibration.sample import Sample
 from autotune.calibration.settings import OwnLevels
 from autotune.calibration.settings import axes as own_axes
 from autotune.cost_model.columns import Array, Columns
+from search_spaces.dimensions import TABLE
 
 Factor = tuple[Array, bool]
 """A Cholesky factor as SciPy gives it."""
@@ -25,31 +26,25 @@ LENGTH = 2.5
 """Distance, in doublings, at which what two strategies share falls to 1/e."""
 
 DOUBLINGS = {
-    "tensor_parallel": 1.0,
-    "pipeline_parallel": 1.0,
-    "virtual_stages": 1.0,
-    "micro_batch_size": 1.0,
-    "context_parallel": 1.0,
+    **{d.name: d.distance for d in TABLE if d.distance is not None and d.is_counted},
     "seq_length": 1.0,
-    "gradient_accumulation_steps": 0.5,
     "world_size": 0.5,
     "zero_shard_gpus": 0.5,
 }
 """Weight of one doubling of each; accumulation and size matter less than how a model is cut."""
 
-FLAGS = (
-    "full_checkpointing",
-    "selective_checkpointing",
-    "operation_checkpointing",
-    "sequence_parallel",
-    "flash_attention",
-    "flash_1",
-    "unfused_softmax",
-    "fused_norm",
-    "fp8",
-    "fp32",
-)
-"""Choices that are as far apart as two doublings."""
+SWITCHES = {
+    **{
+        column: d.distance
+        for d in TABLE
+        if d.distance is not None and not d.is_counted
+        for column in d.columns or (d.name,)
+    },
+    **dict.fromkeys(
+        ("operation_checkpointing", "flash_1", "unfused_softmax", "fused_norm", "fp8"), 2.0
+    ),
+}
+"""Distance of the two values of each, in doublings."""
 
 
 def coordinates(columns: Columns, own: Sequence[OwnLevels] = ()) -> Array:
@@ -61,7 +56,7 @@ def coordinates(columns: Columns, own: Sequence[OwnLevels] = ()) -> Array:
     size = columns["num_layers"] * columns["hidden_size"] ** 2
     axes = [
         *(weight * np.log2(columns[name]) for name, weight in DOUBLINGS.items()),
-        *(2.0 * columns[name] for name in FLAGS),
+        *(distance * columns[name] for name, distance in SWITCHES.items()),
         columns["zero_stage"],
         np.log2(size),
         *own_axes(columns, own),

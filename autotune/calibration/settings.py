@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from autotune.cost_model.columns import Array, Columns
-from search_spaces.strategy import Scalar, are_numbers, in_order
+from search_spaces.dimensions import Scalar
+from search_spaces.strategy import are_numbers, in_order
 
 TIME_SPREAD = 0.12
 MEMORY_SPREAD = 0.08

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_spaces.dimensions import TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.lattice import Mask as Mask
-from search_spaces.strategy import Scalar
 from search_spaces.transformer import Transformer
 
 Array = NDArray[np.float64]
@@ -30,15 +30,14 @@ SHAPE = (
 )
 """Columns of the model, as in `Transformer`."""
 
-STRATEGY = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "virtual_stages",
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "zero_stage",
-)
+STRATEGY = tuple(d.name for d in TABLE if not d.columns and d.part != "nodes")
 """Columns that are a lattice's own."""
+
+CHOICES = {column: (d.name, value) for d in TABLE for column, value in d.columns.items()}
+"""Column -> the dimension and the value of it that it is 1 for."""
+
+CHECKPOINTING = ("full_checkpointing", "selective_checkpointing", "operation_checkpointing")
+"""Kinds of recomputation, the last of which no search space has."""
 
 ABSENT: Mapping[str, float] = {
     "context_parallel": 1.0,
@@ -54,16 +53,7 @@ norms in one kernel (0: one operation after another); checkpointing that keeps e
 and the attention, and works out the rest again (torchtitan's "selective", option "op")."""
 
 
-REST = (
-    "data_parallel",
-    "zero_shard_gpus",
-    "world_size",
-    "sequence_parallel",
-    "flash_attention",
-    "full_checkpointing",
-    "selective_checkpointing",
-    "fp32",
-)
+REST = ("data_parallel", "zero_shard_gpus", "world_size", *CHOICES)
 """Columns that follow from a lattice's."""
 
 
@@ -91,17 +81,12 @@ class Columns:
         A replica axis shorter than 1, which only an illegal strategy has, counts as 1.
         """
         replicas = np.maximum(lattice.data_parallel, 1)
-        checkpointing = lattice["activation_checkpointing"]
         own = {
             **{name: lattice[name] for name in STRATEGY},
             "data_parallel": replicas,
-            "zero_shard_gpus": replicas,
+            "zero_shard_gpus": np.maximum(lattice.weight_replicas, 1),
             "world_size": lattice.world_size,
-            "sequence_parallel": lattice["sequence_parallel"],
-            "flash_attention": lattice["flash_attention"],
-            "full_checkpointing": checkpointing == "full",
-            "selective_checkpointing": checkpointing == "selective",
-            "fp32": lattice["precision"] == "fp32",
+            **{column: lattice[name] == value for column, (name, value) in CHOICES.items()},
         }
         shape = {name: float(getattr(transformer, name)) for name in SHAPE}
         fixed_or_not = {name: _once_if_fixed(column) for name, column in own.items()}

@@ -22,9 +22,9 @@ from autotune.explanation.interval import interval
 from autotune.explanation.steps import EVEN, Surroundings, at_batch, with_values
 from autotune.schemas import Objective
 from autotune.search.layouts import log_work
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import ACCUMULATION, TABLE, Scalar
 from search_spaces.lattice import Lattice
-from search_spaces.space import ACCUMULATION, SearchSpace
+from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 End = Literal["least", "greatest", "only"]
@@ -36,16 +36,8 @@ UPWARD: Mapping[End, tuple[bool, ...]] = {
 }
 """In which directions further values lie."""
 
-NUMBERED = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "micro_batch_size",
-    ACCUMULATION,
-    "zero_stage",
-    "num_nodes",
-    "virtual_stages",
-)
-CHOSEN = ("activation_checkpointing", "sequence_parallel", "flash_attention")
+NUMBERED = tuple(d.name for d in TABLE if d.is_counted)
+CHOSEN = tuple(d.name for d in TABLE if d.part == "switch")
 """Dimensions without an order: where one value alone is allowed, all others are beyond."""
 
 STEPS = 2

@@ -16,17 +16,15 @@ from autotune.failures import cause_of
 from autotune.schemas import Objective
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
-from search_spaces.dimension import AUTO, NAMED, DimensionChoice, Scalar, automatic
+from search_spaces.choices import AUTO, DimensionChoice, automatic
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, DIVIDING, TABLE, Scalar
 from search_spaces.errors import InvalidInputs
 from search_spaces.lattice import Lattice
-from search_spaces.space import ACCUMULATION, SearchSpace
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
 
-RELAXED = ("activation_checkpointing", "zero_stage", "micro_batch_size", "sequence_parallel")
+RELAXED = tuple(d.name for d in TABLE if d.spares_memory)
 """Dimensions that trade time for memory, besides the nodes: all their values are offered."""
-
-LAYOUT = ("tensor_parallel", "pipeline_parallel")
-"""Dimensions that are opened, too, where those alone do not suffice."""
 
 ROOM = 1.3
 """Memory by the formulas, over the limit, up to which a strategy may still fit."""
@@ -207,13 +205,13 @@ class _Question:
         yield from alone
         if alone:
             return
-        for names in (RELAXED, (*RELAXED, *LAYOUT)):
+        for names in (RELAXED, (*RELAXED, *DIVIDING)):
             together = self._changed(self._wider(names))
             yield from together
             if together:
                 return
         if not on_more:
-            yield from self._on_more_nodes(self._wider((*RELAXED, *LAYOUT)))
+            yield from self._on_more_nodes(self._wider((*RELAXED, *DIVIDING)))
 
     def _wider(self, names: Sequence[str]) -> dict[str, tuple[Scalar, ...]]:
         """Return all values of those of the dimensions that may have more than the space's."""
@@ -225,7 +223,9 @@ class _Question:
             )
             if set(more) - set(own):
                 values = dict.fromkeys((*own, *more))
-                wider[name] = tuple(values) if name in NAMED else tuple(sorted(values, key=int))
+                wider[name] = (
+                    tuple(values) if BY_NAME[name].is_named else tuple(sorted(values, key=int))
+                )
         return wider
 
     def _on_more_nodes(self, wider: Mapping[str, tuple[Scalar, ...]]) -> list[Remedy]:
@@ -307,7 +307,7 @@ class _Question:
         fields: dict[str, DimensionChoice] = {}
         if space.nodes != own.nodes:
             fields |= {"nodes": space.nodes, "space.num_nodes": [space.nodes]}
-        for name in (*RELAXED, *LAYOUT):
+        for name in (*RELAXED, *DIVIDING):
             if getattr(strategy, name) not in own.dimensions[name]:
                 fields[f"space.{name}"] = list(space.dimensions[name])
         if fields and own.batch.maximum is not None:

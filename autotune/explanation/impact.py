@@ -10,7 +10,7 @@ from autotune.cost_model.columns import Array
 from autotune.explanation.interval import interval
 from autotune.explanation.rates import BelievedRates
 from autotune.explanation.shapley import Integers, shapley_values
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import Scalar
 
 ENOUGH = 500
 """Strategies at which draws are looked at: of more, as many evenly spread ones."""

@@ -105,10 +105,7 @@ def layout_map(
         and trial.stands_for is None
         and all(value in {None, getattr(trial.strategy, name)} for name, value in wanted.items())
     ]
-    tensor, pipeline, sizes, nodes = (
-        tuple(np.unique(whole[name]).tolist())
-        for name in ("tensor_parallel", "pipeline_parallel", "micro_batch_size", "num_nodes")
-    )
+    tensor, pipeline = _legal(whole, "tensor_parallel"), _legal(whole, "pipeline_parallel")
     cells = [
         believed.cell(t, p, [trial for trial in ended if _place(trial.strategy) == (t, p)])
         for t in tensor
@@ -118,10 +115,14 @@ def layout_map(
         objective=objective,
         tensor_parallel=tensor,
         pipeline_parallel=pipeline,
-        micro_batch_sizes=sizes,
-        num_nodes=nodes,
+        micro_batch_sizes=_legal(whole, "micro_batch_size"),
+        num_nodes=_legal(whole, "num_nodes"),
         cells=tuple(cells),
     )
+
+
+def _legal(lattice: Lattice, dimension: str) -> tuple[int, ...]:
+    return tuple(np.unique(lattice[dimension]).tolist())
 
 
 def _place(strategy: Strategy) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from autotune.dimension_words import dimension_name, percent, step_words
 from autotune.explanation.interval import interval
 from autotune.explanation.rates import BelievedRates
 from autotune.explanation.shapley import Integers, group_sums, grouped
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import Scalar
 
 HARDLY = 0.005
 """Change of the rate below which a step makes no difference that is worth a word."""

@@ -18,23 +18,13 @@ from autotune.dimension_words import (
 )
 from autotune.explanation.parts import MEMORY_WORDS
 from autotune.explanation.steps import EVEN, Surroundings, changed
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import ACCUMULATION, TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-CHANGED = (
-    "micro_batch_size",
-    "activation_checkpointing",
-    "zero_stage",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "sequence_parallel",
-    "flash_attention",
-    "virtual_stages",
-    "num_nodes",
-)
+CHANGED = tuple(d.name for d in TABLE if d.part != "numbers" and d.name != ACCUMULATION)
 """Dimensions that may be changed: not the precision, and not the accumulation, which follows from
 the batch."""
 

@@ -16,10 +16,9 @@ from autotune.explanation.blocks import blocks
 from autotune.explanation.shapley import Integers
 from autotune.schemas import Objective
 from autotune.search.layouts import as_numbers, log_work
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, Scalar
 from search_spaces.lattice import Lattice
-from search_spaces.space import ACCUMULATION, SearchSpace
-from search_spaces.strategy import DIMENSIONS
+from search_spaces.space import SearchSpace
 
 MOST_STRATEGIES = 50_000
 """Of a space that are counted: all 2^d sets of dimensions are summed up over them."""

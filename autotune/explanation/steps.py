@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from search_spaces.batch import GlobalBatch
-from search_spaces.dimension import NAMED, SWITCHES, Scalar, automatic
+from search_spaces.choices import automatic
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, Scalar
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.rules import findings, rule_masks
-from search_spaces.space import ACCUMULATION
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -49,7 +49,7 @@ class Surroundings:
     def others(self, dimension: str, value: Scalar) -> list[Scalar]:
         """Return all other values that a dimension may have, of numbers the nearest first."""
         values = [each for each in self._automatic(dimension) if each != value]
-        if dimension in SWITCHES or dimension in NAMED:
+        if not BY_NAME[dimension].is_counted:
             return values
         return sorted(values, key=lambda each: abs(int(each) - int(value)))
 

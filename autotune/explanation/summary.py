@@ -20,9 +20,10 @@ from autotune.schemas import (
     SuggestedChange,
 )
 from autotune.search import SearchTrial
-from search_spaces.dimension import AUTO, SWITCHES, DimensionChoice, Scalar
-from search_spaces.space import ACCUMULATION, SearchSpace
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.choices import AUTO, DimensionChoice
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, Scalar
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
 
 FieldValue = int | str | list[Scalar]
 
@@ -153,7 +154,7 @@ def fields_with(space: SearchSpace, strategy: Strategy) -> dict[str, FieldValue]
         if name == ACCUMULATION and space.batch.maximum is not None:
             fields[f"space.{name}"] = AUTO
         else:
-            ordered = name not in SWITCHES and not isinstance(value, str)
+            ordered = BY_NAME[name].is_counted
             values = [*allowed, value]
             fields[f"space.{name}"] = sorted(values, key=int) if ordered else values
     return fields

@@ -12,28 +12,22 @@ from autotune.resolution import strategy_shape
 from autotune.schemas import LeftOut, Objective
 from autotune.search.layouts import Layouts
 from search_spaces.batch import GlobalBatch
-from search_spaces.dimension import AUTO, DimensionChoice, Scalar, automatic, unsaid
+from search_spaces.choices import AUTO, MEMORY_FOR_TIME, DimensionChoice, automatic, unsaid
+from search_spaces.dimensions import ACCUMULATION, TABLE, Scalar
 from search_spaces.errors import InvalidInputs
-from search_spaces.space import ACCUMULATION, SearchSpace
+from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 LEAST_GAIN = 0.02
 """Of the objective, from which on it is worth a sentence: less is within the cost model's noise."""
 
-RELAXED = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "micro_batch_size",
-    "zero_stage",
-    "activation_checkpointing",
-    "sequence_parallel",
-    "flash_attention",
-    "virtual_stages",
+RELAXED = tuple(
+    d.name for d in TABLE if d.part not in ("nodes", "numbers") and d.name != ACCUMULATION
 )
 """Dimensions that may take other values without another question being answered: not the nodes, nor
 the precision. The accumulation follows from the batch, which is kept."""
 
-TOGETHER_UP_TO = ("virtual_stages", "zero_stage", "micro_batch_size")
+TOGETHER_UP_TO = tuple(d.name for d in reversed(TABLE) if d.name in RELAXED and d.is_counted)
 """Dimensions that stay as they are, one after the other, where all others together are too many."""
 
 
@@ -101,7 +95,7 @@ def _wider(space: SearchSpace) -> Mapping[str, tuple[Scalar, ...]]:
             name, space.transformer, space.machine, nodes=space.nodes, program=space.program
         )
         for name in RELAXED
-        if name not in {"activation_checkpointing", "sequence_parallel", "flash_attention"}
+        if name not in {*MEMORY_FOR_TIME, *flash}
     }
     known = {**space.dimensions, **others}
     own = space.dimensions

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.dimension_words import NAMES, SWITCHED, any_value_words
+from autotune.dimension_words import any_value_words
 from autotune.failures import cause_of
 from autotune.objectives import BETTER
 from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, Trial, TrialState
 from autotune.trained_model import another_model
+from search_spaces.dimensions import ACCUMULATION, TABLE
 
 FEW_TRIALS = 8
 """Successful search trials below which the search has hardly begun."""
@@ -30,7 +31,8 @@ was lost is no layout's."""
 
 OF_MEMORY = re.compile(r"memory|\bRAM\b|SIGKILL", re.IGNORECASE)
 
-TOLD_APART = [name for name in NAMES if name not in {*SWITCHED, "gradient_accumulation_steps"}]
+SWITCHED = [d.name for d in TABLE if d.is_switch]
+TOLD_APART = [d.name for d in TABLE if not d.is_switch and d.name != ACCUMULATION]
 """Dimensions of a layout, but for those that are on or off."""
 
 LONGEST_ERROR = 160

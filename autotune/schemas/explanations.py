@@ -6,7 +6,7 @@ from typing import Literal
 
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import Scalar
 
 
 class ExplainedStrategy(Wire):

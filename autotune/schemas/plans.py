@@ -9,7 +9,7 @@ from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import CampaignCost, CampaignGain, SweepRow
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Wire
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import Scalar
 
 
 class PlannedStrategy(SweepRow):

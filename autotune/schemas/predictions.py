@@ -12,7 +12,7 @@ from autotune.schemas.requests import SpaceQuery
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.studies import StudyPlan
 from autotune.schemas.wire import Label, Wire
-from search_spaces.dimension import Scalar
+from search_spaces.dimensions import Scalar
 
 
 class BrokenRule(Wire):

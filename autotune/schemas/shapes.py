@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from autotune.schemas.wire import Description, Label, Positive, Wire
-from search_spaces.dimension import LARGEST_WHOLE
-from search_spaces.strategy import DIMENSIONS, Precision
+from search_spaces.dimensions import DIMENSIONS, LARGEST_WHOLE
+from search_spaces.strategy import Precision
 from search_spaces.transformer import ActivationCheckpointing
 
 Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]

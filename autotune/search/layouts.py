@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +14,18 @@ from autotune.cost_model import estimate
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.objectives import unknown_objective
 from autotune.schemas import Objective
+from search_spaces.dimensions import LAYOUT, TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import DIMENSIONS, Precision, Scalar, Strategy, in_order
-from search_spaces.transformer import ActivationCheckpointing, Transformer
+from search_spaces.strategy import Strategy, in_order
+from search_spaces.transformer import Transformer
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-LAYOUT_DIMENSIONS = tuple(sorted(set(DIMENSIONS) - {"gradient_accumulation_steps"}))
+LAYOUT_DIMENSIONS = tuple(sorted(LAYOUT))
 
 IN_FLIGHT = "micro_batches_in_flight"
 """`min(GAS, PP)`: twins that differ in it need different memory, so that one may run where the
@@ -33,10 +34,7 @@ other does not."""
 POINT_DIMENSIONS = tuple(sorted((*LAYOUT_DIMENSIONS, IN_FLIGHT)))
 """What tells rows apart, besides dimensions of the trainer's own."""
 
-_LEVELS: Mapping[str, Sequence[Scalar]] = {
-    "activation_checkpointing": get_args(ActivationCheckpointing),
-    "precision": get_args(Precision),
-}
+_LEVELS: Mapping[str, Sequence[Scalar]] = {d.name: d.values for d in TABLE if d.is_named}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

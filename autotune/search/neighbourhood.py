@@ -9,8 +9,9 @@ import numpy as np
 
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, as_numbers
 from autotune.search.trial import SearchTrial
+from search_spaces.dimensions import DIMENSIONS, Scalar
 from search_spaces.lattice import Lattice
-from search_spaces.strategy import DIMENSIONS, Scalar, Strategy
+from search_spaces.strategy import Strategy
 
 STEPPED = tuple(name for name in DIMENSIONS if name in LAYOUT_DIMENSIONS)
 INTERVAL = (10.0, 50.0, 90.0)

@@ -73,7 +73,7 @@ def least_parallel_first(layouts: Layouts) -> Integers:
     recomputed = (lattice["activation_checkpointing"] != "none").astype(np.int64)
     keys = (
         -lattice["num_nodes"],
-        lattice["tensor_parallel"] * lattice["pipeline_parallel"],
+        lattice.model_parallel,
         lattice["tensor_parallel"],
         recomputed,
         lattice["micro_batch_size"],

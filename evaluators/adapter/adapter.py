@@ -18,8 +18,8 @@ from pydantic import ConfigDict
 from evaluators.adapter.expression import parse
 from evaluators.adapter.names import DECIDED_BY, MENTIONED_BY
 from evaluators.adapter.template import template
+from search_spaces.dimensions import DIMENSIONS
 from search_spaces.program import OwnDimension
-from search_spaces.strategy import DIMENSIONS
 
 Constant: TypeAlias = bool | int | float | str
 Setting: TypeAlias = Constant | tuple[Constant, ...]

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from evaluators.adapter.adapter import Adapter, AdapterRefusal
 from evaluators.adapter.expression import ExpressionFault, parse
-from evaluators.adapter.rendering import NEUTRAL, names_of
-from search_spaces.dimension import MEMORY_FOR_TIME, Scalar
+from evaluators.adapter.rendering import names_of
+from search_spaces.choices import MEMORY_FOR_TIME
+from search_spaces.dimensions import DIMENSIONS, NEUTRAL
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 
@@ -37,17 +38,15 @@ class StrategyRefusal:
 
 def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
     """Return what the trainer can do: it varies the dimensions that its adapter mentions."""
-    unvaried = [name for name in DIMENSIONS if name not in adapter.varied]
-    fixed: list[tuple[str, Scalar | None]] = []
-    for name in unvaried:
-        value = adapter.fixed.get(name, NEUTRAL.get(name))
-        fixed.append((name, value))
+    fixed = tuple(
+        (name, adapter.fixed.get(name, NEUTRAL.get(name)))
+        for name in DIMENSIONS
+        if name not in adapter.varied
+    )
     return ProgramCapabilities(
         name=adapter.name,
-        sequence_parallel="sequence_parallel" in adapter.varied,
-        virtual_stages="virtual_stages" in adapter.varied,
         deepspeed=False,
-        fixed=tuple(fixed),
+        fixed=fixed,
         refusals=tuple(
             StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))
             for refusal in adapter.refuse

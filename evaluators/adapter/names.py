@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evaluators.adapter.expression import Value
+from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, DIVIDING
 from search_spaces.machine import Machine
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 DERIVED = ("world_size", "data_parallel", "global_batch_size")
@@ -36,18 +37,18 @@ EVERYWHERE = (*OF_STRATEGY, *OF_MODEL, *OF_MACHINE)
 """What is known of a strategy before anything runs."""
 AT_START = (*EVERYWHERE, *OF_START)
 
-_REPLICAS = ("tensor_parallel", "pipeline_parallel", "num_nodes")
+_REPLICAS = (*DIVIDING, "num_nodes")
 DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "world_size": ("num_nodes",),
     "data_parallel": _REPLICAS,
-    "global_batch_size": ("micro_batch_size", "gradient_accumulation_steps", *_REPLICAS),
+    "global_batch_size": ("micro_batch_size", ACCUMULATION, *_REPLICAS),
 }
 """The dimensions that a derived value follows from."""
 
 MENTIONED_BY: Mapping[str, tuple[str, ...]] = {
     "world_size": (),
     "data_parallel": (),
-    "global_batch_size": ("gradient_accumulation_steps",),
+    "global_batch_size": (ACCUMULATION,),
 }
 """The dimensions that a trainer varies which is told a derived value: of a number of replicas, it
 cannot know how the other ranks are used."""

@@ -26,10 +26,10 @@ from evaluators.adapter.names import AT_START, EVERYWHERE, OF_FIRST, OF_ONE_STAR
 from evaluators.adapter.place import Place
 from evaluators.adapter.template import template
 from search_spaces.catalog.files import parse_toml, read_text, read_toml
-from search_spaces.dimension import values_of
+from search_spaces.choices import values_of
+from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.program import OwnDimension
-from search_spaces.strategy import DIMENSIONS
 
 KEYS = (
     "description",

@@ -11,9 +11,10 @@ from evaluators.adapter.expression import ExpressionFault, Names, Value
 from evaluators.adapter.names import first_names, strategy_names
 from evaluators.adapter.place import Place
 from evaluators.adapter.template import template, written
+from search_spaces.dimensions import DIMENSIONS, NEUTRAL
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 
@@ -178,21 +179,6 @@ def _refuse_settings(adapter: Adapter, strategy: Strategy) -> None:
         if name not in adapter.own_names:
             reason = f"{adapter.name} has no such dimension"
             raise InvalidInput(name, value, reason, valid=", ".join(adapter.own_names))
-
-
-NEUTRAL: Mapping[str, Value] = {
-    "tensor_parallel": 1,
-    "pipeline_parallel": 1,
-    "micro_batch_size": 1,
-    "gradient_accumulation_steps": 1,
-    "zero_stage": 0,
-    "activation_checkpointing": "none",
-    "sequence_parallel": False,
-    "flash_attention": True,
-    "virtual_stages": 1,
-}
-"""What a dimension is that an adapter neither mentions nor fixes; its precision is then that which
-is usual on the machine."""
 
 
 def _worked_out(where: str, text: str, names: Names) -> Value:

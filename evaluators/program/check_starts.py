@@ -12,11 +12,12 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.rendering import in_one_start
 from evaluators.trial import TrialProtocol, TrialRequest
-from search_spaces.dimension import fixed_default, offers_bf16
+from search_spaces.choices import fixed_default
+from search_spaces.dimensions import NEUTRAL, TABLE, Scalar, offers_bf16, setting_text
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.rules import findings
-from search_spaces.strategy import Scalar, Strategy, setting_text, strategy_with
+from search_spaces.strategy import Strategy, strategy_with
 from search_spaces.transformer import Transformer
 
 FEW, MANY = 1, 4
@@ -116,13 +117,8 @@ class _CheckedLayouts:
     def plain(self) -> Strategy:
         """The simplest layout that the trainer runs; the very simplest where it runs none."""
         values: dict[str, Any] = {
-            "tensor_parallel": 1,
-            "pipeline_parallel": 1,
-            "micro_batch_size": FEW,
-            "gradient_accumulation_steps": FEW,
-            "zero_stage": 0,
+            **NEUTRAL,
             "num_nodes": 1,
-            "activation_checkpointing": "none",
             "precision": fixed_default("precision", self.machine)[0],
         }
         for name, value in self.program.fixed:
@@ -152,16 +148,14 @@ class _CheckedLayouts:
         on_cpu = is_cpu(self.machine)
         half: tuple[Scalar, ...] = ("bf16",) * offers_bf16(self.machine) + ("fp16",) * (not on_cpu)
         values: dict[str, tuple[Scalar, ...]] = {
-            "activation_checkpointing": ("none", "selective", "full"),
-            "zero_stage": (0, 1, 2, 3),
-            "tensor_parallel": (2,),
-            "pipeline_parallel": (2,),
-            "virtual_stages": (2,),
-            "sequence_parallel": (True,),
-            "flash_attention": () if on_cpu else (True, False),
-            "precision": half,
+            dimension.name: dimension.values or (2,)
+            for dimension in TABLE
+            if dimension.name in self.adapter.varied and dimension.part in ("layout", "switch")
         }
-        values = {name: each for name, each in values.items() if name in self.adapter.varied}
+        if on_cpu:
+            values.pop("flash_attention", None)
+        if "precision" in self.adapter.varied:
+            values["precision"] = half
         return values | {own.name: own.values[:MOST_OWN_VALUES] for own in self.adapter.dimensions}
 
     def of_dimension(self, name: str, values: Iterable[Scalar]) -> Iterator[tuple[str, Strategy]]:

@@ -9,7 +9,7 @@ from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
-from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, check
+from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, VARIED, check
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.megatron_deepspeed import MegatronProgram
 from evaluators.program.program import Program
@@ -17,23 +17,10 @@ from evaluators.program.trainer import TrainerProgram
 from evaluators.trainer.support import CAPABILITIES
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, lacking
 from search_spaces.transformer import Transformer
 
 OTHER_SPACE = "a space without such strategies, or the simulated evaluator"
-
-_DECISIVE_IN_MEGATRON = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "micro_batch_size",
-    "zero_stage",
-    "sequence_parallel",
-    "flash_attention",
-    "virtual_stages",
-    "precision",
-)
-"""The dimensions that decide whether Megatron-DeepSpeed can run a strategy."""
-
 
 PROGRAMS: Mapping[ProgramName, Callable[[ClusterProfile], Program]] = {
     "trainer": TrainerProgram,
@@ -66,10 +53,14 @@ def capabilities_of(
     if profile is None or profile.program == "trainer":
         return CAPABILITIES
     megatron = profile.megatron or Megatron(path="")
+    name = f"Megatron-DeepSpeed ({megatron.variant})"
     return ProgramCapabilities(
-        name=f"Megatron-DeepSpeed ({megatron.variant})",
+        name=name,
         uneven_stages=VARIANTS[megatron.variant].uneven_stages,
-        refusals=tuple(each for each in defects_of(megatron.path) if not each.of_model),
+        refusals=(
+            *lacking(name, VARIED),
+            *(each for each in defects_of(megatron.path) if not each.of_model),
+        ),
         own=(OVERLAP,),
     )
 
@@ -87,7 +78,7 @@ def unsupported(
     megatron = profile.megatron or Megatron(path="")
     defects, variant = defects_of(megatron.path), megatron.variant
     problems: dict[str, InvalidInput] = {}
-    for strategy in lattice.distinct(_DECISIVE_IN_MEGATRON):
+    for strategy in lattice.distinct(VARIED):
         try:
             check(transformer, strategy, variant)
         except InvalidInput as problem:

@@ -9,7 +9,7 @@ from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.program import ProgramCapabilities
+from search_spaces.program import LackingRefusal, ProgramCapabilities, lacking
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -31,17 +31,23 @@ class TrainerRefusal:
         return self.meets(strategy)
 
 
-ANYWHERE = (
-    TrainerRefusal(
-        dimensions=("virtual_stages",),
-        because="the bundled trainer has no interleaved pipeline: virtual_stages must be 1",
-        meets=lambda s: s.virtual_stages > 1,
-    ),
-    TrainerRefusal(
-        dimensions=("sequence_parallel",),
-        because="the bundled trainer has no sequence parallelism: sequence_parallel must be false",
-        meets=lambda s: s.sequence_parallel,
-    ),
+VARIED = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "zero_stage",
+    "num_nodes",
+    "activation_checkpointing",
+    "flash_attention",
+    "precision",
+)
+"""The dimensions that it trains with several values of."""
+
+NAME = "the bundled trainer"
+
+ANYWHERE: tuple[TrainerRefusal | LackingRefusal, ...] = (
+    *lacking(NAME, VARIED),
     # With DeepSpeed 0.19 the loss of fp16 under ZeRO 0 is off by 0.002 after four steps, and under
     # ZeRO 1 by 0.0001.
     TrainerRefusal(
@@ -67,19 +73,13 @@ HERE = TrainerRefusal(
 )
 
 CAPABILITIES = ProgramCapabilities(
-    name="the bundled trainer",
-    sequence_parallel=False,
-    virtual_stages=False,
+    name=NAME,
     refusals=ANYWHERE,
     own=(OVERLAP,),
 )
 
-DECISIVE = (
-    "virtual_stages",
-    "sequence_parallel",
-    "zero_stage",
-    "pipeline_parallel",
-    "precision",
+DECISIVE = tuple(
+    dict.fromkeys(name for each in (*ANYWHERE, IN_DEEPSPEED, HERE) for name in each.dimensions)
 )
 """The dimensions that these look at."""
 
@@ -94,7 +94,7 @@ def unsupported_anywhere(strategy: Strategy) -> str | None:
     return _first((*ANYWHERE, IN_DEEPSPEED), strategy)
 
 
-def _first(refusals: Sequence[TrainerRefusal], strategy: Strategy) -> str | None:
+def _first(refusals: Sequence[TrainerRefusal | LackingRefusal], strategy: Strategy) -> str | None:
     return next((each.because for each in refusals if each.meets(strategy)), None)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
+from search_spaces.dimensions import DIMENSIONS, setting_text
 from search_spaces.errors import InvalidInput
-from search_spaces.strategy import DIMENSIONS, Strategy, setting_text
+from search_spaces.strategy import Strategy
 from server.cli.options import OptionGroup, chosen
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class PredictedOptions(StrategyOptions):
         Raises:
             InvalidInput, InvalidInputs: a value that cannot be used, or two that contradict.
         """
-        from search_spaces.dimension import default_precision
+        from search_spaces.dimensions import default_precision
 
         shape = self.shape()
         completed = shape.model_copy(
@@ -227,7 +228,7 @@ class SpaceOptions(DimensionOptions):
 def options_of(strategy: StrategyShape, machine: Machine) -> str:
     """Return the options with which `PredictedOptions` are this strategy on this machine."""
     from autotune.schemas import StrategyShape as Shape
-    from search_spaces.dimension import default_precision
+    from search_spaces.dimensions import default_precision
 
     return options_between(Shape(**ONE_OF_EACH, precision=default_precision(machine)), strategy)
 

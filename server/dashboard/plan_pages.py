@@ -13,7 +13,7 @@ from autotune.plan_sentences import HARDLY, tokens
 from autotune.resolution import strategy_of
 from autotune.schemas import CampaignPlan, PlannedStrategy, PlanRemedy, Prediction, StrategyShape
 from autotune.wording import figure
-from search_spaces.strategy import DIMENSIONS
+from search_spaces.dimensions import DIMENSIONS
 from server.dashboard.wording import percent, seconds
 
 WIDTH = 1000.0

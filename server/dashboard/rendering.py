@@ -26,7 +26,7 @@ from autotune.schemas import (
 )
 from autotune.trained_model import another_model
 from autotune.wording import figure, token_count
-from search_spaces.strategy import setting_text
+from search_spaces.dimensions import setting_text
 from server.api.callers import CALLER, Caller
 from server.dashboard import campaign_rows, prefill, wording
 from server.figures.kinds import DEFINITIONS

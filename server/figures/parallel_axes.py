@@ -4,14 +4,13 @@ figure that was measured."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from autotune.dimension_words import COUNTED
 from autotune.schemas import StrategyShape, TrialPurpose, Wire
 from autotune.wording import figure
-from search_spaces.dimension import NAMED, Scalar
+from search_spaces.dimensions import BY_NAME, Scalar
 from server.figures.outcome import Outcome
 
 FAILED_PLACE = -0.12
@@ -25,16 +24,6 @@ BAND_OF_A_GAP = 0.3
 BAND_OF_A_TRIAL = 0.004
 """Lines of one value are set apart in the order of their rates: by this share of an axis at most,
 of the gap between two values, and for each trial."""
-
-LABELS: Mapping[str, str] = {
-    **COUNTED,
-    "num_nodes": "Nodes",
-    "activation_checkpointing": "Ckpt",
-    "sequence_parallel": "SP",
-    "flash_attention": "Flash",
-    "precision": "Precision",
-}
-"""Of dimensions, as short as an axis needs them."""
 
 
 class AxisTick(Wire):
@@ -109,7 +98,8 @@ class LevelScale:
     @classmethod
     def of(cls, dimension: str, trials: Sequence[PlottedTrial]) -> LevelScale:
         values = dict.fromkeys(trial.strategy.value(dimension) for trial in trials)
-        order = NAMED.get(dimension)
+        said = BY_NAME.get(dimension)
+        order = said.values if said is not None and said.is_named else None
         numbers = not any(isinstance(value, str) for value in values)
         ordered = tuple(sorted(values, key=order.index if order else float if numbers else str))
         gap = 1.0 / max(len(ordered) - 1, 1)
@@ -123,7 +113,8 @@ class LevelScale:
             AxisTick(place=level / last, label=scalar_words(value))
             for level, value in enumerate(self.values)
         ]
-        title = LABELS.get(self.dimension, self.dimension)
+        said = BY_NAME.get(self.dimension)
+        title = said.short[:1].upper() + said.short[1:] if said else self.dimension
         return ParallelAxis(name=self.dimension, title=title, reach=0.5 / last, ticks=ticks)
 
     def words(self, trial: PlottedTrial) -> str:

@@ -18,6 +18,7 @@ from autotune.explanation.parts import Origin, Role
 from autotune.resolution import strategy_shape
 from autotune.schemas import FigureTable, StrategyShape, Wire
 from autotune.wording import figure
+from search_spaces.dimensions import ACCUMULATION, BY_NAME
 from search_spaces.strategy import Strategy
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
@@ -191,8 +192,6 @@ class MemoryPartsFigure(DrawnFigure):
         )
 
 
-SWITCHES = {"sequence_parallel": "SP", "flash_attention": "flash"}
-
 COSTS = {
     "tokens_per_s": "time for a token",
     "tokens_per_s_per_gpu": "GPU time for a token",
@@ -211,8 +210,7 @@ def names(strategies: Sequence[Strategy]) -> list[str]:
     telling = [
         name
         for name in dict.fromkeys(name for each in strategies for name in each.dimensions)
-        if name != "gradient_accumulation_steps"
-        and len({strategy.value(name) for strategy in strategies}) > 1
+        if name != ACCUMULATION and len({strategy.value(name) for strategy in strategies}) > 1
     ]
     if not telling:
         return [strategy.short() for strategy in strategies]
@@ -221,12 +219,10 @@ def names(strategies: Sequence[Strategy]) -> list[str]:
 
 def _briefly(dimension: str, strategy: Strategy) -> str:
     """Return a value as a strategy's line has it, and also where that leaves it out."""
-    value = strategy.value(dimension)
-    if dimension in SWITCHES:
-        return SWITCHES[dimension] if value else f"no {SWITCHES[dimension]}"
-    if dimension == "activation_checkpointing":
-        return f"{'no' if value == 'none' else value} ckpt"
-    return value_words(dimension, value)
+    value, said = strategy.value(dimension), BY_NAME.get(dimension)
+    if said is not None and said.is_switch:
+        return said.short if value else f"no {said.short}"
+    return (said and said.brief(value)) or value_words(dimension, value)
 
 
 def _told(source: FigureSource) -> list[StrategyParts]:

@@ -47,7 +47,7 @@ from evaluators.ray.deephyper import RayEvaluator
 from evaluators.slurm.deephyper import SlurmEvaluator
 from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model
-from search_spaces.dimension import DimensionChoice
+from search_spaces.choices import DimensionChoice
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from tests.cluster import Cluster

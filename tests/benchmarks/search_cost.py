@@ -38,7 +38,8 @@ from autotune.resolution import (
 from autotune.schemas import Campaign, CampaignCreate, CampaignState, Trial, TrialState
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.dimensions import DIMENSIONS
+from search_spaces.strategy import Strategy
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store

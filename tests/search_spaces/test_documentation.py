@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from search_spaces.catalog import machine_names, model_names, read_machine, read_model, space_names
+from search_spaces.dimensions import DIMENSIONS
 from search_spaces.rules import RULES
-from search_spaces.strategy import DIMENSIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spaces.md").read_text("utf-8")
 

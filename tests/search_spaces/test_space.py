@@ -9,11 +9,12 @@ import pytest
 
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space, space_names
+from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.program import ProgramCapabilities
+from search_spaces.program import ProgramCapabilities, lacking
 from search_spaces.rules import findings
 from search_spaces.space import MOST_AUTOMATIC_POINTS, LegalSampler, SearchSpace
-from search_spaces.strategy import DIMENSIONS, Strategy
+from search_spaces.strategy import Strategy
 from tests.search_spaces.scene import FRONTIER, GPT_175B, table_v
 
 
@@ -207,7 +208,9 @@ def test_what_is_said_is_all_there_is() -> None:
 
 def test_a_program_gets_no_automatic_value_that_it_cannot_run() -> None:
     program = ProgramCapabilities(
-        name="p", sequence_parallel=False, activation_checkpointing=("none", "full")
+        name="p",
+        activation_checkpointing=("none", "full"),
+        refusals=lacking("p", set(DIMENSIONS) - {"sequence_parallel"}),
     )
     space = SearchSpace.build(SEVENTY, H100, nodes=4, choices={}, program=program)
     assert space.dimensions["sequence_parallel"] == (False,)

@@ -10,6 +10,21 @@ from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
+VARIED = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "zero_stage",
+    "num_nodes",
+    "activation_checkpointing",
+    "sequence_parallel",
+    "flash_attention",
+    "virtual_stages",
+    "precision",
+)
+"""The dimensions that Megatron-DeepSpeed's arguments say."""
+
 FLASH_ATTENTION_2 = "--use-flash-attn-v2"
 
 

@@ -19,7 +19,7 @@ from autotune.schemas import (
     Sweep,
     SweepRow,
 )
-from search_spaces.strategy import setting_text
+from search_spaces.dimensions import setting_text
 from server.cli.dimensions import options_between
 from server.cli.tables.elements import (
     NO_VALUE,

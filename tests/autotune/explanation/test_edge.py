@@ -9,8 +9,8 @@ import pytest
 
 from autotune.explanation import edges
 from autotune.explanation.steps import changed
+from search_spaces.dimensions import ACCUMULATION
 from search_spaces.lattice import Lattice
-from search_spaces.space import ACCUMULATION
 from search_spaces.strategy import Strategy
 from tests.autotune.explanation.scene import TABLE_V, best, known, true_log_rates, world
 

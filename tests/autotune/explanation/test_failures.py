@@ -13,7 +13,7 @@ from autotune.schemas import CampaignCreate, SpaceSpec
 from autotune.search import SearchTrial
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
-from search_spaces.dimension import DimensionChoice
+from search_spaces.choices import DimensionChoice
 from search_spaces.space import SearchSpace
 
 LARGE: Mapping[str, DimensionChoice] = {

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import kendalltau
 
 from autotune.explanation import BelievedRates, DimensionImpact, impacts
-from search_spaces.space import ACCUMULATION
+from search_spaces.dimensions import ACCUMULATION
 from tests.autotune.explanation.scene import TABLE_V, known, true_log_rates, world
 from tests.benchmarks.worlds.world import QUESTIONS
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.cost_model import Parameters, estimate, perturbed
 from search_spaces.catalog import load_machine, load_model
-from search_spaces.dimension import DimensionChoice
+from search_spaces.choices import DimensionChoice
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer

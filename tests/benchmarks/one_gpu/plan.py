@@ -14,7 +14,7 @@ from autotune.cost_model import estimate
 from autotune.cost_model.parameters import is_cpu
 from evaluators.trainer.support import unsupported_anywhere
 from search_spaces.batch import GlobalBatch
-from search_spaces.dimension import offers_bf16
+from search_spaces.dimensions import offers_bf16
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.rules import rule_masks

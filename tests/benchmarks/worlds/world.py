@@ -13,7 +13,7 @@ from autotune.search import SearchTrial
 from autotune.search.layouts import Layouts
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space
-from search_spaces.dimension import DimensionChoice
+from search_spaces.choices import DimensionChoice
 from search_spaces.space import SearchSpace
 from tests.benchmarks.worlds.machine import RealMachine
 

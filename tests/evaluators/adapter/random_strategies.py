@@ -7,7 +7,8 @@ from random import Random
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.capabilities import capabilities_of_adapter
-from evaluators.adapter.rendering import NEUTRAL, StartPlan
+from evaluators.adapter.rendering import StartPlan
+from search_spaces.dimensions import NEUTRAL
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.rules import findings

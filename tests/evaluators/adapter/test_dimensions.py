@@ -10,7 +10,7 @@ from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.reading import read_adapter
 from evaluators.adapter.rendering import StartPlan, start_of
-from search_spaces.dimension import DimensionChoice
+from search_spaces.choices import DimensionChoice
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine

@@ -1,45 +1,39 @@
-"""One dimension of a search space: from what a user chooses to the values that are tried."""
+"""What a user chooses for a dimension, and the values that are tried for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isqrt
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from search_spaces.batch import GlobalBatch
+from search_spaces.dimensions import (
+    BY_NAME,
+    DIVIDING,
+    LARGEST_WHOLE,
+    TABLE,
+    Question,
+    Scalar,
+    default_precision,
+    model_parallel,
+    powers_of_two,
+)
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
-from search_spaces.strategy import DIMENSIONS
-from search_spaces.strategy import Scalar as Scalar
 from search_spaces.transformer import Transformer
 
 DimensionChoice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
 """`"auto"`, one value, a list, or `{"minimum", "maximum", "step"}`."""
 
 AUTO = "auto"
-MAIN = DIMENSIONS[:6]  # automatic where nothing is said; the others are fixed
-LAYOUT = ("tensor_parallel", "pipeline_parallel", "micro_batch_size", "zero_stage")
-"""What a layout is made of. A choice for one of these names layouts: nothing is added then, but for
-what the program itself says is searched."""
-MEMORY_FOR_TIME = ("sequence_parallel", "activation_checkpointing")
-"""In the order in which a space that gets too large gives up searching them."""
+MEMORY_FOR_TIME = tuple(d.name for d in reversed(TABLE) if d.spares_memory and not d.is_searched)
+"""Dimensions that are fixed unless there is room to search them, in the order in which a space that
+gets too large gives up searching them."""
+
 MOST_VALUES = 1024  # of one dimension: more is a slip, and would not be searched anyhow
 
-SWITCHES = ("sequence_parallel", "flash_attention")
-NAMED: Mapping[str, tuple[str, ...]] = {
-    "activation_checkpointing": ("none", "selective", "full"),
-    "precision": ("fp32", "bf16", "fp16"),
-}
-LARGEST_WHOLE = 1_000_000
-BOUNDS: Mapping[str, tuple[int, int]] = {"zero_stage": (0, 3)}
-
-WITHOUT_BF16 = ("P100", "V100", "T4")  # GPUs from before Ampere
-LARGEST_AUTOMATIC_MICRO_BATCH = 16
-LARGEST_AUTOMATIC_STAGES = 4
-LEAST_FULL = 0.8  # of the layers that the fullest stage's number makes room for
 ACCUMULATIONS_PER_STAGE = 4  # from there on a pipeline's bubble is under a fifth of an iteration
 LEAST_OF_LARGEST_ACCUMULATIONS = 32
 
@@ -62,26 +56,33 @@ def values_of(dimension: str, choice: DimensionChoice) -> tuple[Scalar, ...]:
     for value in values:
         _refuse_wrong(dimension, value)
     unique = dict.fromkeys(values)
-    return tuple(unique) if dimension in NAMED else tuple(sorted(unique, key=int))
+    return tuple(unique) if BY_NAME[dimension].is_named else tuple(sorted(unique, key=int))
 
 
 def describe_valid(dimension: str) -> str:
     """Return what a dimension can be, in words."""
-    if dimension in SWITCHES:
+    said = BY_NAME[dimension]
+    if said.is_switch:
         return "true or false"
-    if dimension in NAMED:
-        return ", ".join(NAMED[dimension])
-    low, high = BOUNDS.get(dimension, (1, LARGEST_WHOLE))
+    if said.is_named:
+        return ", ".join(map(str, said.values))
+    low, high = _bounds(dimension)
     return f"whole numbers from {low} to {high}"
 
 
+def _bounds(dimension: str) -> tuple[int, int]:
+    whole = [int(value) for value in BY_NAME[dimension].values]
+    return (min(whole), max(whole)) if whole else (1, LARGEST_WHOLE)
+
+
 def _refuse_wrong(dimension: str, value: object) -> None:
-    if dimension in SWITCHES:
+    said = BY_NAME[dimension]
+    if said.is_switch:
         right = type(value) is bool
-    elif dimension in NAMED:
-        right = value in NAMED[dimension]
+    elif said.is_named:
+        right = value in said.values
     else:
-        low, high = BOUNDS.get(dimension, (1, LARGEST_WHOLE))
+        low, high = _bounds(dimension)
         right = type(value) is int and low <= value <= high
     if not right:
         reason = "not a value of this dimension"
@@ -89,7 +90,7 @@ def _refuse_wrong(dimension: str, value: object) -> None:
 
 
 def _values_of_range(dimension: str, choice: Mapping[str, Any]) -> list[Scalar]:
-    if dimension in NAMED or dimension in SWITCHES:
+    if not BY_NAME[dimension].is_counted:
         reason = "this dimension has no ranges"
         raise InvalidInput(dimension, dict(choice), reason, valid=describe_valid(dimension))
     form = '{"minimum": …, "maximum": …, "step": …}, the step optional'
@@ -109,14 +110,11 @@ def _values_of_range(dimension: str, choice: Mapping[str, Any]) -> list[Scalar]:
 
 def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
     """Return what an optional dimension is where nothing is said of it."""
-    defaults: dict[str, Scalar] = {
-        "activation_checkpointing": "full",
-        "sequence_parallel": False,
-        "flash_attention": True,
-        "virtual_stages": 1,
-        "precision": default_precision(machine),
-    }
-    return (defaults[dimension],)
+    if dimension == "precision":
+        return (default_precision(machine),)
+    value = BY_NAME[dimension].default
+    assert value is not None
+    return (value,)
 
 
 def unsaid(
@@ -134,9 +132,9 @@ def unsaid(
         values: of the other dimensions.
 
     Returns:
-        Dimension -> values, in the order of `MEMORY_FOR_TIME`.
+        Dimension -> values, in the order in which a space that gets too large gives them up.
     """
-    cut = (False, True) if program.sequence_parallel else (False,)
+    cut = (False, True) if program.varies("sequence_parallel") else (False,)
     flash_alone = values["flash_attention"] == (True,)
     kinds = program.activation_checkpointing
     found: dict[str, tuple[Scalar, ...]] = {
@@ -149,17 +147,6 @@ def unsaid(
     return {name: found[name] for name in MEMORY_FOR_TIME if name in searched}
 
 
-def default_precision(machine: Machine) -> str:
-    """Return bf16; fp16 on GPUs that lack it, fp32 where no 16-bit peak is known (a CPU)."""
-    if machine.peak_tflops is None:
-        return "fp32"
-    return "bf16" if offers_bf16(machine) else "fp16"
-
-
-def offers_bf16(machine: Machine) -> bool:
-    return not any(gpu in machine.gpu for gpu in WITHOUT_BF16)
-
-
 def automatic(
     dimension: str,
     transformer: Transformer,
@@ -170,42 +157,16 @@ def automatic(
 ) -> tuple[Scalar, ...]:
     """Return the values of `"auto"`, for every dimension but gradient_accumulation_steps.
 
-    What the program cannot do is left out, in the dimensions that depend on it.
+    A dimension that the program lacks has its neutral value alone.
     """
-    if dimension == "precision":
-        sixteen_bit = ("bf16", "fp16") if offers_bf16(machine) else ("fp16",)
-        return ("fp32",) if machine.peak_tflops is None else sixteen_bit
-    if dimension == "sequence_parallel" and not program.sequence_parallel:
-        return (False,)
-    if dimension in SWITCHES:
-        return (False, True)
-    if dimension == "activation_checkpointing":
-        return program.activation_checkpointing
-    gpus = machine.gpus_per_node
-    by_layers = divisors(transformer.num_layers)
-    uneven = _uneven_pipelines(transformer, nodes * gpus) if program.uneven_stages else []
-    most_virtual = LARGEST_AUTOMATIC_STAGES if program.virtual_stages else 1
-    whole = {
-        "tensor_parallel": {*powers_of_two(gpus), *divisors(gpus)},
-        "pipeline_parallel": {stages for stages in [*by_layers, *uneven] if stages <= nodes * gpus},
-        "micro_batch_size": set(powers_of_two(LARGEST_AUTOMATIC_MICRO_BATCH)),
-        "zero_stage": set(range(4)),
-        "num_nodes": {*powers_of_two(nodes), nodes},
-        "virtual_stages": {stages for stages in by_layers if stages <= most_virtual},
-    }
-    return tuple(sorted(whole[dimension]))
-
-
-def _uneven_pipelines(transformer: Transformer, gpus: int) -> list[int]:
-    """Return numbers of stages that divide all GPUs and not the layers, and lose little by it."""
-    layers = transformer.num_layers
-    return [
-        stages
-        for stages in divisors(gpus)
-        if stages <= layers
-        and layers % stages
-        and layers >= LEAST_FULL * stages * -(-layers // stages)
-    ]
+    said = BY_NAME[dimension]
+    if said.neutral is not None and not program.varies(dimension):
+        return (said.neutral,)
+    assert said.automatic is not None
+    values = said.automatic(
+        Question(transformer=transformer, machine=machine, nodes=nodes, program=program)
+    )
+    return tuple(sorted(values)) if isinstance(values, set) else values
 
 
 def automatic_accumulations(
@@ -234,28 +195,16 @@ def _samples_per_micro_batch(
     values: Mapping[str, tuple[Scalar, ...]], machine: Machine
 ) -> list[int]:
     """Return every micro_batch_size x data_parallel that the other dimensions allow."""
-    tensor, pipeline, micro_batch, nodes = np.meshgrid(
-        *(
-            np.array(values[name], dtype=np.int64)
-            for name in ("tensor_parallel", "pipeline_parallel", "micro_batch_size", "num_nodes")
-        )
-    )
-    replicas, left_over = np.divmod(nodes * machine.gpus_per_node, tensor * pipeline)
-    return [int(s) for s in np.unique((micro_batch * replicas)[(left_over == 0) & (replicas > 0)])]
+    names = (*DIVIDING, "micro_batch_size", "num_nodes")
+    axes = np.meshgrid(*(np.array(values[name], dtype=np.int64) for name in names))
+    columns = dict(zip(names, axes, strict=True))
+    gpus = columns["num_nodes"] * machine.gpus_per_node
+    replicas, left_over = np.divmod(gpus, model_parallel(columns.__getitem__))
+    samples = columns["micro_batch_size"] * replicas
+    return [int(s) for s in np.unique(samples[(left_over == 0) & (replicas > 0)])]
 
 
 def _roundest(low: int, high: int) -> int:
     """Return the largest power of two from `low` to `high`, or `high` where there is none."""
     power = 1 << (high.bit_length() - 1)
     return power if power >= low else high
-
-
-def powers_of_two(most: int) -> list[int]:
-    """Return 1, 2, 4, … up to `most`."""
-    return [1 << exponent for exponent in range(most.bit_length())]
-
-
-def divisors(number: int) -> list[int]:
-    """Return all divisors of a positive number, in rising order."""
-    low = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
-    return [*low, *(number // d for d in reversed(low) if d * d != number)]

@@ -8,16 +8,10 @@ from hypothesis import strategies as st
 
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
-from search_spaces.dimension import (
-    automatic,
-    automatic_accumulations,
-    default_precision,
-    divisors,
-    values_of,
-)
+from search_spaces.choices import automatic, automatic_accumulations, values_of
+from search_spaces.dimensions import DIMENSIONS, default_precision, divisors
 from search_spaces.errors import InvalidInput
 from search_spaces.program import ProgramCapabilities
-from search_spaces.strategy import DIMENSIONS
 from tests.search_spaces.scene import FRONTIER, GPT_175B
 
 

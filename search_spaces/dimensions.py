@@ -1,0 +1,453 @@
+"""The dimensions of a strategy: one table that everything else which names them follows from.
+
+`Strategy` has a field for each, and a test holds the two equal. Requests, forms, options, tables,
+baselines, adapters and the cost model read the table. A dimension that is added here, with its
+field and its rules, is therefore known everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import mul
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from search_spaces.machine import Machine
+from search_spaces.transformer import Transformer
+
+if TYPE_CHECKING:
+    from search_spaces.program import ProgramCapabilities
+
+Scalar: TypeAlias = int | float | bool | str
+"""A value of a dimension; a number with a fraction of one of the trainer's own alone."""
+
+LARGEST_WHOLE = 1_000_000
+
+WITHOUT_BF16 = ("P100", "V100", "T4")  # GPUs from before Ampere
+LARGEST_AUTOMATIC_MICRO_BATCH = 16
+LARGEST_AUTOMATIC_STAGES = 4
+LEAST_FULL = 0.8  # of the layers that the fullest stage's number makes room for
+
+Part = Literal["layout", "batch", "switch", "nodes", "numbers"]
+"""What a dimension decides: how a model is cut, how samples are, which kernels and schedules run,
+how many nodes there are, or which numbers the training computes with."""
+
+MemoryEffect = Literal["less", "more", "either", "derived"]
+"""What a larger value does to a GPU's memory. `either`: it depends on the other dimensions.
+`derived`: by the replicas, the micro-batches in flight or the columns that follow from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What automatic values depend on; `nodes` are the most that may be used."""
+
+    transformer: Transformer
+    machine: Machine
+    nodes: int
+    program: ProgramCapabilities
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.machine.gpus_per_node
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Dimension:
+    """All that is said of one dimension.
+
+    Attributes:
+        name: of the field of `Strategy`, of requests and forms, and of the column of exports.
+        short: heads a column or an axis, and stands before a number: `TP 8`.
+        label: of the field of a form.
+        sentence: what it is, in the API's schema and in `--help`.
+        option: on the command line.
+        keys: of a baseline, besides the name: `tp=8`.
+        hint: beside the field of a form: how values are written.
+        words: as sentences have it; `short` where empty.
+        noun: that follows a value in a sentence, plural where it is counted: `16 nodes`.
+        part: what it decides.
+        values: all that it may have; empty: whole numbers from 1 to LARGEST_WHOLE.
+        neutral: the value of a trainer that does without it; None where there is no such value.
+        default: where nothing is said of it; None where a strategy has to name it.
+        usual: the value that a form starts from.
+        automatic: the values of `"auto"`; None for the accumulation, which follows from all others.
+        spares_memory: whether other values cost time and spare memory.
+        divides_replicas: whether its GPUs share one replica of the model: the replicas are all
+            GPUs over the product of these.
+        divides_weights: whether each of these GPUs has a part of the weights.
+        memory: what a larger value does to it.
+        distance: how far apart one doubling of it is for the calibration (a switch's two values);
+            None where columns that follow from it count instead.
+        columns: of the cost model, each with the value that it is 1 for; empty where the value is
+            a column itself.
+        megatron: options of Megatron-LM and Megatron-DeepSpeed, with the value that each of them
+            means; None: the option's own. "" is a line without any of them.
+    """
+
+    name: str
+    short: str
+    label: str
+    sentence: str
+    option: str
+    keys: tuple[str, ...] = ()
+    hint: str = ""
+    words: str = ""
+    noun: str = ""
+    part: Part
+    values: tuple[Scalar, ...] = ()
+    neutral: Scalar | None
+    default: Scalar | None = None
+    usual: Scalar = 1
+    automatic: Callable[[Question], set[int] | tuple[Scalar, ...]] | None = None
+    spares_memory: bool = False
+    divides_replicas: bool = False
+    divides_weights: bool = False
+    memory: MemoryEffect
+    distance: float | None = None
+    columns: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
+    megatron: Mapping[str, Scalar | None] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def is_switch(self) -> bool:
+        return self.values == (False, True)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its values are words, without an order of their own."""
+        return bool(self.values) and isinstance(self.values[0], str)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its values are numbers."""
+        return not self.is_switch and not self.is_named
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether a space that says nothing of it has its automatic values."""
+        return self.default is None
+
+    def brief(self, value: Scalar) -> str:
+        """Return a value in as few letters as possible, "" where it goes without saying: `TP 8`,
+        `ZeRO-1`, `16 nodes`, `SP`, `full ckpt`."""
+        if self.is_switch:
+            return "" if value == self.default else self.short if value else f"no {self.short}"
+        if self.name == "num_nodes":
+            return f"{value} node{'' if value == 1 else 's'}"
+        if self.is_named:
+            kind = "no" if value == "none" else str(value)
+            return f"{kind} {self.short}" if self.noun else kind
+        if value == self.default:
+            return ""
+        return f"{self.short}{'-' if self.values else ' '}{value}"
+
+
+def setting_text(value: Scalar) -> str:
+    """Return a value of a dimension as people write it: `on`, `8`, `fused`."""
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+def powers_of_two(most: int) -> list[int]:
+    """Return 1, 2, 4, … up to `most`."""
+    return [1 << exponent for exponent in range(most.bit_length())]
+
+
+def divisors(number: int) -> list[int]:
+    """Return all divisors of a positive number, in rising order."""
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return [*low, *(number // d for d in reversed(low) if d * d != number)]
+
+
+def offers_bf16(machine: Machine) -> bool:
+    return not any(gpu in machine.gpu for gpu in WITHOUT_BF16)
+
+
+def default_precision(machine: Machine) -> str:
+    """Return bf16; fp16 on GPUs that lack it, fp32 where no 16-bit peak is known (a CPU)."""
+    if machine.peak_tflops is None:
+        return "fp32"
+    return "bf16" if offers_bf16(machine) else "fp16"
+
+
+def _precisions(question: Question) -> tuple[Scalar, ...]:
+    if question.machine.peak_tflops is None:
+        return ("fp32",)
+    return ("bf16", "fp16") if offers_bf16(question.machine) else ("fp16",)
+
+
+def _pipelines(question: Question) -> set[int]:
+    """Return numbers of stages that divide the layers; where stages may be uneven also those that
+    divide all GPUs and lose little by it."""
+    layers, gpus = question.transformer.num_layers, question.gpus
+    even = {stages for stages in divisors(layers) if stages <= gpus}
+    if not question.program.uneven_stages:
+        return even
+    return even | {
+        stages
+        for stages in divisors(gpus)
+        if stages <= layers and layers >= LEAST_FULL * stages * -(-layers // stages)
+    }
+
+
+def _node_counts(question: Question) -> set[int]:
+    return {*powers_of_two(question.nodes), question.nodes}
+
+
+TABLE: tuple[Dimension, ...] = (
+    Dimension(
+        name="tensor_parallel",
+        short="TP",
+        label="Tensor parallel",
+        sentence="GPUs that each layer is split over (TP).",
+        option="--tp",
+        keys=("tp",),
+        hint="such as 1, 2, 4, 8",
+        part="layout",
+        neutral=1,
+        automatic=lambda q: {
+            *powers_of_two(q.machine.gpus_per_node),
+            *divisors(q.machine.gpus_per_node),
+        },
+        divides_replicas=True,
+        divides_weights=True,
+        memory="less",
+        distance=1.0,
+        megatron={"": 1, "--tensor-model-parallel-size": None},
+    ),
+    Dimension(
+        name="pipeline_parallel",
+        short="PP",
+        label="Pipeline parallel",
+        sentence="Stages that the layers are cut into (PP).",
+        option="--pp",
+        keys=("pp",),
+        part="layout",
+        neutral=1,
+        automatic=_pipelines,
+        divides_replicas=True,
+        divides_weights=True,
+        memory="less",
+        distance=1.0,
+        megatron={"": 1, "--pipeline-model-parallel-size": None},
+    ),
+    Dimension(
+        name="micro_batch_size",
+        short="MBS",
+        label="Micro-batch size",
+        sentence="Samples of one micro-batch (MBS).",
+        option="--mbs",
+        keys=("mbs",),
+        hint="such as 4..20 step 4",
+        part="batch",
+        neutral=1,
+        automatic=lambda _: set(powers_of_two(LARGEST_AUTOMATIC_MICRO_BATCH)),
+        spares_memory=True,
+        memory="more",
+        distance=1.0,
+        megatron={"--micro-batch-size": None},
+    ),
+    Dimension(
+        name="gradient_accumulation_steps",
+        short="GAS",
+        label="Gradient accumulation steps",
+        sentence="Micro-batches of each replica in one optimizer step (GAS).",
+        option="--gas",
+        keys=("gas",),
+        part="batch",
+        neutral=1,
+        usual=8,
+        memory="derived",
+        distance=0.5,
+    ),
+    Dimension(
+        name="zero_stage",
+        short="ZeRO",
+        label="ZeRO stage",
+        sentence=(
+            "What ZeRO shards over the replicas: 0 nothing, 1 the optimizer's state, 2 gradients "
+            "as well, 3 parameters as well."
+        ),
+        option="--zero",
+        keys=("zero",),
+        part="layout",
+        values=(0, 1, 2, 3),
+        neutral=0,
+        automatic=lambda _: (0, 1, 2, 3),
+        spares_memory=True,
+        memory="less",
+        megatron={
+            "--zero-stage": None,
+            "--use-distributed-optimizer": 1,
+            "--data-parallel-sharding-strategy no_shard": 0,
+            "--data-parallel-sharding-strategy optim": 1,
+            "--data-parallel-sharding-strategy optim_grads": 2,
+            "--data-parallel-sharding-strategy optim_grads_params": 3,
+        },
+    ),
+    Dimension(
+        name="num_nodes",
+        short="Nodes",
+        label="Nodes",
+        sentence="Nodes to train on.",
+        option="--num-nodes",
+        keys=("nodes",),
+        words="the number of nodes",
+        noun="nodes",
+        part="nodes",
+        neutral=None,
+        automatic=_node_counts,
+        memory="derived",
+        megatron={"--nnodes": None, "--num-nodes": None},
+    ),
+    Dimension(
+        name="activation_checkpointing",
+        short="ckpt",
+        label="Activation checkpointing",
+        sentence=(
+            "What is computed again in the backward pass and not kept: nothing (none), the "
+            "attention scores (selective), or each whole layer (full)."
+        ),
+        option="--checkpointing",
+        keys=("checkpointing", "ckpt"),
+        hint="none, full",
+        words="activation checkpointing",
+        noun="checkpointing",
+        part="switch",
+        values=("none", "selective", "full"),
+        neutral="none",
+        default="full",
+        automatic=lambda q: q.program.activation_checkpointing,
+        spares_memory=True,
+        memory="less",
+        distance=2.0,
+        columns={"full_checkpointing": "full", "selective_checkpointing": "selective"},
+        megatron={
+            "": "none",
+            "--recompute-granularity": None,
+            "--recompute-activations": "selective",
+            "--checkpoint-activations": "full",
+            "--deepspeed-activation-checkpointing": "full",
+        },
+    ),
+    Dimension(
+        name="sequence_parallel",
+        short="SP",
+        label="Sequence parallel",
+        sentence=(
+            "Whether norms and dropout are split along the sequence over the GPUs of a "
+            "tensor-parallel group: on or off."
+        ),
+        option="--sequence-parallel",
+        keys=("sp",),
+        hint="on, off",
+        words="sequence parallelism",
+        part="switch",
+        values=(False, True),
+        neutral=False,
+        default=False,
+        automatic=lambda _: (False, True),
+        spares_memory=True,
+        memory="less",
+        distance=2.0,
+        megatron={"": False, "--sequence-parallel": True},
+    ),
+    Dimension(
+        name="flash_attention",
+        short="flash",
+        label="Flash attention",
+        sentence="Whether attention runs in one kernel that does not store the scores: on or off.",
+        option="--flash-attention",
+        keys=("flash",),
+        hint="on, off",
+        words="FlashAttention",
+        part="switch",
+        values=(False, True),
+        neutral=True,
+        default=True,
+        automatic=lambda _: (False, True),
+        memory="less",
+        distance=2.0,
+        megatron={
+            "--use-flash-attn": True,
+            "--use-flash-attn-v1": True,
+            "--use-flash-attn-v2": True,
+            "--attention-backend flash": True,
+            "--attention-backend unfused": False,
+        },
+    ),
+    Dimension(
+        name="virtual_stages",
+        short="VP",
+        label="Virtual stages",
+        sentence=(
+            "Chunks of layers of each stage; more than one makes an interleaved pipeline (VP)."
+        ),
+        option="--virtual-stages",
+        keys=("vp",),
+        part="layout",
+        neutral=1,
+        default=1,
+        automatic=lambda q: {
+            stages
+            for stages in divisors(q.transformer.num_layers)
+            if stages <= LARGEST_AUTOMATIC_STAGES
+        },
+        memory="either",
+        distance=1.0,
+        megatron={"": 1, "--num-virtual-stages-per-pipeline-rank": None},
+    ),
+    Dimension(
+        name="precision",
+        short="precision",
+        label="Precision",
+        sentence="Number format of the matrix products: bf16, fp16 or fp32.",
+        option="--precision",
+        hint="fp32, bf16, fp16",
+        part="numbers",
+        values=("fp32", "bf16", "fp16"),
+        neutral=None,
+        default="bf16",
+        automatic=_precisions,
+        memory="either",
+        distance=2.0,
+        columns={"fp32": "fp32"},
+        megatron={"--bf16": "bf16", "--fp16": "fp16"},
+    ),
+)
+
+BY_NAME: Mapping[str, Dimension] = {dimension.name: dimension for dimension in TABLE}
+DIMENSIONS = tuple(BY_NAME)
+"""The names of those that every trainer has."""
+
+ACCUMULATION = "gradient_accumulation_steps"
+LAYOUT = tuple(name for name in DIMENSIONS if name != ACCUMULATION)
+"""What one trial measures at one or two values of the accumulation."""
+
+DIVIDING = tuple(d.name for d in TABLE if d.divides_replicas)
+"""`num_nodes x gpus_per_node = data_parallel x` the product of these."""
+
+
+def _place_in_line(dimension: Dimension) -> tuple[int, bool]:
+    if dimension.default is None:
+        return 0, False
+    return 2 if dimension.brief(dimension.default) else 1, dimension.part != "layout"
+
+
+IN_LINE = tuple(sorted(TABLE, key=_place_in_line))
+"""In the order of a strategy's line: what is always searched, what may go without saying, the
+rest."""
+
+NEUTRAL: Mapping[str, Scalar] = {d.name: d.neutral for d in TABLE if d.neutral is not None}
+
+
+def model_parallel(value: Callable[[str], Any]) -> Any:
+    """Return the GPUs of one replica, from the values of the dimensions that divide replicas: whole
+    numbers or arrays of them."""
+    return reduce(mul, map(value, DIVIDING))
+
+
+def weight_parallel(value: Callable[[str], Any]) -> Any:
+    """Return into how many parts the weights of one replica are cut, before ZeRO."""
+    return reduce(mul, (value(d.name) for d in TABLE if d.divides_weights))
