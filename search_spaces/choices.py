@@ -13,7 +13,7 @@ from search_spaces.dimensions import (
     DIVIDING,
     LARGEST_WHOLE,
     TABLE,
-    Question,
+    AutomaticFor,
     Scalar,
     default_precision,
     model_parallel,
@@ -164,7 +164,7 @@ def automatic(
         return (said.neutral,)
     assert said.automatic is not None
     values = said.automatic(
-        Question(transformer=transformer, machine=machine, nodes=nodes, program=program)
+        AutomaticFor(transformer=transformer, machine=machine, nodes=nodes, program=program)
     )
     return tuple(sorted(values)) if isinstance(values, set) else values
 

@@ -41,7 +41,7 @@ MemoryEffect = Literal["less", "more", "either", "derived"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class AutomaticFor:
     """What automatic values depend on; `nodes` are the most that may be used."""
 
     transformer: Transformer
@@ -101,7 +101,7 @@ class Dimension:
     neutral: Scalar | None
     default: Scalar | None = None
     usual: Scalar = 1
-    automatic: Callable[[Question], set[int] | tuple[Scalar, ...]] | None = None
+    automatic: Callable[[AutomaticFor], set[int] | tuple[Scalar, ...]] | None = None
     spares_memory: bool = False
     divides_replicas: bool = False
     divides_weights: bool = False
@@ -171,18 +171,18 @@ def default_precision(machine: Machine) -> str:
     return "bf16" if offers_bf16(machine) else "fp16"
 
 
-def _precisions(question: Question) -> tuple[Scalar, ...]:
-    if question.machine.peak_tflops is None:
+def _precisions(given: AutomaticFor) -> tuple[Scalar, ...]:
+    if given.machine.peak_tflops is None:
         return ("fp32",)
-    return ("bf16", "fp16") if offers_bf16(question.machine) else ("fp16",)
+    return ("bf16", "fp16") if offers_bf16(given.machine) else ("fp16",)
 
 
-def _pipelines(question: Question) -> set[int]:
+def _pipelines(given: AutomaticFor) -> set[int]:
     """Return numbers of stages that divide the layers; where stages may be uneven also those that
     divide all GPUs and lose little by it."""
-    layers, gpus = question.transformer.num_layers, question.gpus
+    layers, gpus = given.transformer.num_layers, given.gpus
     even = {stages for stages in divisors(layers) if stages <= gpus}
-    if not question.program.uneven_stages:
+    if not given.program.uneven_stages:
         return even
     return even | {
         stages
@@ -191,8 +191,8 @@ def _pipelines(question: Question) -> set[int]:
     }
 
 
-def _node_counts(question: Question) -> set[int]:
-    return {*powers_of_two(question.nodes), question.nodes}
+def _node_counts(given: AutomaticFor) -> set[int]:
+    return {*powers_of_two(given.nodes), given.nodes}
 
 
 TABLE: tuple[Dimension, ...] = (

@@ -220,9 +220,9 @@ log = '(?P<step>.)(?P<iteration_time_s>.)'
     found = check_starts(adapter, MODEL, MACHINE, tmp_path)
     tried = {name: request.strategy for name, request in found.requests.items()}
     assert list(tried) == [
-        *("GAS 1", "GAS 4", "activation_checkpointing full", "zero_stage 2", "zero_stage 3"),
-        *("tensor_parallel 2", "pipeline_parallel 2", "virtual_stages 2"),
-        *("sequence_parallel on", "kernel fused"),
+        *("GAS 1", "GAS 4", "tensor_parallel 2", "pipeline_parallel 2", "zero_stage 2"),
+        *("zero_stage 3", "activation_checkpointing full", "sequence_parallel on"),
+        *("virtual_stages 2", "kernel fused"),
     ]
     assert tried["GAS 1"].zero_stage == 1
     assert tried["tensor_parallel 2"].sequence_parallel
@@ -232,8 +232,8 @@ log = '(?P<step>.)(?P<iteration_time_s>.)'
     assert alone.untried == (
         "tensor_parallel",
         "pipeline_parallel",
-        "virtual_stages",
         "sequence_parallel",
+        "virtual_stages",
     )
     few = check_starts(adapter, MODEL, MACHINE, tmp_path, batches_alone=True)
     assert list(few.requests) == ["GAS 1", "GAS 4"]
