@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 HASHED := --quiet --require-hashes --no-deps
 OURS := --quiet --no-build-isolation --editable
 
-.PHONY: demo test test-bare check bench readme examples install install-dev clean lock slurm-up slurm-down
+.PHONY: demo test test-bare check bench readme install install-dev clean lock slurm-up slurm-down
 
 demo: $(VENV)/.installed ## install, tune three models, print what it recommends, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
@@ -48,9 +48,6 @@ endif
 
 readme: $(VENV)/.installed-dev ## run the README's command again, and take its pictures
 	$(TESTING) $(BIN)/python -m tests.readme
-
-examples: $(VENV)/.installed-dev ## record the answers that the reference of the API shows
-	$(TESTING) $(BIN)/python -m tests.server.api.recording
 
 slurm-up: $(VENV)/.installed ## a Slurm of 8 nodes on this machine, to try things on (ARGS=--accounting)
 	@$(BIN)/python -m tests.cluster up $(ARGS)

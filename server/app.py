@@ -42,7 +42,6 @@ from server.api.event_feed import EventFeed
 from server.api.explanations import Explanations
 from server.api.filters import exact_path, known_filters
 from server.api.gate import Gate
-from server.api.kept import Kept
 from server.api.kept_answers import KeptAnswers
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_figures import KeptFigures
@@ -53,7 +52,7 @@ from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
 from server.api.request_record import RequestRecord
 from server.api.standings import Standings
-from server.dashboard import reference_page
+from server.dashboard import reference
 from server.dashboard import routes as dashboard
 from server.data_folder import closed_folder
 from server.problems import install
@@ -131,7 +130,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.campaign_list = CampaignList(store)
     app.state.campaign_list.refresh()
     app.state.plans = Plans(store, settings)
-    app.state.references = Kept(reference_page.KEPT)
     app.state.stopping = threading.Event()
     app.state.feed = EventFeed(store, poll_s=settings.stream_poll_s, stopping=app.state.stopping)
     app.state.metrics = ServiceMetrics(store, app.state.feed)
@@ -145,6 +143,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(OriginGuard, hosts=TrustedHosts.of(settings))
     install(app)
     dashboard.mount_files(app)
+    reference.mount_reader(app)
     return app
 
 

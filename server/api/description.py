@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from fastapi.routing import APIRoute
@@ -17,9 +15,6 @@ from server.api.dependencies import problems
 from server.api.samples import SAMPLES
 
 Document = dict[str, Any]
-
-EXAMPLES = Path(__file__).parent / "examples"
-"""Answers of one campaign: a file for each, named by the operation's id and the status."""
 
 TITLE = "How should this model be laid out on this cluster so that it trains fastest?"
 SUMMARY = """\
@@ -76,8 +71,6 @@ REFUSED = {
     "reason": "Input should be greater than 0",
     "valid": "",
 }
-BODIES = {"calibrations.import_document": "calibrations.export.200.json"}
-"""Operations that take what another answers."""
 
 
 def operation_id(route: APIRoute) -> str:
@@ -87,8 +80,7 @@ def operation_id(route: APIRoute) -> str:
 
 def described(document: Document) -> Document:
     """Return FastAPI's description with the schemas of refusals and events, which no endpoint is
-    declared to answer with, and with what its answers say, their examples, and calls in Python and
-    in a shell."""
+    declared to answer with, with what its answers say, and with calls in Python and in a shell."""
     components = document["components"]
     for model in (Problem, Event):
         schema = model.model_json_schema(
@@ -133,22 +125,17 @@ def first_sentence(text: str) -> str:
 
 
 def _describe(operation: Document, schemas: Document) -> None:
-    name = operation["operationId"]
     operation["summary"] = first_sentence(operation["description"])
-    sample = SAMPLES.get(name)
+    sample = SAMPLES.get(operation["operationId"])
     if sample is not None:
-        told = {"Python": sample.python, "Shell": sample.shell}
-        operation["x-codeSamples"] = [
-            {"lang": language, "source": source} for language, source in told.items() if source
-        ]
-    if name in BODIES:
-        body = operation["requestBody"]["content"][JSON]
-        body["examples"] = {"an exported one": {"value": _example(BODIES[name])}}
+        called = {"python": sample.python, "sh": sample.shell}
+        blocks = [f"```{language}\n{call}\n```" for language, call in called.items() if call]
+        operation["description"] = "\n\n".join([operation["description"], *blocks])
     for status, answer in operation["responses"].items():
-        _describe_answer(name, status, answer, schemas)
+        _describe_answer(status, answer, schemas)
 
 
-def _describe_answer(name: str, status: str, answer: Document, schemas: Document) -> None:
+def _describe_answer(status: str, answer: Document, schemas: Document) -> None:
     for media_type, content in answer.get("content", {}).items():
         schema = content.get("schema", {})
         if media_type == "application/problem+json":
@@ -156,9 +143,6 @@ def _describe_answer(name: str, status: str, answer: Document, schemas: Document
         elif media_type == JSON and "$ref" in schema:
             words = schemas[schema["$ref"].rpartition("/")[2]]["description"]
             answer["description"] = _unless_said(answer["description"], first_sentence(words))
-        found = _example(f"{name}.{status}{'.json' if media_type == JSON else '.txt'}")
-        if found is not None:
-            content["example"] = found
 
 
 def _unless_said(said: str, words: str) -> str:
@@ -184,12 +168,3 @@ def _refusal(status: HTTPStatus, detail: str) -> Document:
     if status != HTTPStatus.UNPROCESSABLE_ENTITY:
         return problem | {"detail": detail, "errors": []}
     return problem | {"detail": f"nodes=0: {REFUSED['reason']}", "errors": [REFUSED]}
-
-
-def _example(name: str) -> Any:
-    """Return an answer that was recorded; None where there is none of this name."""
-    path = EXAMPLES / name
-    if not path.exists():
-        return None
-    text = path.read_text(encoding="utf-8")
-    return json.loads(text) if path.suffix == ".json" else text

@@ -35,7 +35,7 @@ from server.dashboard import (
     pages,
     plan_routes,
     prefill,
-    reference_page,
+    reference,
 )
 from server.dashboard.bundle import bundle_path
 from server.dashboard.campaign_rows import ListQuestion
@@ -54,7 +54,7 @@ router = APIRouter(include_in_schema=False)
 router.include_router(plan_routes.router)
 router.include_router(chart_routes.router)
 router.include_router(comparison_page.router)
-router.include_router(reference_page.router)
+router.include_router(reference.router)
 
 
 class StaticFilesKeptFresh(StaticFiles):

@@ -1,54 +1,22 @@
-// The reference of the API: search, links into folded parts, and copying of calls.
+// The reference of the API, which Swagger UI draws from the OpenAPI document.
 
-const OPENED_AT_MOST = 3;
-const search = document.getElementById("search");
-const found = document.getElementById("found");
-const parts = [...document.querySelectorAll(".told > details")];
-const texts = new Map();
+const dark = matchMedia("(prefers-color-scheme: dark)");
 
-function text(part) {
-  if (!texts.has(part)) texts.set(part, part.textContent.toLowerCase());
-  return texts.get(part);
+// Swagger UI has a dark theme, but does not follow the browser's.
+function follow() {
+  document.documentElement.classList.toggle("dark-mode", dark.matches);
 }
 
-// Shows the parts with all words that are searched for, opened if they are few.
-function show() {
-  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-  for (const part of parts) part.hidden = !words.every((word) => text(part).includes(word));
-  const shown = parts.filter((part) => !part.hidden);
-  for (const part of parts) part.open = !part.hidden && shown.length <= OPENED_AT_MOST;
-  for (const group of document.querySelectorAll("[data-group]")) {
-    group.hidden = !group.querySelector(".told > details:not([hidden])");
-  }
-  found.textContent = words.length ? `${shown.length} of ${parts.length}` : "";
-}
+dark.addEventListener("change", follow);
+follow();
 
-// Opens the part that the address names, and ends a search that has hidden it.
-function reveal() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (!target) return;
-  if (target.closest("[hidden]")) {
-    search.value = "";
-    show();
-  }
-  if (target.matches("details")) target.open = true;
-  target.scrollIntoView();
-}
-
-async function copy(button) {
-  await navigator.clipboard.writeText(button.closest(".sample").querySelector("pre").textContent);
-  button.textContent = "Copied";
-}
-
-search.closest("[hidden]").hidden = false;
-search.addEventListener("input", show);
-addEventListener("hashchange", reveal);
-document.addEventListener("click", ({ target }) => {
-  if (target.matches("[data-copy]")) copy(target);
+SwaggerUIBundle({
+  url: "/api/v1/openapi.json",
+  dom_id: "#reference",
+  deepLinking: true,
+  docExpansion: "none",
+  filter: true,
+  onComplete: () => {
+    document.body.dataset.ready = "";
+  },
 });
-if (navigator.clipboard) {  // browsers give it to pages of this machine or over https alone
-  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
-}
-if (search.value) show();
-reveal();
-document.body.dataset.ready = "true";

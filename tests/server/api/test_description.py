@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,62 @@ from typer.testing import CliRunner
 
 from autotune import Client
 from server.api.conditional import JSON
-from server.api.description import EXAMPLES, operations
+from server.api.description import operations
 from server.api.samples import SAMPLES
 from server.app import create_app
 from server.cli.application import app as command
+from server.runner.runner import Runner
 from server.settings import Settings
+from server.store.campaigns import get_campaign
 from tests.server.api.conftest import serving
-from tests.server.api.recording import asked, run_to_end
 from tests.server.asking import created
 from tests.server.entitled import entitled
 
 PROBLEM = "application/problem+json"
-TEXTS = ("text/csv", "text/plain", "text/event-stream")
+CALIBRATIONS = "/api/v1/calibrations"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A call of an operation, with the examples of its parameters and its body."""
+
+    name: str
+    method: str
+    url: str
+    body: Any = None
+
+
+def asked(document: dict[str, Any]) -> Iterator[Asked]:
+    """Yield the calls in the order in which they work, those of no sample first."""
+    order = list(SAMPLES)
+    found = {operation["operationId"]: each for *each, operation in operations(document)}
+    for name in sorted(found, key=lambda name: order.index(name) if name in order else -1):
+        path, method = found[name]
+        operation = document["paths"][path][method]
+        url, query = path, {}
+        for parameter in operation.get("parameters", []):
+            examples = parameter.get("schema", {}).get("examples")
+            if parameter.get("in") == "path":
+                url = url.replace("{" + parameter["name"] + "}", str(examples[0]))
+            elif parameter.get("in") == "query" and parameter["required"]:
+                query[parameter["name"]] = examples[0]
+        url += "?after=0" if name == "events.of_all" else ""
+        url += "?" + "&".join(f"{key}={value}" for key, value in query.items()) if query else ""
+        content = operation.get("requestBody", {}).get("content", {}).get(JSON, {})
+        bodies = [example["value"] for example in content.get("examples", {}).values()] or [None]
+        for body in bodies:
+            yield Asked(name=name, method=method, url=url, body=body)
+
+
+def run_to_end(app: FastAPI, campaigns: Iterable[int]) -> None:
+    """Run what is queued until these campaigns are done."""
+    runner = Runner(app.state.settings, app.state.store)
+    left = set(campaigns)
+    while left:
+        runner.round()
+        with app.state.store.session() as session:
+            left = {each for each in left if get_campaign(session, each).state != "done"}
+    runner.close()
 
 
 @pytest.fixture(scope="module")
@@ -78,28 +123,18 @@ def test_every_property_parameter_and_answer_is_described(document: dict[str, An
     }
 
 
-def test_every_answer_has_an_example_that_holds(document: dict[str, Any]) -> None:
-    missing, held = [], 0
-    for path, method, operation in operations(document):
-        for status, answer in operation["responses"].items():
-            for media_type, content in answer.get("content", {}).items():
-                if media_type not in {JSON, PROBLEM, *TEXTS}:
-                    continue  # a picture or an archive
-                if "example" not in content:
-                    missing.append(f"{method} {path} {status} {media_type}")
-                    continue
-                if media_type in {JSON, PROBLEM}:
-                    whole = {**content["schema"], "components": document["components"]}
-                    Draft202012Validator(whole).validate(content["example"])
-                held += 1
-    assert missing == []
-    answers = {
-        f"{each['operationId']}.{status}"
-        for *_, each in operations(document)
-        for status in each["responses"]
-    }
-    assert {path.stem for path in EXAMPLES.iterdir()} <= answers
-    assert held > len(document["paths"])
+def test_every_refusal_has_an_example_that_holds(document: dict[str, Any]) -> None:
+    refusals = [
+        content
+        for *_, operation in operations(document)
+        for answer in operation["responses"].values()
+        for kind, content in answer.get("content", {}).items()
+        if kind == PROBLEM
+    ]
+    for content in refusals:
+        whole = {**content["schema"], "components": document["components"]}
+        Draft202012Validator(whole).validate(content["example"])
+    assert len(refusals) > len(document["paths"])
 
 
 def test_every_request_has_an_example_that_the_service_accepts(
@@ -111,8 +146,11 @@ def test_every_request_has_an_example_that_the_service_accepts(
         for call in asked(document):
             if call.name.startswith("events."):
                 continue  # without a body, and it goes on for minutes
-            assert (call.body is not None) == (call.name in taking), call.name
-            answer = client.request(call.method, call.url, json=call.body)
+            body = call.body
+            if call.name == "calibrations.import_document":  # it takes what another one answers
+                body = client.get(f"{CALIBRATIONS}/frontier-trials/document").json()
+            assert (body is not None) == (call.name in taking), call.name
+            answer = client.request(call.method, call.url, json=body)
             assert answer.is_success, (call.name, answer.text)
 
 
