@@ -184,6 +184,52 @@ class TrialProgress:
 
 RUNNING = TrialProgress(phase="running")
 
+
+@dataclass(frozen=True, kw_only=True)
+class SampledNode:
+    """Power of all GPUs of one node over time, the host left out.
+
+    Attributes:
+        samples: that were taken; where the points are fewer, each is the mean of several.
+        at_s: seconds since the trial's start, by the node's clock, rising; shape (n,).
+        watts: shape (n,).
+    """
+
+    node: str
+    samples: int
+    at_s: tuple[float, ...]
+    watts: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledPower:
+    """Power of a trial's nodes over time.
+
+    Attributes:
+        energy_windows_s: the first and the last second of each stretch from which the trial's
+            energy was computed, since its start; empty where it was not.
+    """
+
+    nodes: tuple[SampledNode, ...]
+    energy_windows_s: tuple[tuple[float, float], ...] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SampledPower:
+        """Return what `asdict` was called on, from JSON."""
+        return cls(
+            nodes=tuple(
+                SampledNode(
+                    node=str(node["node"]),
+                    samples=int(node["samples"]),
+                    at_s=tuple(node["at_s"]),
+                    watts=tuple(node["watts"]),
+                )
+                for node in data["nodes"]
+            ),
+            energy_windows_s=tuple((start, end) for start, end in data["energy_windows_s"]),
+        )
+
+
 FORMER_ENERGY = "joules_per_token"
 
 
@@ -202,6 +248,7 @@ class TrialOutcome:
         gpu_joules_per_token: drawn by the GPUs alone through the measured iterations; None where
             their power was not sampled.
         energy_note: how it was sampled, or why it was not.
+        power: over time; None where no node was sampled.
         job_id: of the scheduler, where one ran it.
         versions: of what ran it, by package name.
     """
@@ -221,6 +268,7 @@ class TrialOutcome:
     versions: Mapping[str, str] = field(default_factory=dict)
     gpu_joules_per_token: float | None = None
     energy_note: str = ""
+    power: SampledPower | None = None
     job_id: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -251,6 +299,8 @@ class TrialOutcome:
             "measurements": measurements,
             "peak_memory_gib": tuple(data["peak_memory_gib"]),
         }
+        if plain.get("power") is not None:
+            plain["power"] = SampledPower.from_dict(plain["power"])
         if FORMER_ENERGY in plain:  # of an earlier version, which a trial has outlived
             plain["gpu_joules_per_token"] = plain.pop(FORMER_ENERGY)
         return cls(**plain)

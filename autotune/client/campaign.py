@@ -37,6 +37,7 @@ from autotune.schemas import (
     TrainerName,
     Trial,
     TrialPage,
+    TrialPower,
 )
 from autotune.validation import validated
 from autotune.wording import figure
@@ -159,6 +160,10 @@ class CampaignHandle:
 
     def trial(self, number: int) -> Trial:
         return self._transport.get(f"{self._path}/trials/{number}", Trial)
+
+    def power(self, number: int) -> TrialPower:
+        """Return the power of the GPUs of each of a trial's nodes over time."""
+        return self._transport.get(f"{self._path}/trials/{number}/power", TrialPower)
 
     def log(self, number: int, *, lines: int = 200) -> str:
         """Return the last lines of a trial's log."""

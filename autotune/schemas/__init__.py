@@ -164,10 +164,13 @@ if TYPE_CHECKING:
     from autotune.schemas.trials import (
         FAILURES as FAILURES,
         Accumulation as Accumulation,
+        EnergyWindow as EnergyWindow,
         Expectation as Expectation,
+        NodePower as NodePower,
         Trial as Trial,
         TrialMetrics as TrialMetrics,
         TrialPage as TrialPage,
+        TrialPower as TrialPower,
     )
     from autotune.schemas.users import (
         EMAIL_ADDRESS as EMAIL_ADDRESS,
@@ -342,10 +345,13 @@ HOMES = {
     "trials": (
         "FAILURES",
         "Accumulation",
+        "EnergyWindow",
         "Expectation",
+        "NodePower",
         "Trial",
         "TrialMetrics",
         "TrialPage",
+        "TrialPower",
     ),
     "users": (
         "SCOPES",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
@@ -194,6 +195,49 @@ class Trial(Wire):
     def withdrawn(self) -> bool:
         """Whether it was cancelled before it had any node: as if it had not been asked for."""
         return self.state is TrialState.CANCELLED and not self.node_hours
+
+
+class NodePower(Wire):
+    """Power of all GPUs of one node over time, the host left out."""
+
+    node: str
+    """Name of the node."""
+    samples: int
+    """Samples that were taken; where there are fewer points, each is the mean of several."""
+    at_s: list[float]
+    """Time of each point since the trial's start by the node's clock, s."""
+    watts: list[float]
+    """Power of the node's GPUs at each point, W."""
+
+    @property
+    def mean_watts(self) -> float:
+        """Mean of the points, W."""
+        return fmean(self.watts)
+
+
+class EnergyWindow(Wire):
+    """A stretch of a trial from whose samples its energy was computed."""
+
+    start_s: float
+    """Its first sample since the trial's start, s."""
+    end_s: float
+    """Its last sample since the trial's start, s."""
+
+
+class TrialPower(Wire):
+    """Power of the GPUs of each of a trial's nodes over time, hosts left out.
+
+    A trial samples it about once a second. Of a node at most 600 points are kept, of more than 60
+    nodes fewer: means over equal stretches of time.
+    """
+
+    nodes: list[NodePower] = Field(default_factory=list)
+    """Nodes that were sampled; empty where none was."""
+    energy_windows: list[EnergyWindow] = Field(default_factory=list)
+    """The measured iterations, from which `gpu_joules_per_token` was computed; empty where it was
+    not."""
+    note: str = ""
+    """How power was sampled, or why it was not."""
 
 
 class TrialPage(Wire):

@@ -64,8 +64,10 @@ class AdapterLog:
             return self._first_to_end
         return cause
 
-    def power(self, start: int) -> Power:
-        return self.starts[start].power.power()
+    @property
+    def power(self) -> tuple[Power, ...]:
+        """What was sampled through each start."""
+        return tuple(start.power.power() for start in self.starts)
 
     def read(self, path: Path) -> None:
         """Take a whole file; raises OSError."""

@@ -103,14 +103,15 @@ class AdapterProgram:
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = self.log(request, folder)
         if failure := failure_of(ended, log.cause, folder):
-            return self._failed(failure, folder, ended)
+            return self._failed(failure, folder, ended, log)
         parts = list(measured_parts(log, folder, least=request.protocol.measured_iterations))
         if fault := next(filter(None, (part.fault for part in parts)), None):
-            return self._failed(_unmeasured(fault, log.cause), folder, ended)
+            return self._failed(_unmeasured(fault, log.cause), folder, ended, log)
         return succeeded(
             _energy(log, parts[-1], request),
             folder,
             ended,
+            log.power,
             measurements=tuple(part.measurement for part in parts),
             peak_memory_gib=_peaks(log),
             loss=parts[-1].figures.last_loss,
@@ -118,8 +119,11 @@ class AdapterProgram:
             versions=self._versions(folder),
         )
 
-    def _failed(self, failure: AttemptFailure, folder: Path, ended: AttemptEnd) -> TrialOutcome:
-        return replace(failed(failure, folder, ended), versions=self._versions(folder))
+    def _failed(
+        self, failure: AttemptFailure, folder: Path, ended: AttemptEnd, log: AdapterLog
+    ) -> TrialOutcome:
+        outcome = failed(failure, folder, ended, log.power)
+        return replace(outcome, versions=self._versions(folder))
 
     def _versions(self, folder: Path) -> Mapping[str, str]:
         return {**_versions(folder), "adapter": self._adapter.label}
@@ -175,13 +179,12 @@ def _energy(log: AdapterLog, last: MeasuredPart, request: TrialRequest) -> Energ
         for line, told in enumerate(last.figures.iterations, start=1)
         if told.step in counted
     ]
-    run = LoggedRun(power=log.power(last.start - 1))
-    runs = tuple(LoggedRun(power=log.power(n)) for n in range(len(log.starts)))
+    runs = tuple(LoggedRun(power=power) for power in log.power)
     strategy = request.strategy.with_accumulation(last.gradient_accumulation_steps)
     samples = strategy.global_batch_size(request.machine.gpus_per_node) * len(measured)
     return energy(
         TrainingLog(runs=runs),
-        run,
+        runs[last.start - 1],
         measured,
         nodes=request.strategy.num_nodes,
         tokens=samples * request.transformer.seq_length,

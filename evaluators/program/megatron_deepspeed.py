@@ -126,7 +126,7 @@ class MegatronProgram:
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
         if failure := failure_of(ended, log.last.failure, folder):
-            return failed(failure, folder, ended)
+            return failed(failure, folder, ended, log.power)
         runs = _paired(log, as_run(self._runs(request), folder))
         measured = [
             _Measured(run=run, segment=segment)
@@ -140,12 +140,13 @@ class MegatronProgram:
         )
         if reason := next(filter(None, faults), None):
             failure = AttemptFailure(status=TrialState.CRASHED, error=reason)
-            return failed(failure, folder, ended)
+            return failed(failure, folder, ended, log.power)
         losses = [i.loss for run in log.runs for i in run.iterations if i.loss is not None]
         return succeeded(
             _energy(log, measured, request),
             folder,
             ended,
+            log.power,
             measurements=tuple(segment.measurement for segment in measured),
             peak_memory_gib=_peaks(log),
             loss=losses[-1] if losses else None,

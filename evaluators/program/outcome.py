@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotune.schemas import TrialState
 from evaluators.disk_room import is_unwritable, unwritable
-from evaluators.program.power import Energy
+from evaluators.program.power import Energy, sampled_power
 from evaluators.program.program import AttemptEnd
-from evaluators.training_log import Cause, CauseKind, TrainingLog, read_log
+from evaluators.training_log import Cause, CauseKind, Power, TrainingLog, read_log
 from evaluators.trial import TrialOutcome
 from evaluators.trial_files import LOG, log_tail
 
@@ -88,15 +88,25 @@ def _last_words(folder: Path) -> str:
     return f"; its log ends with: {last[:MOST_OF_A_LINE]}" if last else "; its log is empty"
 
 
-def failed(failure: AttemptFailure, folder: Path, ended: AttemptEnd) -> TrialOutcome:
-    """Return the outcome of a trial whose attempt failed."""
-    return _outcome(folder, ended, status=failure.status, error=failure.error)
+def failed(
+    failure: AttemptFailure, folder: Path, ended: AttemptEnd, power: Iterable[Power] = ()
+) -> TrialOutcome:
+    """Return the outcome of a trial whose attempt failed.
+
+    Args:
+        power: that each start of the program logged.
+    """
+    sampled = sampled_power(power, started_at=ended.started_at)
+    return _outcome(folder, ended, status=failure.status, error=failure.error, power=sampled)
 
 
-def succeeded(energy: Energy, folder: Path, ended: AttemptEnd, **measured: Any) -> TrialOutcome:
+def succeeded(
+    energy: Energy, folder: Path, ended: AttemptEnd, power: Iterable[Power], **measured: Any
+) -> TrialOutcome:
     """Return the outcome of a trial that was measured.
 
     Args:
+        power: that each start of the program logged.
         measured: the fields of `TrialOutcome` that the program itself found.
     """
     return _outcome(
@@ -105,6 +115,7 @@ def succeeded(energy: Energy, folder: Path, ended: AttemptEnd, **measured: Any) 
         status=TrialState.OK,
         gpu_joules_per_token=energy.gpu_joules_per_token,
         energy_note=energy.note,
+        power=sampled_power(power, started_at=ended.started_at, energy=energy),
         **measured,
     )
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from datetime import datetime
+from itertools import groupby
+from statistics import fmean, mean
 
-from evaluators.training_log import Iteration, LoggedRun, TrainingLog
+from evaluators.training_log import Iteration, LoggedRun, Power, PowerSample, TrainingLog
+from evaluators.trial import SampledNode, SampledPower
 
 LEAST_SAMPLES = 3
 """On each node; fewer say too little of a mean."""
+
+MOST_POINTS = 600
+"""Kept of one node; of more samples, the means over equal stretches of time are kept."""
+MOST_POINTS_OF_ALL = 36_000
+"""Kept of all nodes together: of more than 60 nodes, each keeps fewer points."""
+FEWEST_POINTS = 10
+"""Kept of one node, however many nodes there are."""
 
 # What the tools print, one line for each GPU:
 #   nvidia-smi: "65.12", or "[N/A]" for a GPU that cannot tell.
@@ -65,10 +75,14 @@ sample() {
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """Energy that GPUs drew for one token; `note` says how it was sampled, or why it was not."""
+    """Energy that GPUs drew for one token; `note` says how it was sampled, or why it was not.
+
+    `windows` are the stretches of Unix time whose samples it was computed from, rising.
+    """
 
     gpu_joules_per_token: float | None
     note: str
+    windows: tuple[tuple[float, float], ...] = ()
 
 
 def energy(
@@ -93,7 +107,73 @@ def energy(
     joules = sum(map(mean, watts.values())) * sum(i.elapsed_s for i in measured)
     count = sum(map(len, watts.values()))
     note = f"GPU power sampled {count} times on {_nodes(nodes)} through the measured iterations"
-    return Energy(gpu_joules_per_token=joules / tokens, note=note)
+    windows = _windows(run.power.samples.values(), lines)
+    return Energy(gpu_joules_per_token=joules / tokens, note=note, windows=windows)
+
+
+def sampled_power(
+    starts: Iterable[Power], *, started_at: datetime, energy: Energy | None = None
+) -> SampledPower | None:
+    """Return the power of each node over the whole trial, in at most MOST_POINTS a node; None where
+    no node was sampled.
+
+    Args:
+        starts: what each start of the program logged.
+        started_at: of the trial.
+        energy: that was computed from it.
+    """
+    samples: dict[str, list[PowerSample]] = {}
+    for power in starts:
+        for node, taken in power.samples.items():
+            samples.setdefault(node, []).extend(taken)
+    if not samples:
+        return None
+    since = started_at.timestamp()
+    most = min(MOST_POINTS, max(FEWEST_POINTS, MOST_POINTS_OF_ALL // len(samples)))
+    windows = energy.windows if energy else ()
+    return SampledPower(
+        nodes=tuple(_averaged(node, samples[node], since, most) for node in sorted(samples)),
+        energy_windows_s=tuple((_since(a, since), _since(b, since)) for a, b in windows),
+    )
+
+
+def _averaged(node: str, taken: Sequence[PowerSample], since: float, most: int) -> SampledNode:
+    """Return the samples as they are, or their means over `most` equal stretches of time."""
+    stretches: dict[int, list[PowerSample]] = {}
+    first = min(sample.at_s for sample in taken)
+    width_s = (max(sample.at_s for sample in taken) - first) / most or 1.0
+    for number, sample in enumerate(sorted(taken, key=lambda sample: sample.at_s)):
+        stretch = min(most - 1, int((sample.at_s - first) / width_s))
+        stretches.setdefault(stretch if len(taken) > most else number, []).append(sample)
+    return SampledNode(
+        node=node,
+        samples=len(taken),
+        at_s=tuple(_since(fmean(s.at_s for s in each), since) for each in stretches.values()),
+        watts=tuple(round(fmean(s.watts for s in each), 1) for each in stretches.values()),
+    )
+
+
+def _since(at_s: float, start_s: float) -> float:
+    return round(at_s - start_s, 2)
+
+
+def _windows(
+    nodes: Iterable[Sequence[PowerSample]], lines: Collection[int]
+) -> tuple[tuple[float, float], ...]:
+    """Return the stretches of time whose samples fall into iterations of these lines, those of
+    several nodes merged."""
+    spans = []
+    for samples in nodes:
+        for counts, group in groupby(samples, key=lambda sample: sample.after + 1 in lines):
+            times = [sample.at_s for sample in group]
+            spans += [(min(times), max(times))] if counts else []
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
 
 
 def _lacking(

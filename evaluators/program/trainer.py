@@ -60,18 +60,19 @@ class TrainerProgram:
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
         if failure := failure_of(ended, log.last.failure, folder):
-            return failed(failure, folder, ended)
+            return failed(failure, folder, ended, log.power)
         result = read_result(folder)
         if result is None or not result.measurements:
             cut = (folder / RESULT).exists()
             fault = "cannot be read: it is cut or damaged" if cut else "is missing"
             error = f"it ended well, but {RESULT} {fault}"
             failure = AttemptFailure(status=TrialState.CRASHED, error=error)
-            return failed(failure, folder, ended)
+            return failed(failure, folder, ended, log.power)
         return succeeded(
             _energy(log, request),
             folder,
             ended,
+            log.power,
             measurements=result.measurements,
             peak_memory_gib=result.peak_memory_gib,
             loss=result.loss,

@@ -146,6 +146,11 @@ class TrainingLog:
     cut: bool = False
 
     @property
+    def power(self) -> tuple[Power, ...]:
+        """What each run has of it."""
+        return tuple(run.power for run in self.runs)
+
+    @property
     def last(self) -> LoggedRun:
         """The latest run; an empty one if there is none."""
         return self.runs[-1] if self.runs else LoggedRun()

@@ -16,6 +16,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from autotune.schemas import (
     Trial,
     TrialPage,
+    TrialPower,
     TrialPurpose,
     TrialState,
 )
@@ -36,7 +37,7 @@ from server.attempt_folders import attempt_folders
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
-from server.store.trials import get_trial, list_trials
+from server.store.trials import get_power, get_trial, list_trials
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["trials"])
 
@@ -126,6 +127,13 @@ def read(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> Trial:
     """Return a trial as it stands."""
     with store.session() as session:
         return get_trial(session, campaign_id, number)
+
+
+@router.get("/trials/{number:positive}/power", responses=problems(404))
+def power(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> TrialPower:
+    """Return the power of the GPUs of each of a trial's nodes over time."""
+    with store.session() as session:
+        return get_power(session, campaign_id, number)
 
 
 @router.get(

@@ -26,7 +26,7 @@ from server.dashboard.series import (
 )
 from server.figures.style import Scheme, Spec
 from server.store import Store
-from server.store.trials import get_trial
+from server.store.trials import get_power, get_trial
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}")
 
@@ -97,6 +97,14 @@ def memory_vega(
 ) -> Spec:
     series = _memory(campaigns, store, campaign_id, number)
     return charts.memory_chart(series, scheme=scheme)
+
+
+@router.get("/trials/{number:positive}/charts/power.vega.json")
+def power_vega(
+    campaign_id: CampaignId, number: TrialNumber, store: StoreOf, scheme: Scheme = "light"
+) -> Spec:
+    with store.session() as session:
+        return charts.power_chart(get_power(session, campaign_id, number), scheme=scheme)
 
 
 def _best_accumulations(

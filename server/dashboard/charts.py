@@ -1,9 +1,12 @@
-"""The charts of one layout, as Vega-Lite: throughput by accumulation, and memory by rank."""
+"""The charts of one layout, as Vega-Lite: throughput by accumulation, memory by rank, and power
+over time."""
 
 from __future__ import annotations
 
+from autotune.schemas import TrialPower
 from server.dashboard.series import AccumulationSeries, MemorySeries
 from server.dashboard.wording import seconds
+from server.figures.comparison import COLOURS, DASHES
 from server.figures.style import FIGURE, PALETTES, Scheme, Spec, finish
 
 
@@ -69,5 +72,51 @@ def memory_chart(series: MemorySeries, *, scheme: Scheme = "light") -> Spec:
     rows = {
         "ranks": [rank.model_dump() for rank in series.ranks],
         "limit": [{"limit_gib": series.limit_gib}],
+    }
+    return finish(layers, palette, rows, height=200)
+
+
+def power_chart(power: TrialPower, *, scheme: Scheme = "light") -> Spec:
+    """Draw the power of each node's GPUs over time, a line for each node, behind it the seconds
+    from which energy was computed.
+
+    Of more nodes than there are colours all lines look alike, and tell their node under the mouse.
+    """
+    import altair as alt
+
+    palette = PALETTES[scheme]
+    nodes = [node.node for node in power.nodes]
+    few = len(nodes) <= len(COLOURS)
+    x = alt.X("at_s:Q", title="seconds since the trial's start", scale=alt.Scale(zero=False))
+    y = alt.Y("watts:Q", title="power of a node's GPUs, W", scale=alt.Scale(zero=True))
+    base = alt.Chart(alt.NamedData("points")).encode(x=x, y=y, detail="node:N")
+    line = base.mark_line(color=palette.measured, strokeWidth=1.5, opacity=1.0 if few else 0.4)
+    if few:
+        colours = alt.Scale(domain=nodes, range=list(COLOURS[: len(nodes)]))
+        dashes = [DASHES[n % len(DASHES)] for n in range(len(nodes))]
+        line = line.encode(
+            color=alt.Color("node:N", title=None, scale=colours),
+            strokeDash=alt.StrokeDash(
+                "node:N", title=None, scale=alt.Scale(domain=nodes, range=dashes)
+            ),
+        )
+    hovered = base.mark_point(size=40, opacity=0).encode(
+        tooltip=[
+            alt.Tooltip("node:N", title="node"),
+            alt.Tooltip("at_s:Q", title="s", format=FIGURE),
+            alt.Tooltip("watts:Q", title="W", format=FIGURE),
+        ]
+    )
+    windows = alt.Chart(alt.NamedData("windows")).mark_rect(
+        color=palette.measured, opacity=0.15, stroke=palette.faint, strokeDash=[4, 3]
+    )
+    layers = alt.layer(windows.encode(x="start_s:Q", x2="end_s:Q"), line, hovered)
+    rows = {
+        "points": [
+            {"node": node.node, "at_s": at_s, "watts": watts}
+            for node in power.nodes
+            for at_s, watts in zip(node.at_s, node.watts, strict=True)
+        ],
+        "windows": [window.model_dump() for window in power.energy_windows],
     }
     return finish(layers, palette, rows, height=200)

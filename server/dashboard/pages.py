@@ -38,7 +38,7 @@ from server.dashboard.wording import (
 from server.figures.source import FigureSource
 from server.settings import Settings
 from server.store.campaigns import get_campaign
-from server.store.trials import get_trial, list_trials, reasons_to_wait
+from server.store.trials import get_power, get_trial, list_trials, reasons_to_wait
 
 NEWEST_FIRST = "-number"
 ROWS = 100
@@ -282,6 +282,7 @@ def trial_context(session: Session, campaign_id: int, number: int, settings: Set
         "accumulations": points,
         "accumulation_summary": accumulation_summary(points, simulated=trial.simulated),
         "memory_summary": memory_summary(trial, limit_gib=campaign.machine.memory_gib),
+        "power": get_power(session, campaign_id, number),
     }
 
 

@@ -159,6 +159,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "percent": wording.percent,
     "probability": wording.probability,
     "plural": wording.plural,
+    "power_summary": wording.power_summary,
     "rate_reached": rate_reached,
     "remark": remark,
     "saved": wording.saved,

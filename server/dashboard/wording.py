@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from statistics import fmean
 
 from autotune.resolution import strategy_of
 from autotune.schemas import (
@@ -19,12 +20,14 @@ from autotune.schemas import (
     TrainingSaving,
     Trial,
     TrialMetrics,
+    TrialPower,
 )
 from autotune.trial_energy import JOULES_PER_MWH
 from autotune.wording import figure
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
+WINDOWS_SHOWN = 3
 CAMPAIGNS_SHOWN = 3
 
 
@@ -287,6 +290,30 @@ def confirmed(best: Ranked) -> str:
 
 def energy_origin(*, sampled: bool) -> str:
     return "sampled at the GPUs" if sampled else "predicted"
+
+
+def power_summary(power: TrialPower) -> str:
+    """Return whose power was sampled, how much it was, and what of it the energy rests on."""
+    means = [node.mean_watts for node in power.nodes]
+    low = min(min(node.watts) for node in power.nodes)
+    high = max(max(node.watts) for node in power.nodes)
+    samples = sum(node.samples for node in power.nodes)
+    points = sum(len(node.watts) for node in power.nodes)
+    each = " on each node" if len(means) > 1 else ""
+    said = (
+        f"Power of the GPUs alone, hosts left out, of {plural(len(means), 'node')}: "
+        f"from {figure(low)} to {figure(high)} W{each}, {figure(fmean(means))} W in the mean."
+    )
+    if points < samples:
+        said += f" {points:,} points, means of {samples:,} samples."
+    if not power.energy_windows:
+        return f"{said} No energy was computed from it."
+    windows = [
+        f"{figure(window.start_s)} to {figure(window.end_s)} s" for window in power.energy_windows
+    ]
+    shown = windows[:WINDOWS_SHOWN]
+    more = [f"{len(windows) - len(shown)} more"] if len(windows) > len(shown) else []
+    return f"{said} Energy was computed from {listed([*shown, *more])}."
 
 
 def training_energy(training: TrainingCost) -> str:

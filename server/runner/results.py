@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from autotune.measurement import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
 from autotune.objectives import memory_limit_gib
 from autotune.resolution import machine_of, transformer_of
-from autotune.schemas import Campaign, Objective, Trial, TrialMetrics, TrialState
-from evaluators.trial import TrialOutcome
+from autotune.schemas import (
+    Campaign,
+    EnergyWindow,
+    NodePower,
+    Objective,
+    Trial,
+    TrialMetrics,
+    TrialPower,
+    TrialState,
+)
+from evaluators.trial import SampledPower, TrialOutcome
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -73,11 +82,21 @@ def finished_trial(
         peak_memory_gib_by_rank=outcome.peak_memory_gib,
         gpu_joules_per_token=_sampled(outcome),
         energy_note=outcome.energy_note,
+        power=_power(outcome.power) if outcome.power else None,
         error=outcome.error,
         log_path=outcome.log_path,
         host=outcome.host,
         job_id=outcome.job_id,
         versions=outcome.versions,
+    )
+
+
+def _power(sampled: SampledPower) -> TrialPower:
+    return TrialPower(
+        nodes=[NodePower.model_validate(asdict(node)) for node in sampled.nodes],
+        energy_windows=[
+            EnergyWindow(start_s=start, end_s=end) for start, end in sampled.energy_windows_s
+        ],
     )
 
 

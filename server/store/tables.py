@@ -127,7 +127,8 @@ class TrialRow(Base):
     runs with all of the model's layers.
 
     `phase`, `phase_reason`, `job_id` and `host` say how an unfinished one stands. What is counted
-    of all trials stands in an index, for rows are long.
+    of all trials stands in an index, for rows are long. `power` over time, which may be
+    longer than all the rest, is read by itself.
     """
 
     __tablename__ = "trials"
@@ -168,6 +169,7 @@ class TrialRow(Base):
     log_path: Mapped[str | None] = mapped_column(Text)
     host: Mapped[str | None] = mapped_column(String(255))
     versions: Mapped[dict[str, str]]
+    power: Mapped[Json | None] = mapped_column(deferred=True)
 
 
 class EventRow(Base):

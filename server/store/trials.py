@@ -18,6 +18,7 @@ from autotune.schemas import (
     Trial,
     TrialMetrics,
     TrialPage,
+    TrialPower,
     TrialPurpose,
     TrialState,
 )
@@ -101,6 +102,7 @@ class FinishedTrial:
     peak_memory_gib_by_rank: Sequence[float] = ()
     gpu_joules_per_token: float | None = None
     energy_note: str = ""
+    power: TrialPower | None = None
     error: str | None = None
     log_path: str | None = None
     host: str = ""
@@ -224,6 +226,7 @@ def final_columns(result: FinishedTrial | UnrunTrial) -> dict[str, Any]:
         "peak_memory_gib": list(result.peak_memory_gib_by_rank),
         "gpu_joules_per_token": result.gpu_joules_per_token,
         "energy_note": _storable(result.energy_note),
+        "power": result.power.model_dump(exclude={"note"}) if result.power else None,
         "log_path": result.log_path,
         "host": _storable(result.host)[:LONGEST_NAME],
         "job_id": _name(result.job_id),
@@ -253,13 +256,24 @@ def _storable(text: str) -> str:
 
 def get_trial(session: Session, campaign_id: int, number: int) -> Trial:
     """Return one trial; raises NotFound, of the campaign where that does not exist."""
+    return trial_of(_row(session, campaign_id, number))
+
+
+def get_power(session: Session, campaign_id: int, number: int) -> TrialPower:
+    """Return the power of a trial's nodes over time; raises NotFound as `get_trial` does."""
+    row = _row(session, campaign_id, number)
+    note = row.energy_note or ("a simulated trial has no power to sample" if row.simulated else "")
+    return TrialPower.model_validate({**(row.power or {}), "note": note})
+
+
+def _row(session: Session, campaign_id: int, number: int) -> TrialRow:
     query = select(TrialRow).where(TrialRow.campaign_id == campaign_id, TrialRow.number == number)
     row = session.scalars(query).one_or_none()
     if row is None:
         campaign_row(session, campaign_id)
         reason = f"campaign {campaign_id} has no trial {number}"
         raise NotFound("trial", number, reason=reason)
-    return trial_of(row)
+    return row
 
 
 def all_trials(session: Session, campaign_id: int) -> list[Trial]:

@@ -18,7 +18,7 @@ from server.cli.commands.recommendations import recommendation_of
 from server.cli.commands.watching import studied
 from server.cli.failures import Failed
 from server.cli.options import BudgetOptions, CampaignId, ServiceOptions
-from server.cli.output import Json, document, note, out, text
+from server.cli.output import Json, document, note, out, plain, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -166,11 +166,14 @@ def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Ba
 
 
 def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) -> None:
-    trial = handle.trial(number)
+    trial, power = handle.trial(number), handle.power(number)
     lines = handle.log(number, lines=log) if log else ""
     if json:
-        return document({"trial": trial, "log": lines} if log else trial)
+        told = {**plain(trial), "power": power}
+        return document({"trial": told, "log": lines} if log else told)
     out().print(tables.trials.trial(trial))
+    if power.nodes:
+        out().print(tables.trials.power(power))
     return text(lines) if lines else None
 
 

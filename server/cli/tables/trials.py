@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import Trial, TrialMetrics
+from autotune.schemas import NodePower, Trial, TrialMetrics, TrialPower
 from autotune.trained_model import another_model
 from server.cli.tables.elements import (
     NO_VALUE,
@@ -26,7 +27,11 @@ from server.cli.tables.elements import (
     with_unit,
     without_common,
 )
-from server.dashboard.wording import energy_origin, step_spread
+from server.dashboard.wording import energy_origin, power_summary, step_spread
+
+NODES_SHOWN = 16
+BARS = "▁▂▃▄▅▆▇█"
+BARS_SHOWN = 40
 
 
 def trials(items: Sequence[Trial]) -> Group:
@@ -100,6 +105,34 @@ def trial(item: Trial) -> Table:
             ("log", item.log_path or NO_VALUE),
             *([("error", item.error)] if item.error else []),
         ]
+    )
+
+
+def power(series: TrialPower) -> Group:
+    """Return a line for each node that was sampled: its power over time, and in figures."""
+    table = headed("node", "power over time", ">min W", ">mean W", ">max W")
+    highest = max(max(node.watts) for node in series.nodes)
+    for node in series.nodes[:NODES_SHOWN]:
+        figures = (min(node.watts), node.mean_watts, max(node.watts))
+        table.add_row(Text(node.node), Text(_bars(node, highest)), *map(figure, figures))
+    more = len(series.nodes) - NODES_SHOWN
+    rest = [Text(f"and {more} more nodes; --json has them all", style="dim")] if more > 0 else []
+    return Group(table, *rest, Text(power_summary(series)))
+
+
+def _bars(node: NodePower, highest: float) -> str:
+    """Return the means of equal stretches of time as bars from 0 W up; a space where a stretch has
+    no point."""
+    width_s = (node.at_s[-1] - node.at_s[0]) / BARS_SHOWN or 1.0
+    watts: dict[int, list[float]] = {}
+    for at_s, each in zip(node.at_s, node.watts, strict=True):
+        place = min(BARS_SHOWN - 1, int((at_s - node.at_s[0]) / width_s))
+        watts.setdefault(place, []).append(each)
+    heights = {place: fmean(each) / (highest or 1.0) for place, each in watts.items()}
+    top = len(BARS) - 1
+    return "".join(
+        BARS[round(top * heights[place])] if place in heights else " "
+        for place in range(max(heights) + 1)
     )
 
 

@@ -75,7 +75,12 @@ def test_a_wrong_question_is_refused(
 
 
 def test_what_is_not_there_is_a_404(client: TestClient, at: str) -> None:
-    for path in (f"{at}/99", "/api/v1/campaigns/99/trials", "/api/v1/campaigns/99/trials.csv"):
+    for path in (
+        f"{at}/99",
+        f"{at}/99/power",
+        "/api/v1/campaigns/99/trials",
+        "/api/v1/campaigns/99/trials.csv",
+    ):
         answer = client.get(path)
         assert answer.status_code == 404
         assert answer.headers["Content-Type"] == "application/problem+json"

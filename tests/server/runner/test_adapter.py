@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -15,9 +16,11 @@ from autotune.client.files import adapter_choice
 from autotune.schemas import AdapterFile, TrialState
 from evaluators.adapter.reading import read_adapter
 from evaluators.cluster import profile_from_dict
+from evaluators.program.power import LEAST_SAMPLES
 from server.settings import Settings
 from server.store.campaigns import profile_of
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
+from tests.evaluators.program.test_task import NVIDIA, tool
 from tests.server.asking import body
 from tests.server.runner.adapter_service import client, running
 from tests.server.runner.conftest import Running
@@ -194,3 +197,39 @@ def test_a_trial_that_prints_without_end_leaves_little(
     told = client.get(f"{address}/trials/1/log?lines=10000").text
     assert "[autotune left out " in told
     assert "\0" not in told
+
+
+@pytest.mark.long
+def test_power_is_kept_from_the_log_to_the_page(
+    client: TestClient,
+    running: Running,
+    own: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The tool is a stand-in that prints what one has printed; all else is as it runs."""
+    tool(tmp_path, "nvidia-smi", NVIDIA)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    script = own.adapters_dir / "train.py"
+    script.write_text(script.read_text().replace("    work(4", "    time.sleep(1.25)\n    work(4"))
+    space = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "zero_stage": 1}
+    asked = CAMPAIGN | {"space": space, "budget": {"max_trials": 1}}
+    number = client.post("/api/v1/campaigns", json=asked).json()["id"]
+    address = f"/api/v1/campaigns/{number}"
+    running.until(lambda: client.get(address).json()["state"] == "done")
+    trial = client.get(f"{address}/trials/1").json()
+    assert trial["gpu_joules_per_token"] > 0, trial
+    power = client.get(f"{address}/trials/1/power").json()
+    [node] = power["nodes"]
+    assert node["samples"] == len(node["at_s"]) >= LEAST_SAMPLES
+    assert set(node["watts"]) == {135.6}
+    assert 0 <= node["at_s"][0] < node["at_s"][-1] <= trial["duration_s"]
+    [window] = power["energy_windows"]
+    assert node["at_s"][0] < window["start_s"] < window["end_s"] <= node["at_s"][-1]
+    assert power["note"] == trial["energy_note"]
+    page = client.get(f"/campaigns/{number}/fragments/trials/1").text
+    assert "Power of the GPUs alone, hosts left out, of 1 node: from 136 to 136 W" in page
+    [plot] = re.findall(r'data-spec="([^"]+/power.vega.json)"', page)
+    rows = client.get(plot, params={"scheme": "dark"}).json()["datasets"]
+    assert [row["watts"] for row in rows["points"]] == node["watts"]
+    assert rows["windows"] == [window]
