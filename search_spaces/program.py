@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol
 
 from search_spaces.dimensions import BY_NAME, NEUTRAL, Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
+
+Tuning = Literal["vendor", "usual", "plain"]
+"""How far a program's kernels and collectives are tuned for the GPU: by its vendor (Megatron-LM,
+Megatron-Bridge, NeMo), as is usual (Megatron-DeepSpeed, or not known), or hardly: PyTorch's own
+(torchtitan, NeMo Automodel)."""
 
 
 class ProgramRefusal(Protocol):
@@ -124,6 +129,7 @@ class ProgramCapabilities:
         fixed: the dimensions that it does not vary, with the value that each of them has; None:
             what is usual on the machine.
         refusals: what else it cannot run.
+        tuning: how far it is tuned, for what is believed of its speed before any trial.
         own: dimensions that it has and others have not.
         searched: those of activation_checkpointing and sequence_parallel that are searched unless
             a choice names them, on CPUs and where layouts are named, too.
@@ -135,6 +141,7 @@ class ProgramCapabilities:
     deepspeed: bool = True
     fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
+    tuning: Tuning = "usual"
     own: tuple[OwnDimension, ...] = ()
     searched: tuple[str, ...] = ()
 

@@ -58,16 +58,19 @@ class Mixture:
 
         Where nothing is observed, the formulas at the scales' root mean square stand for all.
         """
+        likeness = Likeness.of(sample.columns, quantity.own)
         if not len(sample.columns):
-            nothing = Posterior.of(
-                quantity, sample, EXPECTED, likeness=Likeness.of(sample.columns, quantity.own)
-            )
+            nothing = Posterior.of(quantity, sample, EXPECTED, likeness=likeness)
             return cls(members=((1.0, nothing),))
+        hypotheses = quantity.hypotheses
         grid = [
             Scales(residual=residual, noise=noise) for noise in NOISES for residual in RESIDUALS
         ]
-        likeness = Likeness.of(sample.columns, quantity.own)
-        believing = _fitted(quantity, sample, grid, likeness)
+        believing = [
+            member
+            for hypothesis in hypotheses
+            for member in _fitted(hypothesis, sample, grid, likeness)
+        ]
         uniform = UniformQuantity(
             machine=quantity.machine,
             prior=quantity.prior,
@@ -77,7 +80,9 @@ class Mixture:
         doubting = _fitted(uniform, sample, WITHOUT_FORMULAS, likeness)
         log_priors = np.concatenate(
             [
-                np.log(1.0 - DISBELIEF) + _log_priors(grid),
+                np.tile(
+                    np.log((1.0 - DISBELIEF) / len(hypotheses)) + _log_priors(grid), len(hypotheses)
+                ),
                 np.full(len(doubting), np.log(DISBELIEF / len(doubting))),
             ]
         )

@@ -11,10 +11,13 @@ import numpy as np
 from autotune.calibration.settings import MEMORY_SPREAD, TIME_SPREAD, OwnLevels, effects
 from autotune.cost_model.columns import SHAPE, Array, Columns
 from autotune.cost_model.memory import memory_parts
-from autotune.cost_model.parameters import Parameters, prior_spread
+from autotune.cost_model.parameters import Parameters, is_cpu, prior_spread
 from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_parts
 from autotune.cost_model.strategies import GIB, TERA, Strategies, total
 from search_spaces.machine import Machine
+
+GRADIENT_BYTES = (2.0, 4.0)
+"""Of one gradient: stacks keep them in 16 bits or accumulate them in fp32. Trials decide which."""
 
 NUDGE = 1e-4
 """Of one standard deviation of a constant's logarithm, for a derivative."""
@@ -62,6 +65,15 @@ class Quantity:
             if each.metadata["spread"]
             and each.metadata["of_memory"] == self.of_memory
             and getattr(self.prior, each.name) != 0
+        )
+
+    @property
+    def hypotheses(self) -> tuple[Quantity, ...]:
+        """The same quantity under each way to keep gradients, one of which is right."""
+        if not self.of_memory or is_cpu(self.machine):
+            return (self,)
+        return tuple(
+            replace(self, prior=replace(self.prior, gradient_bytes=size)) for size in GRADIENT_BYTES
         )
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from search_spaces.program import Tuning
+
 _CDNA_2 = {"gemm_efficiency": 0.51, "flash_efficiency": 0.25, "fp32_rate": 0.25}
 _CDNA_3 = {
     "gemm_efficiency": 0.48,
@@ -67,6 +69,25 @@ SPREADS: Mapping[str, Mapping[str, float]] = {
 }
 """Standard deviations of the logarithm of constants that are taken from little, where they are not
 those of `Parameters`."""
+
+TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
+    # NVIDIA's own programs choose kernels, fusions and NCCL settings for its GPUs: published times
+    # of Megatron-LM and NeMo are shorter than those that the constants above give.
+    "vendor": {
+        "gemm_efficiency": 1.05,
+        "intra_node_efficiency": 1.22,
+        "inter_node_efficiency": 1.22,
+    },
+    "usual": {},
+    # Programs on PyTorch's own kernels and collectives, with fewer fusions.
+    "plain": {
+        "gemm_efficiency": 0.93,
+        "flash_efficiency": 0.74,
+        "intra_node_efficiency": 0.67,
+        "inter_node_efficiency": 0.67,
+    },
+}
+"""Factors on constants by how far a program is tuned, from ten published stacks together."""
 
 CPU: Mapping[str, float] = {
     # One rank is one process on a core or two: no launch queue, no device context, and its limit

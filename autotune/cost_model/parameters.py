@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_model.families import CPU, FAMILIES, SPREADS
+from autotune.cost_model.families import CPU, FAMILIES, SPREADS, TUNINGS
 from search_spaces.machine import Machine
+from search_spaces.program import Tuning
 
 Constant = float | NDArray[np.float64]
 """A number, or shape (k, 1) for k sets of constants that are estimated at once."""
@@ -23,7 +24,7 @@ PERTURBATION = 0.15
 """Standard deviation of the logarithm of each factor of `perturbed`."""
 
 HIGHEST_FRACTION = 0.98
-"""What a perturbed fraction is cut to: no machine exceeds its data sheet."""
+"""What a fraction is cut to: no machine exceeds its data sheet."""
 
 CPU_BANDWIDTH = 200.0
 """GB/s that no rank on a CPU reaches and every GPU for training exceeds."""
@@ -312,13 +313,21 @@ class Parameters:
     )
 
     @classmethod
-    def default(cls, machine: Machine) -> Parameters:
-        """Return the general knowledge of the machine's kind of GPU, found by its name."""
+    def default(cls, machine: Machine, tuning: Tuning = "usual") -> Parameters:
+        """Return the general knowledge of the machine's kind of GPU, found by its name, and of
+        programs that are tuned so far."""
         if is_cpu(machine):
             return cls(**CPU)
         name = machine.gpu.casefold()
         known = (family for key, family in FAMILIES.items() if key in name)
-        return cls(**next(known, {}))
+        generic = cls(**next(known, {}))
+        return replace(
+            generic,
+            **{
+                name: min(getattr(generic, name) * factor, HIGHEST_FRACTION)
+                for name, factor in TUNINGS[tuning].items()
+            },
+        )
 
 
 def prior_spread(machine: Machine, name: str) -> float:

@@ -46,7 +46,8 @@ def scaling_study(
         InvalidInput: fields `nodes`, of which the layout can run on none; `calibration`.
     """
     transformer, machine = subject_of(query.model, query.machine)
-    calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
+    name = summary.name if summary else None
+    calibration = calibration_for(machine, calibration, name=name, tuning=program.tuning)
     strategy = strategy_of(query.strategy)
     return ScalingStudy(
         model=model_shape(transformer),

@@ -66,7 +66,10 @@ def predict(
     """
     transformer, machine = subject_of(query.model, query.machine)
     calibration = calibration_for(
-        machine, calibration, name=summary.name if summary else query.calibration
+        machine,
+        calibration,
+        name=summary.name if summary else query.calibration,
+        tuning=program.tuning,
     )
     strategy = strategy_of(query.strategy)
     broken = findings(strategy, transformer, machine, program=program)

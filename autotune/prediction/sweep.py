@@ -50,7 +50,8 @@ def sweep(
     """
     started = perf_counter()
     transformer, machine = subject_of(query.model, query.machine)
-    calibration = calibration_for(machine, calibration, name=summary.name if summary else None)
+    name = summary.name if summary else None
+    calibration = calibration_for(machine, calibration, name=name, tuning=program.tuning)
     space = queried_space(query, transformer, machine, program=program)
     lattice = space.lattice()
     refuse_too_large(lattice)

@@ -200,7 +200,10 @@ class Evidence:
         observed = [trial.observation(self._space.transformer) for trial in ended]
         own = [observation for observation in observed if observation is not None]
         return Calibration.of(
-            self._space.machine, [*self._earlier, *own], settings=self._space.settings
+            self._space.machine,
+            [*self._earlier, *own],
+            settings=self._space.settings,
+            tuning=self._space.program.tuning,
         )
 
     def expecting(self, known: Known) -> Calibration:

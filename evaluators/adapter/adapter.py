@@ -19,7 +19,7 @@ from evaluators.adapter.expression import parse
 from evaluators.adapter.names import DECIDED_BY, MENTIONED_BY
 from evaluators.adapter.template import template
 from search_spaces.dimensions import DIMENSIONS
-from search_spaces.program import OwnDimension
+from search_spaces.program import OwnDimension, Tuning
 
 Constant: TypeAlias = bool | int | float | str
 Setting: TypeAlias = Constant | tuple[Constant, ...]
@@ -128,6 +128,7 @@ class Adapter:
         dimensions: those that this trainer has, and others have not.
         versions: package -> the version that the file was written for.
         evidence, checked: what was done with it; when, and at which version.
+        tuning: how far the trainer is tuned for the GPU, as `ProgramCapabilities` has it.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -146,6 +147,7 @@ class Adapter:
     read: tuple[AdapterReader, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     evidence: Evidence = "unchecked"
+    tuning: Tuning = "usual"
     checked: str = ""
 
     @cached_property

@@ -51,6 +51,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
             StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))
             for refusal in adapter.refuse
         ),
+        tuning=adapter.tuning,
         own=adapter.dimensions,
         searched=tuple(name for name in MEMORY_FOR_TIME if name in adapter.varied),
     )

@@ -29,7 +29,7 @@ from search_spaces.catalog.files import parse_toml, read_text, read_toml
 from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
-from search_spaces.program import OwnDimension
+from search_spaces.program import OwnDimension, Tuning
 
 KEYS = (
     "description",
@@ -46,6 +46,7 @@ KEYS = (
     "versions",
     "evidence",
     "checked",
+    "tuning",
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
 FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib", "parameters")
@@ -111,7 +112,8 @@ class _AdapterTable:
             "refuse": tuple(self._refusals()),
             "read": tuple(self._readers()),
             "versions": self._texts("versions"),
-            "evidence": self._evidence(),
+            "evidence": self._one_of("evidence", Evidence, unsaid="unchecked"),
+            "tuning": self._one_of("tuning", Tuning, unsaid="usual"),
             "checked": self._text("checked"),
         }
         if not self._faults.problems:
@@ -334,11 +336,10 @@ class _AdapterTable:
             self._faults.add(f"{name}.log", table["log"], "it has no named group", valid=valid)
         return groups
 
-    def _evidence(self) -> Any:
-        value = self._table.get("evidence", "unchecked")
-        if value not in get_args(Evidence):
-            valid = ", ".join(get_args(Evidence))
-            self._faults.add("evidence", value, "not one of them", valid=valid)
+    def _one_of(self, key: str, choices: Any, *, unsaid: str) -> Any:
+        value = self._table.get(key, unsaid)
+        if value not in get_args(choices):
+            self._faults.add(key, value, "not one of them", valid=", ".join(get_args(choices)))
         return value
 
     @property

@@ -87,7 +87,7 @@ class Plans:
                 request, transformer, machine, program=program_of(request, profile)
             )
             if not newest:
-                return plan(request, space, general_knowledge(machine))
+                return plan(request, space, general_knowledge(machine, space.program.tuning))
             calibration, sources = self._start(stack, newest, machine, space, now=now)
             return plan(request, space, calibration, started_from=sources)
 
@@ -114,7 +114,9 @@ class Plans:
             sources = sources_of(session, shown)
         start = SearchStart(machine=machine, transformer=space.transformer, kept=shown)
         observations: tuple[Observation, ...] = start.observations(start.versions([]))
-        return self._fitted(machine, tuple(sorted(observations, key=repr))), sources
+        return self._fitted(
+            machine, tuple(sorted(observations, key=repr)), tuning=space.program.tuning
+        ), sources
 
 
 def _next_hour(moment: datetime) -> datetime:

@@ -114,6 +114,7 @@ class CampaignBelief:
             self.machine,
             [*start.observations(self.versions), *own],
             settings=self.space.settings,
+            tuning=self.program.tuning,
         )
 
     @cached_property

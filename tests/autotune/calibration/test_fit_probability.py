@@ -116,7 +116,7 @@ def test_an_expected_label_says_next_to_nothing() -> None:
     ]
     before = forecast(GENERALLY, AROUND).fit_probability
     after = forecast(Calibration.of(FRONTIER, seen), AROUND).fit_probability
-    assert np.max(np.abs(after - before)) < 0.02
+    assert np.max(np.abs(after - before)) < 0.04
 
 
 def test_a_surprising_label_says_much() -> None:

@@ -94,6 +94,14 @@ def test_the_constants_themselves_are_recovered() -> None:
     assert np.mean(np.array(deviations) < 2) > 0.85
 
 
+@pytest.mark.parametrize("size", [2.0, 4.0])
+def test_a_few_peaks_decide_how_gradients_are_kept(size: float) -> None:
+    divided = [each for each in SPACE if each.zero_stage == 1][:8]
+    world = replace(GENERAL, gradient_bytes=size)
+    calibrated = Calibration.of(FRONTIER, trials(divided, world, seed=0))
+    assert float(calibrated.parameters.gradient_bytes) == pytest.approx(size, rel=0.2)
+
+
 def test_what_nothing_was_seen_of_stays_as_it_was() -> None:
     """No trial without a fused softmax, in 8 bits or in fp32."""
     calibration = Calibration.of(FRONTIER, trials(SPACE[:20], perturbed(GENERAL, seed=1)))

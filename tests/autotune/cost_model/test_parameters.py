@@ -41,6 +41,17 @@ def test_a_gpu_is_known_by_its_name(machine: str, family: str) -> None:
     assert all(getattr(results, name) == value for name, value in FAMILIES[family].items())
 
 
+def test_a_vendors_own_program_is_believed_faster_and_a_plain_one_slower() -> None:
+    vendor, usual, plain = (
+        Parameters.default(DGX_A100, tuning) for tuning in ("vendor", "usual", "plain")
+    )
+    for name in ("gemm_efficiency", "intra_node_efficiency", "inter_node_efficiency"):
+        assert 1 > getattr(vendor, name) > getattr(usual, name) > getattr(plain, name)
+    assert vendor.flash_efficiency == usual.flash_efficiency > plain.flash_efficiency
+    assert Parameters.default(FRONTIER, "vendor").intra_node_efficiency < 1
+    assert Parameters.default(CPU, "plain") == Parameters.default(CPU)
+
+
 def test_a_grace_hopper_is_a_hopper() -> None:
     assert (
         Parameters.default(load_machine("gh200")).gemm_efficiency

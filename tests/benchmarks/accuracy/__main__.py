@@ -29,11 +29,12 @@ from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, TableError, rea
 CONVENTIONS = """\
 An empty cell is not known, and read as what a launcher does without being told: 1 of every degree,
 off for every switch; batches from one another; of a model's shape what other rows say of it, else
-what its family has. Memory without a ZeRO stage: 1 for DeepSpeed, 0 for others. Where a row ran
-whose states alone are more than its GPU has, its stack divided everything (stage 3), whatever is
-stated. Words of torchtitan: a local batch is that of a step under a pipeline, "selective" is by
-operation. Rows of one node that are exactly linear in the accumulation were computed from one
-another and count once.
+what its family has. Memory without a ZeRO stage: 1 for DeepSpeed, 0 for others. BigScience's "ZeRO
+(old branch)" divides everything (stage 3), whatever is stated, and so do InternEvo's replicas where
+memory is asked. Before any trial Megatron-LM and NeMo are taken to be tuned by their vendor,
+Megatron-DeepSpeed as is usual, others hardly. Words of torchtitan: a local batch is that of a step
+under a pipeline, "selective" is by operation. Rows of one node that are exactly linear in the
+accumulation were computed from one another and count once.
 """
 """How tables are read, for --help."""
 

@@ -13,19 +13,35 @@ from tests.benchmarks.accuracy.tables import PublishedRow
 FULL_WIDTH = {"fp32", "tf32"}
 MICRO_BATCHES_FOR_EACH_STAGE = 4
 
+ALL_DIVIDED = 3.0
+"""The stage of what divides weights and gradients, too."""
+
 ZeroStage = Callable[[PublishedRow], float]
-"""The stage of a row that does not say."""
+"""The stage of a row."""
 
 
-def no_zero(_: PublishedRow) -> float:
-    """For times: a step takes about as long with ZeRO-1 as without, and those whose stage counts
-    name it."""
-    return 0.0
+def no_zero(row: PublishedRow) -> float:
+    """For times, 0 where a row does not say: a step takes about as long with ZeRO-1 as without, and
+    those whose stage counts name it."""
+    return _stated_stage(row, unsaid=0.0)
 
 
 def usual_zero(row: PublishedRow) -> float:
-    """For memory, where it decides: whoever runs DeepSpeed divides the optimizer's states."""
-    return float("deepspeed" in row["framework"].casefold())
+    """For memory, where it decides: whoever runs DeepSpeed divides the optimizer's states, and
+    InternEvo's replicas ran as FSDP (its train_performance.md, column fsdp)."""
+    framework = row["framework"].casefold()
+    stage = _stated_stage(row, unsaid=float("deepspeed" in framework))
+    return ALL_DIVIDED if stage >= 1 and "internevo" in framework else stage
+
+
+def _stated_stage(row: PublishedRow, *, unsaid: float) -> float:
+    """BigScience's first ZeRO runs were those of DeepSpeed's example Megatron-LM-v1.1.5-ZeRO3,
+    though tables give another stage."""
+    stage = row.number("zero_stage")
+    if stage is None:
+        return unsaid
+    divides_all = stage >= 1 and "zero (old branch)" in row["framework"].casefold()
+    return ALL_DIVIDED if divides_all else stage
 
 
 def columns_of(rows: Sequence[PublishedRow], facts: Facts, *, zero_stage: ZeroStage) -> Columns:
@@ -47,7 +63,6 @@ def _strategy(row: PublishedRow, zero_stage: ZeroStage) -> dict[str, float]:
     context = row.number("context_parallel") or 1.0
     replicas = data_parallel(row)
     micro_batch, micro_batches = batches(row)
-    stage = row.number("zero_stage")
     return {
         "tensor_parallel": tensor,
         "pipeline_parallel": pipeline,
@@ -57,7 +72,7 @@ def _strategy(row: PublishedRow, zero_stage: ZeroStage) -> dict[str, float]:
         "virtual_stages": row.number("virtual_stages") or 1.0,
         "micro_batch_size": micro_batch,
         "gradient_accumulation_steps": micro_batches,
-        "zero_stage": zero_stage(row) if stage is None else stage,
+        "zero_stage": zero_stage(row),
         # Sequences cut over GPUs leave each with the same weights, so ZeRO divides over those, too.
         "zero_shard_gpus": row.number("zero_shard_gpus") or replicas * context,
     }

@@ -15,7 +15,6 @@ from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
-from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.configurations import usual_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import sheet_of, unknown_gpu
@@ -128,9 +127,7 @@ class _Memory:
     """Calibrations of memory on some rows of a stack."""
 
     def __init__(self, stack: Stack) -> None:
-        self.quantity = Quantity(
-            machine=stack.machine, prior=Parameters.default(stack.machine), of_memory=True
-        )
+        self.quantity = Quantity(machine=stack.machine, prior=stack.prior, of_memory=True)
         self.columns = stack.columns
         limits = [row.number("gpu_memory_gb") or sheet_of(row).memory_gib for row in stack.rows]
         self.log_limit = np.log(np.array(limits))

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.cost_model.columns import Array, Columns
+from autotune.cost_model.parameters import Parameters
 from search_spaces.machine import Machine
+from search_spaces.program import Tuning
 from tests.benchmarks.accuracy.configurations import ZeroStage, columns_of
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import kind_of, machine_of
-from tests.benchmarks.accuracy.sharding import as_run
 from tests.benchmarks.accuracy.tables import PublishedRow
 
 LEAST_ROWS = 12
@@ -45,8 +46,24 @@ class Stack:
         """A column of figures, NaN where one is not known; shape (n,)."""
         return np.array([row.figures.get(name, np.nan) for row in self.rows])
 
+    @property
+    def prior(self) -> Parameters:
+        """What is generally known of its GPU and its program."""
+        return Parameters.default(self.machine, tuning_of(self.framework))
+
     def __len__(self) -> int:
         return len(self.rows)
+
+
+VENDORS_OWN = ("megatron-lm", "megatron-core", "megatron-bridge", "nemo", "primus")
+
+
+def tuning_of(framework: str) -> Tuning:
+    """How far the program of a table's framework is tuned, as adapters declare it."""
+    name = framework.casefold()
+    if "automodel" not in name and any(each in name for each in VENDORS_OWN):
+        return "vendor"
+    return "usual" if name.startswith("megatron-deepspeed") else "plain"
 
 
 def stacks_of(rows: Iterable[PublishedRow], facts: Facts, *, zero_stage: ZeroStage) -> list[Stack]:
@@ -57,16 +74,14 @@ def stacks_of(rows: Iterable[PublishedRow], facts: Facts, *, zero_stage: ZeroSta
         grouped[row["cluster"], row["framework"], kind_of(row)].append(row)
     results = []
     for (cluster, framework, kind), members in grouped.items():
-        machine = machine_of(members[0])
-        columns = columns_of(members, facts, zero_stage=zero_stage)
         results.append(
             Stack(
                 cluster=cluster,
                 framework=framework,
                 kind=kind,
-                machine=machine,
+                machine=machine_of(members[0]),
                 rows=members,
-                columns=as_run(columns, members, machine),
+                columns=columns_of(members, facts, zero_stage=zero_stage),
             )
         )
     return results

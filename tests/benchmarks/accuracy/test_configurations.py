@@ -36,6 +36,27 @@ def test_a_row_that_says_all_is_the_strategy_that_it_was(tmp_path: Path, name: s
         )
 
 
+@pytest.mark.parametrize(
+    ("framework", "of_time", "of_memory"),
+    [
+        ("other", [0, 1, 2, 3], [0, 1, 2, 3]),
+        ("DeepSpeed (ZeRO (old branch))", [0, 3, 3, 3], [0, 3, 3, 3]),
+        ("InternEvo", [0, 1, 2, 3], [0, 3, 3, 3]),
+    ],
+)
+@pytest.mark.parametrize("status", ["ok", "oom"])
+def test_the_framework_decides_what_zero_divides_and_no_outcome(
+    tmp_path: Path, framework: str, of_time: list[float], of_memory: list[float], status: str
+) -> None:
+    rows: list[Cells] = [
+        {"framework": framework, "zero_stage": stage, "status": status} for stage in range(4)
+    ]
+    assert columns(tmp_path, *rows)["zero_stage"].tolist() == of_time
+    read = timed(tmp_path, *rows)
+    of_peaks = columns_of(read, Facts.of(read), zero_stage=usual_zero)
+    assert of_peaks["zero_stage"].tolist() == of_memory
+
+
 def test_what_is_not_said_is_one_or_off(tmp_path: Path) -> None:
     row = one(tmp_path, micro_batch_size="", flash_attention="", activation_checkpointing="")
     assert row["micro_batch_size"] == row["virtual_stages"] == row["context_parallel"] == 1

@@ -14,7 +14,6 @@ from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Rows
-from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.configurations import no_zero, samples
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import unknown_gpu
@@ -146,8 +145,7 @@ class _Trials:
     """Calibrations on some rows of a stack."""
 
     def __init__(self, stack: Stack) -> None:
-        prior = Parameters.default(stack.machine)
-        self.quantity = Quantity(machine=stack.machine, prior=prior, of_memory=False)
+        self.quantity = Quantity(machine=stack.machine, prior=stack.prior, of_memory=False)
         self.columns = stack.columns
         self.log_time = np.log(stack.figures("iteration_time_s"))
         self._log_samples = np.log([samples(row) for row in stack.rows])

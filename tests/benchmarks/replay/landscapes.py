@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from autotune.cost_model.columns import Array, Columns, Rows
+from autotune.cost_model.parameters import Parameters
 from search_spaces.machine import Machine
 from tests.benchmarks.accuracy.configurations import samples, usual_zero
 from tests.benchmarks.accuracy.facts import Facts
@@ -77,6 +78,7 @@ class Landscape:
     """n strategies of one model, number of GPUs and sequence length.
 
     Attributes:
+        prior: what is generally known of the GPU and the program.
         rows: of the table, one for each strategy: the first where it was measured again.
         measured: of each strategy; the median of its rows.
         log_tokens: shape (n,), logarithm of the tokens of one step on one GPU.
@@ -86,6 +88,7 @@ class Landscape:
 
     name: str
     machine: Machine
+    prior: Parameters
     rows: Sequence[PublishedRow]
     measured: Measurements
     log_tokens: Array
@@ -177,6 +180,7 @@ def _landscape(
     return Landscape(
         name=name,
         machine=stack.machine,
+        prior=stack.prior,
         rows=[stack.rows[number] for number in first],
         measured=Measurements(columns=stack.columns.take(first), log_time=median),
         log_tokens=log_tokens[first],

@@ -13,7 +13,6 @@ from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Rows
-from autotune.cost_model.parameters import Parameters
 from autotune.search.belief import Belief
 from autotune.search.choice import choose
 from autotune.search.surrogate import CalibratedRegressor
@@ -95,7 +94,7 @@ class Shuffled(Quantity):
 def quantities(
     landscape: Landscape, machine: Machine, order: Rows | None
 ) -> tuple[Quantity, Quantity]:
-    prior = Parameters.default(machine)
+    prior = landscape.prior
     if order is None:
         return (
             Quantity(machine=machine, prior=prior, of_memory=False),

@@ -16,7 +16,6 @@ from autotune.calibration.projection import projected
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array
-from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.stacks import Stack
 
 REPLICAS = ("data_parallel", "world_size", "zero_shard_gpus")
@@ -54,8 +53,7 @@ class Pair:
 
 def pairs(stack: Stack) -> list[Pair]:
     """All of a stack's, each after calibration on its narrow run alone."""
-    prior = Parameters.default(stack.machine)
-    quantity = Quantity(machine=stack.machine, prior=prior, of_memory=False)
+    quantity = Quantity(machine=stack.machine, prior=stack.prior, of_memory=False)
     log_time = np.log(stack.figures("iteration_time_s"))
     results: list[Pair] = []
     for widths in _differing_in_replicas(stack):

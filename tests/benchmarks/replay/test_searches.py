@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from autotune.calibration.posterior import coordinates
-from autotune.cost_model.parameters import Parameters
 from tests.benchmarks.accuracy.measurements import measured
 from tests.benchmarks.replay import ours, peers
 from tests.benchmarks.replay.landscapes import Landscape
@@ -129,7 +128,7 @@ def test_shuffled_predictions_are_of_other_strategies_that_lie_where_they_did(
     sizes = true_memory.log_value(z, candidates, labelled)
     assert of_memory.log_value(z, candidates, labelled) == pytest.approx(sizes[order])
     assert coordinates(candidates) == pytest.approx(coordinates(landscape.columns))
-    assert Parameters.default(landscape.machine) == of_time.prior
+    assert landscape.prior == of_time.prior
 
 
 def test_jobs_leave_out_warm_searches_where_nothing_is_known(
