@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from keyword import kwlist
 from math import isfinite
 from typing import Any
 
 from autotune.baseline.statement import KEYS
-from evaluators.adapter.expression import CONSTANTS, FUNCTIONS, WORDS
+from evaluators.adapter.expression import FUNCTIONS
 from evaluators.adapter.faults import AdapterFaults
 from evaluators.adapter.names import AT_START, OF_ONE_START
 from evaluators.cluster.values import IDENTIFIER
@@ -20,7 +21,7 @@ LONGEST_TEXT = 200
 KEYS_OF_ONE = ("values", "searched")
 FORM = "values = [true, false], two or more switches, numbers or texts"
 TAKEN = frozenset(
-    {*AT_START, *OF_ONE_START, *CONSTANTS, *FUNCTIONS, *WORDS, *KEYS, "settings"}
+    {*AT_START, *OF_ONE_START, *kwlist, *FUNCTIONS, *KEYS, "settings"}
     | {"step", "iteration_time_s", "loss", "peak_memory_gib", "parameters"}
 )
 """Names that mean something else already, where a layout is written or read."""

@@ -1,8 +1,8 @@
-"""Expressions of adapters: arithmetic over named values, worked out by a reader of our own.
+"""Expressions of adapters: arithmetic over named values, a part of Python's own expressions.
 
-The grammar is a part of Python's, with Python's meaning and precedence: numbers, texts in quotes,
-True, False, None, names, `+ - * / // %` (a text `*` a number repeats it), comparisons (chained ones
-too), `and`, `or`, `not`, `A if B else C`, brackets, and calls of the few functions of `FUNCTIONS`.
+Python's parser reads them, and what is not listed here is refused: numbers, texts in quotes, True,
+False, None, names, `+ - * / // %` (a text `*` a number repeats it), comparisons (chained ones too),
+`and`, `or`, `not`, `A if B else C`, brackets, and calls of the few functions of `FUNCTIONS`.
 There are no attributes, no subscripts and no other calls; length, depth and size of every value are
 bounded.
 
@@ -12,9 +12,9 @@ this module goes along to nodes where this package is not installed.
 
 from __future__ import annotations
 
+import ast
 import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
@@ -29,8 +29,8 @@ _Node: TypeAlias = "Callable[[Names], Any]"
 
 LONGEST = 2000
 """Characters of an expression."""
-DEEPEST = 20
-"""Brackets, signs, negations and conditions within one another."""
+DEEPEST = 50
+"""Operations within one another; those of a chain such as `a + b + c` count once."""
 LARGEST = 10**30
 """Magnitude of a number: no count of anything comes near."""
 LONGEST_TEXT = 10_000
@@ -55,30 +55,27 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "round": _rounded,
     "str": str,
 }
-CONSTANTS: Mapping[str, Value] = {"True": True, "False": False, "None": None}
-WORDS = frozenset({"and", "or", "not", "if", "else"})
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)"
-    r"|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<text>'[^'\\\n]*'|\"[^\"\\\n]*\")"
-    r"|(?P<sign>//|==|!=|<=|>=|[-+*/%<>(),]))",
-    re.ASCII,
-)
-_SUMS = {"+": operator.add, "-": operator.sub}
-_PRODUCTS = {
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
+_ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }
 _COMPARISONS = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_SIGNS: Mapping[Any, Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
 }
 
 
@@ -116,193 +113,128 @@ def parse(text: str) -> Expression:
     """Return the expression; raises ExpressionFault where it is none."""
     if len(text) > LONGEST:
         raise ExpressionFault(f"an expression of over {LONGEST:,} characters")
-    parser = _Parser(_tokens(text), text)
-    root = parser.whole()
-    return Expression(text=text, names=frozenset(parser.names), _root=root)
+    source = f"(\n{text}\n)" if "\n" in text else text.strip()
+    try:
+        tree = ast.parse(source, mode="eval")
+    except SyntaxError as error:
+        rest = (error.text or "")[(error.offset or 1) - 1 :].strip()
+        where = f" at {rest!r}" if rest else ""
+        raise ExpressionFault(f"`{text}` is no expression: {error.msg}{where}") from None
+    except (ValueError, MemoryError, RecursionError):
+        raise ExpressionFault(f"`{text}` is no expression") from None
+    compiler = _Compiler(text, source)
+    root = compiler.visit(tree.body)
+    return Expression(text=text, names=frozenset(compiler.names), _root=root)
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    tokens, at = [], 0
-    while at < len(text.rstrip()):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise ExpressionFault(f"`{text}` has a {text[at:].strip()[0]!r}, which means nothing")
-        kind = str(match.lastgroup)
-        word = match[kind]
-        tokens.append(("word" if kind == "name" and word in WORDS else kind, word))
-        at = match.end()
-    return [*tokens, ("end", "")]
+class _Compiler(ast.NodeVisitor):
+    """Turns a syntax tree into functions of the names' values; what has no method is refused."""
 
-
-class _Parser:
-    """Turns tokens into functions of the names' values, by recursive descent."""
-
-    def __init__(self, tokens: Sequence[tuple[str, str]], text: str) -> None:
+    def __init__(self, text: str, source: str) -> None:
         self.names: set[str] = set()
-        self._tokens, self._text = tokens, text
-        self._at = self._depth = 0
+        self._text, self._source = text, source
+        self._depth = 0
 
-    def whole(self) -> _Node:
-        root = self._condition()
-        if self._kind != "end":
-            raise ExpressionFault(f"`{self._text}` goes on with {self._word!r} where it should end")
-        return root
-
-    @property
-    def _kind(self) -> str:
-        return self._tokens[self._at][0]
-
-    @property
-    def _word(self) -> str:
-        return self._tokens[self._at][1]
-
-    def _take(self, *words: str) -> str:
-        """Take the next token where it is one of these signs or words; else return nothing."""
-        if self._kind in {"sign", "word"} and self._word in words:
-            self._at += 1
-            return self._tokens[self._at - 1][1]
-        return ""
-
-    def _demand(self, word: str) -> None:
-        if not self._take(word):
-            found = repr(self._word) if self._word else "its end"
-            raise ExpressionFault(f"`{self._text}` has {found} where {word!r} should be")
-
-    def _deeper(self, read: Callable[[], _Node]) -> _Node:
+    def visit(self, node: ast.AST) -> _Node:
         self._depth += 1
         if self._depth > DEEPEST:
             raise ExpressionFault(f"`{self._text}` is nested more than {DEEPEST} deep")
-        node = read()
+        function: _Node = super().visit(node)
         self._depth -= 1
-        return node
+        return function
 
-    def _condition(self) -> _Node:
-        then = self._either()
-        if not self._take("if"):
-            return then
-        test = self._either()
-        self._demand("else")
-        otherwise = self._deeper(self._condition)
+    def generic_visit(self, node: ast.AST) -> _Node:
+        part = ast.get_source_segment(self._source, node) or type(node).__name__
+        raise ExpressionFault(f"`{self._text}` has {part!r}, which means nothing")
+
+    def visit_Constant(self, node: ast.Constant) -> _Node:
+        constant: Any = node.value
+        if isinstance(constant, (int, float)) and constant > LARGEST:
+            raise ExpressionFault(f"`{self._text}` has a number above {LARGEST:.0e}")
+        if constant is not None and not isinstance(constant, (int, float, str)):
+            return self.generic_visit(node)
+        return lambda _: constant
+
+    def visit_Name(self, node: ast.Name) -> _Node:
+        name = node.id
+        self.names.add(name)
+        return lambda names: bounded(names[name])
+
+    def visit_Call(self, node: ast.Call) -> _Node:
+        name = ast.get_source_segment(self._source, node.func) or ""
+        if name not in FUNCTIONS:
+            only = ", ".join(FUNCTIONS)
+            raise ExpressionFault(f"`{self._text}` calls {name}; only {only} can be called")
+        if node.keywords:
+            return self.generic_visit(node)
+        function, arguments = FUNCTIONS[name], [self.visit(each) for each in node.args]
+        return lambda names: bounded(function(*(argument(names) for argument in arguments)))
+
+    def visit_IfExp(self, node: ast.IfExp) -> _Node:
+        test, then, otherwise = map(self.visit, (node.test, node.body, node.orelse))
         return lambda names: then(names) if test(names) else otherwise(names)
 
-    def _either(self) -> _Node:
-        return self._chain(self._both, "or", until=True)
+    def visit_BoolOp(self, node: ast.BoolOp) -> _Node:
+        *earlier, last = map(self.visit, node.values)
+        decides = isinstance(node.op, ast.Or)
 
-    def _both(self) -> _Node:
-        return self._chain(self._negation, "and", until=False)
-
-    def _chain(self, read: Callable[[], _Node], word: str, *, until: bool) -> _Node:
-        """Read `X or Y or …`: the first whose truth is `until`, else the last."""
-        nodes = [read()]
-        while self._take(word):
-            nodes.append(read())
-        *earlier, last = nodes
-
-        def node(names: Names) -> Any:
+        def value(names: Names) -> Any:
             for each in earlier:
-                if bool(value := each(names)) is until:
-                    return value
+                if bool(found := each(names)) is decides:
+                    return found
             return last(names)
 
-        return node if earlier else last
+        return value
 
-    def _negation(self) -> _Node:
-        if not self._take("not"):
-            return self._comparison()
-        inner = self._deeper(self._negation)
-        return lambda names: not inner(names)
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> _Node:
+        operand, operate = self.visit(node.operand), self._operator(node, node.op, _SIGNS)
+        if operate is operator.not_:
+            return lambda names: not operand(names)
+        return lambda names: operate(_number(operand(names)))
 
-    def _comparison(self) -> _Node:
-        first, others = self._operands(self._sum, _COMPARISONS)
+    def visit_Compare(self, node: ast.Compare) -> _Node:
+        first = self.visit(node.left)
+        others = [
+            (self._operator(node, operation, _COMPARISONS), self.visit(operand))
+            for operation, operand in zip(node.ops, node.comparators)  # noqa: B905 -- of 3.10
+        ]
 
-        def node(names: Names) -> bool:
+        def value(names: Names) -> bool:
             left = first(names)
-            for compare, read in others:
-                right = read(names)
+            for compare, operand in others:
+                right = operand(names)
                 if not compare(left, right):
                     return False
                 left = right
             return True
 
-        return node if others else first
+        return value
 
-    def _sum(self) -> _Node:
-        return self._arithmetic(self._product, _SUMS)
+    def visit_BinOp(self, node: ast.BinOp) -> _Node:
+        """A sum of a thousand terms is a thousand deep, but worked out from left to right."""
+        others: list[tuple[Callable[..., Any], _Node]] = []
+        left: ast.expr = node
+        while isinstance(left, ast.BinOp):
+            operate = self._operator(left, left.op, _ARITHMETIC)
+            others.append((operate, self.visit(left.right)))
+            left = left.left
+        first = self.visit(left)
+        others.reverse()
 
-    def _product(self) -> _Node:
-        return self._arithmetic(self._signed, _PRODUCTS)
+        def value(names: Names) -> Any:
+            result = first(names)
+            for operate, operand in others:
+                result = _operated(operate, result, operand(names))
+            return result
 
-    def _arithmetic(
-        self, read: Callable[[], _Node], operators: Mapping[str, Callable[[Any, Any], Any]]
-    ) -> _Node:
-        first, others = self._operands(read, operators)
+        return value
 
-        def node(names: Names) -> Any:
-            left = first(names)
-            for operate, each in others:
-                left = _operated(operate, left, each(names))
-            return left
-
-        return node if others else first
-
-    def _operands(
-        self, read: Callable[[], _Node], operators: Mapping[str, Callable[[Any, Any], Any]]
-    ) -> tuple[_Node, list[tuple[Callable[[Any, Any], Any], _Node]]]:
-        first, others = read(), []
-        while sign := self._take(*operators):
-            others.append((operators[sign], read()))
-        return first, others
-
-    def _signed(self) -> _Node:
-        sign = self._take("-", "+")
-        if not sign:
-            return self._atom()
-        inner = self._deeper(self._signed)
-        if sign == "+":
-            return lambda names: +_number(inner(names))
-        return lambda names: -_number(inner(names))
-
-    def _atom(self) -> _Node:
-        kind, word = self._tokens[self._at]
-        if self._take("("):
-            inner = self._deeper(self._condition)
-            self._demand(")")
-            return inner
-        if kind not in {"number", "text", "name"}:
-            found = repr(word) if word else "its end"
-            raise ExpressionFault(f"`{self._text}` has {found} where a value should be")
-        self._at += 1
-        if kind == "name":
-            return self._named(word)
-        constant: Any = word[1:-1] if kind == "text" else _read_number(word)
-        if kind == "number" and not constant <= LARGEST:
-            raise ExpressionFault(f"`{self._text}` has a number above {LARGEST:.0e}")
-        return lambda _: constant
-
-    def _named(self, name: str) -> _Node:
-        if self._take("("):
-            return self._call(name)
-        if name in CONSTANTS:
-            constant = CONSTANTS[name]
-            return lambda _: constant
-        self.names.add(name)
-        return lambda names: bounded(names[name])
-
-    def _call(self, name: str) -> _Node:
-        if name not in FUNCTIONS:
-            raise ExpressionFault(
-                f"`{self._text}` calls {name}; only {', '.join(FUNCTIONS)} can be called"
-            )
-        arguments = [self._deeper(self._condition)]
-        while self._take(","):
-            arguments.append(self._deeper(self._condition))
-        self._demand(")")
-        function = FUNCTIONS[name]
-        return lambda names: bounded(function(*(argument(names) for argument in arguments)))
-
-
-def _read_number(word: str) -> Any:
-    return int(word) if word.isdigit() and len(word) <= len(str(LARGEST)) else float(word)
+    def _operator(
+        self, node: ast.AST, operation: ast.AST, known: Mapping[Any, Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        if type(operation) not in known:
+            self.generic_visit(node)
+        return known[type(operation)]
 
 
 def _number(value: Any) -> Any:

@@ -94,22 +94,32 @@ def test_nothing_but_a_fault_comes_of_nonsense(text: str) -> None:
     ("text", "told"),
     [
         ("__import__('os')", "calls __import__; only abs"),
-        ("tensor_parallel.bit_length()", "has a '.', which means nothing"),
-        ("[1]", "has a '[', which means nothing"),
-        ("10 ** 9", "has '*' where a value should be"),
+        ("tensor_parallel.bit_length()", "calls tensor_parallel.bit_length; only abs"),
+        ("tensor_parallel.real", "has 'tensor_parallel.real', which means nothing"),
+        ("1 + [1]", "has '[1]', which means nothing"),
+        ("1 + 10 ** 9", "has '10 ** 9', which means nothing"),
+        ("(share := 1)", "which means nothing"),
+        ("max(*'ab')", """has "*'ab'", which means nothing"""),
+        ("round(1.5, digits=1)", "which means nothing"),
+        ("~1", "has '~1', which means nothing"),
+        ("1 in 'a'", "which means nothing"),
+        ("b'a'", "which means nothing"),
+        ("1j", "which means nothing"),
         ("1e400", "has a number above"),
-        ("1 if 2", "has its end where 'else' should be"),
+        ("1 if 2", "is no expression: expected 'else' after 'if' expression"),
         ("'a' * 1000000", "a text of over 10,000 characters"),
         ("2 * 'a'", "'a' is no number"),
         ("1 / (tensor_parallel - 4)", "divides by zero"),
         ("pp + 1", "pp has no value"),
-        ("(" * (DEEPEST + 1) + "1" + ")" * (DEEPEST + 1), "nested more than"),
+        ("(" * 900 + "1" + ")" * 900, "is no expression: too many nested parentheses"),
+        ("-" * (LONGEST - 1) + "1", "nested more than"),
         ("not " * (DEEPEST + 1) + "1", "nested more than"),
         ("1+" * LONGEST + "1", "over 2,000 characters"),
         ("round(123456, -100000000)", "-30 to 30 digits"),
         ("round(1.5, 10000000)", "-30 to 30 digits"),
-        ("1 2", "goes on with '2'"),
-        ("", "has its end where a value should be"),
+        ("1 2", "is no expression: invalid syntax at '2'"),
+        ("1) + (2", "is no expression: unmatched ')' at ') + (2'"),
+        ("", "is no expression"),
     ],
 )
 def test_what_is_out_of_bounds_is_told_in_a_sentence(text: str, told: str) -> None:
@@ -119,6 +129,8 @@ def test_what_is_out_of_bounds_is_told_in_a_sentence(text: str, told: str) -> No
 
 def test_the_longest_chain_is_worked_out() -> None:
     assert parse("1" + "+1" * 999).value({}) == 1000
+    assert parse("(" * DEEPEST + "1" + ")" * DEEPEST).value({}) == 1
+    assert parse("1  # one\n+ 2\n").value({}) == 3
     assert parse("9" * 30).value({}) == int("9" * 30)
     with pytest.raises(ExpressionFault, match="too large"):
         parse("9" * 30 + " * 10").value({})
