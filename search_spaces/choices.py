@@ -12,7 +12,7 @@ from search_spaces.dimensions import (
     BY_NAME,
     DIVIDING,
     LARGEST_WHOLE,
-    TABLE,
+    MEMORY_FOR_TIME,
     AutomaticFor,
     Scalar,
     default_precision,
@@ -28,10 +28,6 @@ DimensionChoice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
 """`"auto"`, one value, a list, or `{"minimum", "maximum", "step"}`."""
 
 AUTO = "auto"
-MEMORY_FOR_TIME = tuple(d.name for d in reversed(TABLE) if d.spares_memory and not d.is_searched)
-"""Dimensions that are fixed unless there is room to search them, in the order in which a space that
-gets too large gives up searching them."""
-
 MOST_VALUES = 1024  # of one dimension: more is a slip, and would not be searched anyhow
 
 ACCUMULATIONS_PER_STAGE = 4  # from there on a pipeline's bubble is under a fifth of an iteration

@@ -67,6 +67,7 @@ class Dimension:
         keys: of a baseline, besides the name: `tp=8`.
         hint: beside the field of a form: how values are written.
         words: as sentences have it; `short` where empty.
+        meaning: in plain words, where it is 1 and where it is more; {} is its value.
         noun: that follows a value in a sentence, plural where it is counted: `16 nodes`.
         part: what it decides.
         values: all that it may have; empty: whole numbers from 1 to LARGEST_WHOLE.
@@ -95,6 +96,7 @@ class Dimension:
     keys: tuple[str, ...] = ()
     hint: str = ""
     words: str = ""
+    meaning: tuple[str, str] = ("", "")
     noun: str = ""
     part: Part
     values: tuple[Scalar, ...] = ()
@@ -109,6 +111,11 @@ class Dimension:
     distance: float | None = None
     columns: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
     megatron: Mapping[str, Scalar | None] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def head(self) -> str:
+        """Its short name at the head of a column or an axis."""
+        return self.short[:1].upper() + self.short[1:]
 
     @property
     def is_switch(self) -> bool:
@@ -129,19 +136,21 @@ class Dimension:
         """Whether a space that says nothing of it has its automatic values."""
         return self.default is None
 
-    def brief(self, value: Scalar) -> str:
-        """Return a value in as few letters as possible, "" where it goes without saying: `TP 8`,
-        `ZeRO-1`, `16 nodes`, `SP`, `full ckpt`."""
+    def told(self, value: Scalar) -> str:
+        """Return a value in as few letters as possible: `TP 8`, `ZeRO-1`, `16 nodes`, `no SP`,
+        `full ckpt`."""
         if self.is_switch:
-            return "" if value == self.default else self.short if value else f"no {self.short}"
+            return self.short if value else f"no {self.short}"
         if self.name == "num_nodes":
             return f"{value} node{'' if value == 1 else 's'}"
         if self.is_named:
             kind = "no" if value == "none" else str(value)
             return f"{kind} {self.short}" if self.noun else kind
-        if value == self.default:
-            return ""
         return f"{self.short}{'-' if self.values else ' '}{value}"
+
+    def brief(self, value: Scalar) -> str:
+        """Return a value as `told`, "" where it goes without saying."""
+        return "" if value == self.default and not self.is_named else self.told(value)
 
 
 def setting_text(value: Scalar) -> str:
@@ -204,6 +213,7 @@ TABLE: tuple[Dimension, ...] = (
         option="--tp",
         keys=("tp",),
         hint="such as 1, 2, 4, 8",
+        meaning=("no layer is split", "each layer is split over {} GPUs"),
         part="layout",
         neutral=1,
         automatic=lambda q: {
@@ -223,6 +233,7 @@ TABLE: tuple[Dimension, ...] = (
         sentence="Stages that the layers are cut into (PP).",
         option="--pp",
         keys=("pp",),
+        meaning=("there is no pipeline", "the layers form {} pipeline stages"),
         part="layout",
         neutral=1,
         automatic=_pipelines,
@@ -288,7 +299,7 @@ TABLE: tuple[Dimension, ...] = (
     ),
     Dimension(
         name="num_nodes",
-        short="Nodes",
+        short="nodes",
         label="Nodes",
         sentence="Nodes to train on.",
         option="--num-nodes",
@@ -438,6 +449,10 @@ def _place_in_line(dimension: Dimension) -> tuple[int, bool]:
 IN_LINE = tuple(sorted(TABLE, key=_place_in_line))
 """In the order of a strategy's line: what is always searched, what may go without saying, the
 rest."""
+
+MEMORY_FOR_TIME = tuple(d.name for d in reversed(TABLE) if d.spares_memory and not d.is_searched)
+"""Dimensions that are fixed unless there is room to search them, in the order in which a space that
+gets too large gives up searching them."""
 
 NEUTRAL: Mapping[str, Scalar] = {d.name: d.neutral for d in TABLE if d.neutral is not None}
 

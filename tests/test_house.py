@@ -7,6 +7,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from search_spaces.dimensions import DIMENSIONS
+
 HOUSE = Path(__file__).parents[1]
 PACKAGES = ("search_spaces", "autotune", "evaluators", "server")
 
@@ -29,3 +31,20 @@ def test_every_place_of_the_map_is_there() -> None:
     places = set(re.findall(rf"`((?:{starts})/[\w./-]*)`", text))
     assert len(places) > 20
     assert sorted(place for place in places if not (HOUSE / place).exists()) == []
+
+
+def test_dimensions_are_listed_once() -> None:
+    """Who lists three dimensions by hand will not know of the next one: such lists follow from
+    `search_spaces.dimensions.TABLE`. A trainer and the cost model say what they know of."""
+    own = ("search_spaces", "autotune/cost_model", "evaluators/trainer", "evaluators/frameworks")
+    listed = defaultdict(list)
+    for path in sorted(path for package in PACKAGES for path in (HOUSE / package).rglob("*.py")):
+        place = str(path.relative_to(HOUSE))
+        if place.startswith(own):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.List | ast.Tuple | ast.Set):
+                texts = {each.value for each in node.elts if isinstance(each, ast.Constant)}
+                if len(texts & set(DIMENSIONS)) >= 3:
+                    listed[place].append(node.lineno)
+    assert listed == {}

@@ -12,8 +12,8 @@ from autotune.resolution import strategy_shape
 from autotune.schemas import LeftOut, Objective
 from autotune.search.layouts import Layouts
 from search_spaces.batch import GlobalBatch
-from search_spaces.choices import AUTO, MEMORY_FOR_TIME, DimensionChoice, automatic, unsaid
-from search_spaces.dimensions import ACCUMULATION, TABLE, Scalar
+from search_spaces.choices import AUTO, DimensionChoice, automatic, unsaid
+from search_spaces.dimensions import ACCUMULATION, MEMORY_FOR_TIME, TABLE, Scalar
 from search_spaces.errors import InvalidInputs
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy

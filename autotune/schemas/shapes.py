@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from autotune.schemas.wire import Description, Label, Positive, Wire
-from search_spaces.dimensions import DIMENSIONS, LARGEST_WHOLE
-from search_spaces.strategy import Precision
-from search_spaces.transformer import ActivationCheckpointing
+from search_spaces.dimensions import DIMENSIONS, LARGEST_WHOLE, TABLE, Dimension
 
 Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
 """A larger one is a slip, and too large for arithmetic."""
@@ -106,38 +111,53 @@ class MachineShape(Wire):
     """Where each figure was read."""
 
 
-class StrategyShape(Wire):
+def table_fields(field: Callable[[Dimension], tuple[Any, Any]], *, after: type[Wire] = Wire) -> Any:
+    """Return a model with a field for each dimension, behind the fields of another model.
+
+    Args:
+        field: type and `Field` of a dimension.
+    """
+    fields: dict[str, Any] = {dimension.name: field(dimension) for dimension in TABLE}
+    return create_model("TableFields", __base__=after, **fields)
+
+
+def with_dimensions(value: Any) -> Any:
+    """Return an object whose settings name no dimension of the table: where an adapter had one of
+    its own before every trainer had it, what was kept under `settings` is that dimension's."""
+    settings = value.get("settings") if isinstance(value, Mapping) else None
+    if not isinstance(settings, Mapping):
+        return value
+    known = {name: settings[name] for name in DIMENSIONS if name in settings and name not in value}
+    own = {name: each for name, each in settings.items() if name not in known}
+    return {**value, **known, "settings": own} if known else value
+
+
+def _one_value(dimension: Dimension) -> tuple[Any, Any]:
+    kind: Any = Count
+    if dimension.is_switch:
+        kind = bool
+    elif dimension.is_named:
+        kind = Literal[dimension.values]
+    elif dimension.values:
+        low, high = dimension.values[0], dimension.values[-1]
+        kind = Annotated[int, Field(ge=low, le=high)]
+    default: Any = ... if dimension.default is None else dimension.default
+    return kind, Field(default, description=dimension.sentence)
+
+
+class StrategyShape(table_fields(_one_value), Wire):  # type: ignore[misc]
     """One strategy: how a model is laid out on a number of nodes.
 
     `num_nodes x gpus_per_node = tensor_parallel x pipeline_parallel x data_parallel`, and the
     global batch is `micro_batch_size x gradient_accumulation_steps x data_parallel` samples.
     """
 
-    tensor_parallel: Count
-    """GPUs that each layer is split over (TP)."""
-    pipeline_parallel: Count
-    """Stages that the layers are cut into (PP)."""
-    micro_batch_size: Count
-    """Samples of one micro-batch (MBS)."""
-    gradient_accumulation_steps: Count
-    """Micro-batches of each replica in one optimizer step (GAS)."""
-    zero_stage: Annotated[int, Field(ge=0, le=3)]
-    """What ZeRO shards over the replicas: 0 nothing, 1 the optimizer's state, 2 gradients as well,
-    3 parameters as well."""
-    num_nodes: Count
-    """Nodes that it runs on."""
-    activation_checkpointing: ActivationCheckpointing = "full"
-    """What is computed again in the backward pass and not kept: nothing, the attention scores
-    (`selective`), or each whole layer (`full`)."""
-    sequence_parallel: bool = False
-    """Whether norms and dropout are split along the sequence over the GPUs of a tensor-parallel
-    group."""
-    flash_attention: bool = True
-    """Whether attention runs in one kernel that does not store the scores."""
-    virtual_stages: Count = 1
-    """Chunks of layers of each stage; more than one makes an interleaved pipeline (VP)."""
-    precision: Precision = "bf16"
-    """Number format of the matrix products."""
+    _known = model_validator(mode="before")(with_dimensions)
+
+    if TYPE_CHECKING:  # the table's fields, which a type checker does not see
+
+        def __init__(self, **values: Any) -> None: ...
+
     settings: Annotated[Settings, Field(exclude_if=lambda settings: not settings)] = ()
     """Dimensions that an adapter's trainer has of its own, each with its value; missing where it
     has none."""

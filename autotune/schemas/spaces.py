@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from autotune.schemas import notation
-from autotune.schemas.shapes import SettingValue
+from autotune.schemas.shapes import SettingValue, table_fields, with_dimensions
 from autotune.schemas.wire import MOST_VALUES, Label, Positive, Wire
+from search_spaces import dimensions
 
 
 class Range(Wire):
@@ -55,39 +56,34 @@ BatchChoice = Annotated[
 ]
 
 
-class SpaceSpec(Wire):
+class ReadySpace(Wire):
+    """Where a space starts from."""
+
+    preset: Label | None = None
+    """A ready space of the catalog, such as `table-v`."""
+
+
+def _several_values(dimension: dimensions.Dimension) -> tuple[Any, Any]:
+    kind: Any = Switch if dimension.is_switch else Dimension
+    return kind | None, Field(None, description=dimension.sentence)
+
+
+class SpaceSpec(table_fields(_several_values, after=ReadySpace), ReadySpace):  # type: ignore[misc]
     """What may be tried. Starts from a ready space where one is named; each field overrides it.
 
     A dimension is one value (`4`), a list (`[1, 2, 4]`), a range (`{"minimum": 4, "maximum": 20,
     "step": 4}`), `"auto"`, or a text of these (`"4..20 step 4"`). Where neither the ready space nor
-    the request says anything, `tensor_parallel` to `num_nodes` are automatic and the others have
-    one value.
+    the request says anything, `tensor_parallel` to `num_nodes` are automatic, `precision` is what
+    the machine's GPUs compute best with, and the others have the default of a strategy, or are
+    searched where they trade time for memory and there is room.
     """
 
-    preset: Label | None = None
-    """A ready space of the catalog, such as `table-v`."""
-    tensor_parallel: Dimension | None = None
-    """GPUs that each layer is split over (TP)."""
-    pipeline_parallel: Dimension | None = None
-    """Stages that the layers are cut into (PP)."""
-    micro_batch_size: Dimension | None = None
-    """Samples of one micro-batch (MBS)."""
-    gradient_accumulation_steps: Dimension | None = None
-    """Micro-batches of each replica in one optimizer step (GAS)."""
-    zero_stage: Dimension | None = None
-    """What ZeRO shards over the replicas, 0 to 3."""
-    num_nodes: Dimension | None = None
-    """Nodes, the campaign's `nodes` at most."""
-    activation_checkpointing: Dimension | None = None
-    """`none`, `selective` or `full`; otherwise `full`."""
-    sequence_parallel: Switch | None = None
-    """`true` or `false`; otherwise `false`."""
-    flash_attention: Switch | None = None
-    """`true` or `false`; otherwise `true`."""
-    virtual_stages: Dimension | None = None
-    """Chunks of layers of each stage (VP); otherwise 1."""
-    precision: Dimension | None = None
-    """`bf16`, `fp16` or `fp32`; otherwise what the machine's GPUs compute best with."""
+    _known = model_validator(mode="before")(with_dimensions)
+
+    if TYPE_CHECKING:  # the table's fields, which a type checker does not see
+
+        def __init__(self, **values: Any) -> None: ...
+
     settings: Annotated[
         dict[Label, SettingChoice],
         Field(max_length=50, exclude_if=lambda settings: not settings),

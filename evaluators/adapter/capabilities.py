@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from evaluators.adapter.adapter import Adapter, AdapterRefusal
 from evaluators.adapter.expression import ExpressionFault, parse
 from evaluators.adapter.rendering import names_of
-from search_spaces.choices import MEMORY_FOR_TIME
-from search_spaces.dimensions import DIMENSIONS, NEUTRAL
+from search_spaces.dimensions import DIMENSIONS, MEMORY_FOR_TIME, NEUTRAL
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.strategy import Strategy

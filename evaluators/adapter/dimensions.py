@@ -12,6 +12,7 @@ from evaluators.adapter.expression import FUNCTIONS
 from evaluators.adapter.faults import AdapterFaults
 from evaluators.adapter.names import AT_START, OF_ONE_START
 from evaluators.cluster.values import IDENTIFIER
+from search_spaces.dimensions import DIMENSIONS
 from search_spaces.program import OwnDimension
 from search_spaces.strategy import are_numbers
 
@@ -31,10 +32,7 @@ def own_dimension(name: str, table: object, faults: AdapterFaults) -> OwnDimensi
     """Return a dimension; None where something is wrong with it, which is added to `faults`."""
     before = len(faults.problems)
     key = f"dimension.{name}"
-    if not IDENTIFIER.fullmatch(name) or len(name) > LONGEST_NAME or name in TAKEN:
-        reason = "it means something else already" if name in TAKEN else "not a name"
-        valid = f"up to {LONGEST_NAME} letters, digits and _"
-        faults.add(key, name, reason, valid=valid)
+    _check_name(key, name, faults)
     if not isinstance(table, dict):
         faults.add(key, table, "not a table", valid=FORM)
         return None
@@ -50,6 +48,16 @@ def own_dimension(name: str, table: object, faults: AdapterFaults) -> OwnDimensi
     if len(faults.problems) > before or not isinstance(values, list):
         return None
     return OwnDimension(name=name, values=tuple(values), searched=searched is True)
+
+
+def _check_name(key: str, name: str, faults: AdapterFaults) -> None:
+    if name in DIMENSIONS:
+        valid = f"no such table: it is enough to mention {{{name}}}"
+        faults.add(key, name, "every trainer has this dimension", valid=valid)
+    elif not IDENTIFIER.fullmatch(name) or len(name) > LONGEST_NAME or name in TAKEN:
+        reason = "it means something else already" if name in TAKEN else "not a name"
+        valid = f"up to {LONGEST_NAME} letters, digits and _"
+        faults.add(key, name, reason, valid=valid)
 
 
 def _fault(values: Any) -> str:

@@ -3,69 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from dataclasses import dataclass, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from search_spaces.dimensions import DIMENSIONS, setting_text
+from search_spaces.dimensions import (
+    DIMENSIONS,
+    MEMORY_FOR_TIME,
+    TABLE,
+    default_precision,
+    model_parallel,
+    setting_text,
+)
 from search_spaces.errors import InvalidInput
-from search_spaces.strategy import Strategy
 from server.cli.options import OptionGroup, chosen
 
 if TYPE_CHECKING:
     from autotune.schemas import SpaceSpec, StrategyShape
     from search_spaces.machine import Machine
 
-CUSTOMARY = {
-    field.name: field.default for field in fields(Strategy) if field.default is not MISSING
-}
-"""What a strategy has in a dimension that nothing is said of, where it need not be said."""
-ONE_OF_EACH = {name: 1 for name in DIMENSIONS if name not in CUSTOMARY}
-"""What it has in the others."""
+ONE_OF_EACH: Mapping[str, int] = {d.name: 1 for d in TABLE if d.default is None}
+"""What a strategy has in a dimension that nothing is said of, where it has no default."""
+
+
+DimensionTexts: Any = make_dataclass(
+    "DimensionTexts",
+    [
+        (
+            dimension.name,
+            Annotated[str | None, typer.Option(dimension.option, help=dimension.sentence)],
+            None,
+        )
+        for dimension in TABLE
+    ],
+    bases=(OptionGroup,),
+    frozen=True,
+    kw_only=True,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DimensionOptions(OptionGroup):
-    """A text for each dimension, as it was typed."""
+class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
+    """A text for each dimension of the table, as it was typed."""
 
-    tensor_parallel: Annotated[
-        str | None, typer.Option("--tp", help="Tensor parallel: GPUs that share each layer.")
-    ] = None
-    pipeline_parallel: Annotated[
-        str | None, typer.Option("--pp", help="Pipeline parallel: stages of consecutive layers.")
-    ] = None
-    micro_batch_size: Annotated[
-        str | None, typer.Option("--mbs", help="Micro-batch size: samples of one forward pass.")
-    ] = None
-    gradient_accumulation_steps: Annotated[
-        str | None,
-        typer.Option("--gas", help="Gradient accumulation steps: micro-batches of one step."),
-    ] = None
-    zero_stage: Annotated[
-        str | None,
-        typer.Option("--zero", help="ZeRO stage, 0 to 3: what data-parallel ranks share out."),
-    ] = None
-    num_nodes: Annotated[str | None, typer.Option("--num-nodes", help="Nodes to train on.")] = None
-    activation_checkpointing: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpointing", help="Activations computed again: none, selective, or full."
-        ),
-    ] = None
-    sequence_parallel: Annotated[
-        str | None, typer.Option("--sequence-parallel", help="Sequence parallelism: on or off.")
-    ] = None
-    flash_attention: Annotated[
-        str | None, typer.Option("--flash-attention", help="Flash attention: on or off.")
-    ] = None
-    virtual_stages: Annotated[
-        str | None,
-        typer.Option("--virtual-stages", help="Model chunks of each pipeline stage (interleaved)."),
-    ] = None
-    precision: Annotated[
-        str | None, typer.Option("--precision", help="Of the weights: bf16, fp16, or fp32.")
-    ] = None
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,8 +76,8 @@ class StrategyOptions(DimensionOptions):
     """One value of each dimension."""
 
     PANEL: ClassVar[str] = "The strategy: one value of each dimension"
-    DEFAULTS: ClassVar[Mapping[str, object]] = ONE_OF_EACH | {
-        name: setting_text(CUSTOMARY[name]) for name in DIMENSIONS if name in CUSTOMARY
+    DEFAULTS: ClassVar[Mapping[str, object]] = {
+        d.name: 1 if d.default is None else setting_text(d.default) for d in TABLE
     }
 
     def shape(self) -> StrategyShape:
@@ -115,7 +96,7 @@ class StrategyOptions(DimensionOptions):
                 reason = "one strategy has one value of each dimension"
                 valid = "one value; `autotune sweep` ranks the strategies of many"
                 raise InvalidInput(name, texts.get(name, value), reason, valid=valid)
-        return validated(StrategyShape, ONE_OF_EACH | values)
+        return validated(StrategyShape, {**ONE_OF_EACH, **values})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +124,6 @@ class PredictedOptions(StrategyOptions):
         Raises:
             InvalidInput, InvalidInputs: a value that cannot be used, or two that contradict.
         """
-        from search_spaces.dimensions import default_precision
 
         shape = self.shape()
         completed = shape.model_copy(
@@ -159,7 +139,7 @@ class PredictedOptions(StrategyOptions):
 
     def _nodes(self, shape: StrategyShape) -> int:
         if self.nodes is None:
-            return shape.num_nodes
+            return int(shape.num_nodes)
         if self.nodes < 1 or (self.num_nodes is not None and shape.num_nodes != self.nodes):
             said = f"num_nodes is {shape.num_nodes}" if self.num_nodes else "a strategy needs one"
             raise InvalidInput("nodes", self.nodes, said, valid="1 or more, by one of the two")
@@ -169,9 +149,9 @@ class PredictedOptions(StrategyOptions):
         """Return the GAS of the global batch; the strategy's own where its replicas are not whole,
         which a rule says."""
         world = shape.num_nodes * machine.gpus_per_node
-        replicas, left = divmod(world, shape.tensor_parallel * shape.pipeline_parallel)
+        replicas, left = divmod(world, model_parallel(shape.value))
         if left or not replicas:
-            return shape.gradient_accumulation_steps
+            return int(shape.gradient_accumulation_steps)
         micro_batches = shape.micro_batch_size * replicas
         batch = self.global_batch_size or 0
         gas, left = divmod(batch, micro_batches)
@@ -185,7 +165,7 @@ class PredictedOptions(StrategyOptions):
         if self.gradient_accumulation_steps and shape.gradient_accumulation_steps != gas:
             reason = f"with it gradient_accumulation_steps is {gas}"
             raise InvalidInput("global_batch_size", batch, reason, valid="one of the two options")
-        return gas
+        return int(gas)
 
 
 SEARCHED = "on GPUs where no layout is named, or with an adapter that mentions it"
@@ -197,8 +177,9 @@ class SpaceOptions(DimensionOptions):
 
     PANEL: ClassVar[str] = "What may be tried: auto, 4, 1,2,4, 4..20 or 4..20 step 4 (4:20:4)"
     DEFAULTS: ClassVar[Mapping[str, object]] = {
-        "activation_checkpointing": f"full; none,full {SEARCHED}",
-        "sequence_parallel": f"off; both {SEARCHED}",
+        d.name: f"{setting_text(d.default)}; others {SEARCHED}"
+        for d in TABLE
+        if d.name in MEMORY_FOR_TIME and d.default is not None
     }
 
     preset: Annotated[
@@ -228,7 +209,6 @@ class SpaceOptions(DimensionOptions):
 def options_of(strategy: StrategyShape, machine: Machine) -> str:
     """Return the options with which `PredictedOptions` are this strategy on this machine."""
     from autotune.schemas import StrategyShape as Shape
-    from search_spaces.dimensions import default_precision
 
     return options_between(Shape(**ONE_OF_EACH, precision=default_precision(machine)), strategy)
 

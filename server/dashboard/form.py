@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from autotune.resolution import model_shape
 from autotune.schemas import (
@@ -12,13 +13,10 @@ from autotune.schemas import (
     CampaignCreate,
     ProfileSummary,
     SearchMethod,
-    SpaceSpec,
-    StrategyShape,
 )
 from autotune.wording import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
-from search_spaces.strategy import Precision
-from search_spaces.transformer import ActivationCheckpointing
+from search_spaces.dimensions import TABLE, Scalar, setting_text
 from server.adapters import usable_adapters
 from server.dashboard.wording import parameters
 from server.profiles import profile_summaries
@@ -87,42 +85,22 @@ SEARCHES: dict[SearchMethod, str] = {
     "grid": "a pruned grid",
 }
 
-LABELS = {"zero_stage": "ZeRO stage", "num_nodes": "Nodes", "settings": "Adapter dimensions"}
-DIMENSION_HINTS = {
-    "tensor_parallel": "such as 1, 2, 4, 8",
-    "micro_batch_size": "such as 4..20 step 4",
-    "activation_checkpointing": "none, full",
-    "sequence_parallel": "on, off",
-    "flash_attention": "on, off",
-    "precision": "fp32, bf16, fp16",
-    "settings": "such as overlap=on,off bucket=50",
-}
+SETTINGS = FormField(
+    name="settings",
+    label="Adapter dimensions",
+    kind="text",
+    hint="such as overlap=on,off bucket=50",
+)
+"""Values of the trainer's own dimensions."""
 
 
 def dimension_fields() -> list[FormField]:
     """Return one input for each dimension of a space."""
-    names = [name for name in SpaceSpec.model_fields if name not in ("preset", "global_batch_size")]
-    return [
-        FormField(
-            name=f"space.{name}",
-            label=LABELS.get(name, name.replace("_", " ").capitalize()),
-            kind="text",
-            hint=DIMENSION_HINTS.get(name, ""),
-        )
-        for name in names
-    ]
+    fields = [FormField(name=d.name, label=d.label, kind="text", hint=d.hint) for d in TABLE]
+    return [replace(field, name=f"space.{field.name}") for field in (*fields, SETTINGS)]
 
 
-STRATEGY_CHOICES = {
-    "zero_stage": ("0", "1", "2", "3"),
-    "activation_checkpointing": get_args(ActivationCheckpointing),
-    "sequence_parallel": ("false", "true"),
-    "flash_attention": ("true", "false"),
-    "precision": get_args(Precision),
-}
-"""Dimensions of one strategy that have few values."""
-
-KINDS = {bool: "flag", int: "number", str: "text"}
+KINDS: Mapping[type[Scalar], str] = {bool: "flag", int: "number", str: "text"}
 """How the page reads an input, by the kind of its value."""
 
 
@@ -135,30 +113,18 @@ class StrategyField(FormField):
 
 def strategy_fields() -> list[StrategyField]:
     """Return one input for each dimension of a strategy, with a value that is often taken."""
-    words = {"true": "on", "false": "off"}
-    usual = StrategyShape(
-        tensor_parallel=1,
-        pipeline_parallel=1,
-        micro_batch_size=1,
-        gradient_accumulation_steps=8,
-        zero_stage=1,
-        num_nodes=1,
-    ).model_dump()
     return [
         StrategyField(
-            name=f"strategy.{name}",
-            label=LABELS.get(name, name.replace("_", " ").capitalize()),
-            kind="flag"
-            if isinstance(value, bool)
-            else "number"
-            if isinstance(value, int)
-            else "text",
+            name=f"strategy.{dimension.name}",
+            label=dimension.label,
+            kind=KINDS[type(value)],
             value=str(value).lower(),
             choices=tuple(
-                SelectOption(each, words.get(each, each)) for each in STRATEGY_CHOICES.get(name, ())
+                SelectOption(str(each).lower(), setting_text(each)) for each in dimension.values
             ),
         )
-        for name, value in usual.items()
+        for dimension in TABLE
+        for value in [dimension.usual if dimension.default is None else dimension.default]
     ]
 
 

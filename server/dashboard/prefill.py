@@ -15,9 +15,10 @@ from autotune.schemas import (
     ModelShape,
     SuggestedChange,
 )
-from server.dashboard.form import LABELS, dimension_fields
+from server.dashboard.form import dimension_fields
 
-CHANGEABLE = ("nodes", *(field.name for field in dimension_fields()))
+LABELS = {"nodes": "Nodes", **{field.name: field.label for field in dimension_fields()}}
+CHANGEABLE = tuple(LABELS)
 """Inputs that an address may fill in otherwise."""
 
 OWN = ("name", "budget.deadline")
@@ -89,10 +90,8 @@ def inputs(request: CampaignCreate) -> dict[str, str]:
 
 
 def _labels(changed: Mapping[str, str]) -> list[str]:
-    """Return the words of inputs, each once: `Nodes`, `Micro batch size`."""
-    names = (name.removeprefix("space.") for name in changed)
-    words = (LABELS.get(name, name.replace("_", " ").capitalize()) for name in names)
-    return list(dict.fromkeys(words))
+    """Return the words of inputs, each once: `Nodes`, `Micro-batch size`."""
+    return list(dict.fromkeys(LABELS[name] for name in changed))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

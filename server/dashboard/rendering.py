@@ -26,7 +26,7 @@ from autotune.schemas import (
 )
 from autotune.trained_model import another_model
 from autotune.wording import figure, token_count
-from search_spaces.dimensions import setting_text
+from search_spaces.dimensions import TABLE, setting_text
 from server.api.callers import CALLER, Caller
 from server.dashboard import campaign_rows, prefill, wording
 from server.figures.kinds import DEFINITIONS
@@ -85,8 +85,15 @@ def size(model: ModelShape) -> str:
     return wording.parameters(transformer_of(model).parameters)
 
 
-def data_parallel(strategy: StrategyShape, machine: MachineShape) -> int:
-    return strategy_of(strategy).data_parallel(machine.gpus_per_node)
+def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple[str, str]]:
+    """Return each dimension's label and value, with the replicas behind those that divide them."""
+    said = {d: (d.label, setting_text(strategy.value(d.name))) for d in TABLE}
+    replicas = strategy_of(strategy).data_parallel(machine.gpus_per_node)
+    return [
+        *(fact for d, fact in said.items() if d.divides_replicas),
+        ("Data parallel", str(replicas)),
+        *(fact for d, fact in said.items() if not d.divides_replicas),
+    ]
 
 
 def unbroken(strategy_line: str) -> str:
@@ -137,7 +144,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "confirmed": wording.confirmed,
     "count": wording.count,
     "course_words": campaign_rows.course_words,
-    "data_parallel": data_parallel,
+    "strategy_facts": strategy_facts,
     "duration": wording.duration,
     "energy": energy,
     "fastest_single": wording.fastest_single,

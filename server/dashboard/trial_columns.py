@@ -7,14 +7,9 @@ from dataclasses import dataclass
 
 from autotune.dimension_words import value_words
 from autotune.schemas import StrategyShape, Trial
+from search_spaces.dimensions import BY_NAME, IN_LINE, TABLE
 
-OTHERS = (
-    "activation_checkpointing",
-    "precision",
-    "flash_attention",
-    "sequence_parallel",
-    "virtual_stages",
-)
+OTHERS = tuple(d.name for d in IN_LINE if not d.is_searched)
 """Dimensions that share a column."""
 
 
@@ -39,14 +34,7 @@ HEAD = (
     Column("Trial", "number of the trial", "number", "falling"),
     Column("State", "how the trial stands, or how it ended", number=False),
 )
-DIMENSIONS = (
-    Column("TP", "tensor parallel", "tensor_parallel", dimension=True),
-    Column("PP", "pipeline parallel", "pipeline_parallel", dimension=True),
-    Column("MBS", "micro-batch size", "micro_batch_size", dimension=True),
-    Column("GAS", "gradient accumulation steps", "gradient_accumulation_steps", dimension=True),
-    Column("ZeRO", "ZeRO stage", "zero_stage", dimension=True),
-    Column("Nodes", "number of nodes", "num_nodes", dimension=True),
-)
+DIMENSIONS = tuple(Column(d.head, d.label, d.name, dimension=True) for d in TABLE if d.is_searched)
 OTHER = Column("Other", "activation checkpointing, precision and the rest", number=False)
 MEASURED = (
     Column("Iteration", "median seconds of an iteration, and its spread", "iteration_time_s"),
@@ -85,12 +73,13 @@ class TrialColumns:
         if len(trials) < 2:
             others = (*OTHERS, *own)
             return cls(dimensions=DIMENSIONS, others=others, constant="")
-        names = (*(column.sort for column in DIMENSIONS), *OTHERS, *own)
+        columns = tuple(column.sort for column in DIMENSIONS)
+        names = (*columns, *OTHERS, *own)
         differing = {n for n in names if len({t.strategy.value(n) for t in trials}) > 1}
         if any(trial.stands_for_nodes for trial in trials):
             differing.add("num_nodes")  # its column says for how many others they stand
         first, told = trials[0].strategy, [n for n in (*OTHERS, *own) if n in differing]
-        common = [value_words(n, first.value(n)) for n in names[:6] if n not in differing]
+        common = [value_words(n, first.value(n)) for n in columns if n not in differing]
         common += other_parts(first, [name for name in (*OTHERS, *own) if name not in differing])
         return cls(
             dimensions=tuple(column for column in DIMENSIONS if column.sort in differing),
@@ -116,13 +105,8 @@ class TrialColumns:
 def other_parts(strategy: StrategyShape, dimensions: Sequence[str]) -> list[str]:
     """Return what is to be said of these out of OTHERS and of the trainer's own, each as briefly as
     possible."""
-    kept = strategy.activation_checkpointing
     words: Mapping[str, str] = {
-        "activation_checkpointing": "no ckpt" if kept == "none" else f"{kept} ckpt",
-        "precision": strategy.precision,
-        "flash_attention": "" if strategy.flash_attention else "no flash",
-        "sequence_parallel": "SP" if strategy.sequence_parallel else "",
-        "virtual_stages": f"VP {strategy.virtual_stages}" if strategy.virtual_stages > 1 else "",
+        **{name: BY_NAME[name].brief(strategy.value(name)) for name in OTHERS},
         **{name: value_words(name, value) for name, value in strategy.settings},
     }
     return [words[name] for name in dimensions if words.get(name)]

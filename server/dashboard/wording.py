@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import fmean
 
+from autotune.dimension_words import capitalised
 from autotune.resolution import strategy_of
 from autotune.schemas import (
     Campaign,
@@ -24,6 +25,7 @@ from autotune.schemas import (
 )
 from autotune.trial_energy import JOULES_PER_MWH
 from autotune.wording import figure
+from search_spaces.dimensions import BY_NAME, DIVIDING
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
@@ -369,10 +371,13 @@ def fits(item: Neighbour) -> str:
 
 def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
     """Return what a layout means, for those to whom TP and PP say nothing."""
-    tensor, stages = strategy.tensor_parallel, strategy.pipeline_parallel
+    meanings = (
+        BY_NAME[name].meaning[value > 1].format(value)
+        for name in DIVIDING
+        for value in [strategy.value(name)]
+    )
+    cut = capitalised("; ".join(filter(None, meanings)))
     copies = strategy_of(strategy).data_parallel(machine.gpus_per_node)
-    split = f"Each layer is split over {tensor} GPUs" if tensor > 1 else "No layer is split"
-    depth = f"the layers form {stages} pipeline stages" if stages > 1 else "there is no pipeline"
     replicas = (
         f"{count(copies)} replicas of the model train in parallel"
         if copies > 1
@@ -381,7 +386,7 @@ def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
     each = plural(strategy.micro_batch_size, "sample")
     steps = strategy.gradient_accumulation_steps
     batches = f"{count(steps)} micro-batch{'' if steps == 1 else 'es'}"
-    return f"{split}; {depth}; {replicas}, {batches} of {each} per step each."
+    return f"{cut}; {replicas}, {batches} of {each} per step each."
 
 
 def strategy_line(strategy: StrategyShape) -> str:

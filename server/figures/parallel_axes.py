@@ -114,7 +114,7 @@ class LevelScale:
             for level, value in enumerate(self.values)
         ]
         said = BY_NAME.get(self.dimension)
-        title = said.short[:1].upper() + said.short[1:] if said else self.dimension
+        title = said.head if said else self.dimension
         return ParallelAxis(name=self.dimension, title=title, reach=0.5 / last, ticks=ticks)
 
     def words(self, trial: PlottedTrial) -> str:

@@ -220,9 +220,7 @@ def names(strategies: Sequence[Strategy]) -> list[str]:
 def _briefly(dimension: str, strategy: Strategy) -> str:
     """Return a value as a strategy's line has it, and also where that leaves it out."""
     value, said = strategy.value(dimension), BY_NAME.get(dimension)
-    if said is not None and said.is_switch:
-        return said.short if value else f"no {said.short}"
-    return (said and said.brief(value)) or value_words(dimension, value)
+    return value_words(dimension, value) if said is None else said.told(value)
 
 
 def _told(source: FigureSource) -> list[StrategyParts]:

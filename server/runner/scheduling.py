@@ -127,7 +127,7 @@ def _end(trial: Trial) -> dict[str, Any]:
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:
     """Return how many nodes of the campaign's pool no trial holds or waits for."""
-    return nodes_at_hand(campaign) - sum(trial.strategy.num_nodes for trial in pending)
+    return nodes_at_hand(campaign) - sum(int(trial.strategy.num_nodes) for trial in pending)
 
 
 class NodeHours:

@@ -23,6 +23,7 @@ from autotune.schemas import (
     TrialState,
 )
 from evaluators.trial import TrialProgress
+from search_spaces.dimensions import TABLE
 from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.announcements import announce
@@ -53,14 +54,7 @@ METRICS = (
     "peak_memory_gib",
     "loss",
 )
-DIMENSIONS = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "zero_stage",
-    "num_nodes",
-)
+DIMENSIONS = tuple(d.name for d in TABLE if d.is_counted)
 AT_ONCE = 500
 """Rows that one statement names: databases limit how many values it may have."""
 

@@ -39,6 +39,11 @@ def test_every_rule_is_listed_with_its_demand() -> None:
         assert listed[name].startswith(rule.demand), name
 
 
+def test_the_table_of_dimensions_is_the_code_s() -> None:
+    table = PAGE.split("| dimension |")[1].split("\n\n")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE)) == DIMENSIONS
+
+
 @pytest.mark.parametrize("name", [*DIMENSIONS, *machine_names(), *space_names()])
 def test_every_name_is_mentioned(name: str) -> None:
     assert f"`{name}`" in PAGE

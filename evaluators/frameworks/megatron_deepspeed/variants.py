@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from evaluators.cluster.profile import MegatronVariant
 from search_spaces.errors import InvalidInput
+from search_spaces.program import lacking
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -99,6 +100,9 @@ def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant
         InvalidInput: with the field of the strategy or of the model that stands in the way.
     """
     line = VARIANTS[variant]
+    for lack in lacking("Megatron-DeepSpeed", VARIED):
+        if lack.meets(strategy):
+            raise InvalidInput(lack.dimension, strategy.value(lack.dimension), lack.because)
     if transformer.gated_mlp and not line.llama:
         raise InvalidInput(
             "gated_mlp",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.columns import Columns
 from rich.console import Group, RenderableType
@@ -15,11 +15,10 @@ from autotune.schemas import (
     DryRun,
     Prediction,
     SpaceReport,
-    StrategyShape,
     Sweep,
     SweepRow,
 )
-from search_spaces.dimensions import setting_text
+from search_spaces.dimensions import BY_NAME, TABLE, setting_text
 from server.cli.dimensions import options_between
 from server.cli.tables.elements import (
     NO_VALUE,
@@ -40,36 +39,13 @@ ROWS_OF_PARTS = 8
 INVISIBLE = 0.0005
 """A share that is shown as 0.0 %."""
 
-COLUMNS: dict[str, str] = {
-    "tensor_parallel": ">TP",
-    "pipeline_parallel": ">PP",
-    "micro_batch_size": ">MBS",
-    "gradient_accumulation_steps": ">GAS",
-    "num_nodes": ">nodes",
-    "zero_stage": ">ZeRO",
-    "virtual_stages": ">VP",
-    "sequence_parallel": "SP",
-    "activation_checkpointing": "ckpt",
-    "flash_attention": "flash",
-    "precision": "prec",
-}
-ALWAYS = tuple(COLUMNS)[:4]
+ALWAYS = tuple(d.name for d in TABLE if d.is_searched and not d.values and d.part != "nodes")
 """Dimensions that have a column even where all rows agree."""
 
 LIKE_WITH_LIKE = (
     "note: the global batch size varies, and it decides how a model converges: fix it with "
     "--global-batch to compare like with like"
 )
-
-COMMON: dict[str, Callable[[StrategyShape], str]] = {
-    "num_nodes": lambda s: plural(s.num_nodes, "node"),
-    "zero_stage": lambda s: f"ZeRO-{s.zero_stage}",
-    "virtual_stages": lambda s: f"VP {s.virtual_stages}",
-    "sequence_parallel": lambda s: f"SP {setting_text(s.sequence_parallel)}",
-    "activation_checkpointing": lambda s: f"{s.activation_checkpointing} ckpt",
-    "flash_attention": lambda s: f"flash {setting_text(s.flash_attention)}",
-    "precision": lambda s: s.precision,
-}
 
 
 def prediction(answer: Prediction) -> RenderableType:
@@ -259,12 +235,12 @@ def sweep(answer: Sweep) -> RenderableType:
     batches_differ = len({row.global_batch_size for row in rows}) > 1
     columns = [
         name
-        for name in dict.fromkeys((*COLUMNS, *rows[0].strategy.dimensions))
+        for name in dict.fromkeys(rows[0].strategy.dimensions)
         if name in ALWAYS or len({row.strategy.value(name) for row in rows}) > 1
     ]
     common = [
         *([] if batches_differ else [plural(rows[0].global_batch_size, "sample")]),
-        *(words(rows[0].strategy) for name, words in COMMON.items() if name not in columns),
+        *(d.told(rows[0].strategy.value(d.name)) for d in TABLE if d.name not in columns),
     ]
     return Group(
         facts(
@@ -291,11 +267,18 @@ def sweep(answer: Sweep) -> RenderableType:
     )
 
 
+def _head(dimension: str) -> str:
+    said = BY_NAME.get(dimension)
+    if said is None:
+        return dimension
+    return f"{'>' if said.is_counted else ''}{said.short}"
+
+
 def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: bool) -> Table:
     table = headed(
         *(
             ">#",
-            *(COLUMNS.get(name, name) for name in columns),
+            *(_head(name) for name in columns),
             *([">batch"] if with_batch else []),
         ),
         *(">tokens/s", ">80 % interval", ">iteration", ">GiB", ">fits"),

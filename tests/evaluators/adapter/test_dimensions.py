@@ -157,7 +157,7 @@ def test_a_choice_that_it_does_not_have_is_refused_by_name(
         ("12.5", "nan", "not finite"),
         ('"fused"', '""', "a text has 1 to 200"),
         ("values = [false", "value = [false", "unknown; did you mean values"),
-        ("[dimension.bucket]", "[dimension.zero_stage]", "it means something else already"),
+        ("[dimension.bucket]", "[dimension.zero_stage]", "every trainer has this dimension"),
         ("[dimension.bucket]", "[dimension.gas]", "it means something else already"),
         ("[dimension.bucket]", '[dimension."a-b"]', "not a name"),
         (

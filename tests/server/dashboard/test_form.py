@@ -74,7 +74,7 @@ def test_form_takes_an_own_shape_and_dimensions(
     page.get_by_text("Dimensions", exact=True).click()
     page.get_by_label("Tensor parallel").fill("1, 2")
     page.get_by_label("Pipeline parallel").fill("1..2")
-    page.get_by_label("Micro batch size").fill("4")
+    page.get_by_label("Micro-batch size").fill("4")
     page.get_by_label("Flash attention").fill("on")
     page.get_by_label("Training tokens").fill("1.4 T")
     page.get_by_role("button", name="Start the campaign").click()

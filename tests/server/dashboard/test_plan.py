@@ -59,7 +59,7 @@ def test_the_memory_of_a_strategy_and_what_would_make_it_fit(service: Service, v
     tensor_parallel = re.search(r"TP (\d+)", name)
     assert tensor_parallel
     expect(form.get_by_label("Tensor parallel")).to_have_value(tensor_parallel[1])
-    form.get_by_label("Micro batch size").fill("64")
+    form.get_by_label("Micro-batch size").fill("64")
     expect(memory).to_contain_text("does not fit")
     memory.get_by_role("button", name="Change").first.click()
     expect(memory.locator(".verdict.good")).to_be_visible()
