@@ -114,7 +114,12 @@ def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
 
 
 def unsaid(
-    values: Mapping[str, tuple[Scalar, ...]], machine: Machine, program: ProgramCapabilities
+    values: Mapping[str, tuple[Scalar, ...]],
+    transformer: Transformer,
+    machine: Machine,
+    *,
+    nodes: int,
+    program: ProgramCapabilities,
 ) -> Mapping[str, tuple[Scalar, ...]]:
     """Return the automatic values of the dimensions that trade time for memory.
 
@@ -130,17 +135,20 @@ def unsaid(
     Returns:
         Dimension -> values, in the order in which a space that gets too large gives them up.
     """
-    cut = (False, True) if program.varies("sequence_parallel") else (False,)
-    flash_alone = values["flash_attention"] == (True,)
-    kinds = program.activation_checkpointing
-    found: dict[str, tuple[Scalar, ...]] = {
-        "sequence_parallel": cut if max(values["tensor_parallel"], key=int) != 1 else (False,),
-        "activation_checkpointing": tuple(
-            kind for kind in kinds if kind != "selective" or not flash_alone
-        ),
-    }
     searched = MEMORY_FOR_TIME if machine.peak_tflops is not None else program.searched
-    return {name: found[name] for name in MEMORY_FOR_TIME if name in searched}
+    found = {
+        name: automatic(name, transformer, machine, nodes=nodes, program=program)
+        for name in MEMORY_FOR_TIME
+        if name in searched
+    }
+    repeating = {
+        "sequence_parallel": True if values["tensor_parallel"] == (1,) else None,
+        "activation_checkpointing": "selective" if values["flash_attention"] == (True,) else None,
+    }
+    return {
+        name: tuple(value for value in several if value != repeating.get(name))
+        for name, several in found.items()
+    }
 
 
 def automatic(

@@ -136,10 +136,13 @@ class SearchSpace:
         problems += _too_many_nodes(values.get("num_nodes", ()), nodes)
         if problems:
             raise InvalidInputs(problems)
-        if ACCUMULATION not in values:
-            values[ACCUMULATION] = automatic_accumulations(values, machine, batch)
-        dimensions = {dimension: values[dimension] for dimension in DIMENSIONS}
-        dimensions = _widened(dimensions | own, choices, machine, program)
+        wider = unsaid(values, transformer, machine, nodes=nodes, program=program)
+        dimensions = _widened(
+            values | own,
+            {name: wider[name] for name in wider if _may_widen(name, choices, program)},
+            machine,
+            batch,
+        )
         _refuse_huge(dimensions)
         return cls(
             transformer=transformer,
@@ -275,26 +278,33 @@ def _own_values(
             problems.append(problem)
 
 
-def _widened(
-    dimensions: Mapping[str, tuple[Scalar, ...]],
-    choices: Mapping[str, DimensionChoice],
-    machine: Machine,
-    program: ProgramCapabilities,
-) -> dict[str, tuple[Scalar, ...]]:
-    """Return the dimensions, with the automatic values of those that trade time for memory where
-    there is room and no choice names them: all of them if the layouts are automatic, otherwise
-    those that the program searches."""
+def _may_widen(
+    dimension: str, choices: Mapping[str, DimensionChoice], program: ProgramCapabilities
+) -> bool:
+    """Return whether a dimension that trades time for memory is searched unasked: where the layouts
+    are automatic, or the program searches it, and nothing names it."""
+    if dimension in choices or dimension in dict(program.fixed):
+        return False
     named_layouts = any(choices.get(name, AUTO) != AUTO for name in NAMING_LAYOUTS)
-    fixed = dict(program.fixed)
-    wider = {
-        name: values
-        for name, values in unsaid(dimensions, machine, program).items()
-        if name not in choices and name not in fixed
-        if name in program.searched or not named_layouts
-    }
-    while wider and _points({**dimensions, **wider}) > MOST_AUTOMATIC_POINTS:
-        del wider[next(iter(wider))]
-    return {**dimensions, **wider}
+    return dimension in program.searched or not named_layouts
+
+
+def _widened(
+    values: Mapping[str, tuple[Scalar, ...]],
+    wider: Mapping[str, tuple[Scalar, ...]],
+    machine: Machine,
+    batch: GlobalBatch,
+) -> dict[str, tuple[Scalar, ...]]:
+    """Return all dimensions, as many of them with their `wider` values as there is room for, and
+    the accumulation that follows where it is missing."""
+    rest = list(wider)
+    while True:
+        whole = {**values, **{name: wider[name] for name in rest}}
+        if ACCUMULATION not in whole:
+            whole[ACCUMULATION] = automatic_accumulations(whole, machine, batch)
+        if not rest or _points(whole) <= MOST_AUTOMATIC_POINTS:
+            return {name: whole[name] for name in dict.fromkeys((*DIMENSIONS, *whole))}
+        del rest[0]
 
 
 def _points(dimensions: Mapping[str, tuple[Scalar, ...]]) -> int:

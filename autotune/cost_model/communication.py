@@ -62,9 +62,16 @@ def tensor_all_reduce_time_s(strategies: Strategies) -> Array:
     return 2.0 * (group - 1.0) / group * strategies.hidden_bytes / rate + latency
 
 
-def context_parallel_time_s(strategies: Strategies) -> Array:
-    """Return seconds for one layer and micro-batch: keys and values go around the ring of sequence
-    parts, forward and twice backward (Liu et al. 2023, 'Ring Attention', section 3)."""
+def context_parallel_time_s(strategies: Strategies, *, attention: tuple[Array, Array]) -> Array:
+    """Return exposed seconds for one layer and micro-batch of the ring that keys and values go
+    around, once forward and twice backward (Liu et al. 2023, 'Ring Attention', section 3).
+
+    While a part is sent on, the attention to the part before it is worked out: of `c` parts all but
+    the own one are waited for, so that `(c - 1)/c` of the attention hides them.
+
+    Args:
+        attention: seconds, forward and backward.
+    """
     group = strategies.context_parallel
     rate = ring_bytes_per_s(
         strategies,
@@ -73,7 +80,11 @@ def context_parallel_time_s(strategies: Strategies) -> Array:
         network=strategies.parameters.inter_node_efficiency,
     )
     keys_and_values = 2.0 * strategies.element_bytes * strategies.tokens * strategies.kv_size
-    return 3.0 * keys_and_values / strategies.tensor_parallel * (group - 1.0) / rate
+    once = keys_and_values / strategies.tensor_parallel * (group - 1.0) / rate
+    hiding = (group - 1.0) / group
+    forward = np.maximum(once - hiding * attention[0], 0.0)
+    backward = np.maximum(2.0 * once - hiding * attention[1], 0.0)
+    return np.asarray(forward + backward)
 
 
 def pipeline_time_s(strategies: Strategies) -> Array:

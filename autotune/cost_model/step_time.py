@@ -97,7 +97,7 @@ def layer_parts(strategies: Strategies) -> dict[str, Array]:
             strategies, matrix=matrix[0], attention=attention[0], elementwise=elementwise[0]
         ),
         "tensor_parallel": communication.tensor_parallel_time_s(strategies),
-        "context_parallel": communication.context_parallel_time_s(strategies),
+        "context_parallel": communication.context_parallel_time_s(strategies, attention=attention),
     }
     busy, host = total(parts), compute.host_time_s(strategies)
     longer = (busy**SHARPNESS + host**SHARPNESS) ** (1.0 / SHARPNESS)

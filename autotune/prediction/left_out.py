@@ -97,9 +97,15 @@ def _wider(space: SearchSpace) -> Mapping[str, tuple[Scalar, ...]]:
         for name in RELAXED
         if name not in {*MEMORY_FOR_TIME, *flash}
     }
-    known = {**space.dimensions, **others}
     own = space.dimensions
-    wider = {**others, **unsaid(known, space.machine, space.program), **flash}
+    more = unsaid(
+        {**own, **others},
+        space.transformer,
+        space.machine,
+        nodes=space.nodes,
+        program=space.program,
+    )
+    wider = {**others, **more, **flash}
     return {
         name: tuple(dict.fromkeys((*own[name], *wider[name])))
         for name in RELAXED

@@ -98,7 +98,8 @@ def test_tensor_parallel_beyond_the_node_is_slower() -> None:
 
 @pytest.mark.parametrize("context_parallel", [1, 2, 4])
 def test_keys_and_values_go_around_the_ring(context_parallel: int) -> None:
-    """Each rank's `2 x 2 bytes x s b/c x k h/a / t`, c - 1 times forward, twice that backward."""
+    """Each rank's `2 x 2 bytes x s b/c x k h/a / t`, c - 1 times forward, twice that backward, less
+    what the attention to the other parts takes."""
     layout = strategy(pipeline_parallel=1)
     one = strategies_of(
         layout,
@@ -108,8 +109,13 @@ def test_keys_and_values_go_around_the_ring(context_parallel: int) -> None:
         context_parallel=context_parallel,
     )
     part = 2 * 2 * (2 * 8192 / context_parallel) * 1024 / 2
-    expected = 3 * part * (context_parallel - 1) / LINK
-    assert communication.context_parallel_time_s(one)[0] == pytest.approx(expected)
+    once = part * (context_parallel - 1) / LINK
+    other_parts = (context_parallel - 1) / context_parallel
+    for share, exposed in ((0.0, 3.0), (0.5, 1.5), (2.0, 0.0)):
+        taken = share * once / max(other_parts, 0.1)
+        attention = np.array([taken]), np.array([2.0 * taken])
+        ring = communication.context_parallel_time_s(one, attention=attention)
+        assert ring[0] == pytest.approx(exposed * once)
 
 
 def test_context_parallelism_divides_tokens_and_multiplies_replicas() -> None:
