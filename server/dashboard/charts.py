@@ -7,7 +7,7 @@ from autotune.schemas import TrialPower
 from server.dashboard.series import AccumulationSeries, MemorySeries
 from server.dashboard.wording import seconds
 from server.figures.comparison import COLOURS, DASHES
-from server.figures.style import FIGURE, PALETTES, Scheme, Spec, finish
+from server.figures.style import FIGURE, PALETTES, Scheme, Spec, finish, legend
 
 
 def accumulation_chart(series: AccumulationSeries, *, scheme: Scheme = "light") -> Spec:
@@ -95,9 +95,9 @@ def power_chart(power: TrialPower, *, scheme: Scheme = "light") -> Spec:
         colours = alt.Scale(domain=nodes, range=list(COLOURS[: len(nodes)]))
         dashes = [DASHES[n % len(DASHES)] for n in range(len(nodes))]
         line = line.encode(
-            color=alt.Color("node:N", title=None, scale=colours),
+            color=alt.Color("node:N", legend=legend(nodes), scale=colours),
             strokeDash=alt.StrokeDash(
-                "node:N", title=None, scale=alt.Scale(domain=nodes, range=dashes)
+                "node:N", legend=legend(nodes), scale=alt.Scale(domain=nodes, range=dashes)
             ),
         )
     hovered = base.mark_point(size=40, opacity=0).encode(

@@ -7,7 +7,7 @@ from typing import Any
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import CampaignComparison, ComparedCampaign, ProgressAxis
 from server.figures.drawn import standing_alone
-from server.figures.style import PALETTES, Scheme, Spec, axis, finish, scale
+from server.figures.style import PALETTES, Scheme, Spec, axis, finish, legend, scale
 
 X_TITLES: dict[ProgressAxis, str] = {
     "trial": "trial",
@@ -72,10 +72,10 @@ def progress_chart(
             axis=axis(bool(rows), format="~s", tickCount=6),
             scale=scale(bool(rows)),
         ),
-        color=alt.Color("campaign:N", title=None, scale=colours),
+        color=alt.Color("campaign:N", legend=legend(labels), scale=colours),
     )
     lines = base.mark_line(interpolate="step-after", strokeWidth=2).encode(
-        strokeDash=alt.StrokeDash("campaign:N", title=None, scale=dashes)
+        strokeDash=alt.StrokeDash("campaign:N", legend=legend(labels), scale=dashes)
     )
     points = base.mark_point(filled=True, size=40, opacity=1).encode(
         tooltip=[

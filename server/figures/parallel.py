@@ -15,6 +15,9 @@ from server.figures.marks import outcome_channels
 from server.figures.outcome import FAILURES, NOT_DRAWN, Outcome, objective_of, outcome_of
 from server.figures.parallel_axes import (
     FAILED_PLACE,
+    SLANT,
+    VALUE_DX,
+    AxesLayout,
     AxisScale,
     LevelScale,
     ParallelAxis,
@@ -132,7 +135,8 @@ class ParallelFigure(DrawnFigure):
         failed = [row for row in rows if row["rate"] is None]
         ran = [row for row in rows if row["rate"] is not None]
         foot = FAILED_PLACE if failed and ran else -0.05
-        x = alt.X("axis:N", axis=None, scale=alt.Scale(type="point", domain=keys, padding=0.45))
+        layout = AxesLayout.of([axis.title for axis in self.axes])
+        x = alt.X("axis:N", axis=None, scale=alt.Scale(domain=keys, **layout.scale))
         y = alt.Y(
             "place:Q", axis=None, scale=alt.Scale(domain=[foot - 0.04, HEAD_PLACE], nice=False)
         )
@@ -165,7 +169,7 @@ class ParallelFigure(DrawnFigure):
             )
             layers.insert(0, lines.encode(color=colour, strokeDash=_dashes()))
             layers.append(ends.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip))
-        names = _names(x, y, palette, narrow_px=62 * len(keys))
+        names = _names(x, y, palette, layout)
         drawn = alt.layer(*_frame(x, y, palette, foot=foot), *layers, *names)
         spec = finish(drawn, palette, self._data(failed, ran), height=HEIGHT_PX)
         return spec | {"params": [{"name": name, "value": {}} for name in (BRUSH, BESIDE)]}
@@ -174,19 +178,19 @@ class ParallelFigure(DrawnFigure):
         self, failed: list[dict[str, Any]], ran: list[dict[str, Any]]
     ) -> dict[str, list[dict[str, Any]]]:
         keys = self._keys()
-        axes = list(zip(keys, self.axes, strict=True))
+        places = [{"axis": key, "after": after} for after, key in enumerate(reversed(keys))][::-1]
+        axes = list(zip(places, self.axes, strict=True))
         return {
             "failed": failed,
             "ran": ran,
             "best": ran[-1:],
             "ends": [row | {"axis": keys[-1], "place": row[keys[-1]]} for row in failed],
             "axes": [
-                axis.model_dump(include={"name", "title", "reach"}) | {"axis": key}
-                for key, axis in axes
+                axis.model_dump(include={"name", "title", "reach"}) | place for place, axis in axes
             ],
             "ticks": [
-                tick.model_dump() | {"axis": key}
-                for key, axis in axes
+                tick.model_dump() | place
+                for place, axis in axes
                 for tick in (labelled(axis.ticks) if axis.reach else axis.ticks)
             ],
         }
@@ -298,23 +302,26 @@ def _frame(x: Any, y: Any, palette: Palette, *, foot: float) -> list[Any]:
     return [each.encode(x=x, y=y, y2="head:Q") for each in (rule, part)]
 
 
-def _names(x: Any, y: Any, palette: Palette, *, narrow_px: int) -> list[Any]:
-    """Return the values of the axes and, over them, their names, aslant where they have not
-    `narrow_px`. Each has the ground's colour about it, as lines pass behind it."""
+def _names(x: Any, y: Any, palette: Palette, layout: AxesLayout) -> list[Any]:
+    """Return the values of the axes, cut where the next axis begins, and the names over them,
+    slanted where they would overlap. The ground's colour surrounds each value, as lines pass
+    behind it."""
     import altair as alt
 
     ticks = alt.Chart(alt.NamedData("ticks")).encode(x=x, y=y, text="label:N")
-    values: Spec = {"align": "left", "dx": 4, "baseline": "middle", "fontSize": 11}
+    values: Spec = {"align": "left", "dx": VALUE_DX, "baseline": "middle", "fontSize": 11}
+    values["limit"] = alt.expr(layout.value_limit)
     ground = ticks.mark_text(stroke=palette.card, strokeWidth=3.5, color=palette.card, **values)
     heads = alt.Chart(alt.NamedData("axes")).transform_calculate(place="1.07")
-    slanted = f"width < {narrow_px}"
     names = heads.mark_text(
         fontSize=12,
         fontWeight="bold",
         color=palette.text,
         baseline="bottom",
-        align=alt.expr(f"{slanted} ? 'left' : 'center'"),
-        angle=alt.expr(f"{slanted} ? -40 : 0"),
+        align=alt.expr(f"{layout.slanted} ? 'left' : 'center'"),
+        angle=alt.expr(f"{layout.slanted} ? -{SLANT} : 0"),
+        limit=alt.expr(layout.title_limit),
     )
-    written = ticks.mark_text(color=palette.text, **values)
+    whole = [alt.Tooltip("label:N", title="value")]
+    written = ticks.mark_text(color=palette.text, **values).encode(tooltip=whole)
     return [ground, written, names.encode(x=x, y=y, text="title:N")]

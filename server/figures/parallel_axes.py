@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from itertools import pairwise
+from typing import Any, Literal, Protocol
 
 from autotune.schemas import StrategyShape, TrialPurpose, Wire
 from autotune.wording import figure
@@ -18,6 +19,27 @@ FAILED_PLACE = -0.12
 
 LABELLED = 9
 """Values that an axis names at most, its first and its last among them."""
+
+MARGIN = 0.45
+"""Of the gap between two axes: kept free beside the first axis and the last."""
+
+LAST_PX = 48
+"""Free to the right of the last axis at the least, for its values."""
+
+LETTER_PX = 7.2
+"""Mean width of a letter of the bold names."""
+
+SPARE_PX = 8
+"""Between two names side by side."""
+
+NARROW_PX = 62
+"""For each axis: below it names are slanted in any case."""
+
+SLANT = 40
+"""Degrees by which names rise where they would overlap side by side."""
+
+VALUE_DX = 4
+"""From an axis to its values, px."""
 
 WIDEST_BAND = 0.12
 BAND_OF_A_GAP = 0.3
@@ -65,6 +87,45 @@ class PlottedTrial:
     rate: float | None
     peak_memory_gib: float | None
     order: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class AxesLayout:
+    """Where axes and their words stand, as expressions of Vega over the figure's `width`, px, and
+    over `datum.after`, the number of axes to the right.
+
+    Attributes:
+        slanted: whether the axes' names would overlap side by side.
+        scale: the scale that places the axes.
+        value_limit: length of a value, which stands to the right of its axis.
+        title_limit: length of an axis's name.
+    """
+
+    slanted: str
+    scale: dict[str, Any]
+    value_limit: str
+    title_limit: str
+
+    @classmethod
+    def of(cls, titles: Sequence[str]) -> AxesLayout:
+        """Return the layout of axes with these names."""
+        px = [LETTER_PX * len(title) for title in titles]
+        widest = max(NARROW_PX, *((a + b) / 2 + SPARE_PX for a, b in pairwise(px)))
+        slanted = f"(width < {len(titles) * widest:.0f})"
+        left = f"(width * {MARGIN / (len(titles) - 1 + 2 * MARGIN):.4f})"
+        right = f"max({left}, {LAST_PX}, {slanted} ? 0 : {px[-1] / 2:.0f})"
+        gap = f"((width - {left} - {right}) / {max(len(titles) - 1, 1)})"
+        beside = f"({right} + datum.after * {gap})"
+        return cls(
+            slanted=slanted,
+            scale={
+                "type": "point",
+                "padding": 0,
+                "range": [{"expr": left}, {"expr": f"width - {right}"}],
+            },
+            value_limit=f"(datum.after ? {gap} : {right}) - {VALUE_DX + 1}",
+            title_limit=f"{slanted} ? {beside} / {math.cos(math.radians(SLANT)):.3f} : width",
+        )
 
 
 class AxisScale(Protocol):

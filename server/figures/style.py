@@ -6,6 +6,7 @@ into `datasets` after `to_dict()`, which is a hundred times faster than handing 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,11 @@ from server.figures.outcome import Outcome
 
 FIGURE = ",.4~r"
 """How tooltips write a figure: four significant digits, thousands separated."""
+
+LETTER_PX = 7.0
+"""Mean width of a letter of a legend, px, rather more than less."""
+SYMBOL_PX = 40
+"""Of a legend's symbol, and between two columns."""
 
 Scheme = FigureScheme
 Spec = dict[str, Any]
@@ -111,6 +117,16 @@ def finish(
         },
     }
     return spec | {"datasets": rows, "config": config, "background": "transparent"}
+
+
+def legend(labels: Sequence[str]) -> Any:
+    """Return a legend with as many columns as labels of this length have room for; one that is
+    longer than the figure is wide is cut."""
+    import altair as alt
+
+    column_px = LETTER_PX * max(map(len, labels), default=0) + SYMBOL_PX
+    columns = f"max(1, min({len(labels)}, floor(width / {column_px:.0f})))"
+    return alt.Legend(title=None, columns=alt.expr(columns), labelLimit=alt.expr("width - 24"))
 
 
 def axis(has_rows: bool, **options: Any) -> Any:

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from autotune.schemas import TrialState
+from autotune.schemas import NodePower, TrialPower, TrialState
 from server.dashboard.bundle import VEGA_LITE_VERSION, bundle_path
-from server.dashboard.charts import accumulation_chart, memory_chart
+from server.dashboard.charts import accumulation_chart, memory_chart, power_chart
 from server.dashboard.rendering import HERE
 from server.dashboard.series import AccumulationSeries, MemorySeries, RankMemory
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcomes
 from server.figures.style import PALETTES, Scheme, Spec
 from server.figures.trajectory import trajectory, trajectory_chart
 from tests.server.contrast import contrast
+from tests.server.figures.scene import drawn_words
 from tests.server.figures.subjects import campaign, trial
 
 
@@ -64,6 +65,20 @@ def test_memory_has_a_bar_for_each_rank() -> None:
     ranks = [RankMemory(rank=rank, peak_memory_gib=10.0 + rank) for rank in range(4)]
     drawn = svg(memory_chart(MemorySeries(limit_gib=64.0, simulated=True, ranks=ranks)))
     assert drawn.count('aria-roledescription="bar"') == 4
+
+
+@pytest.mark.parametrize(("width", "columns"), [(300, 1), (560, 2), (1200, 3)])
+def test_a_legend_is_as_wide_as_its_figure(width: int, columns: int) -> None:
+    names = [f"frontier{n:05}.cluster.example.org" for n in range(3)]
+    nodes = [NodePower(node=name, samples=1, at_s=[1.0], watts=[90.0]) for name in names]
+    labels = [
+        word
+        for word in drawn_words(power_chart(TrialPower(nodes=nodes)), width=width)
+        if word.text in names
+    ]
+    assert len(labels) == len(names)
+    assert len({word.x for word in labels}) == columns
+    assert all(word.x + word.length <= width for word in labels)
 
 
 def test_bundle_is_built_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from server.figures.parallel import ALWAYS, LINES, ParallelFigure
 from server.figures.parallel_axes import FAILED_PLACE, LABELLED, AxisTick, labelled, round_values
 from server.figures.source import CampaignBelief, FigureSource
 from tests.server.figures.conftest import Stages
+from tests.server.figures.scene import drawn_words
 from tests.server.figures.subjects import campaign, trial
 
 MEASURED = ["peak_memory_gib", "rate"]
@@ -80,3 +82,23 @@ def test_an_axis_names_few_of_many_values() -> None:
     assert (named[0], named[-1], len(named)) == ("0", "40", LABELLED)
     assert round_values(0.9e4, 1.35e4) == [9e3, 1e4, 1.1e4, 1.2e4, 1.3e4]
     assert round_values(3.0, 3.0) == [3.0]
+
+
+@pytest.mark.parametrize("width", [320, 560, 1240])
+def test_no_word_reaches_into_another(width: int) -> None:
+    layouts: list[dict[str, Any]] = [
+        {"tensor_parallel": 1, "micro_batch_size": 4, "num_nodes": 8},
+        {"activation_checkpointing": "selective", "sequence_parallel": True, "precision": "fp16"},
+        {"zero_stage": 2, "pipeline_parallel": 4},
+    ]
+    drawn = drawn_words(ParallelFigure.of(of_layouts(*layouts)).chart(), width=width)
+    axes = sorted({word.x for word in drawn})
+    free = dict(zip(axes, [*axes[1:], width + 5], strict=True))
+    values, names = ([word for word in drawn if bool(word.dx) is of] for of in (True, False))
+    assert "selective" in {word.text for word in values}
+    for word in values:
+        assert word.x + word.dx + word.length <= free[word.x], word
+    for left, right in pairwise(names):
+        if not left.angle:
+            assert left.x + left.length / 2 < right.x - right.length / 2
+    assert any(word.angle for word in names) == (width < 1240)
