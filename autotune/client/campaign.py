@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from autotune.schemas import (
     BudgetExtension,
     Campaign,
     CampaignChange,
+    CampaignRepeat,
     CampaignState,
     Event,
     Explanation,
@@ -34,6 +36,8 @@ from autotune.schemas import (
     PictureFormat,
     Recommendation,
     ScalingStudy,
+    SearchMethod,
+    Surrogate,
     TrainerName,
     Trial,
     TrialPage,
@@ -267,6 +271,13 @@ class CampaignHandle:
         extension = validated(BudgetExtension, budget)
         self.campaign = self._transport.post(f"{self._path}/extend", Campaign, extension)
         return self
+
+    def repeat(self, search: SearchMethod, *, surrogate: Surrogate = "forest") -> CampaignHandle:
+        """Submit a campaign that asks what this one asked, with another search ("calibrated",
+        "deephyper", "random", "grid"), to compare the searches."""
+        asked = CampaignRepeat(like=self.id, search=search, surrogate=surrogate)
+        created = self._transport.post("/repeats", Campaign, asked, key=str(uuid.uuid4()))
+        return CampaignHandle(self._transport, created)
 
     def change(self, *, name: str | None = None, private: bool | None = None) -> Self:
         """Rename the campaign, or show it to the others of a group or to nobody else; None leaves

@@ -55,6 +55,8 @@ def _compared(result: CampaignResult) -> ComparedCampaign:
         state=campaign.state,
         simulated=campaign.simulated,
         objective=campaign.request.objective,
+        search=campaign.request.search,
+        surrogate=campaign.request.surrogate if campaign.request.search == "deephyper" else None,
         trials=campaign.trials,
         failures=campaign.failures,
         node_hours=campaign.node_hours,

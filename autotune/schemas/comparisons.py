@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from autotune.schemas.choices import CampaignState, Objective
+from autotune.schemas.choices import CampaignState, Objective, SearchMethod, Surrogate
 from autotune.schemas.recommendations import Ranked
 from autotune.schemas.wire import Positive, Wire
 
@@ -38,6 +38,10 @@ class ComparedCampaign(Wire):
     """Whether its figures come from the cost model and no machine."""
     objective: Objective
     """What was to be as high as possible."""
+    search: SearchMethod
+    """What chose its trials."""
+    surrogate: Surrogate | None = None
+    """Of the search `deephyper`; null with any other."""
     trials: int
     """Trials of the search, the baseline among them."""
     failures: int

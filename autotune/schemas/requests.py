@@ -201,6 +201,18 @@ class CampaignCreate(Wire):
     """Simulated evaluator: seconds waited for each simulated second."""
 
 
+class CampaignRepeat(Wire):
+    """The question of another campaign, searched in another way."""
+
+    like: Positive
+    """Id of that campaign. All but its search, name and deadline is taken over."""
+    search: SearchMethod
+    """What chooses the trials. `calibrated` starts without earlier trials, so that it knows none of
+    the campaign that it is compared with."""
+    surrogate: Surrogate = "forest"
+    """Of the search `deephyper`, and only with it."""
+
+
 class BudgetExtension(Wire):
     """More of the budget; what is left out stays."""
 

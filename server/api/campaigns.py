@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
+from pydantic import BaseModel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -115,6 +116,10 @@ KeyHeader = Annotated[
         description="Any word; a repeated request with the same key and body creates nothing new.",
     ),
 ]
+CREATED: dict[str, Any] = {
+    "model": Campaign,
+    "headers": {"Location": {"schema": {"type": "string"}, "description": "Its address."}},
+}
 
 
 @router.post(
@@ -122,10 +127,7 @@ KeyHeader = Annotated[
     status_code=HTTPStatus.CREATED,
     responses={
         200: {"model": DryRun, "description": "With `dry_run`: what the campaign would do."},
-        201: {
-            "model": Campaign,
-            "headers": {"Location": {"schema": {"type": "string"}, "description": "Its address."}},
-        },
+        201: CREATED,
         **problems(403, 409, 507),
     },
 )
@@ -146,18 +148,25 @@ def create(
         asked = with_study(store, request, caller)
         admitted = admit(asked, settings, as_admin=caller.is_admin)
         return dry_run(admitted.request, admitted.space)
-    idempotency = None
-    if key:
-        idempotency = IdempotencyKey(key=key, owner=caller.name, digest=digest(request))
+    idempotency = idempotency_of(key, request, caller)
     campaign = create_once(store, request, settings, caller=caller, idempotency=idempotency)
+    return located(campaign, response)
+
+
+def located(campaign: Campaign, response: Response) -> Campaign:
+    """Return a created campaign, once the answer's headers have its address."""
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
     return campaign
 
 
-def digest(request: CampaignCreate) -> str:
-    """Return the SHA-256 of what a body asks for, however it is written."""
-    canonical = json.dumps(request.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+def idempotency_of(key: str | None, body: BaseModel, caller: Caller) -> IdempotencyKey | None:
+    """Return the key with the SHA-256 of what the body asks for, however it is written; None
+    without a key."""
+    if not key:
+        return None
+    canonical = json.dumps(body.model_dump(mode="json"), sort_keys=True)
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    return IdempotencyKey(key=key, owner=caller.name, digest=digest)
 
 
 def create_once(

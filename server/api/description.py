@@ -36,7 +36,8 @@ whatever is added meanwhile.
 (`Authorization: Bearer`): a user's, or the service's own, which `service.json` in that folder \
 holds. Without it the answer is 401. `/healthz` and `/readyz` are open.
 
-**Retries.** With an `Idempotency-Key`, a repeated `POST /api/v1/campaigns` creates nothing new, \
+**Retries.** With an `Idempotency-Key`, a repeated `POST` to `/api/v1/campaigns` or \
+`/api/v1/repeats` creates nothing new, \
 and answers with the campaign that the first one created.
 """
 HEALTH = "health"

@@ -74,6 +74,10 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
             "recommendations:best",
             "Print what a campaign recommends, and write the files that run it.",
         ),
+        "repeat": CommandPlace(
+            "submit:repeat",
+            "Submit a campaign's question again with another search, to compare both.",
+        ),
         "compare": CommandPlace(
             "comparisons:compare",
             "Hold campaigns against each other: what was asked differently, and which found the "

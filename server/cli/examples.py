@@ -47,6 +47,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune best 3 --out run/",
         "autotune best 3 --script > launch.sbatch",
     ),
+    "repeat": ("autotune repeat 3 --search deephyper --watch",),
     "compare": (
         "autotune compare 2 4",
         "autotune compare 2 4 --out compared.svg --by trial",

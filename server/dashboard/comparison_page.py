@@ -12,7 +12,7 @@ from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
 from search_spaces.errors import InvalidInput
 from server.api.callers import Caller, CallerOf
 from server.api.comparisons import Ids, comparison_of, distinct_ids
-from server.api.dependencies import CampaignListOf, CampaignsOf, RecommendationsOf
+from server.api.dependencies import CampaignListOf, CampaignsOf, RecommendationsOf, StoreOf
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_recommendations import KeptRecommendations
 from server.dashboard.bundle import bundle_name
@@ -20,6 +20,8 @@ from server.dashboard.rendering import render
 from server.figures.comparison import campaign_label, progress_chart
 from server.figures.style import Scheme
 from server.store import NotFound
+from server.store.campaigns import RESTING
+from server.store.events import last_event_id
 
 router = APIRouter(prefix="/compare")
 
@@ -30,19 +32,24 @@ def page(
     campaigns: CampaignsOf,
     recommendations: RecommendationsOf,
     listed: CampaignListOf,
+    store: StoreOf,
     caller: CallerOf,
     ids: Annotated[list[str] | None, Query(max_length=100)] = None,
 ) -> Response:
     """Return the campaigns of `ids` side by side, given once with commas or once for each; without
     two of them what there is to choose from."""
     words = [word.strip() for part in ids or [] for word in part.split(",") if word.strip()]
+    with store.session() as session:
+        last_event = last_event_id(session)
     found, refusal = _compared(campaigns, recommendations, words, caller) if words else (None, "")
+    resting = found is None or all(each.state in RESTING for each in found.campaigns)
     choices = listed.page(reader=caller.reader).items
     context: dict[str, Any] = {
         "here": "compare",
         "bundle": bundle_name(),
         "comparison": found,
         "labels": [campaign_label(campaign) for campaign in found.campaigns] if found else [],
+        "last_event": None if resting else last_event,
         "refusal": refusal,
         "chosen": set(words),
         "choices": choices,

@@ -15,6 +15,7 @@ from autotune.schemas import (
     CampaignState,
     Explanation,
     Recommendation,
+    SearchMethod,
     Trial,
     TrialState,
 )
@@ -23,6 +24,7 @@ from server.api.trials import log_file
 from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
 from server.dashboard.failures import folds
+from server.dashboard.form import SEARCHES
 from server.dashboard.series import accumulation_series
 from server.dashboard.study_card import study_tiles
 from server.dashboard.trial_columns import TrialColumns
@@ -85,6 +87,7 @@ def progress_context(session: Session, source: FigureSource, *, logged: int | No
     return {
         "campaign": campaign,
         "actions": labels,
+        "other_searches": other_searches(campaign),
         "progress_text": progress_text(campaign),
         "budget_trials": maximum,
         "searched": maximum if done else searched(campaign),
@@ -95,6 +98,14 @@ def progress_context(session: Session, source: FigureSource, *, logged: int | No
         "more_pending": len(source.pending[MOST_PENDING:]),
         "logged": logged,
     }
+
+
+def other_searches(campaign: Campaign) -> dict[SearchMethod, str]:
+    """Return the searches that a finished campaign can be repeated with, in words."""
+    if campaign.state is not CampaignState.DONE or campaign.request.study is not None:
+        return {}
+    order = sorted(SEARCHES, key=lambda search: search == "calibrated")
+    return {name: SEARCHES[name] for name in order if name != campaign.request.search}
 
 
 def logged_trial(source: FigureSource, settings: Settings) -> int | None:

@@ -29,6 +29,7 @@ from autotune.wording import figure, token_count
 from search_spaces.dimensions import TABLE, setting_text
 from server.api.callers import CALLER, Caller
 from server.dashboard import campaign_rows, prefill, wording
+from server.dashboard.form import SEARCHES
 from server.figures.kinds import DEFINITIONS
 
 HERE = Path(__file__).parent
@@ -67,6 +68,12 @@ def outcome(campaign: Campaign) -> str:
 
 def compared_outcome(compared: ComparedCampaign) -> str:
     return outcome_of(compared.state, found=compared.winner is not None)
+
+
+def searched_by(compared: ComparedCampaign) -> str:
+    """Return what chose a campaign's trials, in the form's words."""
+    words = SEARCHES[compared.search]
+    return f"{words} ({compared.surrogate.replace('_', ' ')})" if compared.surrogate else words
 
 
 def objective_title(campaign: Campaign) -> str:
@@ -168,6 +175,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "plural": wording.plural,
     "power_summary": wording.power_summary,
     "rate_reached": rate_reached,
+    "searched_by": searched_by,
     "remark": remark,
     "saved": wording.saved,
     "training_energy": wording.training_energy,

@@ -54,4 +54,6 @@ def compare(
     console.print()
     console.print(tables.comparisons.winners(comparison))
     console.print()
+    console.print(tables.comparisons.improvements(comparison))
+    console.print()
     return console.print(tables.comparisons.differences(comparison))

@@ -16,6 +16,7 @@ from server.cli.dimensions import SpaceOptions
 from server.cli.options import (
     LOCAL,
     BudgetOptions,
+    CampaignId,
     MachineOptions,
     ModelOptions,
     Nodes,
@@ -295,6 +296,41 @@ def submit(
             answer = client.dry_run(**question)
             return document(answer) if json else out().print(tables.predictions.dry_run(answer))
         return submitted(client, question, watch=watch, json=json)
+
+
+def repeat(
+    campaign: CampaignId,
+    service: ServiceOptions,
+    search: Annotated[
+        SearchMethod,
+        typer.Option(
+            "--search",
+            help="What chooses the trials, as of `autotune submit`. calibrated starts without "
+            "earlier trials, so that it knows none of the campaign that it is compared with.",
+        ),
+    ],
+    surrogate: Annotated[
+        Surrogate,
+        typer.Option("--surrogate", help="Of --search deephyper."),
+    ] = "forest",
+    watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False,
+    json: Json = False,
+) -> None:
+    """Submit a campaign's question again with another search, to compare both.
+
+    Model, machine, space, budget, seed, evaluator and baseline are the campaign's own; a deadline
+    is not taken over.
+    """
+    with service.client() as client:
+        handle = client.campaign(campaign).repeat(search, surrogate=surrogate)
+        note(f"campaign {handle.id} repeats campaign {campaign} with the search {search}")
+        if watch:
+            follow(handle, json=json)
+        elif json:
+            return document(handle.campaign)
+        else:
+            out().print(tables.campaigns.campaign(handle.campaign))
+    return note(f"next: `autotune compare {campaign} {handle.id}` shows both")
 
 
 def submitted(client: Client, question: CampaignInput, *, watch: bool, json: bool) -> None:

@@ -21,17 +21,40 @@ from server.cli.tables.elements import (
 
 def winners(comparison: CampaignComparison) -> RenderableType:
     """Return a row for each campaign: what it found, and what that cost."""
-    table = headed(">id", "name", "outcome", "best", ">rate", ">MFU", ">failed", ">node-hours", "")
+    table = headed(
+        ">id", "name", "search", "outcome", "best", ">rate", ">MFU", ">failed", ">node-hours", ""
+    )
     for each in comparison.campaigns:
         table.add_row(
             str(each.campaign_id),
             Text(each.name or NO_VALUE),
+            search_of(each),
             outcome_of(each.state, found=each.winner is not None),
             *_found(each),
             f"{each.failures}/{each.trials}",
             figure(each.node_hours),
             mark(each.simulated),
         )
+    return table
+
+
+def search_of(each: ComparedCampaign) -> str:
+    """Return what chose the trials: `calibrated`, `deephyper (forest)`."""
+    return f"{each.search} ({each.surrogate})" if each.surrogate else each.search
+
+
+def improvements(comparison: CampaignComparison) -> RenderableType:
+    """Return a row for each time that the best so far of a campaign improved, and for its end."""
+    table = headed(">campaign", "search", ">trials", ">node-hours", ">best so far")
+    for each in comparison.campaigns:
+        for step in each.progress:
+            table.add_row(
+                str(each.campaign_id),
+                search_of(each),
+                str(step.trial),
+                figure(step.node_hours),
+                with_unit(step.objective, OBJECTIVE_UNITS[each.objective]),
+            )
     return table
 
 

@@ -1,8 +1,8 @@
-// The buttons of a campaign: pause, resume, cancel, extend, delete; who sees it.
+// The buttons of a campaign: pause, resume, cancel, extend, delete; who sees it; its repetition.
 
 import { clearErrors, showErrors } from "./fields.js";
 import { values } from "./values.js";
-import { send } from "./requests.js";
+import { create, send } from "./requests.js";
 
 const summary = document.getElementById("summary");
 const alertBox = document.getElementById("action-error");
@@ -48,6 +48,7 @@ async function act(button, url, { onChange, onLeave }) {
   alertBox.hidden = true;
   try {
     if (action === "delete") await leave(url, onLeave);
+    else if (action === "repeat") await repeat();
     else if (CHANGES[action]) await send("PATCH", url, CHANGES[action]);
     else await send("POST", `${url}/${action}`);
     onChange();
@@ -56,6 +57,14 @@ async function act(button, url, { onChange, onLeave }) {
     alertBox.hidden = false;
   }
   button.disabled = false;
+}
+
+// Starts the same campaign with the search that is chosen, and goes to the comparison of both.
+async function repeat() {
+  const like = Number(document.body.dataset.campaign);
+  const search = document.getElementById("repeat-search").value;
+  const created = await create("/api/v1/repeats", { like, search });
+  location.assign(`/compare?ids=${like},${created.id}`);
 }
 
 async function leave(url, onLeave) {

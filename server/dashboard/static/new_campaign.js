@@ -2,13 +2,12 @@
 
 import { answers } from "./answers.js";
 import { clearErrors, showErrors } from "./fields.js";
-import { send } from "./requests.js";
+import { create, send } from "./requests.js";
 import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
 
 const form = document.getElementById("campaign");
 const report = document.getElementById("report");
 const buttons = [form.querySelector("[type=submit]"), document.getElementById("check")];
-let sent = { body: "", key: "" };
 
 function showModelInputs() {
   const shape = form.elements["model-given"].value === "shape";
@@ -74,16 +73,6 @@ function startFrom(example) {
   asked();
 }
 
-// One key for one body, so that a second click or a retry creates nothing new.
-function keyFor(body) {
-  const text = JSON.stringify(body);
-  if (sent.body !== text) {
-    const bytes = crypto.getRandomValues(new Uint8Array(16));
-    sent = { body: text, key: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
-  }
-  return sent.key;
-}
-
 async function attempt(work) {
   clearErrors(form);
   report.hidden = true;
@@ -97,7 +86,7 @@ async function attempt(work) {
 }
 
 async function start(body) {
-  const campaign = await send("POST", "/api/v1/campaigns", body, { "Idempotency-Key": keyFor(body) });
+  const campaign = await create("/api/v1/campaigns", body);
   location.assign(`/campaigns/${campaign.id}`);
 }
 

@@ -56,3 +56,15 @@ export async function send(method, url, body, headers = {}) {
   const response = await ask(url, options);
   return response.status === 204 ? null : response.json();
 }
+
+let sent = { body: "", key: "" };
+
+// Creates a campaign; one key for one body, so that a second click or a retry creates no second one.
+export function create(url, body) {
+  const text = JSON.stringify(body);
+  if (sent.body !== text) {
+    const bytes = crypto.getRandomValues(new Uint8Array(16));
+    sent = { body: text, key: [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
+  }
+  return send("POST", url, body, { "Idempotency-Key": sent.key });
+}

@@ -7,20 +7,28 @@ from pathlib import Path
 from tests.server.cli.conftest import Autotune
 
 
-def test_campaigns_are_compared_and_drawn(
+def test_a_campaign_is_repeated_with_another_search_and_both_are_compared(
     autotune: Autotune, finished: str, tmp_path: Path
 ) -> None:
-    ran = autotune(
-        "submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "1", "--json"
-    )
-    other = str(ran.json()["id"])
+    refused = autotune("repeat", finished, "--search", "calibrated")
+    assert refused.code == 2
+    assert f"--search: campaign {finished} searched in this way" in refused.err
+    ran = autotune("repeat", finished, "--search", "random", "--watch", "--json")
+    assert ran.code == 0, ran.err
+    repeated = ran.json()["campaign"]
+    other = str(repeated["id"])
+    assert repeated["name"] == "shared (random)"
+    assert f"`autotune compare {finished} {other}`" in ran.err
     drawn = tmp_path / "new" / "compared.svg"
     ran = autotune("compare", finished, other, "--out", str(drawn), "--by", "trial")
     assert ran.code == 0, ran.err
-    assert "shared" in ran.out
-    assert "nodes" in ran.out
+    [first, second] = [line for line in ran.out.splitlines() if " shared" in line]
+    assert "calibrated" in first
+    assert "random" in second
+    assert ["search", "calibrated", "random"] in [line.split() for line in ran.out.splitlines()]
+    [*_, last] = [line for line in ran.out.splitlines() if line.split()[:2] == [other, "random"]]
+    assert last.endswith("tokens/s")
     assert f"Campaigns {finished} and {other}" in drawn.read_text()
     ran = autotune("compare", finished, other, "--out", "compared.gif")
     assert ran.code == 2
     assert "--out: its end names no format" in ran.err
-    autotune("cancel", other)
