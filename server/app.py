@@ -125,7 +125,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.access = Access(settings.service_token(), store=store if settings.group else None)
     app.state.store, app.state.settings = store, settings
     kept = app.state.campaigns = KeptCampaigns(store)
-    app.state.recommendations = KeptRecommendations(kept, Standings(store))
+    app.state.recommendations = KeptRecommendations(kept, Standings())
     app.state.figures = KeptFigures(kept)
     app.state.explanations = Explanations(kept)
     app.state.answers = KeptAnswers(kept)

@@ -9,6 +9,7 @@ from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import Baseline, Campaign, Objective, Trial, TrialMetrics, TrialState
+from autotune.search import CampaignBelief
 from autotune.trial_energy import power_factor_of
 
 ENDS = {
@@ -22,7 +23,7 @@ ENDS = {
 
 
 def baseline_result(
-    campaign: Campaign, trials: Sequence[Trial]
+    campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
 ) -> tuple[Baseline | None, float | None]:
     """Return the baseline and the best's speedup over it; None for what there is not."""
     trial = _baseline_trial(trials)
@@ -34,7 +35,7 @@ def baseline_result(
     contender = baseline_contender(campaign, trials)
     if contender is not None:
         figures = contender.metrics
-        best = all_contenders(campaign, trials)[0]
+        best = all_contenders(campaign, trials, belief=belief)[0]
         speedup, comparison = _comparison(campaign, contender, best, name=name)
     elif trial.state in ENDS:
         comparison = f"{name} {ENDS[trial.state]}" + _cause(trial)

@@ -4,12 +4,10 @@ what is projected of them there."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
-from autotune.calibration import Calibration, Observation, observations_of
+from autotune.calibration import Calibration
 from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
 from autotune.calibration.projection import projected
@@ -17,10 +15,10 @@ from autotune.cost_model.columns import Columns
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.objectives import keeps_headroom
 from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
-from autotune.resolution import machine_of, strategy_of, transformer_of
+from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
-from autotune.search.pairs import Projections, pairs_of
-from autotune.search.trial import SearchTrial
+from autotune.search.campaign_belief import CampaignBelief, belief_without_start
+from autotune.search.trial import SearchTrial, merged, search_trials
 from autotune.trial_energy import power_factor_of
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -34,15 +32,22 @@ TOLD_STATES = FAILED_STATES | {TrialState.OK}
 """Ends of a trial in full after which nothing need be projected."""
 
 
-def all_contenders(campaign: Campaign, trials: Sequence[Trial]) -> list[Contender]:
+def all_contenders(
+    campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
+) -> list[Contender]:
     """Return all contenders: those measured on their own nodes as `contenders` ranks them, then
     those projected; those that leave too little memory after all that leave it, and last those that
     failed when they were measured once more.
 
     What the nodes at hand are too few to measure in full comes first where it is clearly above all
     that was.
+
+    Args:
+        belief: the campaign's; None where these trials are all that is known.
     """
-    measured, projected = contenders(campaign, trials), projected_contenders(campaign, trials)
+    belief = belief or belief_without_start(campaign)
+    measured = contenders(campaign, trials)
+    projected = projected_contenders(campaign, trials, belief=belief)
     ahead = [
         each
         for each in projected
@@ -58,7 +63,9 @@ def nodes_at_hand(campaign: Campaign) -> int:
     return campaign.request.pool_nodes or campaign.request.nodes
 
 
-def projected_contenders(campaign: Campaign, trials: Sequence[Trial]) -> list[Contender]:
+def projected_contenders(
+    campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief
+) -> list[Contender]:
     """Return the layouts that were timed on few nodes, or with few layers, and not in full, the
     best first; none where a layout that was measured both ways contradicts what was projected of
     it."""
@@ -73,13 +80,11 @@ def projected_contenders(campaign: Campaign, trials: Sequence[Trial]) -> list[Co
             few.setdefault(_full(trial), []).append(trial)
     if not few:
         return []
-    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
-    calibration = _calibration(
-        machine, tuple(observations_of(transformer, trials, machine=machine))
-    )
-    projections = _projections(transformer, machine, trials)
+    ended = tuple(each for each in merged(search_trials(trials)) if each.state != "running")
+    projections = belief.projections(ended)
     if projections.contradicted:
         return []
+    transformer, calibration = belief.transformer, belief.calibration(ended)
     found = []
     for strategy, same in few.items():
         figures = _projection(transformer, calibration, same[-1], strategy, error=projections.error)
@@ -108,11 +113,6 @@ def _columns(transformer: Transformer, machine: Machine, strategy: Strategy) -> 
     return Columns.of(transformer, Lattice.of([strategy], gpus_per_node=machine.gpus_per_node))
 
 
-@lru_cache(maxsize=16)
-def _calibration(machine: Machine, observations: tuple[Observation, ...]) -> Calibration:
-    return Calibration.of(machine, observations)
-
-
 def _full(trial: Trial) -> Strategy:
     return _ran(trial).full
 
@@ -125,25 +125,6 @@ def _ran(trial: Trial) -> SearchTrial:
         stands_for=trial.stands_for_nodes,
         num_layers=trial.num_layers,
     )
-
-
-def _projections(
-    transformer: Transformer, machine: Machine, trials: Sequence[Trial]
-) -> Projections:
-    timed = [trial for trial in trials if trial.metrics is not None]
-    pairs = pairs_of(
-        [
-            replace(_ran(trial), state="ok", iteration_time_s=trial.metrics.iteration_time_s)
-            for trial in timed
-            if trial.metrics is not None
-        ]
-    )
-    if not pairs:
-        return Projections()
-    both = {wide.strategy for _, wide in pairs}
-    others = [t for t in timed if t.stands_for_nodes or strategy_of(t.strategy) not in both]
-    before = _calibration(machine, tuple(observations_of(transformer, others, machine=machine)))
-    return Projections.of(pairs, before, transformer)
 
 
 def _projection(

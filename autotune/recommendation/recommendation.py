@@ -26,6 +26,7 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
+from autotune.search import CampaignBelief
 from autotune.trial_energy import (
     JOULES_PER_MWH,
     gpu_joules_per_token,
@@ -41,7 +42,9 @@ UNFINISHED = frozenset(
 )
 
 
-def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[Strategy]:
+def strategies_to_confirm(
+    campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
+) -> list[Strategy]:
     """Return the strategies to measure once more, best first; empty when that is done.
 
     They are the `protocol.confirmations` best layouts by what the search measured, or projects
@@ -57,13 +60,14 @@ def strategies_to_confirm(campaign: Campaign, trials: Sequence[Trial]) -> list[S
     started = {_layout(t) for t in confirmations}
     pending_or_ok = {TrialState.PENDING, TrialState.OK}
     standing = {_layout(t) for t in confirmations if t.state in pending_or_ok}
-    ranked = _within_bounds(all_contenders(campaign, searched))
+    ranked = _within_bounds(all_contenders(campaign, searched, belief=belief))
     ranked = sorted(ranked, key=lambda contender: -contender.rate)
     missing = [
         contender.strategy for contender in ranked if contender.strategy.layout_key() not in started
     ][: max(0, wanted - len(standing))]
     if not missing and not any(t.state is TrialState.PENDING for t in confirmations):
-        missing = _above_the_confirmed(_within_bounds(all_contenders(campaign, trials)))
+        every = all_contenders(campaign, trials, belief=belief)
+        missing = _above_the_confirmed(_within_bounds(every))
     return missing[: max(0, 2 * wanted - len(confirmations))]
 
 
@@ -88,19 +92,24 @@ def _above_the_confirmed(ranked: Sequence[Contender]) -> list[Strategy]:
 
 
 def recommend(
-    campaign: Campaign, trials: Sequence[Trial], *, artefacts: Sequence[str] = ()
+    campaign: Campaign,
+    trials: Sequence[Trial],
+    *,
+    belief: CampaignBelief | None = None,
+    artefacts: Sequence[str] = (),
 ) -> Recommendation | None:
     """Return the recommendation as the trials stand, in any order; None without any successful
     trial, and of a scaling study, which seeks no best.
 
     Args:
+        belief: the campaign's; None where these trials are all that is known.
         artefacts: names of the files that go with it.
     """
-    ranked = all_contenders(campaign, trials)
+    ranked = all_contenders(campaign, trials, belief=belief)
     if not ranked or campaign.request.study is not None:
         return None
     best = ranked[0]
-    baseline, speedup = baseline_result(campaign, trials)
+    baseline, speedup = baseline_result(campaign, trials, belief=belief)
     unfinished = campaign.state in UNFINISHED
     training = _training(campaign, best)
     node_hours = sum(trial.node_hours or 0.0 for trial in trials)
@@ -158,9 +167,11 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
     )
 
 
-def training_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrainingCost | None:
+def training_cost(
+    campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
+) -> TrainingCost | None:
     """Return what the whole training takes with the best layout so far; None without one."""
-    ranked = all_contenders(campaign, trials)
+    ranked = all_contenders(campaign, trials, belief=belief)
     return _training(campaign, ranked[0]) if ranked else None
 
 

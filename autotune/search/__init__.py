@@ -1,5 +1,6 @@
 """How the next trial is chosen, and when to stop."""
 
+from autotune.search.campaign_belief import CampaignBelief, belief_without_start
 from autotune.search.cost import TrialCost
 from autotune.search.neighbourhood import NearbyLayout
 from autotune.search.outlook import Outlook, Rival
@@ -14,9 +15,10 @@ from autotune.search.stopping import (
     reason_to_spare,
     reason_to_stop,
 )
-from autotune.search.trial import SearchTrial
+from autotune.search.trial import SearchTrial, search_trials
 
 __all__ = [
+    "CampaignBelief",
     "NearbyLayout",
     "Outlook",
     "Projections",
@@ -25,10 +27,12 @@ __all__ = [
     "Rival",
     "SearchTrial",
     "TrialCost",
+    "belief_without_start",
     "few_nodes",
     "is_worth_confirming",
     "reason_to_be_content",
     "reason_to_spare",
     "reason_to_stop",
+    "search_trials",
     "stand_ins_of",
 ]

@@ -8,13 +8,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from autotune.calibration import Calibration, Observation
+from autotune.calibration import Calibration
 from autotune.calibration.observations import columns_of, time_sample
 from autotune.calibration.projection import log_ratio
 from autotune.cost_model.columns import Columns
 from autotune.schemas import Objective
+from autotune.search.campaign_belief import CampaignBelief
 from autotune.search.layouts import Floats, Integers, Layouts, log_work
-from autotune.search.pairs import Projections, pairs_of
+from autotune.search.pairs import Projections
 from autotune.search.stand_ins import Runs
 from autotune.search.trial import SearchTrial, merged
 from search_spaces.lattice import Lattice
@@ -73,7 +74,7 @@ class Evidence:
         runs: of the space's `layouts`; `columns` are theirs.
 
     Args:
-        earlier: what trials of other campaigns showed.
+        belief: what the campaign believes of its machine.
         headroom_gib: memory that is to be left; what left less is no best.
     """
 
@@ -84,7 +85,7 @@ class Evidence:
         runs: Runs,
         *,
         objective: Objective,
-        earlier: Sequence[Observation],
+        belief: CampaignBelief,
         headroom_gib: float,
     ) -> None:
         self.layouts = layouts
@@ -93,11 +94,10 @@ class Evidence:
         self._space = space
         self._headroom_gib = headroom_gib
         self._objective = objective
-        self._earlier = tuple(earlier)
-        self.calibration = lru_cache(maxsize=3)(self._calibrate)
+        self.calibration = belief.calibration
+        self.projections = belief.projections
         self._log_ratios = lru_cache(maxsize=2)(self._ratios)
         self._unfit_in_full = lru_cache(maxsize=2)(self._find_unfit_in_full)
-        self.projections = lru_cache(maxsize=2)(self._compare)
         self._own_work = lru_cache(maxsize=None)(self._work_of)
 
     def known(self, trials: Sequence[SearchTrial]) -> Known:
@@ -196,16 +196,6 @@ class Evidence:
         work = log_work(lattice, self._space.transformer, machine, objective=self._objective)
         return float(work[0])
 
-    def _calibrate(self, ended: Trials) -> Calibration:
-        observed = [trial.observation(self._space.transformer) for trial in ended]
-        own = [observation for observation in observed if observation is not None]
-        return Calibration.of(
-            self._space.machine,
-            [*self._earlier, *own],
-            settings=self._space.settings,
-            tuning=self._space.program.tuning,
-        )
-
     def expecting(self, known: Known) -> Calibration:
         """Return a calibration that has been told its own forecast of what runs.
 
@@ -242,11 +232,3 @@ class Evidence:
                 wide=self.columns.take(self.runs.layout[narrow]),
             )
         return ratios
-
-    def _compare(self, ended: Trials) -> Projections:
-        pairs = pairs_of(ended)
-        if not pairs:
-            return Projections()
-        both = {wide for _, wide in pairs}
-        before = self.calibration(tuple(trial for trial in ended if trial not in both))
-        return Projections.of(pairs, before, self._space.transformer)

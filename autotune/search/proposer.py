@@ -9,11 +9,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from autotune.calibration import Calibration, Observation
+from autotune.calibration import Calibration
 from autotune.cost_model.columns import Rows
 from autotune.errors import NothingToPropose
 from autotune.schemas import Objective, SearchMethod, Surrogate
 from autotune.search.belief import Belief, worth_a_look
+from autotune.search.campaign_belief import CampaignBelief
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
 from autotune.search.evidence import Evidence, Known
@@ -49,7 +50,8 @@ class Proposer:
     out once.
 
     Args:
-        earlier: what trials of other campaigns on this machine and software showed.
+        belief: what the campaign believes of the space's machine; None where it starts from no
+            earlier trials.
         cost: of a trial.
         headroom_gib: memory that the fullest GPU is to have left. What has run and left less has
             been timed, and is no best; what is likely to leave less is shunned like what is likely
@@ -66,7 +68,7 @@ class Proposer:
         *,
         objective: Objective,
         seed: int,
-        earlier: Sequence[Observation] = (),
+        belief: CampaignBelief | None = None,
         cost: TrialCost = TrialCost(),  # noqa: B008  (frozen, so shared safely)
         headroom_gib: float = 0.0,
         stand_ins: StandIns | None = None,
@@ -74,6 +76,7 @@ class Proposer:
         method: SearchMethod = "calibrated",
         surrogate: Surrogate = "forest",
     ) -> None:
+        self.belief = belief or CampaignBelief.over(space)
         self._space = space
         self._seed = seed
         self._cost = cost
@@ -94,7 +97,7 @@ class Proposer:
             self._layouts,
             self._runs,
             objective=objective,
-            earlier=earlier,
+            belief=self.belief,
             headroom_gib=headroom_gib,
         )
         self._comparison = MeasuredComparison(

@@ -6,14 +6,22 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from autotune.calibration import Observation
+from autotune.resolution import strategy_of
+from autotune.schemas import Trial, TrialState
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 SearchState = Literal["running", "ok", "failed", "refused"]
 """`refused`: never started, so that nothing is known of it; it is not tried again."""
+
+
+UNINFORMATIVE = frozenset(
+    {TrialState.CANCELLED, TrialState.LOST, TrialState.NODE_FAIL, TrialState.PREEMPTED}
+)
+"""Ends that say nothing about the strategy: it may be tried again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +96,42 @@ class SearchTrial:
         if self.state == "failed" and self.out_of_memory:
             return replace(self.run(transformer), fitted=False)
         return None
+
+
+def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
+    """Return the trials as the proposer reads them, without those that say nothing."""
+    known: list[SearchTrial] = []
+    for trial in trials:
+        if trial.state in UNINFORMATIVE:
+            continue
+        known.append(
+            SearchTrial(
+                strategy=strategy_of(trial.strategy),
+                stands_for=trial.stands_for_nodes,
+                num_layers=trial.num_layers,
+                **_end(trial),
+            )
+        )
+    return known
+
+
+def _end(trial: Trial) -> dict[str, Any]:
+    """Return the fields of a search's trial that tell how it ended."""
+    if trial.state is TrialState.PENDING:
+        return {"state": "running"}
+    if trial.state is TrialState.REFUSED:
+        return {"state": "refused"}
+    if trial.metrics is None:
+        oom = trial.state is TrialState.OOM
+        cause = "" if oom else trial.error or trial.state.value
+        return {"state": "failed", "out_of_memory": oom, "cause": cause}
+    peak = max(trial.peak_memory_gib_by_rank, default=None)
+    return {
+        "state": "ok",
+        "iteration_time_s": trial.metrics.iteration_time_s,
+        "measured": trial.metrics.measured,
+        "peak_memory_gib": peak,
+    }
 
 
 def merged(trials: Iterable[SearchTrial]) -> list[SearchTrial]:

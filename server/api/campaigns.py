@@ -15,7 +15,6 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from autotune.prediction import dry_run
-from autotune.recommendation import recommend
 from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import (
     BudgetExtension,
@@ -62,7 +61,6 @@ from server.store.campaigns import (
     resume_campaign,
 )
 from server.store.notices import address_of
-from server.store.trials import all_trials
 from server.store.users import demand_room
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
@@ -227,14 +225,14 @@ def with_study(store: Store, request: CampaignCreate, caller: Caller = SERVICE) 
     try:
         with store.session() as session:
             demand_seen(session, caller, study.like)
-            found = recommend(get_campaign(session, study.like), all_trials(session, study.like))
+            found = get_campaign(session, study.like).best_strategy
     except NotFound:
         found = None
     if found is None:
         reason = "there is no such campaign, or it recommends nothing"
         valid = "a campaign of which a trial has succeeded"
         raise InvalidInput("study.like", study.like, reason, valid=valid)
-    given = study.model_copy(update={"strategies": [found.best.strategy]})
+    given = study.model_copy(update={"strategies": [found]})
     return request.model_copy(update={"study": given})
 
 

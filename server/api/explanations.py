@@ -6,12 +6,12 @@ from contextlib import suppress
 
 from autotune.explanation import explain
 from autotune.schemas import Explanation
+from autotune.search import search_trials
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.space import SearchSpace
 from server.api.kept_by_trials import KeptByTrials
 from server.api.kept_campaigns import KeptCampaigns
 from server.figures.source import FigureSource
-from server.runner.scheduling import search_trials
 from server.store import NotFound
 
 EXPLANATIONS = 200

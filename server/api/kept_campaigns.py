@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.schemas import Campaign, Trial
 from server.api.kept import Kept
-from server.figures.source import CampaignBelief, FigureSource, outcome_key
+from server.figures.source import FigureSource, SpaceBelief, outcome_key
 from server.store import Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.events import last_event_of
@@ -29,8 +29,8 @@ class KeptCampaigns:
         self._store = store
         self._campaigns: Kept[Campaign] = Kept(CAMPAIGNS)
         self._sources: Kept[FigureSource] = Kept(SOURCES)
-        self._beliefs: Kept[CampaignBelief] = Kept(SOURCES)
-        self._by_outcome: Kept[CampaignBelief] = Kept(SOURCES)
+        self._beliefs: Kept[SpaceBelief] = Kept(SOURCES)
+        self._by_outcome: Kept[SpaceBelief] = Kept(SOURCES)
 
     def last_event(self, campaign_id: int) -> int:
         """Return the id of a campaign's last event; raises NotFound."""
@@ -66,11 +66,11 @@ class KeptCampaigns:
         )
         return FigureSource(campaign=campaign, trials=trials, belief=belief)
 
-    def _belief(self, campaign: Campaign, trials: Sequence[Trial]) -> CampaignBelief:
+    def _belief(self, campaign: Campaign, trials: Sequence[Trial]) -> SpaceBelief:
         with self._store.session() as session:
             request = campaign.request
             has_profile = request.slurm or request.ray or request.adapter
             profile = profile_of(session, campaign.id) if has_profile else None
             kept = earlier_observations(session, campaign.id) if campaign.started_from else []
-        belief = CampaignBelief.of(campaign, trials, profile=profile, kept=kept)
+        belief = SpaceBelief.of(campaign, trials, profile=profile, kept=kept)
         return self._beliefs.of(campaign.id, lambda: belief, version=belief.key)

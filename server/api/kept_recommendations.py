@@ -58,7 +58,7 @@ class KeptRecommendations:
         recommendation = self.without_standing(campaign_id, event)
         if recommendation is None:
             return None
-        return self._standings.added_to(recommendation, source.campaign, source.trials)
+        return self._standings.added_to(recommendation, source)
 
 
 def launch_of(source: FigureSource, ranked: Ranked) -> Launch:

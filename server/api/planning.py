@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
-from autotune.calibration import Calibration, Observation
+from autotune.calibration import Calibration
 from autotune.calibration.calibration import general_knowledge
 from autotune.prediction import misplaced, plan
 from autotune.resolution import campaign_space, machine_shape, subject_of
 from autotune.schemas import CampaignCreate, CampaignPlan, StartedFrom
+from autotune.search import CampaignBelief
 from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from server.api.kept import Kept
 from server.programs import chosen_profile, program_of
@@ -47,7 +48,7 @@ class Plans:
         self._settings = settings
         self._answers: Kept[CampaignPlan] = Kept(KEPT)
         self._past: Kept[Sequence[PastTrial]] = Kept(STACKS_KEPT)
-        self._fitted = lru_cache(maxsize=FITS_KEPT)(Calibration.of)
+        self._fitted = lru_cache(maxsize=FITS_KEPT)(CampaignBelief.prior)
 
     def of(
         self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
@@ -88,7 +89,7 @@ class Plans:
             )
             if not newest:
                 return plan(request, space, general_knowledge(machine, space.program.tuning))
-            calibration, sources = self._start(stack, newest, machine, space, now=now)
+            calibration, sources = self._start(stack, newest, space, now=now)
             return plan(request, space, calibration, started_from=sources)
 
         return self._answers.of(words, answer, version=(newest, now))
@@ -97,7 +98,6 @@ class Plans:
         self,
         stack: TrialStack,
         newest: int,
-        machine: Machine,
         space: SearchSpace,
         *,
         now: datetime,
@@ -112,11 +112,9 @@ class Plans:
         with self._store.session() as session:
             shown = telling_of(session, past, space, now=now)
             sources = sources_of(session, shown)
-        start = SearchStart(machine=machine, transformer=space.transformer, kept=shown)
-        observations: tuple[Observation, ...] = start.observations(start.versions([]))
-        return self._fitted(
-            machine, tuple(sorted(observations, key=repr)), tuning=space.program.tuning
-        ), sources
+        belief = SearchStart(alone=CampaignBelief.over(space), kept=shown).first_belief
+        earlier = tuple(sorted(belief.earlier, key=repr))
+        return self._fitted(replace(belief, earlier=earlier)), sources
 
 
 def _next_hour(moment: datetime) -> datetime:

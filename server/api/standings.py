@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autotune.recommendation.standing import standing
-from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import Campaign, Recommendation, SpaceStanding, Trial
-from autotune.search import SearchTrial
-from autotune.search.trial import merged
+from autotune.resolution import strategy_of
+from autotune.schemas import Recommendation, SpaceStanding
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.api.kept import Kept
-from server.runner.scheduling import search_trials
-from server.runner.start import SearchStart, space_of_campaign
+from server.figures.source import FigureSource
 from server.runner.worth import proposer_of, trial_cost
-from server.store import Store
-from server.store.campaigns import profile_of
-from server.store.history import earlier_observations
 
 KEPT = 200
 """Answers that are kept, the last asked for."""
@@ -29,40 +21,27 @@ class Standings:
     database is held while it is worked out.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self) -> None:
         self._kept: Kept[SpaceStanding | None] = Kept(KEPT)
 
-    def added_to(
-        self, recommendation: Recommendation, campaign: Campaign, trials: Sequence[Trial]
-    ) -> Recommendation:
-        """Return the recommendation with its standing, as far as these trials tell."""
-        known = tuple(trial for trial in merged(search_trials(trials)) if trial.state != "running")
+    def added_to(self, recommendation: Recommendation, source: FigureSource) -> Recommendation:
+        """Return the recommendation with its standing, as far as the trials tell."""
         best = recommendation.best.strategy
         told = self._kept.of(
-            campaign.id,
-            lambda: self._standing(recommendation, campaign, trials, known),
-            version=(campaign.created_at, best.model_dump_json(), known),
+            source.campaign.id,
+            lambda: _standing(recommendation, source),
+            version=(best.model_dump_json(), source.belief.key),
         )
         return recommendation.model_copy(update={"standing": told})
 
-    def _standing(
-        self,
-        recommendation: Recommendation,
-        campaign: Campaign,
-        trials: Sequence[Trial],
-        known: Sequence[SearchTrial],
-    ) -> SpaceStanding | None:
-        transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
-        with self._store.session() as session:
-            profile = profile_of(session, campaign.id)
-            kept = earlier_observations(session, campaign.id) if campaign.started_from else []
+
+def _standing(recommendation: Recommendation, source: FigureSource) -> SpaceStanding | None:
+    campaign, belief = source.campaign, source.belief
+    with belief.lock:
         try:
-            space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
+            space = belief.space
         except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
             return None
-        start = SearchStart(machine=machine, transformer=transformer, kept=kept)
-        earlier = start.observations(start.versions(trials))
-        cost = trial_cost(campaign, trials)
-        proposer = proposer_of(campaign, space, earlier=earlier, cost=cost)
-        return standing(strategy_of(recommendation.best.strategy), known, proposer)
+        cost = trial_cost(campaign, source.trials)
+        proposer = proposer_of(campaign, space, belief=belief.of_campaign, cost=cost)
+        return standing(strategy_of(recommendation.best.strategy), belief.known, proposer)

@@ -255,9 +255,11 @@ def rows_context(
 
 def recommendation_context(source: FigureSource, recommendation: Recommendation | None) -> Context:
     """Return the recommendation of a campaign, None where it has none yet."""
-    baseline, _ = baseline_result(source.campaign, source.trials)
     sentence = ""
-    if recommendation is not None:
+    if recommendation is None:
+        baseline, _ = baseline_result(source.campaign, source.trials)
+    else:
+        baseline = recommendation.baseline
         sentence = accumulation_summary(
             recommendation.accumulations, simulated=recommendation.simulated
         )

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from autotune.explanation import LayoutMap, MapCell, layout_map
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.recommendation import all_contenders
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import strategy_shape
 from autotune.schemas import FigureChoice, FigureTable, StrategyShape, Wire
@@ -242,7 +241,7 @@ def _best_run(
 ) -> dict[tuple[int, int], Contender]:
     """Return the best that ran at each place, with the figures that it has wherever it stands."""
     best: dict[tuple[int, int], Contender] = {}
-    for each in all_contenders(source.campaign, source.trials):
+    for each in source.contenders:
         own = each.strategy
         wanted = (micro_batch_size or own.micro_batch_size, num_nodes or own.num_nodes)
         if each.projection is None and wanted == (own.micro_batch_size, own.num_nodes):

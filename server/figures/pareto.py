@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autotune.recommendation import all_contenders
 from autotune.recommendation.pareto import COSTS, pareto_fronts
 from autotune.schemas import FigureChoice, FigureTable, ParetoCost, Wire
 from autotune.wording import figure
@@ -141,7 +140,7 @@ class ParetoFigure(DrawnFigure):
 
 def costs_of(source: FigureSource) -> list[ParetoCost]:
     """Return the costs of which the measured layouts have more than one value."""
-    ran = [c for c in all_contenders(source.campaign, source.trials) if c.projection is None]
+    ran = [c for c in source.contenders if c.projection is None]
     return [
         name
         for name, cost in COSTS.items()
@@ -158,8 +157,7 @@ def missing(source: FigureSource) -> str:
 
 def _points(source: FigureSource, cost: ParetoCost) -> list[ParetoPoint]:
     """Return all layouts, the cheapest first."""
-    contenders = all_contenders(source.campaign, source.trials)
-    front = next(each for each in pareto_fronts(contenders) if each.against == cost)
+    front = next(each for each in pareto_fronts(source.contenders) if each.against == cost)
     on_front = [point.strategy for point in front.points]
     points = [
         ParetoPoint(
@@ -170,7 +168,7 @@ def _points(source: FigureSource, cost: ParetoCost) -> list[ParetoPoint]:
             on_front=each.shape in on_front,
             predicted=cost == "joules_per_token" and not each.metrics.energy_sampled,
         )
-        for each in contenders
+        for each in source.contenders
         if each.projection is None and (value := COSTS[cost](each)) is not None
     ]
     return sorted(points, key=lambda point: (point.cost, point.tokens_per_s))

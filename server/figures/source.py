@@ -11,17 +11,18 @@ from typing import Any
 
 from autotune.calibration import Calibration
 from autotune.explanation import BelievedRates
-from autotune.recommendation import recommend
+from autotune.recommendation import all_contenders, recommend
+from autotune.recommendation.ranking import Contender
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import Campaign, EarlierObservation, Recommendation, Trial, TrialState
-from autotune.search import SearchTrial
+from autotune.search import CampaignBelief, SearchTrial, search_trials
 from autotune.search.trial import merged
+from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from server.runner.scheduling import search_trials
-from server.runner.start import SearchStart, program_of_campaign, space_of_campaign
+from server.runner.start import SearchStart, program_of_campaign, space_of_campaign, versions_of
 
 MAY_FIT = 0.1
 """Probability of fitting from which on a strategy counts among those that are compared."""
@@ -36,7 +37,7 @@ def outcome_key(campaign: Campaign, trials: Sequence[Trial]) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CampaignBelief:
+class SpaceBelief:
     """What is believed after a campaign's trials; what costs time is worked out where it is first
     asked for, under `lock` where several may ask.
 
@@ -48,7 +49,7 @@ class CampaignBelief:
     """
 
     campaign: Campaign
-    known: Sequence[SearchTrial]
+    known: tuple[SearchTrial, ...]
     versions: Mapping[str, str]
     profile: Mapping[str, Any] | None = None
     kept: Sequence[EarlierObservation] = ()
@@ -62,16 +63,11 @@ class CampaignBelief:
         *,
         profile: Mapping[str, Any] | None = None,
         kept: Sequence[EarlierObservation] = (),
-    ) -> CampaignBelief:
-        start = SearchStart(
-            machine=machine_of(campaign.machine),
-            transformer=transformer_of(campaign.model),
-            kept=kept,
-        )
+    ) -> SpaceBelief:
         return cls(
             campaign=campaign,
-            known=[t for t in merged(search_trials(trials)) if t.state in {"ok", "failed"}],
-            versions=start.versions(trials),
+            known=tuple(t for t in merged(search_trials(trials)) if t.state != "running"),
+            versions=versions_of(trials, kept=kept),
             profile=profile,
             kept=kept,
         )
@@ -80,7 +76,7 @@ class CampaignBelief:
     def key(self) -> Hashable:
         """Equal for beliefs that come to the same."""
         versions = tuple(sorted(self.versions.items()))
-        return (self.campaign.id, self.campaign.created_at, tuple(self.known), versions)
+        return (self.campaign.id, self.campaign.created_at, self.known, versions)
 
     @cached_property
     def transformer(self) -> Transformer:
@@ -105,17 +101,20 @@ class CampaignBelief:
         return program_of_campaign(request, profile=self.profile)
 
     @cached_property
+    def of_campaign(self) -> CampaignBelief:
+        """What the campaign believes of its machine."""
+        try:
+            alone = CampaignBelief.over(self.space)
+        except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
+            alone = CampaignBelief(
+                machine=self.machine, transformer=self.transformer, tuning=self.program.tuning
+            )
+        return SearchStart(alone=alone, kept=self.kept).belief(self.versions)
+
+    @cached_property
     def calibration(self) -> Calibration:
         """Fitted to the campaign's trials and to what it started from, as its search is."""
-        start = SearchStart(machine=self.machine, transformer=self.transformer, kept=self.kept)
-        seen = [trial.observation(self.transformer) for trial in self.known]
-        own = [observation for observation in seen if observation is not None]
-        return Calibration.of(
-            self.machine,
-            [*start.observations(self.versions), *own],
-            settings=self.space.settings,
-            tuning=self.program.tuning,
-        )
+        return self.of_campaign.calibration(self.known)
 
     @cached_property
     def rates(self) -> BelievedRates:
@@ -137,7 +136,7 @@ class FigureSource:
 
     campaign: Campaign
     trials: Sequence[Trial]
-    belief: CampaignBelief
+    belief: SpaceBelief
 
     @cached_property
     def key(self) -> bytes:
@@ -164,5 +163,10 @@ class FigureSource:
         return sorted(pending, key=lambda trial: (trial.phase != "running", trial.number))
 
     @cached_property
+    def contenders(self) -> list[Contender]:
+        """The layouts that have been measured, or that are projected, the best first."""
+        return all_contenders(self.campaign, self.trials, belief=self.belief.of_campaign)
+
+    @cached_property
     def recommendation(self) -> Recommendation | None:
-        return recommend(self.campaign, self.trials)
+        return recommend(self.campaign, self.trials, belief=self.belief.of_campaign)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from autotune.baseline import baseline_of
 from autotune.calibration import Calibration
 from autotune.schemas import StartWorth, Trial, TrialState
-from autotune.search import Proposer, TrialCost
+from autotune.search import CampaignBelief, Proposer, TrialCost, search_trials
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from server.runner.results import Workload
-from server.runner.scheduling import search_trials
 from server.runner.snapshot import CampaignSnapshot
 from server.runner.start import SearchStart, space_of_campaign
 from server.runner.worth import proposer_of, trial_cost
@@ -30,7 +29,8 @@ class SearchBelief:
     def __init__(self, store: Store, snapshot: Callable[[], CampaignSnapshot]) -> None:
         self._store = store
         self._snapshot = snapshot
-        self._made: tuple[tuple[Mapping[str, str], TrialCost], Proposer] | None = None
+        self._believed: tuple[Mapping[str, str], CampaignBelief] | None = None
+        self._made: tuple[TrialCost, Proposer] | None = None
 
     @cached_property
     def workload(self) -> Workload:
@@ -56,13 +56,16 @@ class SearchBelief:
         """Return one that knows of the earlier trials; they count by the versions that the
         campaign's own turn out to run with, and trials cost what its own turn out to measure."""
         campaign, trials = self._snapshot().campaign, self._snapshot().trials
-        versions = self._search_start.versions(trials)
-        cost = trial_cost(campaign, trials)
-        if self._made is None or self._made[0] != (versions, cost):
-            earlier = self._search_start.observations(versions)
-            proposer = proposer_of(campaign, self.space, earlier=earlier, cost=cost)
-            self._made = (versions, cost), proposer
+        belief, cost = self._belief(trials), trial_cost(campaign, trials)
+        if self._made is None or self._made[1].belief is not belief or self._made[0] != cost:
+            self._made = cost, proposer_of(campaign, self.space, belief=belief, cost=cost)
         return self._made[1]
+
+    def _belief(self, trials: Sequence[Trial]) -> CampaignBelief:
+        versions = self._search_start.versions(trials)
+        if self._believed is None or self._believed[0] != versions:
+            self._believed = versions, self._search_start.belief(versions)
+        return self._believed[1]
 
     def calibration_before(self, trial: Trial) -> Calibration:
         """Return the belief after the trials that had ended when this one was created."""
@@ -86,6 +89,4 @@ class SearchBelief:
         """What the campaign started from; first asked for once it has."""
         with self._store.session() as session:
             kept = earlier_observations(session, self._snapshot().campaign.id)
-        return SearchStart(
-            machine=self.workload.machine, transformer=self.workload.transformer, kept=kept
-        )
+        return SearchStart(alone=CampaignBelief.over(self.space), kept=kept)

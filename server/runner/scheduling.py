@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 from statistics import fmean
-from typing import Any
 
 from autotune.calibration import COVERAGE
 from autotune.errors import NothingToPropose
@@ -18,7 +17,7 @@ from autotune.measurement import (
     SECONDS_PER_HOUR,
 )
 from autotune.recommendation import nodes_at_hand, strategies_to_confirm
-from autotune.resolution import strategy_of, strategy_shape
+from autotune.resolution import strategy_shape
 from autotune.schemas import (
     AT_OWN_ACCUMULATION,
     Budget,
@@ -33,19 +32,15 @@ from autotune.search import (
     Projections,
     Proposal,
     Proposer,
-    SearchTrial,
     reason_to_be_content,
     reason_to_stop,
+    search_trials,
 )
+from autotune.search.trial import UNINFORMATIVE
 from search_spaces.strategy import Strategy
 from server.runner.worth import may_stop_early, reason_to_spare_trial, worth_confirming
 from server.store.trials import NewTrial
 from server.store.waiting import while_confirming
-
-UNINFORMATIVE = frozenset(
-    {TrialState.CANCELLED, TrialState.LOST, TrialState.NODE_FAIL, TrialState.PREEMPTED}
-)
-"""Ends that say nothing about the strategy: it may be tried again."""
 
 ATTEMPTS = 3
 FAILURE_WORDS = {
@@ -87,42 +82,6 @@ class MachineQueue:
             self._user = None
         if campaign_id in self._waiting:
             self._waiting.remove(campaign_id)
-
-
-def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
-    """Return the trials as the proposer reads them, without those that say nothing."""
-    known: list[SearchTrial] = []
-    for trial in trials:
-        if trial.state in UNINFORMATIVE:
-            continue
-        known.append(
-            SearchTrial(
-                strategy=strategy_of(trial.strategy),
-                stands_for=trial.stands_for_nodes,
-                num_layers=trial.num_layers,
-                **_end(trial),
-            )
-        )
-    return known
-
-
-def _end(trial: Trial) -> dict[str, Any]:
-    """Return the fields of a search's trial that tell how it ended."""
-    if trial.state is TrialState.PENDING:
-        return {"state": "running"}
-    if trial.state is TrialState.REFUSED:
-        return {"state": "refused"}
-    if trial.metrics is None:
-        oom = trial.state is TrialState.OOM
-        cause = "" if oom else trial.error or trial.state.value
-        return {"state": "failed", "out_of_memory": oom, "cause": cause}
-    peak = max(trial.peak_memory_gib_by_rank, default=None)
-    return {
-        "state": "ok",
-        "iteration_time_s": trial.metrics.iteration_time_s,
-        "measured": trial.metrics.measured,
-        "peak_memory_gib": peak,
-    }
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:
@@ -236,7 +195,7 @@ def next_search(
     if not proposed and not pending:
         return NextTrials(phase_ends=f"nothing that is left to try fits in {free} nodes")
     for proposal in proposed:
-        spared = reason_to_spare_trial(campaign, trials, proposal)
+        spared = reason_to_spare_trial(campaign, trials, proposal, belief=proposer.belief)
         if spared is not None:
             return NextTrials(phase_ends=spared)
     return NextTrials(
@@ -265,7 +224,9 @@ def next_confirmations(
     """
     node_hours = NodeHours(campaign, trials).committed
     end = reason_to_stop(campaign.request.budget, trials=0, node_hours=node_hours, now=now)
-    wanted = [] if end is not None else strategies_to_confirm(campaign, trials)
+    wanted = (
+        [] if end is not None else strategies_to_confirm(campaign, trials, belief=proposer.belief)
+    )
     if campaign.request.budget.stop_early:
         known = search_trials(trials)
         wanted = worth_confirming(campaign, trials, proposer, wanted, known=known)

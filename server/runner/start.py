@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from autotune.calibration import Calibration, Observation, observations_of
+from autotune.calibration import Observation, observations_of
 from autotune.calibration.document import observation_of, observation_shape
 from autotune.calibration.history import EarlierTrial, forecast_errors, telling, weight_of
 from autotune.calibration.power import PowerScale
@@ -18,6 +18,7 @@ from autotune.cost_model.parameters import Parameters
 from autotune.prediction import study_space
 from autotune.resolution import campaign_space, strategy_of, transformer_of
 from autotune.schemas import CampaignCreate, EarlierObservation, StartWorth, Trial, TrialState
+from autotune.search import CampaignBelief
 from autotune.trained_model import another_model
 from evaluators.cluster import profile_from_dict
 from evaluators.program.support import capabilities_of
@@ -104,19 +105,25 @@ class SearchStart:
     """What a campaign has started from, as its rows keep it.
 
     Attributes:
-        transformer: that the campaign itself trains.
+        alone: what the campaign believes without the earlier trials.
+        kept: what those had shown when it began.
     """
 
-    machine: Machine
-    transformer: Transformer
+    alone: CampaignBelief
     kept: Sequence[EarlierObservation]
 
+    def belief(self, versions: Mapping[str, str]) -> CampaignBelief:
+        """Return what the campaign believes, its own trials having run with these versions."""
+        return replace(self.alone, earlier=self.observations(versions)) if self.kept else self.alone
+
+    @cached_property
+    def first_belief(self) -> CampaignBelief:
+        """What it believes before its first trial, when its versions are not known yet."""
+        return self.belief(self.versions([]))
+
     def versions(self, trials: Sequence[Trial]) -> Mapping[str, str]:
-        """Return those of the campaign's first trial that told, until then of the newest kept."""
-        own = (trial.versions for trial in trials if trial.state is TrialState.OK)
-        newest = sorted(self.kept, key=lambda observation: observation.age_days)
-        known = (*own, *(observation.versions for observation in newest))
-        return next((versions for versions in known if versions), {})
+        """Return the versions that the campaign's trials run with."""
+        return versions_of(trials, kept=self.kept)
 
     def observations(self, versions: Mapping[str, str]) -> tuple[Observation, ...]:
         """Return what was kept, each with what it counts beside trials of these versions."""
@@ -130,8 +137,8 @@ class SearchStart:
 
     def worth(self, trials: Sequence[Trial]) -> StartWorth | None:
         """Return what it has been worth; None where it was nothing, or no trial has been timed."""
-        measured = observations_of(self.transformer, trials, machine=self.machine)
-        errors = forecast_errors(self._calibration, measured) if self.kept else None
+        measured = observations_of(self.alone.transformer, trials, machine=self.alone.machine)
+        errors = forecast_errors(self.first_belief.prior(), measured) if self.kept else None
         if errors is None:
             return None
         return StartWorth(
@@ -146,10 +153,17 @@ class SearchStart:
         hardly depends on them.
         """
         earlier = self.observations(self.versions(trials))
-        known = [*earlier, *observations_of(self.transformer, trials, machine=self.machine)]
-        return PowerScale.of(self.machine, known, Parameters.default(self.machine)).factor
+        transformer, machine = self.alone.transformer, self.alone.machine
+        known = [*earlier, *observations_of(transformer, trials, machine=machine)]
+        return PowerScale.of(machine, known, Parameters.default(machine)).factor
 
-    @cached_property
-    def _calibration(self) -> Calibration:
-        """What was foreseen before the first trial, when its versions were not known yet."""
-        return Calibration.of(self.machine, self.observations(self.versions([])))
+
+def versions_of(
+    trials: Sequence[Trial], *, kept: Sequence[EarlierObservation]
+) -> Mapping[str, str]:
+    """Return the versions of a campaign's first trial that told them, until then of the newest
+    earlier one."""
+    own = (trial.versions for trial in trials if trial.state is TrialState.OK)
+    newest = sorted(kept, key=lambda observation: observation.age_days)
+    known = (*own, *(observation.versions for observation in newest))
+    return next((versions for versions in known if versions), {})

@@ -8,8 +8,9 @@ from datetime import datetime
 from autotune.resolution import strategy_of
 from autotune.schemas import Campaign, Trial, TrialState
 from autotune.search import reason_to_stop
+from autotune.search.trial import UNINFORMATIVE
 from search_spaces.strategy import Strategy
-from server.runner.scheduling import ATTEMPTS, UNINFORMATIVE, NextTrials, NodeHours, free_nodes
+from server.runner.scheduling import ATTEMPTS, NextTrials, NodeHours, free_nodes
 
 
 def next_of_study(

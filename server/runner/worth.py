@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from autotune.calibration import Observation
 from autotune.cost_model import Parameters
 from autotune.recommendation import all_contenders, place, training_cost
 from autotune.resolution import machine_of, strategy_of
 from autotune.schemas import Campaign, Trial, TrialState
 from autotune.search import (
+    CampaignBelief,
     Proposal,
     Proposer,
     SearchTrial,
@@ -45,10 +45,12 @@ class TrainingAccount:
     unit: str = "node-hours"
 
     @classmethod
-    def of(cls, campaign: Campaign, trials: Sequence[Trial]) -> TrainingAccount | None:
+    def of(
+        cls, campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
+    ) -> TrainingAccount | None:
         """Return that of a campaign; None where it has no best, or no training to be held
         against."""
-        training = training_cost(campaign, trials)
+        training = training_cost(campaign, trials, belief=belief)
         if training is None or campaign.request.budget.train_tokens is None:
             return None
         energy = training.energy_mwh
@@ -69,12 +71,13 @@ def may_stop_early(campaign: Campaign) -> bool:
 
 
 def reason_to_spare_trial(
-    campaign: Campaign, trials: Sequence[Trial], proposal: Proposal
+    campaign: Campaign, trials: Sequence[Trial], proposal: Proposal, *, belief: CampaignBelief
 ) -> str | None:
     """Return why a trial is not worth what it costs; None without a training to hold it
     against."""
     budget = campaign.request.budget
-    account = TrainingAccount.of(campaign, trials) if may_stop_early(campaign) else None
+    early = may_stop_early(campaign)
+    account = TrainingAccount.of(campaign, trials, belief=belief) if early else None
     if account is None or budget.train_tokens is None or proposal.expected_saving is None:
         return None
     return reason_to_spare(
@@ -109,7 +112,7 @@ def worth_confirming(
         if trial.purpose == "confirmation"
     }
     ranked = sorted(
-        all_contenders(campaign, trials),
+        all_contenders(campaign, trials, belief=proposer.belief),
         key=lambda each: place(each, confirming=each.strategy.layout_key() in again),
     )
     seconds = {each.strategy.layout_key(): each.metrics.iteration_time_s for each in ranked}
@@ -117,7 +120,7 @@ def worth_confirming(
     others = [strategy for strategy in wanted if strategy.layout_key() != best]
     if not others:
         return list(wanted)
-    account = TrainingAccount.of(campaign, trials)
+    account = TrainingAccount.of(campaign, trials, belief=proposer.belief)
     trial_costs = trial_cost(campaign, trials)
     rivals = proposer.rivals(known, ranked[0].strategy, others)
     unworthy = {
@@ -143,14 +146,14 @@ def proposer_of(
     campaign: Campaign,
     space: SearchSpace,
     *,
-    earlier: Sequence[Observation],
+    belief: CampaignBelief,
     cost: TrialCost,
 ) -> Proposer:
     """Return what proposes a campaign's trials, and judges what they come to.
 
     Args:
         space: that the campaign searches.
-        earlier: what trials of other campaigns have shown.
+        belief: what the campaign believes of its machine.
         cost: of its trials.
     """
     request = campaign.request
@@ -158,7 +161,7 @@ def proposer_of(
         space,
         objective=request.objective,
         seed=request.seed,
-        earlier=earlier,
+        belief=belief,
         cost=cost,
         headroom_gib=request.min_headroom_gib,
         stand_ins=stand_ins_of(campaign.screening, space.transformer),

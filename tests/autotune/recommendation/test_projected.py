@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.calibration import Observation
 from autotune.recommendation import recommend, strategies_to_confirm
 from autotune.resolution import strategy_shape
 from autotune.schemas import Campaign, Recommendation, Trial, TrialState
+from autotune.search import belief_without_start
 from search_spaces.strategy import Strategy
 from tests.autotune.recommendation.examples import campaign, strategy, trial
 
@@ -122,3 +124,25 @@ def test_what_the_nodes_at_hand_are_too_few_for_may_come_first() -> None:
         found = recommend(on_16(at_hand=at_hand), trials)
         assert found is not None
         assert found.best.projected_from_layers == first
+
+
+def test_a_projection_follows_from_the_campaigns_belief_earlier_trials_included() -> None:
+    """They saw four times the nodes take twice the time, which nobody would have foreseen."""
+    trials, subject = [narrow(1, FULL, seconds=2.0)], campaign()
+    alone = belief_without_start(subject)
+    earlier = tuple(
+        Observation(
+            transformer=alone.transformer,
+            strategy=replace(each, num_nodes=nodes),
+            iteration_time_s=seconds,
+            fitted=True,
+        )
+        for each in (OTHER, strategy(tp=8, nodes=16), strategy(tp=1, nodes=16))
+        for nodes, seconds in ((4, 2.0), (16, 4.0))
+    )
+    belief = replace(alone, earlier=earlier)
+    told, without = (recommend(subject, trials, belief=each) for each in (belief, None))
+    assert told is not None
+    assert without is not None
+    seconds = [each.best.metrics.iteration_time_s for each in (told, without)]
+    assert seconds[0] > 1.3 * seconds[1]

@@ -16,7 +16,7 @@ from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
 from autotune.measurement import measured_iterations
 from autotune.schemas import Objective
-from autotune.search import Proposer, SearchTrial, TrialCost, reason_to_be_content
+from autotune.search import CampaignBelief, Proposer, SearchTrial, TrialCost, reason_to_be_content
 from autotune.search.layouts import Layouts
 from autotune.search.suspects import suspected
 from search_spaces.errors import InvalidInput
@@ -354,9 +354,12 @@ def test_what_other_campaigns_have_shown_is_believed() -> None:
     trials = [ok(other, strategy, factor=0.8) for strategy in other.lattice()]
     earlier = [trial.observation(other.transformer) for trial in trials]
     fresh, warm = (
-        Proposer(space, objective="tokens_per_s", seed=1, earlier=known).propose(
-            [], count=1, free_nodes=4
-        )[0]
+        Proposer(
+            space,
+            objective="tokens_per_s",
+            seed=1,
+            belief=CampaignBelief.over(space, earlier=known),
+        ).propose([], count=1, free_nodes=4)[0]
         for known in ([], [o for o in earlier if o is not None])
     )
     believed = [

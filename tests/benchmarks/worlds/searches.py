@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.calibration import Observation
 from autotune.errors import NothingToPropose
-from autotune.search import Proposer, SearchTrial
+from autotune.search import CampaignBelief, Proposer, SearchTrial
 from autotune.search.layouts import POINT_DIMENSIONS
 from search_spaces.strategy import Strategy
 from tests.benchmarks.replay.stock import StockDeepHyper
@@ -56,7 +56,8 @@ def ours_warm(here: World) -> Chooser:
 
 
 def _proposer(here: World, earlier: Sequence[Observation]) -> Chooser:
-    proposer = Proposer(here.space, objective="tokens_per_s", seed=here.seed, earlier=earlier)
+    belief = CampaignBelief.over(here.space, earlier=earlier)
+    proposer = Proposer(here.space, objective="tokens_per_s", seed=here.seed, belief=belief)
     seen: list[SearchTrial] = []
 
     def choose(latest: SearchTrial | None) -> int | None:

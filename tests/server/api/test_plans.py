@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from autotune.prediction import plan
 from autotune.resolution import machine_of, space_of, transformer_of
 from autotune.schemas import Campaign, CampaignPlan, TrialState
+from autotune.search import CampaignBelief
 from server.api.planning import Plans
 from server.runner.start import SearchStart, telling_trials
 from server.settings import Settings
@@ -53,8 +54,8 @@ def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: S
     space = space_of(request.space, transformer, machine, nodes=request.nodes)
     with store.session() as session:
         kept = telling_trials(session, later.id, space, now=later.created_at)
-    start = SearchStart(machine=machine, transformer=transformer, kept=kept)
-    calibration = start._calibration
+    start = SearchStart(alone=CampaignBelief.over(space), kept=kept)
+    calibration = start.first_belief.prior()
     expected = plan(request, space, calibration)
     rates = [each.tokens_per_s for each in expected.best]
     assert [each.tokens_per_s for each in answer.best] == pytest.approx(rates, rel=1e-3)

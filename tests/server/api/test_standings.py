@@ -6,35 +6,31 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI
 
-from autotune.recommendation import recommend
-from autotune.schemas import Campaign, Recommendation, Trial
+from autotune.schemas import Campaign, Recommendation
 from server.api.standings import Standings
-from server.store import Store
-from server.store.trials import all_trials
+from server.figures.source import FigureSource, SpaceBelief
 
 
 def test_many_who_ask_are_told_the_same_and_it_is_worked_out_once(
     finished: tuple[FastAPI, Campaign],
 ) -> None:
     app, campaign = finished
-    store: Store = app.state.store
-    with store.session() as session:
-        trials = all_trials(session, campaign.id)
-    subject = Standings(store)
+    source: FigureSource = app.state.campaigns.latest(campaign.id)
+    subject = Standings()
 
-    def ask(known: list[Trial]) -> Recommendation:
-        recommendation = recommend(campaign, known)
-        assert recommendation is not None
-        return subject.added_to(recommendation, campaign, known)
+    def ask(known: FigureSource) -> Recommendation:
+        assert known.recommendation is not None
+        return subject.added_to(known.recommendation, known)
 
     with ThreadPoolExecutor(8) as pool:
-        first, *others = (each.standing for each in pool.map(ask, [trials] * 8))
+        first, *others = (each.standing for each in pool.map(ask, [source] * 8))
     assert first is not None
     assert all(other is first for other in others)
     assert first.sentence.startswith("Best of the space with ")
     assert first.neighbours
-    assert Standings(store).added_to(ask(trials), campaign, trials).standing == first
-    fewer = [trial for trial in trials if trial.number == ask(trials).best.trial_numbers[0]]
-    less = ask(fewer).standing
+    assert Standings().added_to(ask(source), source).standing == first
+    fewer = [t for t in source.trials if t.number == ask(source).best.trial_numbers[0]]
+    belief = SpaceBelief.of(campaign, fewer)
+    less = ask(FigureSource(campaign=campaign, trials=fewer, belief=belief)).standing
     assert less is not None
     assert less.untried > first.untried

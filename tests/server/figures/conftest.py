@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.schemas import Campaign, TrialState
-from server.figures.source import CampaignBelief, FigureSource
+from server.figures.source import FigureSource, SpaceBelief
 from server.settings import Settings
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials
@@ -21,7 +21,7 @@ class Stages(Campaigns):
     def source(self, campaign: Campaign) -> FigureSource:
         with self.store.session() as session:
             read, trials = get_campaign(session, campaign.id), all_trials(session, campaign.id)
-        return FigureSource(campaign=read, trials=trials, belief=CampaignBelief.of(read, trials))
+        return FigureSource(campaign=read, trials=trials, belief=SpaceBelief.of(read, trials))
 
     def crashed(self) -> Campaign:
         """Nothing but failures, of four kinds."""

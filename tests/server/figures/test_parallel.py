@@ -11,7 +11,7 @@ from autotune.schemas import StrategyShape, TrialState
 from server.figures.outcome import NOT_DRAWN
 from server.figures.parallel import ALWAYS, LINES, ParallelFigure
 from server.figures.parallel_axes import FAILED_PLACE, LABELLED, AxisTick, labelled, round_values
-from server.figures.source import CampaignBelief, FigureSource
+from server.figures.source import FigureSource, SpaceBelief
 from tests.server.figures.conftest import Stages
 from tests.server.figures.scene import drawn_words
 from tests.server.figures.subjects import campaign, trial
@@ -27,7 +27,7 @@ def of_layouts(*layouts: dict[str, Any]) -> FigureSource:
         trial(n, 10.0 * n, strategy=StrategyShape(**usual.model_dump() | layout))
         for n, layout in enumerate(layouts, start=1)
     ]
-    return FigureSource(campaign=shown, trials=trials, belief=CampaignBelief.of(shown, trials))
+    return FigureSource(campaign=shown, trials=trials, belief=SpaceBelief.of(shown, trials))
 
 
 def test_a_line_crosses_each_axis_at_its_value(done: FigureSource) -> None:

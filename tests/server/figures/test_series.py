@@ -18,7 +18,7 @@ from server.figures.layout_map import LayoutMapFigure
 from server.figures.memory_headroom import MemoryFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
-from server.figures.source import CampaignBelief, FigureSource
+from server.figures.source import FigureSource, SpaceBelief
 from server.figures.timeline import TimelineFigure, TimelineTrial
 from tests.server.figures.conftest import Stages
 from tests.server.figures.subjects import START, campaign, trial
@@ -193,7 +193,7 @@ def test_real_trials_stand_where_they_waited_and_ran() -> None:
     ]
     shown = shown.model_copy(update={"request": request})
     figure = TimelineFigure.of(
-        FigureSource(campaign=shown, trials=trials, belief=CampaignBelief.of(shown, trials))
+        FigureSource(campaign=shown, trials=trials, belief=SpaceBelief.of(shown, trials))
     )
     assert not figure.replayed
     places = [(t.first_node, t.asked_s, t.started_s, t.trained_s, t.ended_s) for t in figure.trials]

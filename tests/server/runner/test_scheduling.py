@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from autotune.schemas import Budget, Trial, TrialState
-from autotune.search import Proposer
+from autotune.search import Proposer, search_trials
 from search_spaces.space import SearchSpace
 from server.runner.scheduling import (
     MachineQueue,
@@ -13,7 +13,6 @@ from server.runner.scheduling import (
     next_confirmations,
     reason_to_end_search,
     same_failure,
-    search_trials,
     wants_baseline,
 )
 from server.store import Store

@@ -1,0 +1,102 @@
+"""What a campaign believes of its machine: the one calibration that search, recommendation, figures
+and pages ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from autotune.calibration import Calibration, Observation
+from autotune.resolution import machine_of, transformer_of
+from autotune.schemas import Campaign
+from autotune.search.pairs import Projections, pairs_of
+from autotune.search.trial import SearchTrial
+from search_spaces.dimensions import Scalar
+from search_spaces.machine import Machine
+from search_spaces.program import Tuning
+from search_spaces.space import SearchSpace
+from search_spaces.transformer import Transformer
+
+Ended = tuple[SearchTrial, ...]
+"""Trials that do not run any more, one for each strategy and what it stands for, as `merged`
+returns them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignBelief:
+    """The cost model fitted to a campaign's trials and to the earlier ones that it started from.
+
+    Each fit is kept for the next who asks after the same trials.
+
+    Attributes:
+        transformer: with all layers.
+        earlier: what trials of other campaigns showed, with their weights.
+        settings: values that the space allows of the trainer's own dimensions, by name.
+        tuning: of the trainer, which decides what is believed before the first trial.
+    """
+
+    machine: Machine
+    transformer: Transformer
+    earlier: tuple[Observation, ...] = ()
+    settings: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
+    tuning: Tuning = "usual"
+
+    @classmethod
+    def over(cls, space: SearchSpace, *, earlier: Sequence[Observation] = ()) -> CampaignBelief:
+        """Return the belief of a campaign that searches this space."""
+        return cls(
+            machine=space.machine,
+            transformer=space.transformer,
+            earlier=tuple(earlier),
+            settings=tuple(space.settings.items()),
+            tuning=space.program.tuning,
+        )
+
+    def calibration(self, ended: Ended) -> Calibration:
+        """Return the calibration after these trials."""
+        return self._calibrations(ended)
+
+    def prior(self) -> Calibration:
+        """Return the calibration before the campaign's own trials."""
+        return self.calibration(())
+
+    def projections(self, ended: Ended) -> Projections:
+        """Return how what was projected came true of the layouts that were measured both ways."""
+        return self._projections(ended)
+
+    @cached_property
+    def _calibrations(self) -> Callable[[Ended], Calibration]:
+        return lru_cache(maxsize=3)(self._fit)
+
+    @cached_property
+    def _projections(self) -> Callable[[Ended], Projections]:
+        return lru_cache(maxsize=2)(self._compare)
+
+    def _fit(self, ended: Ended) -> Calibration:
+        observed = [trial.observation(self.transformer) for trial in ended]
+        own = [observation for observation in observed if observation is not None]
+        return Calibration.of(
+            self.machine,
+            [*self.earlier, *own],
+            settings=dict(self.settings),
+            tuning=self.tuning,
+        )
+
+    def _compare(self, ended: Ended) -> Projections:
+        pairs = pairs_of(ended)
+        if not pairs:
+            return Projections()
+        both = {wide for _, wide in pairs}
+        before = self.calibration(tuple(trial for trial in ended if trial not in both))
+        return Projections.of(pairs, before, self.transformer)
+
+
+def belief_without_start(campaign: Campaign) -> CampaignBelief:
+    """Return the belief of a campaign of which its own trials alone are known."""
+    return _without_start(machine_of(campaign.machine), transformer_of(campaign.model))
+
+
+@lru_cache(maxsize=8)
+def _without_start(machine: Machine, transformer: Transformer) -> CampaignBelief:
+    return CampaignBelief(machine=machine, transformer=transformer)
