@@ -26,6 +26,7 @@ from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.tables import THROUGHPUT, PublishedRow, TableError, read
 from tests.benchmarks.replay.landscapes import landscapes, stacks, usable
 from tests.benchmarks.replay.methods import jobs, replays_of
+from tests.benchmarks.replay.ours import cold
 from tests.benchmarks.replay.picture import regret_svg
 from tests.benchmarks.replay.projection import Pair, pairs
 from tests.benchmarks.replay.report import document, show
@@ -67,7 +68,8 @@ def _compare(rows: Sequence[PublishedRow], chosen: argparse.Namespace) -> None:
             processes=chosen.processes,
             progress=started(progress, "replays", total),
         )
-    whole = document(replays, found)
+        own_stops = [cold(grid).own_stop() for grid in grids]
+    whole = document(replays, found, own_stops)
     show(whole, left_out, console(sys.stdout))
     if chosen.json:
         text = json.dumps(whole, indent=1, allow_nan=False)

@@ -3,7 +3,6 @@ that belong to other strategies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,11 +14,13 @@ from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.search.belief import Belief
 from autotune.search.choice import choose
+from autotune.search.outlook import Outlook
+from autotune.search.stopping import reason_to_be_content
 from autotune.search.surrogate import CalibratedRegressor
 from search_spaces.machine import Machine
 from tests.benchmarks.replay.grid import Grid
 from tests.benchmarks.replay.landscapes import Landscape, Measurements
-from tests.benchmarks.replay.trials import Chooser, Revealed
+from tests.benchmarks.replay.trials import WITHIN, OwnStop, Revealed, revealed
 
 KNOWN_BEFOREHAND = 20
 """Rows of other models that a warm search knows."""
@@ -39,30 +40,30 @@ ROW = "row"
 """A column of its own, by which shuffled predictions know a strategy."""
 
 
-def cold(landscape: Landscape) -> Chooser:
-    return _chooser(landscape, landscape.machine, earlier=landscape.earlier.take(_none()))
+def cold(landscape: Landscape) -> Search:
+    return Search(landscape, landscape.machine, earlier=landscape.earlier.take(_none()))
 
 
-def warm(landscape: Landscape, *, draw: int) -> Chooser:
+def warm(landscape: Landscape, *, draw: int) -> Search:
     """With some rows of the stack known, drawn at random whatever their rate."""
     order = np.random.default_rng([KNOWN_BEFOREHAND, draw]).permutation(len(landscape.earlier))
     earlier = landscape.earlier.take(order[:KNOWN_BEFOREHAND])
-    return _chooser(landscape, landscape.machine, earlier=earlier)
+    return Search(landscape, landscape.machine, earlier=earlier)
 
 
-def wrong(landscape: Landscape, *, variant: int) -> Chooser:
+def wrong(landscape: Landscape, *, variant: int) -> Search:
     """With the `variant`-th of WRONG_FIGURES times WRONG_FACTORS."""
     factor_of, figure_of = divmod(variant, len(WRONG_FIGURES))
     figure, factor = WRONG_FIGURES[figure_of], WRONG_FACTORS[factor_of]
     machine = replace(landscape.machine, **{figure: factor * getattr(landscape.machine, figure)})
-    return _chooser(landscape, machine, earlier=landscape.earlier.take(_none()))
+    return Search(landscape, machine, earlier=landscape.earlier.take(_none()))
 
 
-def shuffled(landscape: Landscape, *, seed: int) -> Chooser:
+def shuffled(landscape: Landscape, *, seed: int) -> Search:
     """With what the formulas say of each strategy said of another one; where strategies lie stays
     true, so that trials still tell about those like them."""
     order = np.random.default_rng(seed).permutation(len(landscape))
-    return _chooser(
+    return Search(
         landscape, landscape.machine, earlier=landscape.earlier.take(_none()), order=order
     )
 
@@ -108,57 +109,101 @@ def quantities(
     )
 
 
-def _chooser(
-    landscape: Landscape, machine: Machine, *, earlier: Measurements, order: Rows | None = None
-) -> Chooser:
+class Search:
     """The product's belief, and its choice through DeepHyper; rows of a table say nothing of
     peaks, only whether memory sufficed."""
-    of_time, of_memory = quantities(landscape, machine, order)
-    candidates, grid = numbered(landscape.columns), Grid(landscape)
-    known: list[Revealed] = []
 
-    def next_row(latest: Revealed | None) -> int:
-        known.extend([] if latest is None else [latest])
-        tried = np.array([trial.row for trial in known], dtype=np.int64)
-        log_time = np.array([_log_time(landscape, trial) for trial in known])
-        here = Measurements(columns=candidates.take(tried), log_time=log_time)
-        time, memory = _samples(earlier, here, machine)
-        belief = Belief.of(
+    def __init__(
+        self,
+        landscape: Landscape,
+        machine: Machine,
+        *,
+        earlier: Measurements,
+        order: Rows | None = None,
+    ) -> None:
+        self._landscape, self._machine, self._earlier = landscape, machine, earlier
+        self._of_time, self._of_memory = quantities(landscape, machine, order)
+        self._candidates, self._grid = numbered(landscape.columns), Grid(landscape)
+        self._known: list[Revealed] = []
+
+    def __call__(self, latest: Revealed | None) -> int:
+        self._known.extend([] if latest is None else [latest])
+        return self._choice(self._belief())
+
+    def own_stop(self) -> OwnStop:
+        """Search until the product would end, without a training in view."""
+        row = self(None)
+        while True:
+            self._known.append(revealed(self._landscape, row))
+            belief = self._belief()
+            if self._is_over(belief):
+                break
+            row = self._choice(belief)
+        best = float(np.nanmax(self._landscape.log_rate))
+        reached = max(self._rates, default=-np.inf)
+        return OwnStop(
+            trials=len(self._known),
+            failures=len(self._known) - len(self._rates),
+            within=bool(-np.expm1(reached - best) <= WITHIN),
+        )
+
+    @property
+    def _rates(self) -> list[float]:
+        return [trial.log_rate for trial in self._known if trial.log_rate is not None]
+
+    def _belief(self) -> Belief:
+        landscape, machine = self._landscape, self._machine
+        tried = np.array([trial.row for trial in self._known], dtype=np.int64)
+        log_time = np.array([_log_time(landscape, trial) for trial in self._known])
+        here = Measurements(columns=self._candidates.take(tried), log_time=log_time)
+        time, memory = _samples(self._earlier, here, machine)
+        return Belief.of(
             Calibration(
                 machine=machine,
                 software="",
                 observations=(),
-                time=Mixture.of(of_time, time),
-                memory=Mixture.of(of_memory, memory),
+                time=Mixture.of(self._of_time, time),
+                memory=Mixture.of(self._of_memory, memory),
                 memory_sample=memory,
             ),
-            candidates,
+            self._candidates,
             log_work=landscape.log_tokens,
             rows=np.setdiff1d(np.arange(len(landscape)), tried),
         )
-        offered = _offered(belief, known)
+
+    def _is_over(self, belief: Belief) -> bool:
+        if not len(belief.rows):
+            return True
+        if not self._rates:
+            return False
+        measured = {t.row: t.log_rate for t in self._known if t.log_rate is not None}
+        best = max(measured, key=measured.__getitem__)
+        outlook = Outlook.of(belief, best=best, measured=list(measured), seed=0)
+        content = reason_to_be_content(outlook, objective="tokens_per_s") is not None
+        return content or not belief.worth_trying(measured[best]).any()
+
+    def _choice(self, belief: Belief) -> int:
+        grid, offered = self._grid, self._offered(belief)
         points = grid.levels[offered.rows]
         chosen = choose(
             grid.names,
             points,
             CalibratedRegressor(offered, points, np.ones(len(points))),
-            told=[(grid.levels[trial.row].tolist(), _told(trial)) for trial in known],
+            told=[(grid.levels[trial.row].tolist(), _told(trial)) for trial in self._known],
             seed=0,
         )
         return int(offered.rows[chosen])
 
-    return next_row
-
-
-def _offered(belief: Belief, known: Sequence[Revealed]) -> Belief:
-    """Return the candidates as the product offers them to DeepHyper. Where it would end the search
-    because none is worth trying, the replay goes on with all of them."""
-    rates = [trial.log_rate for trial in known if trial.log_rate is not None]
-    if not rates:
-        return belief.take(np.argsort(-belief.promise(failed=bool(known)), kind="stable"))
-    worth = np.flatnonzero(belief.worth_trying(max(rates)))
-    belief = belief.take(worth) if len(worth) else belief
-    return belief.take(np.argsort(-belief.log_probability_better(max(rates)), kind="stable"))
+    def _offered(self, belief: Belief) -> Belief:
+        """Return the candidates as the product offers them to DeepHyper. Where it would end the
+        search because none is worth trying, the replay goes on with all of them."""
+        if not self._rates:
+            promise = belief.promise(failed=bool(self._known))
+            return belief.take(np.argsort(-promise, kind="stable"))
+        best = max(self._rates)
+        worth = np.flatnonzero(belief.worth_trying(best))
+        belief = belief.take(worth) if len(worth) else belief
+        return belief.take(np.argsort(-belief.log_probability_better(best), kind="stable"))
 
 
 def _told(trial: Revealed) -> float | str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tests.benchmarks.replay.methods import METHODS, Replays
 from tests.benchmarks.replay.projection import Pair, figures
-from tests.benchmarks.replay.trials import Replay
+from tests.benchmarks.replay.trials import OwnStop, Replay
 
 BARS = {
     "ours": "2; 5; 8; 0.3",
@@ -25,8 +25,11 @@ BARS = {
 PROJECTION_BARS = {"2-4": "2 %; 75 to 85 %", "16+": "8 %; 75 to 85 %"}
 
 
-def document(replays: Replays, pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Trials to within 1 % of the best measured, by method: over all landscapes and of each."""
+def document(
+    replays: Replays, pairs: Sequence[Pair], own_stops: Sequence[OwnStop]
+) -> dict[str, Any]:
+    """Trials to within 1 % of the best measured, by method: over all landscapes and of each; and
+    what our searches come to that end by themselves."""
     return {
         "overall": {
             name: _summary(every) for name in METHODS if (every := _of_method(replays, name))
@@ -36,6 +39,18 @@ def document(replays: Replays, pairs: Sequence[Pair]) -> dict[str, Any]:
             for landscape, by_method in replays.items()
         },
         "projection": figures(pairs),
+        "own_stop": _own_stop(own_stops),
+    }
+
+
+def _own_stop(ended: Sequence[OwnStop]) -> dict[str, float] | None:
+    if not ended:
+        return None
+    trials = sum(one.trials for one in ended)
+    return {
+        "trials_median": float(np.median([one.trials for one in ended])),
+        "failed_share": sum(one.failures for one in ended) / trials,
+        "within_1_percent": float(np.mean([one.within for one in ended])),
     }
 
 
@@ -60,6 +75,13 @@ def show(whole: dict[str, Any], left_out: Counter[str], console: Console) -> Non
     console.print(_overall(whole))
     console.print(_by_landscape(whole))
     console.print(_projection(whole))
+    if own := whole["own_stop"]:
+        console.print(
+            f"Ended by itself, cold: {own['trials_median']:.1f} trials (median), "
+            f"{own['failed_share']:.0%} of them out of memory, "
+            f"{own['within_1_percent']:.0%} of searches within 1 % of the best.",
+            highlight=False,
+        )
     reasons = [f"{count} {reason}" for reason, count in left_out.items() if count]
     if reasons:
         console.print(f"Rows left out: {'; '.join(reasons)}.", highlight=False)

@@ -28,7 +28,7 @@ def test_the_document_the_tables_and_the_picture(
     given = ["--throughput", *tables, "--seeds", "1", "--processes", "1"]
     assert main([*given, "--json", str(out), "--picture", str(picture)]) == 0
     whole = json.loads(out.read_text(), parse_constant=pytest.fail)
-    assert set(whole) == {"overall", "landscapes", "projection"}
+    assert set(whole) == {"overall", "landscapes", "projection", "own_stop"}
     assert list(whole["overall"]) == list(METHODS)
     assert len(whole["landscapes"]) == 1
     for by_method in (whole["overall"], *whole["landscapes"].values()):
@@ -37,6 +37,10 @@ def test_the_document_the_tables_and_the_picture(
     assert 1 <= ours["median"] <= ours["p90"] <= ours["worst"] <= 13
     assert ours["solved"] == 1.0
     assert whole["projection"]["2-4"].keys() == {"median", "p90", "coverage", "pairs"}
+    own_stop = whole["own_stop"]
+    assert 1 <= own_stop["trials_median"] <= 13
+    assert 0 <= own_stop["failed_share"] < 1
+    assert own_stop["within_1_percent"] in (0.0, 1.0)
     printed = capsys.readouterr().out
     assert "Optuna" in picture.read_text()
     assert all(name in printed for name in METHODS)

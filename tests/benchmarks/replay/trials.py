@@ -45,6 +45,25 @@ class Replay:
     regrets: tuple[float, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnStop:
+    """A search that ended by itself.
+
+    Attributes:
+        failures: of its trials, those that ran out of memory.
+        within: whether its best is within 1 % of the best.
+    """
+
+    trials: int
+    failures: int
+    within: bool
+
+
+def revealed(landscape: Landscape, row: int) -> Revealed:
+    rate = float(landscape.log_rate[row])
+    return Revealed(row=row, log_rate=rate if math.isfinite(rate) else None)
+
+
 def replay(landscape: Landscape, choose: Chooser) -> Replay:
     """Raises:
     RuntimeError: where the search tries a row twice.
@@ -62,9 +81,8 @@ def replay(landscape: Landscape, choose: Chooser) -> Replay:
         if row in tried:
             raise RuntimeError(f"{landscape.name}: row {row} was tried twice")
         tried.add(row)
-        fits = bool(np.isfinite(log_rate[row]))
-        latest = Revealed(row=row, log_rate=float(log_rate[row]) if fits else None)
-        failures += not fits
+        latest = revealed(landscape, row)
+        failures += latest.log_rate is None
         reached = max(reached, latest.log_rate) if latest.log_rate is not None else reached
         regrets.append(-math.expm1(reached - best))
         if regrets[-1] <= WITHIN:
