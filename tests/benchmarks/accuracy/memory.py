@@ -15,7 +15,7 @@ from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
-from tests.benchmarks.accuracy.configurations import usual_zero
+from tests.benchmarks.accuracy.configurations import zero_of_peaks
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import sheet_of, unknown_gpu
 from tests.benchmarks.accuracy.noise import contradictions, noise_floor
@@ -102,7 +102,7 @@ def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack]
             "no shape, layout or activations": lambda row: not _complete(row, facts),
         },
     )
-    return named(stacks_of(usable, facts, zero_stage=usual_zero)), left_out
+    return named(stacks_of(usable, facts, zero_stage=zero_of_peaks)), left_out
 
 
 def _calculated(row: PublishedRow) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.cost_model.columns import Columns
 from search_spaces.catalog import load_model
-from tests.benchmarks.accuracy.configurations import columns_of, no_zero, usual_zero
+from tests.benchmarks.accuracy.configurations import columns_of, no_zero, usual_zero, zero_of_peaks
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.measurements import Cells, cells, remembered, strategies, timed
 
@@ -53,7 +53,7 @@ def test_the_framework_decides_what_zero_divides_and_no_outcome(
     ]
     assert columns(tmp_path, *rows)["zero_stage"].tolist() == of_time
     read = timed(tmp_path, *rows)
-    of_peaks = columns_of(read, Facts.of(read), zero_stage=usual_zero)
+    of_peaks = columns_of(read, Facts.of(read), zero_stage=zero_of_peaks)
     assert of_peaks["zero_stage"].tolist() == of_memory
 
 
