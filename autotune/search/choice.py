@@ -15,7 +15,6 @@ from threadpoolctl import threadpool_limits
 
 from autotune.schemas.choices import Surrogate
 from autotune.search.layouts import Integers
-from autotune.search.lean_deephyper import import_deephyper
 
 if TYPE_CHECKING:
     from deephyper.hpo import HpProblem
@@ -95,7 +94,6 @@ def _ask(
     told: Sequence[Told],
     seed: int,
 ) -> int:
-    import_deephyper()
     from deephyper.hpo import CBO
 
     every = np.array([*points.tolist(), *(numbers for numbers, _ in told)], dtype=np.int64)

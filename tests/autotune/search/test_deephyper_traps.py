@@ -170,20 +170,7 @@ def test_proposing_writes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
-WITHOUT = """
-import sys, autotune.search
-assert "deephyper" not in sys.modules
-from autotune.search.lean_deephyper import import_deephyper
-import_deephyper()
-assert not {"matplotlib", "ray"} & sys.modules.keys()
-from importlib.util import find_spec
-from deephyper.hpo import CBO
-print(find_spec("matplotlib").origin)
-"""
-
-
-def test_a_search_imports_deephyper_late_and_without_what_it_never_uses() -> None:
-    """Packages that it does without are there for everybody else."""
-    command = [sys.executable, "-c", WITHOUT]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert Path(printed.strip()).is_file()
+def test_importing_the_search_does_not_import_deephyper() -> None:
+    """It takes seconds, and only a process that proposes needs it."""
+    code = "import sys, autotune.search; assert 'deephyper' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
