@@ -1,4 +1,4 @@
-"""torch and DeepSpeed, imported so that nothing is compiled and nothing is left for later.
+"""torch and DeepSpeed, imported in full before ranks are forked.
 
 A process that has called `load` once may fork any number of ranks, each ready at once. It must
 have one thread alone, and no GPU context: with GPUs each rank is a fresh process instead.
@@ -10,13 +10,9 @@ import importlib
 import logging
 import platform
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from autotune.garbage import staying
-from evaluators.trainer.compiler import do_without_compiler
 from evaluators.trainer.device import Device
 
 MODULES = (
@@ -24,10 +20,12 @@ MODULES = (
     "torch.utils.checkpoint",
     # Imported as a stage or a recomputed layer goes backward, which would then be each rank's.
     "torch.fx.experimental.symbolic_shapes",
+    # Imported by an optimizer's first step, and by DeepSpeed's first `initialize`: nothing is
+    # compiled, but each rank would import the compiler for itself.
+    "torch._dynamo",
+    "deepspeed.runtime.zero.muon.muon_optimizer",
     "evaluators.trainer.rank",
 )
-MUON = "deepspeed.runtime.zero.muon.muon_optimizer"
-"""Imported by DeepSpeed at its first `initialize`, whatever the optimizer is."""
 
 
 def environment(device: Device, *, extensions: Path, one_host: bool = True) -> Mapping[str, str]:
@@ -54,36 +52,14 @@ def load() -> None:
     """Import what a rank needs; takes seconds the first time. SystemExit says what is missing."""
     logging.disable(logging.INFO)
     try:
-        with staying():
-            do_without_compiler()
-            for name in MODULES:
-                importlib.import_module(name)
-            with _nothing_compiled():
-                importlib.import_module(MUON)
+        for name in MODULES:
+            importlib.import_module(name)
+        from deepspeed import ops
     except ModuleNotFoundError as error:
         sys.exit(f"{error}; local trials need: pip install 'autotune[trials]'")
-    # Compiles for over a minute, and only serves inference.
-    communication = sys.modules["deepspeed.comm.torch"]
-    communication.build_shm_op = lambda: None  # type: ignore[attr-defined]
-
-
-@contextmanager
-def _nothing_compiled() -> Iterator[None]:
-    """Leave functions as they are written that ask for torch's compiler.
-
-    To ask for it imports it, a second of a core in every job; Muon does, and no trial uses Muon.
-    """
-    import torch
-
-    def as_written(function: Any = None, **_options: Any) -> Any:
-        return as_written if function is None else function
-
-    compiler = torch.compile
-    torch.compile = as_written  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.compile = compiler
+    # Takes over a minute to compile, and serves inference alone. DeepSpeed keeps edits of this
+    # table.
+    ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def versions() -> dict[str, str]:
