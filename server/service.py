@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import os
 import socket
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from autotune.client.address import FROM_HERE, SOCKET
 from autotune.client.service_record import NAME, ServiceRecord, known_path
-from autotune.garbage import look_as_usual
 from server.api.access import Access
 from server.api.gate import ENTRANCE, OWN_SOCKET
 from server.app import create_app
@@ -147,10 +145,6 @@ def run(
         )
         if not settings.socket:
             ready(f"for a browser, once: {address(settings)}{ENTRANCE}?key={access.new_key()}")
-        # What stands by now stays: looked through with all else, it would stop everybody's answers.
-        gc.collect()
-        gc.freeze()
-        look_as_usual()
         WebServer(app, settings, own=own).run(sockets=[bound])
 
 

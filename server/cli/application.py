@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Annotated, Any
 
 import typer
 
-from autotune.garbage import look_seldom
 from server.cli.failures import EXIT_CODES, Commands
 from server.cli.late_command import CommandPlace, GroupPlace, LateCommand
 from server.cli.output import text
@@ -287,8 +285,4 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command that was typed."""
-    look_seldom()
-    try:
-        app(prog_name="autotune")
-    finally:
-        gc.freeze()  # its end takes everything with it
+    app(prog_name="autotune")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.garbage import look_as_usual, staying
-
 if TYPE_CHECKING:
     from server.settings import Settings
 
@@ -20,8 +18,6 @@ def run(settings: Settings) -> None:
         DatabaseReplaced: the database was deleted or replaced meanwhile.
     """
     # Late: whoever only starts a runner's process needs no surrogate model.
-    with staying():
-        from server.runner.runner import run_until_stopped
-    look_as_usual()
+    from server.runner.runner import run_until_stopped
 
     run_until_stopped(settings)

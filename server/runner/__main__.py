@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from autotune.garbage import look_seldom
 from evaluators.processes import die_with
 from server.runner import run
 
@@ -19,7 +18,6 @@ def main() -> int:
     parent = parser.parse_args().parent
     if parent is not None:
         die_with(parent)
-    look_seldom()
     from search_spaces.errors import InvalidInput
     from server.logs import configure
     from server.runner.supervisor import EXIT_REPLACED
