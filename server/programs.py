@@ -24,6 +24,12 @@ RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
 """Whatever says where trials are run, by the fields `evaluator`, `slurm`, `ray` and `adapter`."""
 
 
+def is_simulated(question: RunChoice) -> bool:
+    """Return whether a question is about simulated trials: it names the simulated evaluator. One
+    that names no evaluator is about the machine, and is answered from measured trials alone."""
+    return question.evaluator == "simulated" and "evaluator" in question.model_fields_set
+
+
 def chosen_program(
     request: RunChoice, settings: Settings, *, as_admin: bool = False
 ) -> ProgramCapabilities:

@@ -99,12 +99,15 @@ def campaign_request(fields: Mapping[str, Any]) -> CampaignCreate:
 
 def subject(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of `SubjectInput`, and `ray`, as a request has them: files read, and
-    machine and evaluator chosen as the command line chooses them."""
+    machine and evaluator chosen as the command line chooses them. The simulated evaluator is sent
+    only where it is named: predictions for a machine do not rest on simulated trials."""
     machine = LOCAL if fields.get("machine") is None else fields["machine"]
     clusters = {name: fields[name] for name in ("slurm", "ray") if fields.get(name) is not None}
-    usual = "local" if machine == LOCAL else "simulated"
+    usual = "local" if machine == LOCAL else None
     evaluator = fields.get("evaluator") or next(iter(clusters), usual)
-    chosen = {"machine": machine_choice(machine), "evaluator": evaluator, **clusters}
+    chosen = {"machine": machine_choice(machine), **clusters}
+    if evaluator is not None:
+        chosen["evaluator"] = evaluator
     return chosen | ({"model": model_choice(fields["model"])} if "model" in fields else {})
 
 

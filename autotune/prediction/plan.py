@@ -46,6 +46,7 @@ def plan(
     calibration: Calibration,
     *,
     started_from: Sequence[StartedFrom] = (),
+    simulated: bool = False,
     most: int = SHOWN,
 ) -> CampaignPlan:
     """Return what can be said of a campaign before it runs.
@@ -54,6 +55,7 @@ def plan(
         space: the campaign's.
         calibration: of its machine: what the campaign would begin with.
         started_from: the earlier trials that the calibration rests on.
+        simulated: whether these are simulated trials, as the campaign's own would be.
         most: strategies that are given.
 
     Raises:
@@ -82,6 +84,7 @@ def plan(
         memory_limit_gib=estimated.memory_limit_gib,
         best=[],
         started_from=list(started_from),
+        simulated=simulated,
         seconds=0.0,
         sentence="",
     )

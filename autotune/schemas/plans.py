@@ -80,6 +80,9 @@ class CampaignPlan(Wire):
     started_from: list[StartedFrom] = Field(default_factory=list)
     """Earlier trials of the machine and program that the figures rest on, and that a campaign would
     start from."""
+    simulated: bool = False
+    """Whether those are simulated trials: only where the question names the simulated evaluator.
+    All others are answered from measured trials alone."""
     obstacle: str = ""
     """Why there is nothing to try; empty where there is something."""
     remedies: list[PlanRemedy] = Field(default_factory=list)

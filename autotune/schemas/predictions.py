@@ -206,7 +206,8 @@ class SweepQuery(SpaceQuery):
 
     calibration: Label | None = None
     """Name of a calibration of this machine, or `"none"` for what is generally known of the
-    machine's kind; null: the newest of the machine."""
+    machine's kind; null: the newest of measured trials of the machine, and of simulated ones where
+    the evaluator is given as simulated."""
     most: Annotated[int, Field(ge=1, le=1000)] = 20
     """Rows of the answer at most."""
 

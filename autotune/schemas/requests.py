@@ -238,7 +238,8 @@ class ProgramChoice(Wire):
     whatever one of the programs can do is."""
 
     evaluator: EvaluatorName = "simulated"
-    """What is to run the trials."""
+    """What is to run the trials. Only where it is given as `simulated` does an answer rest on
+    simulated trials."""
     slurm: SlurmChoice | None = None
     """With the slurm evaluator, and only with it."""
     ray: RayChoice | None = None
@@ -276,6 +277,7 @@ class PredictionQuery(ProgramChoice):
     """The strategy that is asked about."""
     calibration: Label | None = None
     """Name of a calibration of this machine, or `"none"` for what is generally known of the
-    machine's kind; null: the newest of the machine."""
+    machine's kind; null: the newest of measured trials of the machine, and of simulated ones where
+    the evaluator is given as simulated."""
     min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
     """Memory of the fullest GPU that is to be left for a strategy to count as fitting, GiB."""

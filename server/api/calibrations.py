@@ -20,12 +20,15 @@ from autotune.schemas import (
     CalibrationDocument,
     CalibrationSummary,
     MachineChoice,
+    PredictionQuery,
+    SweepQuery,
 )
 from autotune.schemas.calibrations import NAME
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from server.api.callers import CallerOf
 from server.api.dependencies import StoreOf, problems
 from server.api.fitting import document_for
+from server.programs import is_simulated
 from server.store import NotFound, Store
 from server.store.calibrations import (
     calibration_document,
@@ -139,19 +142,21 @@ FittedCalibration = tuple[Calibration, CalibrationSummary]
 
 
 def calibration_for(
-    store: Store, machine: MachineChoice, name: str | None
+    store: Store, query: PredictionQuery | SweepQuery
 ) -> FittedCalibration | tuple[None, None]:
-    """Return the calibration of this name, or else the newest of the machine, if there is one.
+    """Return the calibration that a question names, or else the newest of its machine.
 
-    Without one, predictions rest on what is generally known.
+    That is one of simulated trials where the question is about these, and else one of measured
+    trials. Without one, predictions rest on what is generally known.
 
     Raises:
         InvalidInput: field `calibration`: there is none of this name.
     """
+    name = query.calibration
     if name == NO_CALIBRATION:
         return None, None
     if name is None:
-        return _newest(store, machine)
+        return _newest(store, query.machine, simulated=is_simulated(query))
     try:
         return fitted_calibration(store, name)
     except NotFound as error:
@@ -169,14 +174,16 @@ def fitted_calibration(store: Store, name: str) -> FittedCalibration:
     return _fitted(_canonical(document)), summary
 
 
-def _newest(store: Store, machine: MachineChoice) -> FittedCalibration | tuple[None, None]:
+def _newest(
+    store: Store, machine: MachineChoice, *, simulated: bool
+) -> FittedCalibration | tuple[None, None]:
     """Return the machine's newest calibration; none where there is none, or no such machine."""
     try:
         chosen = machine_of(machine)
     except (InvalidInput, InvalidInputs):
         return None, None  # refused with everything else that is wrong with the question
     with store.session() as session:
-        summary = newest_of(session, chosen)
+        summary = newest_of(session, chosen, simulated=simulated)
     try:
         return fitted_calibration(store, summary.name) if summary else (None, None)
     except NotFound:

@@ -18,12 +18,12 @@ from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.space import SearchSpace
 from server.api.kept import Kept
-from server.programs import chosen_profile, program_of
+from server.programs import chosen_profile, is_simulated, program_of
 from server.runner.start import SearchStart, telling_of
 from server.settings import Settings
 from server.store import Store
 from server.store.history import PastTrial, TrialStack, newest_trial, sources_of, trials_of
-from server.store.stack import machine_digest
+from server.store.stack import machine_digest, trainer_of
 from server.store.stack import program_of as program_name
 
 KEPT = 500
@@ -68,10 +68,11 @@ class Plans:
         if problems:
             raise InvalidInputs(problems)
         kept = profile_as_dict(profile) if profile else None
+        simulated = is_simulated(request)
         stack = TrialStack(
             machine_digest=machine_digest(machine_shape(machine)),
-            program=program_name(request, kept),
-            simulated=request.evaluator == "simulated",
+            program=program_name(request, kept) if simulated else trainer_of(kept),
+            simulated=simulated,
             private_of=(owner,) if request.private else (),
         )
         newest = 0
@@ -80,7 +81,8 @@ class Plans:
                 newest = newest_trial(session, stack)
         now = _next_hour(datetime.now(UTC))
         question = request.model_dump(mode="json", exclude={"name", "time_scale"})
-        asked = [question, kept, machine_shape(machine).model_dump(), list(stack.private_of)]
+        shape = machine_shape(machine).model_dump()
+        asked = [question, kept, shape, list(stack.private_of), simulated]
         words = json.dumps(asked, sort_keys=True)
 
         def answer() -> CampaignPlan:
@@ -88,9 +90,10 @@ class Plans:
                 request, transformer, machine, program=program_of(request, profile)
             )
             if not newest:
-                return plan(request, space, general_knowledge(machine, space.program.tuning))
+                knowledge = general_knowledge(machine, space.program.tuning)
+                return plan(request, space, knowledge, simulated=simulated)
             calibration, sources = self._start(stack, newest, space, now=now)
-            return plan(request, space, calibration, started_from=sources)
+            return plan(request, space, calibration, started_from=sources, simulated=simulated)
 
         return self._answers.of(words, answer, version=(newest, now))
 

@@ -87,7 +87,7 @@ def prediction(
     """Tell of one strategy whether it is legal, its memory and its time, part by part."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
     refusals = refusals_of(query, settings, as_admin=caller.is_admin)
-    calibration, summary = calibration_for(store, query.machine, query.calibration)
+    calibration, summary = calibration_for(store, query)
     return predict(query, calibration, summary, program=program, refusals=refusals)
 
 
@@ -100,7 +100,7 @@ def ranking(
 ) -> Sweep:
     """Rank a whole space by its predicted rate, the best of it with intervals."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
-    calibration, summary = calibration_for(store, query.machine, query.calibration)
+    calibration, summary = calibration_for(store, query)
     return sweep(query, calibration, summary, most=query.most, program=program)
 
 

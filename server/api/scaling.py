@@ -54,7 +54,7 @@ def predicted(
 ) -> ScalingStudy:
     """Predict strong and weak scaling of a strategy's layout."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
-    calibration, summary = calibration_for(store, query.machine, query.calibration)
+    calibration, summary = calibration_for(store, query)
     return scaling_study(query, calibration, summary, program=program)
 
 

@@ -221,10 +221,8 @@ def _legend(
 
 
 def _rests_on(plan: CampaignPlan) -> str:
-    """Return what the figures rest on where the machine remembers nothing; empty otherwise."""
+    """Return what the figures rest on where no trial of the machine is known; empty otherwise."""
     if plan.started_from:
         return ""
-    return (
-        f"general knowledge of its kind of machine ({plan.machine.gpu}): none of its trials are "
-        "remembered"
-    )
+    kind = "simulated" if plan.simulated else "measured"
+    return f"general knowledge of its kind of machine ({plan.machine.gpu}) and on no {kind} trial"

@@ -70,15 +70,13 @@ def delete_calibration(session: Session, name: str) -> None:
     session.delete(_row(session, name))
 
 
-def newest_of(session: Session, machine: Machine) -> CalibrationSummary | None:
-    """Return the newest whose machine has the name and the figures of this one.
-
-    What was measured comes before what was simulated.
-    """
+def newest_of(session: Session, machine: Machine, *, simulated: bool) -> CalibrationSummary | None:
+    """Return the newest whose machine has the name and the figures of this one, of simulated or of
+    measured trials."""
     query = (
         select(CalibrationRow)
-        .where(CalibrationRow.machine == machine.name)
-        .order_by(CalibrationRow.simulated, CalibrationRow.id.desc())
+        .where(CalibrationRow.machine == machine.name, CalibrationRow.simulated == simulated)
+        .order_by(CalibrationRow.id.desc())
     )
     figures = machine_figures(machine)
     rows = (row for row in session.scalars(query) if row.figures == figures)

@@ -30,8 +30,12 @@ def program_of(request: CampaignCreate, profile: Mapping[str, Any] | None) -> st
     Args:
         profile: of the cluster, or of the adapter, as it is kept with the campaign.
     """
-    if request.evaluator == "simulated":
-        return f"simulated {request.seed}"
+    return f"simulated {request.seed}" if request.evaluator == "simulated" else trainer_of(profile)
+
+
+def trainer_of(profile: Mapping[str, Any] | None) -> str:
+    """Return what trials train with that are no simulated ones; the bundled trainer without a
+    profile."""
     kept = profile or {}
     program = str(kept.get("program", "trainer"))
     own: Sequence[Mapping[str, Any]] = (asdict(OVERLAP),)

@@ -62,7 +62,7 @@ function showBest() {
 function matchEvaluator({ target }) {
   const { evaluator, machine } = question.elements;
   if (target === machine && machine.value === "local") evaluator.value = "local";
-  if (target === machine && machine.value !== "local" && evaluator.value === "local") evaluator.value = "simulated";
+  if (target === machine && machine.value !== "local" && evaluator.value === "local") evaluator.value = "";
   showEvaluatorInputs();
   address();
 }

@@ -256,11 +256,15 @@ def predicted(client: TestClient, **changes: Any) -> Prediction:
 def test_a_prediction_rests_on_what_is_asked_for(client: TestClient) -> None:
     general = predicted(client)
     assert general.calibration is None
-    imported(client, "old", document(slower=3.0))
     imported(client, "new", document(slower=1.5, simulated=True))
+    assert predicted(client) == general
+    imported(client, "old", document(slower=3.0))
     imported(client, "newest", document(slower=1.5))
     imported(client, "elsewhere", document("perlmutter"))
     assert predicted(client, calibration="none") == general
+    simulated = predicted(client, evaluator="simulated").calibration
+    assert simulated is not None
+    assert (simulated.name, simulated.simulated) == ("new", True)
     newest = predicted(client)
     assert newest.calibration is not None
     assert (newest.calibration.name, newest.calibration.simulated) == ("newest", False)

@@ -46,6 +46,27 @@ def test_a_plan_rests_on_what_the_machine_remembers(client: TestClient, store: S
     assert planned(client, machine="dgx-a100").started_from == []
 
 
+@pytest.mark.parametrize(
+    "real", [{}, {"evaluator": "slurm", "slurm": {"profile": "frontier"}}], ids=["unnamed", "slurm"]
+)
+def test_a_question_about_the_machine_rests_on_no_simulated_trial(
+    client: TestClient, store: Store, real: dict[str, Any]
+) -> None:
+    question = {name: value for name, value in body().items() if name != "evaluator"} | real
+
+    def answer() -> dict[str, Any]:
+        told: dict[str, Any] = client.post("/api/v1/plans", json=question).json()
+        return {name: value for name, value in told.items() if name != "seconds"}
+
+    before = answer()
+    out_of_memory(store, created(store))
+    simulated = planned(client)
+    assert simulated.simulated
+    assert simulated.fitting < before["fitting"]
+    assert answer() == before
+    assert (before["simulated"], before["started_from"]) == (False, [])
+
+
 def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: Store) -> None:
     out_of_memory(store, created(store))
     answer = planned(client)
