@@ -77,7 +77,7 @@ def estimate(
     strategies = Strategies(Columns.of(transformer, lattice), machine, constants)
     times, memory = costs(strategies)
     memory_gib = total(memory)
-    limit = machine.memory_gib * float(constants.usable_memory)
+    limit = constants.usable_gib(machine)
     return Estimate(
         iteration_time_s=total(times),
         memory_gib=memory_gib,

@@ -309,8 +309,14 @@ class Parameters:
         unit="fraction",
         spread=0.03,
         of_memory=True,
-        reason="of the device's memory; nearer to full the allocator thrashes or fails",
+        reason="of the device's memory; all predictions leave the rest, for nearer to full the "
+        "allocator thrashes or fails",
     )
+
+    def usable_gib(self, machine: Machine) -> float:
+        """Return what of one GPU's memory a peak may take: all but the headroom that
+        `usable_memory` leaves. Every statement about fitting rests on this limit."""
+        return machine.memory_gib * float(self.usable_memory)
 
     @classmethod
     def default(cls, machine: Machine, tuning: Tuning = "usual") -> Parameters:

@@ -102,7 +102,7 @@ def explain_failures(
     too_large = [_told_of(trial) for trial in failed if trial.out_of_memory]
     causes = _causes(trial.cause or UNKNOWN for trial in failed if not trial.out_of_memory)
     need = _need(space, calibration, too_large)
-    limit = machine.memory_gib * float(calibration.parameters.usable_memory)
+    limit = calibration.parameters.usable_gib(machine)
     remedies = []
     if len(too_large) * 2 >= len(failed):
         question = _Question(

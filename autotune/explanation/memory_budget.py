@@ -129,7 +129,7 @@ def memory_budget(
     changes = [] if fits >= EVEN else search.changes()[:SHOWN]
     parts = {name: float(part[0]) for name, part in forecast.memory_parts_gib.items()}
     gib = float(forecast.memory_gib[0])
-    limit = machine.memory_gib * float(calibration.parameters.usable_memory)
+    limit = calibration.parameters.usable_gib(machine)
     return MemoryBudget(
         strategy=strategy,
         memory_gib=gib,

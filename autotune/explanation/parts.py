@@ -214,7 +214,7 @@ def parts_of(
     lattice = Lattice.of([each.strategy for each in compared], gpus_per_node=machine.gpus_per_node)
     forecast = calibration.forecast(transformer, lattice)
     work = np.exp(log_work(lattice, transformer, machine, objective=objective))
-    limit = machine.memory_gib * float(calibration.parameters.usable_memory)
+    limit = calibration.parameters.usable_gib(machine)
     note = bubble_note(calibration)
     told = []
     for row, each in enumerate(compared):

@@ -54,13 +54,10 @@ def explain(
         beyond = _edges(campaign, best, calibration, space) if _within(space, best) else None
     elif space is not None:
         failures = _failures(campaign, trials, calibration, space)
-    limit = machine.memory_gib * float(calibration.parameters.usable_memory)
-    if any(each.memory_origin == "measured" and each.memory_gib > limit for each in strategies):
-        limit = machine.memory_gib  # what has run shows that more can be used
     return Explanation(
         campaign_id=campaign.id,
         simulated=campaign.simulated,
-        memory_limit_gib=limit,
+        memory_limit_gib=calibration.parameters.usable_gib(machine),
         gpu_memory_gib=machine.memory_gib,
         time_note=bubble_note(calibration),
         strategies=strategies,

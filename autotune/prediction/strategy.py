@@ -148,7 +148,7 @@ def _figures(
         "power_trials": calibration.power.measured,
         **{name: getattr(rates, name) for name in RATES},
         "data_parallel": strategy.data_parallel(machine.gpus_per_node),
-        "memory_limit_gib": machine.memory_gib * float(calibration.parameters.usable_memory),
+        "memory_limit_gib": calibration.parameters.usable_gib(machine),
         "time_parts_s": {k: float(v[0]) for k, v in forecast.time_parts_s.items()},
         "time_note": bubble_note(calibration) if strategy.pipeline_parallel > 1 else "",
         "memory_parts_gib": {k: float(v[0]) for k, v in forecast.memory_parts_gib.items()},

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.cost_model.parameters import Parameters
 from autotune.dimension_words import any_value_words
 from autotune.failures import cause_of
 from autotune.objectives import BETTER
 from autotune.recommendation.ranking import Contender
+from autotune.resolution import machine_of
 from autotune.schemas import Campaign, Trial, TrialState
 from autotune.trained_model import another_model
 from search_spaces.dimensions import ACCUMULATION, TABLE
@@ -44,6 +46,7 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     sentences = [
         _origin_of_figures(campaign),
         _headroom(campaign, ranked),
+        _nearly_full(campaign, best),
         _confirmation(campaign, best),
         _unlikely_to_fit(best),
         _predicted(best),
@@ -89,6 +92,21 @@ def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
     return (
         f"{count} measured layout{' leaves' if count == 1 else 's leave'} less than {wanted:g} GiB "
         f"of memory and {'is' if count == 1 else 'are'} ranked last."
+    )
+
+
+def _nearly_full(campaign: Campaign, best: Contender) -> str | None:
+    """Tell of a best that ran above the limit that predictions keep to."""
+    peak, machine = best.metrics.peak_memory_gib, machine_of(campaign.machine)
+    limit = Parameters.default(machine).usable_gib(machine)
+    if peak is None or peak <= limit:
+        return None
+    origin = "simulated" if campaign.simulated else "measured"
+    return (
+        f"{peak:.3g} of {machine.memory_gib:.3g} GiB {'projected' if best.projection else origin}: "
+        f"{machine.memory_gib - peak:.2g} GiB are left, less than the "
+        f"{machine.memory_gib - limit:.2g} GiB that predictions keep free. A longer training may "
+        "run out of memory; `min_headroom_gib` ranks such layouts last."
     )
 
 

@@ -90,7 +90,7 @@ class Explanation(Wire):
     simulated: bool
     """Whether its figures come from the cost model and no machine."""
     memory_limit_gib: float
-    """Memory of a GPU that can be used, GiB."""
+    """Memory of a GPU that predictions use, GiB; what has run may have used more."""
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
     time_note: str = ""

@@ -75,8 +75,9 @@ function showEvaluatorInputs() {
 
 function address() {
   const search = inAddress(question);
-  start.href = `/campaigns/new?${search}`;
   history.replaceState(null, "", `/plan?${search}`);
+  if (!search.has("evaluator")) search.set("evaluator", "simulated"); // a campaign needs one
+  start.href = `/campaigns/new?${search}`;
 }
 
 function asked() {

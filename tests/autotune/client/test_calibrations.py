@@ -31,10 +31,12 @@ def test_from_a_campaign_to_a_sweep(service: Served, finished: CampaignHandle) -
         prediction = client.predict(**SUBJECT, strategy=STRATEGY, calibration="mine")
         assert prediction.calibration is not None
         assert prediction.calibration.name == "mine"
-        assert prediction == client.predict(**SUBJECT, strategy=STRATEGY)
+        simulated: Any = {**SUBJECT, "evaluator": "simulated"}
+        assert prediction == client.predict(**simulated, strategy=STRATEGY)
         general = client.predict(**SUBJECT, strategy=STRATEGY, calibration="none")
         assert general.calibration is None
-        swept = client.sweep(**SUBJECT, nodes=2, space={"zero_stage": 1}, most=3)
+        assert general == client.predict(**SUBJECT, strategy=STRATEGY)  # nothing was measured
+        swept = client.sweep(**simulated, nodes=2, space={"zero_stage": 1}, most=3)
         assert swept.calibration == prediction.calibration
         assert [row.rank for row in swept.rows] == [1, 2, 3]
         assert {row.strategy.zero_stage for row in swept.rows} == {1}

@@ -71,10 +71,9 @@ def test_a_best_that_the_space_lacks_has_no_edge() -> None:
     assert told(outside, of=None).edges is None
 
 
-def test_the_memory_that_has_been_used_can_be_used() -> None:
+def test_a_peak_above_the_usable_memory_does_not_hide_the_limit() -> None:
     full = told(trial(1, A, seconds=1.0, peak=63.5), of=space())
-    assert full.memory_limit_gib == full.gpu_memory_gib
-    assert told(trial(1, A, seconds=1.0), of=space()).memory_limit_gib < full.gpu_memory_gib
+    assert full.memory_limit_gib < 63.5 < full.gpu_memory_gib == 64.0
 
 
 def test_where_nothing_ran_the_cause_is_told_and_every_change_once() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from autotune.cost_model import estimate
 from autotune.resolution import machine_shape
 from autotune.schemas import CampaignState, Trial, TrialState
+from search_spaces.catalog import load_machine
+from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from tests.autotune.recommendation.examples import MACHINE, MODEL, A, B, C, answer, strategy, trial
 
@@ -48,6 +52,20 @@ def test_simulated_figures_say_so() -> None:
     assert answer(eight(), simulated=True).simulated
     assert tells("Simulated", eight(), simulated=True)
     assert not tells("Simulated", eight())
+
+
+@pytest.mark.parametrize(("peak", "told"), [(77.7, True), (76.8, False), (None, False)])
+def test_a_best_above_the_limit_of_predictions_is_told(peak: float | None, told: bool) -> None:
+    """It ran, so it is recommended; predictions of the same layout would say that it does not
+    fit."""
+    machine = replace(load_machine("dgx-h100"), memory_gib=80.0)
+    predicted = estimate(MODEL, machine, Lattice.of([A], gpus_per_node=machine.gpus_per_node))
+    assert predicted.memory_limit_gib == pytest.approx(76.8)
+    trials = [trial(1, A, seconds=1.0, peak=peak), trial(2, B, seconds=2.0, peak=60.0)]
+    found = answer(trials, machine=machine_shape(machine))
+    assert found.best.trial_numbers == [1]
+    full = "77.7 of 80 GiB measured: 2.3 GiB are left, less than the 3.2 GiB that predictions keep"
+    assert any(sentence.startswith(full) for sentence in found.caveats) is told
 
 
 def test_cpu_figures_show_the_plumbing() -> None:
