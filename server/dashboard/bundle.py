@@ -15,9 +15,8 @@ from pathlib import Path
 
 from autotune.files import write_whole
 from server.data_folder import closed_folder
+from server.figures.vega import VEGA_LITE_VERSION
 
-VEGA_LITE_VERSION = "6.4"
-"""The Vega-Lite that the installed Altair writes for."""
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
 BUILD_TIME_LIMIT_S = 120.0
 

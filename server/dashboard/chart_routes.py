@@ -24,7 +24,8 @@ from server.dashboard.series import (
     best_accumulation_series,
     memory_series,
 )
-from server.figures.style import Scheme, Spec
+from server.figures.style import Scheme
+from server.figures.vega import Spec
 from server.store import Store
 from server.store.trials import get_power, get_trial
 

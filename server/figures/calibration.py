@@ -19,8 +19,9 @@ from server.figures.marks import (
 )
 from server.figures.outcome import Outcome, outcome_of
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, Spec, axis, finish
+from server.figures.style import PALETTES, Scheme, axis, finish
 from server.figures.trajectory import thin
+from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
 
 
 class CalibrationPoint(Wire):
@@ -107,8 +108,6 @@ class CalibrationFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         rows = [
             point.model_dump(mode="json")
@@ -121,46 +120,40 @@ class CalibrationFigure(DrawnFigure):
         ]
         timed = [row for row in rows if row["error"] is not None]
         failed = [row for row in rows if row["error"] is None]
-        x = alt.X(
-            "number:Q",
+        x = quantitative(
+            "number",
             title="trial",
             axis=axis(bool(rows), tickMinStep=1),
-            scale=alt.Scale(zero=False, nice=False, padding=10),
+            scale={"zero": False, "nice": False, "padding": 10},
         )
-        y = alt.Y(
-            "error:Q",
+        y = quantitative(
+            "error",
             title="time against its prediction, %",
             axis=axis(bool(timed), format="+.0f", tickCount=6),
-            scale=alt.Scale(range=above_lane(), zero=True),
+            scale={"range": above_lane(), "zero": True},
         )
         outcomes = [point.outcome for point in self.points]
-        colour, shape = outcome_channels(palette, simulated=self.simulated, drawn=outcomes)
+        outcome = outcome_channels(palette, simulated=self.simulated, drawn=outcomes)
         tooltip = [
-            alt.Tooltip("number:O", title="trial"),
-            alt.Tooltip("strategy:N", title="layout"),
-            alt.Tooltip("predicted:N", title="predicted"),
-            alt.Tooltip("came_out:N", title="came out"),
-            alt.Tooltip("error:Q", title="error, %", format="+.1f"),
-            alt.Tooltip("fits:N", title="likely to fit"),
+            ordinal("number", title="trial"),
+            nominal("strategy", title="layout"),
+            nominal("predicted", title="predicted"),
+            nominal("came_out", title="came out"),
+            quantitative("error", title="error, %", format="+.1f"),
+            nominal("fits", title="likely to fit"),
         ]
-        base = alt.Chart(alt.NamedData("timed")).encode(x=x)
+        low = {"x": x, "y": quantitative("low"), "y2": {"field": "high"}, "tooltip": tooltip}
         width = max(1.5, min(7.0, 420.0 / max(len(rows), 1)))
-        bands = base.mark_rule(color=palette.faint, strokeWidth=width, strokeOpacity=0.35).encode(
-            y=alt.Y("low:Q"), y2="high:Q", tooltip=tooltip
-        )
+        band: Spec = {"color": palette.faint, "strokeWidth": width, "strokeOpacity": 0.35}
+        dot = {"x": x, "y": y, **outcome, "tooltip": tooltip}
         marks: Spec = {"filled": True, "size": mark_area_px(len(rows)), "strokeWidth": 0}
-        dots = base.mark_point(opacity=0.95, **marks).encode(
-            y=y, color=colour, shape=shape, tooltip=tooltip
-        )
-        zero = alt.Chart(alt.NamedData("zero")).mark_rule(color=palette.faint, strokeWidth=1)
-        out = alt.Chart(alt.NamedData("failed")).mark_point(opacity=1, **marks)
-        layers = alt.layer(
+        layers = [
             *lane_layers(palette),
-            zero.encode(y=alt.Y("y:Q")),
-            bands,
-            dots,
-            out.encode(x=x, y=lane_middle(), color=colour, shape=shape, tooltip=tooltip),
-        )
+            layer("rule", "zero", {"y": quantitative("y")}, color=palette.faint, strokeWidth=1),
+            layer("rule", "timed", low, **band),
+            layer("point", "timed", dot, opacity=0.95, **marks),
+            layer("point", "failed", dot | {"y": lane_middle()}, opacity=1, **marks),
+        ]
         data = {**LANE_ROWS, "timed": timed, "failed": failed, "zero": [{"y": 0}]}
         return finish(layers, palette, data, height=320)
 

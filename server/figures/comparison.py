@@ -7,7 +7,8 @@ from typing import Any
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import CampaignComparison, ComparedCampaign, ProgressAxis
 from server.figures.drawn import standing_alone
-from server.figures.style import PALETTES, Scheme, Spec, axis, finish, legend, scale
+from server.figures.style import FIGURE, PALETTES, Scheme, axis, by_value, finish, legend, scale
+from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
 
 X_TITLES: dict[ProgressAxis, str] = {
     "trial": "trial",
@@ -51,41 +52,40 @@ def progress_chart(
     Campaigns whose objectives differ share no axis: then each axis has no title, and the page says
     why.
     """
-    import altair as alt
-
     palette = PALETTES[scheme]
     rows = progress_rows(comparison, by=by)
     labels = [campaign_label(campaign) for campaign in comparison.campaigns]
     units = {OBJECTIVE_UNITS[campaign.objective] for campaign in comparison.campaigns}
-    colours = alt.Scale(domain=labels, range=list(COLOURS[: len(labels)]))
-    dashes = alt.Scale(domain=labels, range=[DASHES[i % len(DASHES)] for i in range(len(labels))])
-    base = alt.Chart(alt.NamedData("progress")).encode(
-        x=alt.X(
-            "x:Q",
+    colour = by_value(labels, COLOURS[: len(labels)])
+    dashes = by_value(labels, [DASHES[i % len(DASHES)] for i in range(len(labels))])
+    place = {
+        "x": quantitative(
+            "x",
             title=X_TITLES[by],
             axis=axis(bool(rows), tickCount=8, **({"tickMinStep": 1} if by == "trial" else {})),
             scale=scale(bool(rows), nice=False, padding=8),
         ),
-        y=alt.Y(
-            "objective:Q",
+        "y": quantitative(
+            "objective",
             title=units.pop() if len(units) == 1 else None,
             axis=axis(bool(rows), format="~s", tickCount=6),
             scale=scale(bool(rows)),
         ),
-        color=alt.Color("campaign:N", legend=legend(labels), scale=colours),
-    )
-    lines = base.mark_line(interpolate="step-after", strokeWidth=2).encode(
-        strokeDash=alt.StrokeDash("campaign:N", legend=legend(labels), scale=dashes)
-    )
-    points = base.mark_point(filled=True, size=40, opacity=1).encode(
-        tooltip=[
-            alt.Tooltip("campaign:N", title="campaign"),
-            alt.Tooltip("trial:O", title="trial"),
-            alt.Tooltip("objective:Q", title="best so far", format=",.4~r"),
-        ]
-    )
+        "color": nominal("campaign", legend=legend(labels), scale=colour),
+    }
+    dashed = nominal("campaign", legend=legend(labels), scale=dashes)
+    tooltip = [
+        nominal("campaign", title="campaign"),
+        ordinal("trial", title="trial"),
+        quantitative("objective", title="best so far", format=FIGURE),
+    ]
+    line = place | {"strokeDash": dashed}
+    layers = [
+        layer("line", "progress", line, interpolate="step-after", strokeWidth=2),
+        layer("point", "progress", place | {"tooltip": tooltip}, filled=True, size=40, opacity=1),
+    ]
     data: dict[str, list[dict[str, Any]]] = {"progress": [dict(row) for row in rows]}
-    return finish(alt.layer(lines, points), palette, data, height=300)
+    return finish(layers, palette, data, height=300)
 
 
 def progress_picture(

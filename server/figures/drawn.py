@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from textwrap import wrap
 
 from autotune.schemas import Figure
-from server.figures.style import PALETTES, Scheme, Spec
+from server.figures.style import PALETTES, Scheme
+from server.figures.vega import Spec
 
 PICTURE_WIDTH_PX = 760
 CAPTION_LETTERS = 118

@@ -13,8 +13,7 @@ import sys
 import threading
 
 from autotune.schemas import PictureFormat
-from server.dashboard.bundle import VEGA_LITE_VERSION
-from server.figures.style import Spec
+from server.figures.vega import VEGA_LITE_VERSION, Spec
 
 TIME_LIMIT_S = 60.0
 AT_ONCE = 2

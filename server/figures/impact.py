@@ -15,7 +15,8 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, Spec, finish
+from server.figures.style import PALETTES, Scheme, finish
+from server.figures.vega import Spec, layer, nominal, quantitative
 
 DOTS = 160
 """Strategies that are drawn of each dimension; of more, as many evenly spread over their values."""
@@ -106,32 +107,28 @@ class ImpactFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         rows = [
             bar.model_dump(exclude={"values", "by_level"})
             | {"said": f"{bar.impact:.1f} % ({bar.low:.1f} to {bar.high:.1f})"}
             for bar in self.bars
         ]
-        y = alt.Y("name:N", sort=[bar.name for bar in self.bars], title=None)
+        y = nominal("name", sort=[bar.name for bar in self.bars], title=None)
         title = f"change of {self.unit} by its choice, mean over all strategies, %"
-        base = alt.Chart(alt.NamedData("bars")).encode(y=y)
         tooltip = [
-            alt.Tooltip("name:N", title="parameter"),
-            alt.Tooltip("said:N", title="importance (80 %)"),
-            alt.Tooltip("share:Q", title="share", format=".0%"),
+            nominal("name", title="parameter"),
+            nominal("said", title="importance (80 %)"),
+            quantitative("share", title="share", format=".0%"),
         ]
-        bars = base.mark_bar(color=palette.measured, height=16).encode(
-            x=alt.X(
-                "impact:Q", title=title, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=8)
-            ),
-            tooltip=tooltip,
-        )
-        ends = base.mark_rule(color=palette.text, strokeWidth=1.5).encode(
-            x=alt.X("low:Q", title=title), x2="high:Q", tooltip=tooltip
-        )
-        return finish(alt.layer(bars, ends), palette, {"bars": rows}, height=34 * max(len(rows), 1))
+        x = quantitative("impact", title=title, scale={"zero": True}, axis={"tickCount": 8})
+        bars = {"x": x, "y": y, "tooltip": tooltip}
+        low = quantitative("low", title=title)
+        ends = {"x": low, "x2": {"field": "high"}, "y": y, "tooltip": tooltip}
+        layers = [
+            layer("bar", "bars", bars, color=palette.measured, height=16),
+            layer("rule", "bars", ends, color=palette.text, strokeWidth=1.5),
+        ]
+        return finish(layers, palette, {"bars": rows}, height=34 * max(len(rows), 1))
 
 
 class BeeswarmFigure(DrawnFigure):
@@ -168,35 +165,30 @@ class BeeswarmFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         order = list(dict.fromkeys(dot.name for dot in self.dots))
-        y = alt.Y("name:N", sort=order, title=None, axis=alt.Axis(grid=False))
         title = f"contribution to {self.unit} against the mean of the space, %"
-        low, high = LEVELS[scheme]
-        legend = alt.Legend(
-            title="value", values=[0, 1], labelExpr="datum.value < 0.5 ? 'lowest' : 'highest'"
-        )
-        colour = alt.Color(
-            "level:Q",
-            scale=alt.Scale(domain=[0, 1], range=[low, high], interpolate="lab"),
-            legend=legend,
-        )
-        dots = alt.Chart(alt.NamedData("dots")).mark_circle(size=26, opacity=0.9)
-        drawn = dots.encode(
-            x=alt.X("change:Q", title=title),
-            y=y,
-            yOffset=alt.YOffset("offset:Q", scale=alt.Scale(domain=[-1, 1])),
-            color=colour,
-            tooltip=[
-                alt.Tooltip("value:N", title="value"),
-                alt.Tooltip("change:Q", title="contribution, %", format="+.1f"),
+        legend: Spec = {
+            "title": "value",
+            "values": [0, 1],
+            "labelExpr": "datum.value < 0.5 ? 'lowest' : 'highest'",
+        }
+        ramp = {"domain": [0, 1], "range": list(LEVELS[scheme]), "interpolate": "lab"}
+        dot = {
+            "x": quantitative("change", title=title),
+            "y": nominal("name", sort=order, title=None, axis={"grid": False}),
+            "yOffset": quantitative("offset", scale={"domain": [-1, 1]}),
+            "color": quantitative("level", scale=ramp, legend=legend),
+            "tooltip": [
+                nominal("value", title="value"),
+                quantitative("change", title="contribution, %", format="+.1f"),
             ],
-        )
-        zero = alt.Chart(alt.NamedData("zero")).mark_rule(color=palette.faint, strokeWidth=1)
+        }
+        layers = [
+            layer("rule", "zero", {"x": quantitative("x")}, color=palette.faint, strokeWidth=1),
+            layer("circle", "dots", dot, size=26, opacity=0.9),
+        ]
         data = {"dots": [dot.model_dump() for dot in self.dots], "zero": [{"x": 0}]}
-        layers = alt.layer(zero.encode(x="x:Q"), drawn)
         return finish(layers, palette, data, height=ROW_PX * max(len(order), 1))
 
 

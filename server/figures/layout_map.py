@@ -15,7 +15,8 @@ from search_spaces.errors import InvalidInput
 from server.dashboard.wording import plural, probability, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, Spec, finish
+from server.figures.style import PALETTES, Scheme, by_value, finish
+from server.figures.vega import Spec, layer, nominal, ordinal
 
 PlaceState = Literal["measured", "predicted", "out_of_memory", "too_large"]
 """`predicted`: nothing ran there yet; `out_of_memory`: what was tried there ran out of it, and the
@@ -42,6 +43,7 @@ SHAPES: Mapping[PlaceState, str] = {
 }
 LABELS = {"micro_batch_size": "micro-batch", "num_nodes": "nodes"}
 HOLLOW = frozenset({"predicted", "too_large"})
+BAD = frozenset({"out_of_memory", "too_large"})
 
 
 class MapPlace(Wire):
@@ -131,58 +133,54 @@ class LayoutMapFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         rows = self._rows(scheme)
         tall = sorted({cell.pipeline_parallel for cell in self.cells})
-        x = alt.X("tp:O", title="tensor parallel", axis=alt.Axis(labelAngle=0, grid=False))
-        y = alt.Y("pp:O", title="pipeline parallel", sort=tall, axis=alt.Axis(grid=False))
-        tooltip = [
-            alt.Tooltip("where:N", title="at"),
-            alt.Tooltip("state:N", title="is"),
-            alt.Tooltip("said:N", title=self.unit),
-            alt.Tooltip("between:N", title="80 %"),
-            alt.Tooltip("fits:N", title="fits"),
-            alt.Tooltip("strategy:N", title="layout"),
-        ]
-        base = alt.Chart(alt.NamedData("cells")).encode(x=x, y=y, tooltip=tooltip)
-        squares = alt.Chart(alt.NamedData("all")).encode(x=x, y=y, tooltip=tooltip)
-        ground = squares.mark_rect(stroke=palette.card, strokeWidth=3).encode(
-            color=alt.Color("ground:N", scale=None)
-        )
-        words = words_of(self.simulated)
-        states = [state for state in WORDS if any(cell.state == state for cell in self.cells)]
-        names = [words[state] for state in states]
-        bad = {"out_of_memory", "too_large"}
-        colours = [palette.oom if state in bad else palette.text for state in states]
-        fills = [
-            "transparent" if state in HOLLOW else c
-            for state, c in zip(states, colours, strict=True)
-        ]
-        legend = alt.Legend(symbolStrokeWidth=1.5)
-        kept: Spec = {"title": None, "legend": legend}
-        channels: Spec = {
-            "shape": alt.Shape(
-                "state:N", scale=alt.Scale(domain=names, range=[SHAPES[s] for s in states]), **kept
-            ),
-            "stroke": alt.Stroke("state:N", scale=alt.Scale(domain=names, range=colours), **kept),
-            "fill": alt.Fill("state:N", scale=alt.Scale(domain=names, range=fills), **kept),
+        place = {
+            "x": ordinal("tp", title="tensor parallel", axis={"labelAngle": 0, "grid": False}),
+            "y": ordinal("pp", title="pipeline parallel", sort=tall, axis={"grid": False}),
+            "tooltip": [
+                nominal("where", title="at"),
+                nominal("state", title="is"),
+                nominal("said", title=self.unit),
+                nominal("between", title="80 %"),
+                nominal("fits", title="fits"),
+                nominal("strategy", title="layout"),
+            ],
         }
+        ground = place | {"color": nominal("ground", scale=None)}
+        marked = place | self._channels(scheme)
         point: Spec = {"size": 70, "strokeWidth": 1.5, "opacity": 1}
-        under = base.mark_point(yOffset=MARK_DOWN_PX, **point).encode(**channels)
-        alone = alt.Chart(alt.NamedData("empty")).mark_point(**point)
-        alone = alone.encode(x=x, y=y, tooltip=tooltip, **channels)
-        figures = base.mark_text(fontSize=13, fontWeight=600, dy=-8, color=palette.text).encode(
-            text="said:N"
-        )
+        rate: Spec = {"fontSize": 13, "fontWeight": 600, "dy": -8, "color": palette.text}
+        layers = [
+            layer("rect", "all", ground, stroke=palette.card, strokeWidth=3),
+            layer("point", "cells", marked, yOffset=MARK_DOWN_PX, **point),
+            layer("point", "empty", marked, **point),
+            layer("text", "cells", place | {"text": nominal("said")}, **rate),
+        ]
         data = {
             "all": rows,
             "cells": [row for row in rows if row["said"]],
             "empty": [row for row in rows if not row["said"]],
         }
-        height = CELL_PX * max(len(tall), 1)
-        return finish(alt.layer(ground, under, alone, figures), palette, data, height=height)
+        return finish(layers, palette, data, height=CELL_PX * max(len(tall), 1))
+
+    def _channels(self, scheme: Scheme) -> Spec:
+        """Return shape, stroke and fill of the marks by their state."""
+        palette, words = PALETTES[scheme], words_of(self.simulated)
+        states = [state for state in WORDS if any(cell.state == state for cell in self.cells)]
+        names = [words[state] for state in states]
+        colours = {state: palette.oom if state in BAD else palette.text for state in states}
+        look = {
+            "shape": [SHAPES[state] for state in states],
+            "stroke": [colours[state] for state in states],
+            "fill": ["transparent" if each in HOLLOW else colours[each] for each in states],
+        }
+        told: Spec = {"title": None, "legend": {"symbolStrokeWidth": 1.5}}
+        return {
+            channel: nominal("state", scale=by_value(names, drawn), **told)
+            for channel, drawn in look.items()
+        }
 
     def _rows(self, scheme: Scheme) -> list[dict[str, Any]]:
         palette, words = PALETTES[scheme], words_of(self.simulated)

@@ -11,7 +11,8 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, Spec, finish
+from server.figures.style import PALETTES, Scheme, finish
+from server.figures.vega import Spec, at, layer, nominal, quantitative
 
 ROW_PX = 19
 
@@ -86,40 +87,45 @@ class MarginalFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         rows, heads, order = self._rows()
-        label = alt.Axis(labelExpr="split(datum.label, '|')[1]", ticks=False, domain=False)
-        y = alt.Y("row:N", sort=order, title=None, axis=label, scale=alt.Scale(domain=order))
-        x = alt.X("change:Q", title=f"change of {self.unit}, all else being equal, %")
+        label = {"labelExpr": "split(datum.label, '|')[1]", "ticks": False, "domain": False}
+        y = nominal("row", sort=order, title=None, axis=label, scale={"domain": order})
+        x = quantitative("change", title=f"change of {self.unit}, all else being equal, %")
         tooltip = [
-            alt.Tooltip("value:N", title="value"),
-            alt.Tooltip("said:N", title="change (80 %)"),
-            alt.Tooltip("strategies:Q", title="strategies with it"),
-            alt.Tooltip("sentence:N", title="largest step"),
+            nominal("value", title="value"),
+            nominal("said", title="change (80 %)"),
+            quantitative("strategies", title="strategies with it"),
+            nominal("sentence", title="largest step"),
         ]
-        base = alt.Chart(alt.NamedData("points")).encode(y=y, x=x)
-        line = base.mark_line(color=palette.measured, strokeWidth=1.2, strokeOpacity=0.5).encode(
-            detail="name:N", order="number:Q"
-        )
-        ends = base.mark_rule(color=palette.measured, strokeWidth=3, strokeOpacity=0.45).encode(
-            x=alt.X("low:Q"), x2="high:Q", tooltip=tooltip
-        )
-        dots = base.mark_point(
-            filled=True, size=64, color=palette.measured, opacity=1, shape="circle"
-        ).encode(tooltip=tooltip)
-        titles = alt.Chart(alt.NamedData("heads")).mark_text(
-            align="left", fontWeight="bold", color=palette.text, fontSize=12, limit=0
-        )
-        zero = alt.Chart(alt.NamedData("zero")).mark_rule(color=palette.faint, strokeDash=[2, 3])
-        layers = alt.layer(
-            zero.encode(x="x:Q"),
-            line,
-            ends,
-            dots,
-            titles.encode(y=y, x=alt.value(4), text="name:N"),
-        )
+        curve = {"x": x, "y": y, "detail": nominal("name"), "order": quantitative("number")}
+        ends = {"x": quantitative("low"), "x2": {"field": "high"}, "y": y, "tooltip": tooltip}
+        blue = palette.measured
+        layers = [
+            layer("rule", "zero", {"x": quantitative("x")}, color=palette.faint, strokeDash=[2, 3]),
+            layer("line", "points", curve, color=blue, strokeWidth=1.2, strokeOpacity=0.5),
+            layer("rule", "points", ends, color=blue, strokeWidth=3, strokeOpacity=0.45),
+            layer(
+                "point",
+                "points",
+                {"x": x, "y": y, "tooltip": tooltip},
+                filled=True,
+                size=64,
+                color=blue,
+                opacity=1,
+                shape="circle",
+            ),
+            layer(
+                "text",
+                "heads",
+                {"x": at(4), "y": y, "text": nominal("name")},
+                align="left",
+                fontWeight="bold",
+                fontSize=12,
+                limit=0,
+                color=palette.text,
+            ),
+        ]
         data = {"points": rows, "heads": heads, "zero": [{"x": 0}]}
         return finish(layers, palette, data, height=ROW_PX * max(len(order), 1))
 

@@ -19,8 +19,9 @@ from server.figures.marks import (
 )
 from server.figures.outcome import Outcome, objective_of, outcome_of
 from server.figures.source import FigureSource
-from server.figures.style import FIGURE, PALETTES, Scheme, Spec, axis, finish, scale
+from server.figures.style import FIGURE, PALETTES, Scheme, axis, finish, limit_line, scale
 from server.figures.trajectory import thin
+from server.figures.vega import Spec, at, layer, nominal, ordinal, quantitative
 
 FARTHEST = 0.3
 """Share of a GPU's memory that a trial may have wanted beyond it and still be drawn there."""
@@ -105,47 +106,41 @@ class MemoryFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         rows = [point.model_dump(mode="json") for point in self.points]
         measured = [row for row in rows if row["rate"] is not None]
         failed = [row for row in rows if row["rate"] is None]
-        x = alt.X(
-            "headroom_gib:Q",
+        x = quantitative(
+            "headroom_gib",
             title="memory left on the fullest GPU, GiB",
-            scale=alt.Scale(domain=self._domain(), nice=False, padding=14, clamp=True),
+            scale={"domain": self._domain(), "nice": False, "padding": 14, "clamp": True},
         )
-        y = alt.Y(
-            "rate:Q",
+        y = quantitative(
+            "rate",
             title=self.unit,
             axis=axis(bool(measured), format="~s", tickCount=6),
             scale=scale(bool(measured), range=above_lane()),
         )
         outcomes = [point.outcome for point in self.points]
-        colour, shape = outcome_channels(palette, simulated=self.simulated, drawn=outcomes)
+        outcome = outcome_channels(palette, simulated=self.simulated, drawn=outcomes)
         tooltip = [
-            alt.Tooltip("number:O", title="trial"),
-            alt.Tooltip("strategy:N", title="layout"),
-            alt.Tooltip("headroom_gib:Q", title="GiB left", format=".1f"),
-            alt.Tooltip("rate:Q", title=self.unit, format=FIGURE),
+            ordinal("number", title="trial"),
+            nominal("strategy", title="layout"),
+            quantitative("headroom_gib", title="GiB left", format=".1f"),
+            quantitative("rate", title=self.unit, format=FIGURE),
         ]
-        marks: Spec = {"filled": True, "size": mark_area_px(len(rows)), "strokeWidth": 0}
-        ran = alt.Chart(alt.NamedData("measured")).mark_point(opacity=0.85, **marks)
-        out = alt.Chart(alt.NamedData("failed")).mark_point(opacity=1, **marks)
-        limits = alt.Chart(alt.NamedData("limits")).mark_rule(
-            color=palette.oom, strokeDash=[5, 4], strokeWidth=1.5
-        )
-        named = alt.Chart(alt.NamedData("limits")).mark_text(
-            align="left", dx=5, dy=8, color=palette.faint, fontSize=11
-        )
-        layers = alt.layer(
+        mark = {"x": x, "y": y, **outcome, "tooltip": tooltip}
+        look: Spec = {"filled": True, "size": mark_area_px(len(rows)), "strokeWidth": 0}
+        limit = {"x": quantitative("headroom_gib")}
+        named = limit | {"y": at(0), "text": nominal("label")}
+        word: Spec = {"align": "left", "dx": 5, "dy": 8, "color": palette.faint, "fontSize": 11}
+        layers = [
             *lane_layers(palette),
-            limits.encode(x=alt.X("headroom_gib:Q")),
-            named.encode(x=alt.X("headroom_gib:Q"), y=alt.value(0), text="label:N"),
-            ran.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip),
-            out.encode(x=x, y=lane_middle(), color=colour, shape=shape, tooltip=tooltip),
-        )
+            limit_line("limits", limit, palette),
+            layer("text", "limits", named, **word),
+            layer("point", "measured", mark, opacity=0.85, **look),
+            layer("point", "failed", mark | {"y": lane_middle()}, opacity=1, **look),
+        ]
         lines = [{"headroom_gib": 0.0, "label": "all of the memory"}]
         if self.wanted_gib:
             lines.append({"headroom_gib": self.wanted_gib, "label": "asked to be left"})

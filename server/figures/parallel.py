@@ -28,8 +28,9 @@ from server.figures.parallel_axes import (
     measured_scales,
 )
 from server.figures.source import FigureSource
-from server.figures.style import FIGURE, PALETTES, Palette, Scheme, Spec, finish
+from server.figures.style import FIGURE, PALETTES, Palette, Scheme, by_value, finish
 from server.figures.trajectory import thin
+from server.figures.vega import Spec, expr, layer, nominal, ordinal, quantitative
 
 LINES = 400
 """More are a mat: of more trials a share of each outcome is drawn."""
@@ -128,50 +129,51 @@ class ParallelFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         keys, rows = self._keys(), self._rows()
         failed = [row for row in rows if row["rate"] is None]
         ran = [row for row in rows if row["rate"] is not None]
         foot = FAILED_PLACE if failed and ran else -0.05
         layout = AxesLayout.of([axis.title for axis in self.axes])
-        x = alt.X("axis:N", axis=None, scale=alt.Scale(domain=keys, **layout.scale))
-        y = alt.Y(
-            "place:Q", axis=None, scale=alt.Scale(domain=[foot - 0.04, HEAD_PLACE], nice=False)
-        )
+        x = nominal("axis", axis=None, scale={"domain": keys, **layout.scale})
+        extent = {"domain": [foot - 0.04, HEAD_PLACE], "nice": False}
+        place = {"x": x, "y": quantitative("place", axis=None, scale=extent)}
         tooltip = [
-            alt.Tooltip("number:O", title="trial"),
-            alt.Tooltip("strategy:N", title="layout"),
-            alt.Tooltip("rate:Q", title=self.unit, format=FIGURE),
-            alt.Tooltip("outcome:N", title="outcome"),
+            ordinal("number", title="trial"),
+            nominal("strategy", title="layout"),
+            quantitative("rate", title=self.unit, format=FIGURE),
+            nominal("outcome", title="outcome"),
         ]
 
-        def through(name: str, *, seen: float, **how: Any) -> Any:
+        def through(name: str, *, seen: float, channels: Spec, **look: Any) -> Spec:
             """Lines through all axes, those beside what is brushed hardly seen."""
-            opacity = alt.condition(f"{BESIDE}[datum.number]", alt.value(HARDLY), alt.value(seen))
-            lines = alt.Chart(alt.NamedData(name)).transform_fold([*keys], as_=["axis", "place"])
-            return lines.mark_line(strokeJoin="round", **how).encode(
-                x=x, y=y, detail="number:N", strokeOpacity=opacity, tooltip=tooltip
-            )
+            beside = {"test": f"{BESIDE}[datum.number]", "value": HARDLY}
+            own = {
+                "detail": nominal("number"),
+                "strokeOpacity": {"condition": beside, "value": seen},
+                "tooltip": tooltip,
+            }
+            fold = [{"fold": keys, "as": ["axis", "place"]}]
+            encoding = place | own | channels
+            return layer("line", name, encoding, transform=fold, strokeJoin="round", **look)
 
         width, seen = next(how for most, *how in WEIGHTS if len(rows) <= most)
+        ramp = {"stroke": _ramp(ran, scheme)}
         layers = [
-            through("ran", strokeWidth=width, seen=seen).encode(stroke=_ramp(ran, scheme)),
-            through("best", strokeWidth=3.5, seen=1.0, stroke=palette.text),
+            through("ran", seen=seen, channels=ramp, strokeWidth=width),
+            through("best", seen=1.0, channels={}, strokeWidth=3.5, stroke=palette.text),
         ]
         if failed:
             marked = [line.outcome for line in self.lines if line.rate is None]
-            colour, shape = outcome_channels(palette, simulated=self.simulated, drawn=marked)
-            lines = through("failed", strokeWidth=min(width, 1.4), seen=min(seen, 0.75))
-            ends = alt.Chart(alt.NamedData("ends")).mark_point(
-                filled=True, size=50, strokeWidth=0, opacity=1
-            )
-            layers.insert(0, lines.encode(color=colour, strokeDash=_dashes()))
-            layers.append(ends.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip))
-        names = _names(x, y, palette, layout)
-        drawn = alt.layer(*_frame(x, y, palette, foot=foot), *layers, *names)
-        spec = finish(drawn, palette, self._data(failed, ran), height=HEIGHT_PX)
+            outcome = outcome_channels(palette, simulated=self.simulated, drawn=marked)
+            dashed = {"color": outcome["color"], "strokeDash": _dashes()}
+            thin_px, dim = min(width, 1.4), min(seen, 0.75)
+            layers.insert(0, through("failed", seen=dim, channels=dashed, strokeWidth=thin_px))
+            look: Spec = {"filled": True, "size": 50, "strokeWidth": 0, "opacity": 1}
+            ends = place | outcome | {"tooltip": tooltip}
+            layers.append(layer("point", "ends", ends, **look))
+        layers = [*_frame(place, palette, foot=foot), *layers, *_names(place, palette, layout)]
+        spec = finish(layers, palette, self._data(failed, ran), height=HEIGHT_PX)
         return spec | {"params": [{"name": name, "value": {}} for name in (BRUSH, BESIDE)]}
 
     def _data(
@@ -271,57 +273,54 @@ def _caption(trials: Sequence[PlottedTrial]) -> str:
     return f"Of {len(ran):,} trials that ran the fastest {len(top)} {shared}; {failed}; {bold}."
 
 
-def _dashes() -> Any:
-    import altair as alt
-
-    domain = [outcome.value for outcome in FAILURES]
-    dashes = alt.Scale(domain=domain, range=[DASHES[outcome] for outcome in FAILURES])
-    return alt.StrokeDash("outcome:N", legend=None, scale=dashes)
+def _dashes() -> Spec:
+    dashes = by_value([each.value for each in FAILURES], [DASHES[each] for each in FAILURES])
+    return nominal("outcome", legend=None, scale=dashes)
 
 
-def _ramp(ran: Sequence[Mapping[str, Any]], scheme: Scheme) -> Any:
-    import altair as alt
-
+def _ramp(ran: Sequence[Mapping[str, Any]], scheme: Scheme) -> Spec:
     rates = [row["rate"] for row in ran] or [0.0]
-    colours = alt.SchemeParams(name="viridis", extent=RAMPS[scheme])
-    scale = alt.Scale(domain=[min(rates), max(rates)], scheme=colours)
-    return alt.Stroke("rate:Q", legend=None, scale=scale)
+    colours = {"name": "viridis", "extent": RAMPS[scheme]}
+    scale = {"domain": [min(rates), max(rates)], "scheme": colours}
+    return quantitative("rate", legend=None, scale=scale)
 
 
-def _frame(x: Any, y: Any, palette: Palette, *, foot: float) -> list[Any]:
+def _frame(place: Spec, palette: Palette, *, foot: float) -> list[Spec]:
     """Return the axes, and what is brushed of them."""
-    import altair as alt
+    ends = place | {"y2": {"field": "head"}}
+    whole = [{"calculate": str(foot), "as": "place"}, {"calculate": "1.05", "as": "head"}]
+    brushed = [
+        {"filter": f"{BRUSH}[datum.axis]"},
+        {"calculate": f"{BRUSH}[datum.axis][0]", "as": "place"},
+        {"calculate": f"{BRUSH}[datum.axis][1]", "as": "head"},
+    ]
+    part: Spec = {"color": palette.measured, "strokeWidth": 16, "strokeOpacity": 0.35}
+    return [
+        layer("rule", "axes", ends, transform=whole, color=palette.faint, strokeWidth=1),
+        layer("rule", "axes", ends, transform=brushed, **part),
+    ]
 
-    axes = alt.Chart(alt.NamedData("axes"))
-    lines = axes.transform_calculate(place=str(foot), head="1.05")
-    brushed = axes.transform_filter(f"{BRUSH}[datum.axis]").transform_calculate(
-        place=f"{BRUSH}[datum.axis][0]", head=f"{BRUSH}[datum.axis][1]"
-    )
-    rule = lines.mark_rule(color=palette.faint, strokeWidth=1)
-    part = brushed.mark_rule(color=palette.measured, strokeWidth=16, strokeOpacity=0.35)
-    return [each.encode(x=x, y=y, y2="head:Q") for each in (rule, part)]
 
-
-def _names(x: Any, y: Any, palette: Palette, layout: AxesLayout) -> list[Any]:
+def _names(place: Spec, palette: Palette, layout: AxesLayout) -> list[Spec]:
     """Return the values of the axes, cut where the next axis begins, and the names over them,
     slanted where they would overlap. The ground's colour surrounds each value, as lines pass
     behind it."""
-    import altair as alt
-
-    ticks = alt.Chart(alt.NamedData("ticks")).encode(x=x, y=y, text="label:N")
-    values: Spec = {"align": "left", "dx": VALUE_DX, "baseline": "middle", "fontSize": 11}
-    values["limit"] = alt.expr(layout.value_limit)
-    ground = ticks.mark_text(stroke=palette.card, strokeWidth=3.5, color=palette.card, **values)
-    heads = alt.Chart(alt.NamedData("axes")).transform_calculate(place="1.07")
-    names = heads.mark_text(
-        fontSize=12,
-        fontWeight="bold",
-        color=palette.text,
-        baseline="bottom",
-        align=alt.expr(f"{layout.slanted} ? 'left' : 'center'"),
-        angle=alt.expr(f"{layout.slanted} ? -{SLANT} : 0"),
-        limit=alt.expr(layout.title_limit),
-    )
-    whole = [alt.Tooltip("label:N", title="value")]
-    written = ticks.mark_text(color=palette.text, **values).encode(tooltip=whole)
-    return [ground, written, names.encode(x=x, y=y, text="title:N")]
+    value = place | {"text": nominal("label")}
+    left: Spec = {"align": "left", "dx": VALUE_DX, "baseline": "middle", "fontSize": 11}
+    left["limit"] = expr(layout.value_limit)
+    whole = [nominal("label", title="value")]
+    above = [{"calculate": "1.07", "as": "place"}]
+    bold: Spec = {"fontSize": 12, "fontWeight": "bold", "baseline": "bottom"}
+    slanted: Spec = {
+        "align": expr(f"{layout.slanted} ? 'left' : 'center'"),
+        "angle": expr(f"{layout.slanted} ? -{SLANT} : 0"),
+        "limit": expr(layout.title_limit),
+    }
+    name = place | {"text": nominal("title")}
+    return [
+        layer(
+            "text", "ticks", value, stroke=palette.card, strokeWidth=3.5, color=palette.card, **left
+        ),
+        layer("text", "ticks", value | {"tooltip": whole}, color=palette.text, **left),
+        layer("text", "axes", name, transform=above, color=palette.text, **bold, **slanted),
+    ]

@@ -12,7 +12,8 @@ from search_spaces.errors import InvalidInput
 from server.dashboard.wording import plural, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
-from server.figures.style import FIGURE, PALETTES, Scheme, Spec, finish
+from server.figures.style import FIGURE, PALETTES, Scheme, by_value, finish
+from server.figures.vega import Spec, layer, nominal, quantitative
 
 TITLES: dict[ParetoCost, str] = {"num_nodes": "nodes", "joules_per_token": "joules for a token"}
 KINDS = ("on the front", "beaten in both")
@@ -88,20 +89,18 @@ class ParetoFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         values = sorted({point.cost for point in self.points})
         whole = self.against == "num_nodes"
-        ticks = alt.Axis(values=values, format="d") if whole else alt.Axis(format="~g", tickCount=7)
-        x = alt.X(
-            "cost:Q",
-            title=TITLES[self.against]
-            + (" (predicted)" if any(point.predicted for point in self.points) else ""),
-            axis=ticks,
-            scale=alt.Scale(zero=False, nice=False, padding=20),
+        predicted = any(point.predicted for point in self.points)
+        x = quantitative(
+            "cost",
+            title=TITLES[self.against] + (" (predicted)" if predicted else ""),
+            axis={"values": values, "format": "d"} if whole else {"format": "~g", "tickCount": 7},
+            scale={"zero": False, "nice": False, "padding": 20},
         )
-        y = alt.Y("tokens_per_s:Q", title="tokens/s", axis=alt.Axis(format="~s", tickCount=6))
+        axis = {"format": "~s", "tickCount": 6}
+        y = quantitative("tokens_per_s", title="tokens/s", axis=axis)
         rows = [
             point.model_dump(exclude={"on_front"})
             | {
@@ -110,30 +109,26 @@ class ParetoFigure(DrawnFigure):
             }
             for point in self.points
         ]
-        tooltip = [
-            alt.Tooltip("strategy:N", title="layout"),
-            alt.Tooltip("cost:Q", title=TITLES[self.against], format=".4~g"),
-            alt.Tooltip("tokens_per_s:Q", title="tokens/s", format=FIGURE),
-            alt.Tooltip("trials:N", title="trials"),
+        colours = by_value(KINDS, [palette.confirmed, palette.other])
+        shapes = by_value(KINDS, ["diamond", "circle"])
+        mark = {
+            "x": x,
+            "y": y,
+            "color": nominal("stands", title=None, scale=colours),
+            "shape": nominal("stands", title=None, scale=shapes),
+            "tooltip": [
+                nominal("strategy", title="layout"),
+                quantitative("cost", title=TITLES[self.against], format=".4~g"),
+                quantitative("tokens_per_s", title="tokens/s", format=FIGURE),
+                nominal("trials", title="trials"),
+            ],
+        }
+        steps: Spec = {"interpolate": "step-after", "color": palette.confirmed, "strokeWidth": 1.5}
+        look: Spec = {"filled": True, "size": 90, "opacity": 0.9, "strokeWidth": 0}
+        layers = [
+            layer("line", "front", {"x": x, "y": y}, **steps),
+            layer("point", "points", mark, **look),
         ]
-        line = alt.Chart(alt.NamedData("front")).mark_line(
-            interpolate="step-after", color=palette.confirmed, strokeWidth=1.5
-        )
-        colours = alt.Scale(domain=KINDS, range=[palette.confirmed, palette.other])
-        shapes = alt.Scale(domain=KINDS, range=["diamond", "circle"])
-        marks = alt.Chart(alt.NamedData("points")).mark_point(
-            filled=True, size=90, opacity=0.9, strokeWidth=0
-        )
-        layers = alt.layer(
-            line.encode(x=x, y=y),
-            marks.encode(
-                x=x,
-                y=y,
-                color=alt.Color("stands:N", title=None, scale=colours),
-                shape=alt.Shape("stands:N", title=None, scale=shapes),
-                tooltip=tooltip,
-            ),
-        )
         front = [row for row in rows if row["stands"] == KINDS[0]]
         return finish(layers, palette, {"points": rows, "front": front}, height=320)
 

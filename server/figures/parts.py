@@ -22,7 +22,8 @@ from search_spaces.dimensions import ACCUMULATION, BY_NAME
 from search_spaces.strategy import Strategy
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, Spec, finish
+from server.figures.style import PALETTES, Scheme, by_value, finish, limit_line
+from server.figures.vega import Spec, at, expr, layer, nominal, ordinal, quantitative
 
 LEAST_SHARE = 0.01
 """Of the longest bar, below which a part is not drawn on its own in any bar."""
@@ -266,8 +267,6 @@ def _bars(
     limit: float | None = None,
 ) -> Spec:
     """Draw a bar for each strategy, under a line that names it."""
-    import altair as alt
-
     palette = PALETTES[scheme]
     longest = max(bar.total for bar in bars)
     shown = [name for name in words if any(b.parts[name] >= LEAST_SHARE * longest for b in bars)]
@@ -276,45 +275,46 @@ def _bars(
     )
     drawn = [words[name] for name in shown] + [OTHER] * any(r["part"] == OTHER for r in rows)
     grounds = [colours[name][0] for name in shown] + [OTHER_COLOUR[0]]
-    span = alt.Scale(domain=[0.0, max(longest, limit or 0.0)], nice=False, padding=0)
-    y = alt.Y("bar:O", axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.28))
-    x = alt.X("from:Q", title=title, scale=span, axis=alt.Axis(tickCount=6))
-    colour = alt.Color(
-        "part:N",
+    span = {"domain": [0.0, max(longest, limit or 0.0)], "nice": False, "padding": 0}
+    y = ordinal("bar", axis=None, scale={"paddingInner": 0.5, "paddingOuter": 0.28})
+    colour = nominal(
+        "part",
         title=None,
         sort=drawn,
-        scale=alt.Scale(domain=drawn, range=grounds[: len(drawn)]),
-        legend=alt.Legend(columns=alt.expr("width < 460 ? 1 : 3")),
+        scale=by_value(drawn, grounds[: len(drawn)]),
+        legend={"columns": expr("width < 460 ? 1 : 3")},
     )
     tooltip = [
-        alt.Tooltip("strategy:N", title="layout"),
-        alt.Tooltip("part:N", title="part"),
-        alt.Tooltip("figure:N", title="takes"),
+        nominal("strategy", title="layout"),
+        nominal("part", title="part"),
+        nominal("figure", title="takes"),
     ]
-    base = alt.Chart(alt.NamedData("parts")).encode(y=y)
-    segments = base.mark_bar(stroke=palette.card, strokeWidth=1).encode(
-        x=x, x2="to:Q", color=colour, tooltip=tooltip
-    )
-    labels = base.mark_text(fontSize=11).encode(
-        x=alt.X("middle:Q", scale=span),
-        text="label:N",
-        color=alt.Color("ink:N", scale=None),
-        tooltip=tooltip,
-    )
-    head = alt.Chart(alt.NamedData("heads")).encode(y=y)
+    segment = {
+        "x": quantitative("from", title=title, scale=span, axis={"tickCount": 6}),
+        "x2": {"field": "to"},
+        "y": y,
+        "color": colour,
+        "tooltip": tooltip,
+    }
+    label = {
+        "x": quantitative("middle", scale=span),
+        "y": y,
+        "text": nominal("label"),
+        "color": nominal("ink", scale=None),
+        "tooltip": tooltip,
+    }
+    head = {"x": at(0), "y": y, "text": nominal("head")}
     above: Spec = {"align": "left", "baseline": "bottom", "dy": -ROW_PX // 3 + 2}
-    title_marks = head.mark_text(
-        color=palette.text, fontSize=12, limit=alt.expr("width"), **above
-    ).encode(x=alt.value(0), text="head:N")
-    layers = [segments, labels, title_marks]
+    layers = [
+        layer("bar", "parts", segment, stroke=palette.card, strokeWidth=1),
+        layer("text", "parts", label, fontSize=11),
+        layer("text", "heads", head, color=palette.text, fontSize=12, limit=expr("width"), **above),
+    ]
     data = {"parts": rows, "heads": heads}
     if limit is not None:
-        rule = alt.Chart(alt.NamedData("limit")).mark_rule(
-            color=palette.oom, strokeDash=[5, 4], strokeWidth=1.5
-        )
-        layers.append(rule.encode(x=alt.X("limit:Q", scale=span)))
+        layers.append(limit_line("limit", {"x": quantitative("limit", scale=span)}, palette))
         data["limit"] = [{"limit": limit}]
-    return finish(alt.layer(*layers), palette, data, height=ROW_PX * len(bars))
+    return finish(layers, palette, data, height=ROW_PX * len(bars))
 
 
 def _rows(

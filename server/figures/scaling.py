@@ -28,7 +28,16 @@ from server.figures.drawn import DrawnFigure
 from server.figures.marks import LANE_ROWS, above_lane, lane_layers, lane_middle, outcome_channels
 from server.figures.outcome import outcome_of_state
 from server.figures.source import FigureSource
-from server.figures.style import FIGURE, PALETTES, Palette, Scheme, Spec, finish
+from server.figures.style import (
+    FIGURE,
+    PALETTES,
+    Palette,
+    Scheme,
+    by_value,
+    finish,
+    reference_line,
+)
+from server.figures.vega import Spec, layer, nominal, quantitative
 
 TITLES: Mapping[ScalingKind, str] = {
     "strong": "Strong scaling",
@@ -233,8 +242,6 @@ def scaling_chart(
     Args:
         series: of one kind, a layout each.
     """
-    import altair as alt
-
     palette = PALETTES[scheme]
     points = [point for each in series for point in each.points]
     failed = [failure for each in series for failure in each.failed]
@@ -246,70 +253,58 @@ def scaling_chart(
     widths = sorted(
         {*(point.num_nodes for point in points), *(failure.num_nodes for failure in failed)}
     )
-    x = alt.X(
-        "nodes:Q",
+    x = quantitative(
+        "nodes",
         title="nodes",
-        axis=alt.Axis(values=widths, format=",d", labelOverlap="parity"),
-        scale=alt.Scale(type="log", base=2, nice=False, padding=26),
+        axis={"values": widths, "format": ",d", "labelOverlap": "parity"},
+        scale={"type": "log", "base": 2, "nice": False, "padding": 26},
     )
-    y = alt.Y(
-        "efficiency:Q",
+    extent = {"domain": _extent(points), "nice": False}
+    y = quantitative(
+        "efficiency",
         title="rate for each GPU over that on the fewest nodes",
-        axis=alt.Axis(format=".0%", tickCount=6),
-        scale=alt.Scale(
-            domain=_extent(points),
-            nice=False,
-            range=above_lane() if failed else alt.Undefined,
-        ),
+        axis={"format": ".0%", "tickCount": 6},
+        scale=extent | ({"range": above_lane()} if failed else {}),
     )
-    by_layout = alt.Stroke(
-        "layout:N",
+    by_layout = nominal(
+        "layout",
         title=None,
-        scale=alt.Scale(domain=layouts, range=colours[: len(layouts)]),
-        legend=alt.Legend(columns=1, labelLimit=520) if len(layouts) > 1 else None,
+        scale=by_value(layouts, colours[: len(layouts)]),
+        legend={"columns": 1, "labelLimit": 520} if len(layouts) > 1 else None,
     )
-    fill = alt.Fill(
-        "kind:N",
+    legend: Spec = {
+        "values": [kind for kind in kinds if any(row["kind"] == kind for row in rows)],
+        "symbolStrokeColor": palette.faint,
+        "symbolStrokeWidth": 1.5,
+    }
+    fill = nominal(
+        "kind",
         title=None,
-        scale=alt.Scale(domain=kinds, range=[ran, palette.card]),
-        legend=alt.Legend(
-            values=[kind for kind in kinds if any(row["kind"] == kind for row in rows)],
-            symbolStrokeColor=palette.faint,
-            symbolStrokeWidth=1.5,
-        )
-        if rows
-        else None,
+        scale=by_value(kinds, [ran, palette.card]),
+        legend=legend if rows else None,
     )
     tooltip = [
-        alt.Tooltip("layout:N", title="layout"),
-        alt.Tooltip("nodes:Q", title="nodes", format=",d"),
-        alt.Tooltip("batch:Q", title="global batch", format=",d"),
-        alt.Tooltip("step:N", title="step"),
-        alt.Tooltip("tokens_per_s:Q", title="tokens/s", format=FIGURE),
-        alt.Tooltip("said:N", title="efficiency"),
-        alt.Tooltip("between:N", title="80 %"),
-        alt.Tooltip("kind:N", title="is"),
+        nominal("layout", title="layout"),
+        quantitative("nodes", title="nodes", format=",d"),
+        quantitative("batch", title="global batch", format=",d"),
+        nominal("step", title="step"),
+        quantitative("tokens_per_s", title="tokens/s", format=FIGURE),
+        nominal("said", title="efficiency"),
+        nominal("between", title="80 %"),
+        nominal("kind", title="is"),
     ]
-    base = alt.Chart(alt.NamedData("points")).encode(x=x, y=y)
-    ideal = alt.Chart(alt.NamedData("ideal")).encode(y=y)
-    rule = ideal.mark_rule(color=palette.faint, strokeDash=[5, 4], strokeWidth=1.5)
-    named = ideal.mark_text(align="left", dx=4, dy=-6, color=palette.faint, fontSize=11)
-    bars = base.mark_rule(strokeWidth=1.5, strokeOpacity=0.7).encode(
-        y=alt.Y("low:Q"), y2="high:Q", stroke=by_layout
-    )
-    line = base.mark_line(strokeWidth=1.3, strokeOpacity=0.7).encode(stroke=by_layout)
-    marks = base.mark_point(size=75, strokeWidth=1.8, opacity=1).encode(
-        stroke=by_layout, fill=fill, tooltip=tooltip
-    )
-    labels = alt.Chart(alt.NamedData("labelled")).encode(x=x, y=alt.Y("low:Q"))
+    low = quantitative("low")
+    bar = {"x": x, "y": low, "y2": {"field": "high"}, "stroke": by_layout}
+    place = {"x": x, "y": y, "stroke": by_layout}
+    point = place | {"fill": fill, "tooltip": tooltip}
+    label = {"x": x, "y": low, "text": nominal("said")}
     layers = [
         *(lane_layers(palette) if failed else []),
-        rule,
-        named.encode(x=alt.value(0), text="label:N"),
-        bars,
-        line,
-        marks,
-        labels.mark_text(dy=LABEL_DOWN_PX, color=palette.text, fontSize=11).encode(text="said:N"),
+        *reference_line("ideal", y, palette),
+        layer("rule", "points", bar, strokeWidth=1.5, strokeOpacity=0.7),
+        layer("line", "points", place, strokeWidth=1.3, strokeOpacity=0.7),
+        layer("point", "points", point, size=75, strokeWidth=1.8, opacity=1),
+        layer("text", "labelled", label, dy=LABEL_DOWN_PX, color=palette.text, fontSize=11),
     ]
     if failed:
         layers.append(_failures(palette, series, x, simulated=simulated))
@@ -320,23 +315,21 @@ def scaling_chart(
         "labelled": rows if len(series) == 1 else [],
         "failed": _failed_rows(series),
     }
-    return finish(alt.layer(*layers), palette, data, height=300)
+    return finish(layers, palette, data, height=300)
 
 
-def _failures(palette: Palette, series: Sequence[ScalingSeries], x: Any, *, simulated: bool) -> Any:
-    import altair as alt
-
+def _failures(
+    palette: Palette, series: Sequence[ScalingSeries], x: Spec, *, simulated: bool
+) -> Spec:
     drawn = {outcome_of_state(failure.state) for each in series for failure in each.failed}
-    colour, shape = outcome_channels(palette, simulated=simulated, drawn=drawn)
-    marks = alt.Chart(alt.NamedData("failed")).mark_point(
-        filled=True, size=90, opacity=1, strokeWidth=0
-    )
     tooltip = [
-        alt.Tooltip("layout:N", title="layout"),
-        alt.Tooltip("nodes:Q", title="nodes", format=",d"),
-        alt.Tooltip("outcome:N", title="result"),
+        nominal("layout", title="layout"),
+        quantitative("nodes", title="nodes", format=",d"),
+        nominal("outcome", title="result"),
     ]
-    return marks.encode(x=x, y=lane_middle(), color=colour, shape=shape, tooltip=tooltip)
+    outcome = outcome_channels(palette, simulated=simulated, drawn=drawn)
+    mark = {"x": x, "y": lane_middle(), **outcome, "tooltip": tooltip}
+    return layer("point", "failed", mark, filled=True, size=90, opacity=1, strokeWidth=0)
 
 
 def _extent(points: Sequence[ScaledStrategy]) -> list[float]:

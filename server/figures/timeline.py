@@ -13,7 +13,8 @@ from server.dashboard.wording import axis_unit, duration, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcome_of
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, Spec, finish
+from server.figures.style import PALETTES, Scheme, by_value, finish
+from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
 
 MOST_ROWS_PX = 340
 LEAST_ROW_PX = 3
@@ -21,6 +22,11 @@ MARKS = 400
 """Trials up to which the end of each is marked by its outcome."""
 
 PHASES = ("waiting for nodes", "starting up", "training")
+GROUNDS = {
+    "light": ("#c3c9d1", "#E69F00", "#0072B2"),
+    "dark": ("#4a5461", "#E69F00", "#56B4E9"),
+}
+"""Of the phases."""
 OVERLAP = 1.5
 """Times of the nodes that trials may have held at once before their clock is not the wall's."""
 
@@ -123,52 +129,52 @@ class TimelineFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        import altair as alt
-
         palette = PALETTES[scheme]
         unit, length_s = axis_unit(self.span_s)
         # A trial is drawn on nodes beside each other, for which all that there are may not do.
         height_nodes = max(self.nodes, *(t.first_node + t.num_nodes for t in self.trials))
         rows, ends = self._rows(length_s)
-        x = alt.X(
-            "from:Q",
+        x = quantitative(
+            "from",
             title=f"time since the first trial, {unit}",
-            scale=alt.Scale(nice=False, zero=True, domain=[0, self.span_s / length_s * 1.01]),
+            scale={"nice": False, "zero": True, "domain": [0, self.span_s / length_s * 1.01]},
         )
-        y = alt.Y(
-            "low:Q",
+        y = quantitative(
+            "low",
             title="node",
-            axis=alt.Axis(tickMinStep=1, format="d", grid=False),
-            scale=alt.Scale(domain=[0, height_nodes], nice=False, reverse=True),
+            axis={"tickMinStep": 1, "format": "d", "grid": False},
+            scale={"domain": [0, height_nodes], "nice": False, "reverse": True},
         )
-        grounds = {
-            "light": ["#c3c9d1", "#E69F00", "#0072B2"],
-            "dark": ["#4a5461", "#E69F00", "#56B4E9"],
-        }[scheme]
-        colour = alt.Color(
-            "phase:N", title=None, scale=alt.Scale(domain=list(PHASES), range=grounds)
-        )
+        colour = nominal("phase", title=None, scale=by_value(PHASES, GROUNDS[scheme]))
         tooltip = [
-            alt.Tooltip("number:O", title="trial"),
-            alt.Tooltip("strategy:N", title="layout"),
-            alt.Tooltip("phase:N", title="was"),
-            alt.Tooltip("lasted:N", title="for"),
-            alt.Tooltip("outcome:N", title="ended"),
+            ordinal("number", title="trial"),
+            nominal("strategy", title="layout"),
+            nominal("phase", title="was"),
+            nominal("lasted", title="for"),
+            nominal("outcome", title="ended"),
         ]
-        bars = alt.Chart(alt.NamedData("phases")).mark_rect(stroke=palette.card, strokeWidth=0.6)
-        drawn = bars.encode(x=x, x2="to:Q", y=y, y2="high:Q", color=colour, tooltip=tooltip)
-        kinds = [each.value for each in FAILURES if any(e["outcome"] == each.value for e in ends)]
-        shapes = alt.Scale(domain=kinds, range=[SHAPES[Outcome(kind)] for kind in kinds])
-        marks = alt.Chart(alt.NamedData("ends")).mark_point(
-            filled=True, size=60, opacity=1, color=palette.text, stroke=palette.card, strokeWidth=1
-        )
-        failures = marks.encode(
-            x=alt.X("to:Q"),
-            y=alt.Y("middle:Q"),
-            shape=alt.Shape("outcome:N", title=None, scale=shapes),
-            tooltip=tooltip,
-        )
-        layers = alt.layer(drawn, failures) if ends else drawn
+        phase = {
+            "x": x,
+            "x2": {"field": "to"},
+            "y": y,
+            "y2": {"field": "high"},
+            "color": colour,
+            "tooltip": tooltip,
+        }
+        layers = [layer("rect", "phases", phase, stroke=palette.card, strokeWidth=0.6)]
+        if ends:
+            kinds = [each.value for each in FAILURES if any(e["outcome"] == each for e in ends)]
+            shapes = by_value(kinds, [SHAPES[Outcome(kind)] for kind in kinds])
+            end = {
+                "x": quantitative("to"),
+                "y": quantitative("middle"),
+                "shape": nominal("outcome", title=None, scale=shapes),
+                "tooltip": tooltip,
+            }
+            look: Spec = {"filled": True, "size": 60, "opacity": 1, "strokeWidth": 1}
+            layers.append(
+                layer("point", "ends", end, color=palette.text, stroke=palette.card, **look)
+            )
         height = max(120, min(MOST_ROWS_PX, 22 * height_nodes))
         return finish(layers, palette, {"phases": rows, "ends": ends}, height=height)
 

@@ -28,7 +28,16 @@ from server.figures.outcome import (
     outcome_of,
 )
 from server.figures.source import FigureSource
-from server.figures.style import FIGURE, PALETTES, Scheme, Spec, axis, finish, scale
+from server.figures.style import (
+    FIGURE,
+    PALETTES,
+    Scheme,
+    axis,
+    finish,
+    reference_line,
+    scale,
+)
+from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
 
 MAXIMUM_POINTS = 3000
 """More marks than this cost the browser more than they tell the eye."""
@@ -291,46 +300,48 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
 
     A dashed line is the baseline's objective.
     """
-    import altair as alt
-
     palette = PALETTES[scheme]
-    x = alt.X(
-        "x:Q",
+    x = quantitative(
+        "x",
         title=series.x_title,
         axis=axis(series.finished > 0, **({"tickMinStep": 1} if series.by == "trial" else {})),
         scale=scale(series.finished > 0, nice=False, padding=8),
     )
-    y = alt.Y(
-        "objective:Q",
+    y = quantitative(
+        "objective",
         title=series.objective_title,
         axis=axis(bool(series.best), format="~s", tickCount=6),
         scale=scale(bool(series.best), range=above_lane()),
     )
-    colour, shape = outcome_channels(palette, simulated=series.simulated)
+    outcome = outcome_channels(palette, simulated=series.simulated)
     which = [
-        alt.Tooltip("number:O", title="trial"),
-        alt.Tooltip("strategy:N", title="layout"),
-        alt.Tooltip("outcome:N", title="result"),
+        ordinal("number", title="trial"),
+        nominal("strategy", title="layout"),
+        nominal("outcome", title="result"),
     ]
-    rate = alt.Tooltip("objective:Q", title=series.objective_title, format=FIGURE)
-    error = alt.Tooltip("note:N", title="error")
-    best = alt.Chart(alt.NamedData("best")).mark_line(
-        interpolate="step-after", color=palette.text, strokeWidth=1.5, strokeOpacity=0.75
-    )
+    rate = quantitative("objective", title=series.objective_title, format=FIGURE)
+    error = nominal("note", title="error")
     marks: Spec = {"filled": True, "size": mark_area_px(series.drawn), "strokeWidth": 0}
-    measured = alt.Chart(alt.NamedData("measured")).mark_point(opacity=0.85, **marks)
-    failed = alt.Chart(alt.NamedData("failed")).mark_point(opacity=1, **marks)
-    level = alt.Chart(alt.NamedData("baseline")).encode(y=y)
-    rule = level.mark_rule(color=palette.faint, strokeDash=[5, 4], strokeWidth=1.5)
-    named = level.mark_text(align="left", dx=4, dy=-6, color=palette.faint, fontSize=11)
-    layers = alt.layer(
+    steps: Spec = {"interpolate": "step-after", "strokeWidth": 1.5, "strokeOpacity": 0.75}
+    layers = [
         *lane_layers(palette),
-        rule,
-        named.encode(x=alt.value(0), text="label:N"),
-        best.encode(x=x, y=y),
-        measured.encode(x=x, y=y, color=colour, shape=shape, tooltip=[*which, rate]),
-        failed.encode(x=x, y=lane_middle(), color=colour, shape=shape, tooltip=[*which, error]),
-    )
+        *reference_line("baseline", y, palette),
+        layer("line", "best", {"x": x, "y": y}, color=palette.text, **steps),
+        layer(
+            "point",
+            "measured",
+            {"x": x, "y": y, **outcome, "tooltip": [*which, rate]},
+            opacity=0.85,
+            **marks,
+        ),
+        layer(
+            "point",
+            "failed",
+            {"x": x, "y": lane_middle(), **outcome, "tooltip": [*which, error]},
+            opacity=1,
+            **marks,
+        ),
+    ]
     return finish(layers, palette, trajectory_rows(series), height=320)
 
 

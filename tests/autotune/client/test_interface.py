@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("client")  # one service for all
 
 
 def test_the_client_brings_nothing_of_the_server() -> None:
-    heavy = "{'sqlalchemy', 'fastapi', 'deephyper', 'torch', 'altair', 'server', 'uvicorn'}"
+    heavy = "{'sqlalchemy', 'fastapi', 'deephyper', 'torch', 'vl_convert', 'server', 'uvicorn'}"
     program = f"from autotune import Client; import sys; print({heavy} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from autotune.cost_model.columns import Array
+from server.figures.style import by_value
+from server.figures.vega import (
+    SCHEMA,
+    VEGA_LITE_VERSION,
+    Spec,
+    layer,
+    nominal,
+    quantitative,
+)
 from tests.benchmarks.replay.methods import METHODS, Replays
 from tests.benchmarks.replay.trials import Replay
 
@@ -38,58 +46,49 @@ def regret_svg(replays: Replays) -> str:
     """The mean over landscapes, each of which counts alike."""
     import vl_convert
 
-    drawn: str = vl_convert.vegalite_to_svg(_chart(replays))
+    drawn: str = vl_convert.vegalite_to_svg(_chart(replays), vl_version=VEGA_LITE_VERSION)
     return drawn
 
 
-def _chart(replays: Replays) -> dict[str, Any]:
-    import altair as alt
-
+def _chart(replays: Replays) -> Spec:
     rows = [
         {"method": LINES[name][0], "trial": trial, "regret": max(float(regret), NONE)}
         for name in METHODS
         for trial, regret in enumerate(_mean_regret(replays, name), start=1)
     ]
     names, colours, dashes = zip(*LINES.values(), strict=True)
-    legend = alt.Legend(title=None, symbolStrokeWidth=2.5, symbolSize=250, labelLimit=0)
-    chart = (
-        alt.Chart(alt.NamedData("regrets"))
-        .mark_line(interpolate="step-after", strokeWidth=2, clip=True)
-        .encode(
-            x=alt.X("trial:Q", title="trials", scale=alt.Scale(domain=[1, MOST_TRIALS])),
-            y=alt.Y(
-                "regret:Q",
-                title="mean regret: what the best trial so far lacks",
-                scale=alt.Scale(type="log", domain=[LEAST_REGRET, 1.0]),
-                axis=alt.Axis(format="~%", values=[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1]),
-            ),
-            color=alt.Color(
-                "method:N", scale=alt.Scale(domain=names, range=colours), legend=legend
-            ),
-            strokeDash=alt.StrokeDash(
-                "method:N", scale=alt.Scale(domain=names, range=dashes), legend=legend
-            ),
-        )
-        .properties(width=560, height=320)
-        .configure(
-            background="transparent",
-            font="system-ui, sans-serif",
-            # Letters of the reader's own font are wider than those that were measured here.
-            padding={"left": 5, "top": 5, "right": 40, "bottom": 5},
-        )
-        .configure_axis(
-            labelColor=INK,
-            titleColor=INK,
-            gridColor=INK,
-            gridOpacity=0.25,
-            domainColor=INK,
-            tickColor=INK,
-            titleFontWeight="normal",
-        )
-        .configure_legend(labelColor=INK)
-        .configure_view(stroke=None)
-    )
-    return {**chart.to_dict(), "datasets": {"regrets": rows}}
+    legend = {"title": None, "symbolStrokeWidth": 2.5, "symbolSize": 250, "labelLimit": 0}
+    encoding = {
+        "x": quantitative("trial", title="trials", scale={"domain": [1, MOST_TRIALS]}),
+        "y": quantitative(
+            "regret",
+            title="mean regret: what the best trial so far lacks",
+            scale={"type": "log", "domain": [LEAST_REGRET, 1.0]},
+            axis={"format": "~%", "values": [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1]},
+        ),
+        "color": nominal("method", scale=by_value(names, colours), legend=legend),
+        "strokeDash": nominal("method", scale=by_value(names, dashes), legend=legend),
+    }
+    lines = layer("line", "regrets", encoding, interpolate="step-after", strokeWidth=2, clip=True)
+    config = {
+        "background": "transparent",
+        "font": "system-ui, sans-serif",
+        # Letters of the reader's own font are wider than those that were measured here.
+        "padding": {"left": 5, "top": 5, "right": 40, "bottom": 5},
+        "axis": {
+            "labelColor": INK,
+            "titleColor": INK,
+            "gridColor": INK,
+            "gridOpacity": 0.25,
+            "domainColor": INK,
+            "tickColor": INK,
+            "titleFontWeight": "normal",
+        },
+        "legend": {"labelColor": INK},
+        "view": {"stroke": None},
+    }
+    sized = {"$schema": SCHEMA, "width": 560, "height": 320}
+    return sized | lines | {"datasets": {"regrets": rows}, "config": config}
 
 
 def _mean_regret(replays: Replays, method: str) -> Array:

@@ -78,7 +78,7 @@ print(*sys.modules, file=sys.stderr)
         text=True,
         check=True,
     )
-    heavy = {"torch", "deephyper", "deepspeed", "sklearn", "scipy", "altair", "vl_convert", "ray"}
+    heavy = {"torch", "deephyper", "deepspeed", "sklearn", "scipy", "vl_convert", "ray"}
     service = {"sqlalchemy", "fastapi", "uvicorn", "structlog", "prometheus_client"}
     questions = {"numpy", "httpx2", "asyncio", "autotune.client", "autotune.schemas.wire"}
     answers = {"server.cli.tables.elements", "search_spaces.space"}

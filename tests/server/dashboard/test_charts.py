@@ -10,13 +10,14 @@ import pytest
 import vl_convert
 
 from autotune.schemas import NodePower, TrialPower, TrialState
-from server.dashboard.bundle import VEGA_LITE_VERSION, bundle_path
+from server.dashboard.bundle import bundle_path
 from server.dashboard.charts import accumulation_chart, memory_chart, power_chart
 from server.dashboard.rendering import HERE
 from server.dashboard.series import AccumulationSeries, MemorySeries, RankMemory
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcomes
-from server.figures.style import PALETTES, Scheme, Spec
+from server.figures.style import PALETTES, Scheme
 from server.figures.trajectory import trajectory, trajectory_chart
+from server.figures.vega import VEGA_LITE_VERSION, Spec
 from tests.server.contrast import contrast
 from tests.server.figures.scene import drawn_words
 from tests.server.figures.subjects import campaign, trial

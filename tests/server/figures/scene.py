@@ -9,8 +9,7 @@ from typing import Any
 
 import vl_convert
 
-from server.dashboard.bundle import VEGA_LITE_VERSION
-from server.figures.style import Spec
+from server.figures.vega import VEGA_LITE_VERSION, Spec
 
 
 @dataclass(frozen=True, kw_only=True)

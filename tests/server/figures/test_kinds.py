@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import vl_convert
 
 from autotune.schemas import FigureKind
-from server.dashboard.bundle import VEGA_LITE_VERSION
 from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
 from server.figures.source import FigureSource
 from server.figures.style import Scheme
+from server.figures.vega import VEGA_LITE_VERSION
 from tests.server.figures.conftest import Stages
 
 KINDS: tuple[FigureKind, ...] = get_args(FigureKind)
@@ -43,6 +43,24 @@ def test_a_finished_campaign_has_every_figure(
     assert "(simulated)" in drawn
     assert made.caption.split()[0] in drawn
     json.dumps(made.described_chart(scheme=scheme), allow_nan=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_marks_show_what_their_rows_have(done: FigureSource, kind: FigureKind) -> None:
+    spec = DEFINITIONS[kind].make(done, PLAIN).chart()
+    for drawn in spec["layer"]:
+        rows = spec["datasets"][drawn["data"]["name"]]
+        made = {name for step in drawn.get("transform", []) for name in step.get("as", [])}
+        made |= {step["as"] for step in drawn.get("transform", []) if "calculate" in step}
+        for field in fields_of(drawn["encoding"]) - made:
+            assert all(field in row for row in rows), (drawn["mark"]["type"], field)
+
+
+def fields_of(encoding: Any) -> set[str]:
+    """The fields that channels of an encoding take."""
+    parts = [part if isinstance(part, list) else [part] for part in encoding.values()]
+    channels = [channel for part in parts for channel in part]
+    return {channel["field"] for channel in channels if "field" in channel}
 
 
 @pytest.mark.parametrize("kind", KINDS)
